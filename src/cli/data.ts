@@ -181,6 +181,11 @@ const check: Action & { readonly summary: string } = {
         default: false,
         describe: 'inpainting prompts have to quote a text, which rewards that read pictures compare with',
       })
+      .option('resolution', {
+        ...numberOption,
+        describe:
+          "the side of the squares that inpainting pictures are brought to, a config's data.resolution; as they are where left out",
+      })
       .option('media', {
         type: 'string',
         requiresArg: true,
@@ -213,10 +218,12 @@ const check: Action & { readonly summary: string } = {
     const reports: DatasetReport[] = [];
     const media = text(args, 'media');
     const minFrames = wholeNumber(args, 'min-frames', 1);
+    const resolution = wholeNumber(args, 'resolution', 1);
     const columns = columnsOf(texts(args, 'columns'));
     const use: DatasetUse = {
       ...(columns === null ? {} : { columns }),
       ...(flag(args, 'quoted') ? { checkPrompt: targetOf } : {}),
+      ...(resolution === null ? {} : { resolution }),
       ...(media === '' ? {} : { media }),
       ...(minFrames === null ? {} : { minFrames }),
       suspects: largeActions,

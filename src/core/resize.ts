@@ -1,6 +1,6 @@
 /**
- * Pictures in another size by cubic interpolation, with Pillow's pixels bit for bit (`Image.resize` with `Resampling.BICUBIC` on RGB): models that
- * see were trained on these, and libvips' `cubic` differs by up to 13 levels. Separable, weights in 22-bit fixed point, rounded to bytes
+ * Pictures in another size by cubic or linear interpolation, with Pillow's pixels bit for bit (`Image.resize` with `Resampling.BICUBIC` or
+ * `BILINEAR` on RGB): models that see were trained on these, and libvips' `cubic` differs by up to 13 levels. Separable, weights in 22-bit fixed point, rounded to bytes
  * between the two passes (Pillow, libImaging/Resample.c). That rounding makes their order show, in which Pillow 13 differs from those before.
  */
 import type { RgbImage } from './png.js';
@@ -16,8 +16,13 @@ export interface Window {
 /** 8 bits of a level and two for weights below 0 and sums above 1 leave this much of 32. */
 const FRACTION_BITS = 22;
 const HALF = 1 << (FRACTION_BITS - 1);
-/** The cubic reaches two input pixels to either side, more where it also has to average. */
-const REACH = 2;
+
+/** What an input pixel weighs at a distance from the output's place. It reaches further than `reach` where it also has to average. */
+interface Kernel {
+  /** Input pixels to either side. */
+  readonly reach: number;
+  readonly weigh: (distance: number) => number;
+}
 
 /** For each output position: the first input position and its weights, all of the same count. */
 interface Taps {
@@ -27,19 +32,22 @@ interface Taps {
 }
 
 /** Keys' cubic convolution with a = -0.5. */
-function cubic(x: number): number {
-  const distance = Math.abs(x);
-  if (distance < 1) return (1.5 * distance - 2.5) * distance * distance + 1;
-  if (distance < 2) return (((distance - 5) * distance + 8) * distance - 4) * -0.5;
-  return 0;
-}
+const cubic: Kernel = {
+  reach: 2,
+  weigh(distance) {
+    if (distance < 1) return (1.5 * distance - 2.5) * distance * distance + 1;
+    if (distance < 2) return (((distance - 5) * distance + 8) * distance - 4) * -0.5;
+    return 0;
+  },
+};
+const linear: Kernel = { reach: 1, weigh: (distance) => Math.max(0, 1 - distance) };
 
 /** Weights for the output positions [from, from + length) of an axis that goes from `input` to `output` pixels. */
-function tapsOf(input: number, output: number, from: number, length: number): Taps {
+function tapsOf({ reach, weigh }: Kernel, input: number, output: number, from: number, length: number): Taps {
   const scale = input / output;
-  // Enlarging keeps the cubic as it is; shrinking widens it over all pixels that fall into one.
+  // Enlarging keeps the kernel as it is; shrinking widens it over all pixels that fall into one.
   const widening = Math.max(scale, 1);
-  const support = REACH * widening;
+  const support = reach * widening;
   const count = Math.min(input, Math.ceil(support) * 2 + 1);
   const first = new Int32Array(length);
   const weights = new Int32Array(length * count);
@@ -47,7 +55,9 @@ function tapsOf(input: number, output: number, from: number, length: number): Ta
     const center = (from + i + 0.5) * scale;
     const low = Math.max(0, Math.trunc(center - support + 0.5));
     const high = Math.min(input, Math.trunc(center + support + 0.5));
-    const exact = Array.from({ length: high - low }, (_, x) => cubic((x + low - center + 0.5) * (1 / widening)));
+    const exact = Array.from({ length: high - low }, (_, x) =>
+      weigh(Math.abs((x + low - center + 0.5) * (1 / widening))),
+    );
     const sum = exact.reduce((total, weight) => total + weight, 0);
     // The last taps weigh nothing where fewer are needed; they must lie inside the image all the same.
     first[i] = Math.min(low, input - count);
@@ -123,7 +133,7 @@ function cut({ width, data }: RgbImage, { left, top, ...size }: Window): RgbImag
 /** The picture in a size of `width` x `height`, both at least 1, as Pillow up to 12 makes it; the shape is the caller's to keep. Torch's are at most 2 of 255 away. */
 export function resizeCubic(image: RgbImage, width: number, height: number): RgbImage {
   if (width === image.width && height === image.height) return image;
-  return resized(image, { width, height }, { left: 0, top: 0, width, height }, false);
+  return resized(cubic, image, { width, height }, { left: 0, top: 0, width, height }, false);
 }
 
 /**
@@ -133,17 +143,23 @@ export function resizeCubic(image: RgbImage, width: number, height: number): Rgb
 export function resizeCubicWindow(image: RgbImage, size: Pick<Window, 'width' | 'height'>, window: Window): RgbImage {
   // Found by comparison with Pillow 13.0 over 1,475 shapes, without exception.
   const isColumnsFirst = size.height < image.height && image.height - size.height > 2 * (image.width - size.width);
-  return resized(image, size, window, isColumnsFirst);
+  return resized(cubic, image, size, window, isColumnsFirst);
+}
+
+/** What `window`, which lies inside `size`, shows of the picture resized to `size` by linear interpolation, as Pillow up to 12 does. */
+export function resizeLinearWindow(image: RgbImage, size: Pick<Window, 'width' | 'height'>, window: Window): RgbImage {
+  return resized(linear, image, size, window, false);
 }
 
 function resized(
+  kernel: Kernel,
   image: RgbImage,
   { width, height }: Pick<Window, 'width' | 'height'>,
   window: Window,
   isColumnsFirst: boolean,
 ): RgbImage {
-  const x = within(tapsOf(image.width, width, window.left, window.width));
-  const y = within(tapsOf(image.height, height, window.top, window.height));
+  const x = within(tapsOf(kernel, image.width, width, window.left, window.width));
+  const y = within(tapsOf(kernel, image.height, height, window.top, window.height));
   const part = cut(image, { left: x.from, top: y.from, width: x.length, height: y.length });
   return isColumnsFirst ? alongRows(alongColumns(part, y.taps), x.taps) : alongColumns(alongRows(part, x.taps), y.taps);
 }

@@ -49,6 +49,8 @@ export interface DatasetReport {
 export interface DatasetUse {
   /** Looks at each prompt of inpainting samples. */
   readonly checkPrompt?: PromptCheck;
+  /** The side of the squares that inpainting samples are brought to; they are taken as they are where absent. */
+  readonly resolution?: number;
   /** The folder that relative paths of questions about videos and of edits in rows begin at; the list's own where absent. */
   readonly media?: string;
   /** The columns of rows that are called otherwise than by default. */
@@ -114,7 +116,7 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
  * Reads every sample of a list and decodes its images. Raises DataError where the list itself cannot be read.
  */
 export async function checkDataset(path: string, use: DatasetUse = {}): Promise<DatasetReport> {
-  if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use.checkPrompt);
+  if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use);
   if (holdsQuestions(path)) return checkQuestions(path, use);
   if (mayHoldRows(path) || extname(path) === '.txt') {
     const columns = { ...PICTURED_COLUMNS, ...TEXT_COLUMNS, ...use.columns };
@@ -159,14 +161,14 @@ export async function checkDataset(path: string, use: DatasetUse = {}): Promise<
 }
 
 /** Problems of the list in the order of its lines, then those that its pictures have. */
-async function checkSelfBench(path: string, checkPrompt?: PromptCheck): Promise<DatasetReport> {
+async function checkSelfBench(path: string, { checkPrompt, resolution }: DatasetUse): Promise<DatasetReport> {
   const list = readSelfBench(path, checkPrompt);
   const source = new SelfBench(path, list);
   const sizes = new Set<string>();
   const problems: EditrlError[] = [...list.problems];
   for (let index = 0; index < source.length; index++) {
     try {
-      const { ref } = await readTriplet(source.read(index));
+      const { ref } = await readTriplet(source.read(index), resolution);
       sizes.add(`${ref.height}x${ref.width}`);
     } catch (cause) {
       if (!(cause instanceof DataError)) throw cause;

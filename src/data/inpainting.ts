@@ -1,6 +1,7 @@
 /** An inpainting sample as pixels, and the crop of it that shows its style. */
 import { DataError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
+import { resizeLinearWindow, type Window } from '../core/resize.js';
 import type { StyleCrop } from '../schema/data.js';
 import { sameSize, sizeText, type PictureSize } from './pictures.js';
 import { MEMBERS, type InpaintSample, type Member } from './self_bench.js';
@@ -17,13 +18,16 @@ export interface Triplet {
   readonly source: RgbImage;
   readonly mask: Mask;
   readonly ref: RgbImage;
+  /** What the files hold, from which the style is cropped. */
+  readonly stored: { readonly mask: Mask; readonly ref: RgbImage };
 }
 
 /**
- * Decodes a sample. Raises DataError for a picture that cannot be decoded (all of those that cannot, in one message), sizes that differ, and a
- * mask that is not black and white or is all black.
+ * Decodes a sample, and brings its pictures to squares of `resolution` pixels where that is given. Raises DataError for a picture that cannot be
+ * decoded (all of those that cannot, in one message), sizes that differ without a resolution, and a mask that is not black and white or
+ * leaves nothing to paint.
  */
-export async function readTriplet(sample: InpaintSample): Promise<Triplet> {
+export async function readTriplet(sample: InpaintSample, resolution: number | null = null): Promise<Triplet> {
   const bytes: Readonly<Record<Member, Uint8Array>> = {
     source: sample.sourcePng,
     mask: sample.maskPng,
@@ -35,8 +39,62 @@ export async function readTriplet(sample: InpaintSample): Promise<Triplet> {
   const broken = decoded.flatMap((each) => (each.status === 'rejected' ? [each.reason as unknown] : []));
   if (broken.length > 0) throw together(broken, sample.paths.source);
   const [source, mask, ref] = decoded.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-  requireOneSize({ source, mask, ref }, sample.id, sample.paths.source);
-  return { source, mask: binary(mask, sample.paths.mask), ref };
+  if (resolution === null) requireOneSize({ source, mask, ref }, sample.id, sample.paths.source);
+  const stored = { mask: binary(mask, sample.paths.mask), ref };
+  if (resolution === null) return { source, ...stored, stored };
+  return {
+    source: squareOf(source, resolution),
+    mask: squareMask(stored.mask, resolution, sample.paths.mask),
+    ref: squareOf(ref, resolution),
+    stored,
+  };
+}
+
+/**
+ * How a picture becomes a square: the shorter side is scaled to `side`, the longer by as much (rounded down), and the middle is cut out
+ * (halves to the even pixel). These are torchvision's Resize and CenterCrop.
+ */
+function scaledTo(
+  { width, height }: PictureSize,
+  side: number,
+): { readonly size: PictureSize; readonly window: Window } {
+  const long = Math.trunc((side * Math.max(width, height)) / Math.min(width, height));
+  const size = width <= height ? { width: side, height: long } : { width: long, height: side };
+  const middle = (length: number): number => {
+    const half = (length - side) / 2;
+    return Number.isInteger(half) ? half : 2 * Math.round(half / 2);
+  };
+  return { size, window: { left: middle(size.width), top: middle(size.height), width: side, height: side } };
+}
+
+/** By linear interpolation, as Pillow does it. */
+function squareOf(picture: RgbImage, side: number): RgbImage {
+  const { size, window } = scaledTo(picture, side);
+  return resizeLinearWindow(picture, size, window);
+}
+
+/** By the nearest pixel. Raises DataError where nothing white is left. */
+function squareMask(mask: Mask, side: number, where: string): Mask {
+  const { size, window } = scaledTo(mask, side);
+  const [x, y] = [
+    nearestPlaces(mask.width, size.width, window.left, side),
+    nearestPlaces(mask.height, size.height, window.top, side),
+  ];
+  const data = Uint8Array.from({ length: side * side }, (_, at) => {
+    return mask.data[y[Math.floor(at / side)] * mask.width + x[at % side]];
+  });
+  if (data.includes(1)) return { width: side, height: side, data };
+  throw new DataError(`nothing of the mask is left in the middle square of ${side}x${side} pixels`, {
+    where,
+    next: 'Crop the pictures around what is to be painted, or set data.resolution to null.',
+  });
+}
+
+/** For `count` pixels of a scaled side, from `first` on, the pixel of the side that each of them shows. */
+function nearestPlaces(from: number, to: number, first: number, count: number): Int32Array {
+  return Int32Array.from({ length: count }, (_, at) =>
+    Math.min(from - 1, Math.floor((first + at + 0.5) * (from / to))),
+  );
 }
 
 /** Raises DataError where the pictures of a sample are not of one size. */
@@ -46,7 +104,7 @@ export function requireOneSize(sizes: Readonly<Record<Member, PictureSize>>, id:
   const found = `source ${sizeText(source)}, mask ${sizeText(mask)}, ref ${sizeText(ref)}`;
   throw new DataError(`the pictures of sample ${id} differ in size: ${found}`, {
     where,
-    next: 'Bring the three to one size.',
+    next: 'Bring the three to one size; or set data.resolution, which brings each to a square.',
   });
 }
 
@@ -90,14 +148,17 @@ interface Box {
 
 type RuleOf<K extends StyleCrop['kind']> = Extract<StyleCrop, { readonly kind: K }>;
 
-const BOXES: { readonly [K in StyleCrop['kind']]: (rule: RuleOf<K>, mask: Mask, where: string) => Box } = {
-  whole: (_rule, { width, height }) => ({ left: 0, top: 0, width, height }),
-  box: (rule, mask) => {
-    const [left, width] = along(mask.width, rule.left, rule.width);
-    const [top, height] = along(mask.height, rule.top, rule.height);
+type BoxRule<K extends StyleCrop['kind']> = (rule: RuleOf<K>, mask: Mask, ref: PictureSize, where: string) => Box;
+
+const BOXES: { readonly [K in StyleCrop['kind']]: BoxRule<K> } = {
+  whole: (_rule, _mask, { width, height }) => ({ left: 0, top: 0, width, height }),
+  box: (rule, _mask, ref) => {
+    const [left, width] = along(ref.width, rule.left, rule.width);
+    const [top, height] = along(ref.height, rule.top, rule.height);
     return { left, top, width, height };
   },
-  outside_mask: (_rule, mask, where) => {
+  outside_mask: (_rule, mask, ref, where) => {
+    if (!sameSize(mask, ref)) throw otherSize(mask, ref, where);
     const found = largestOutside(mask);
     if (found !== null) return found;
     throw new DataError('the mask covers the whole picture, and leaves nothing to crop the style from', {
@@ -105,7 +166,36 @@ const BOXES: { readonly [K in StyleCrop['kind']]: (rule: RuleOf<K>, mask: Mask, 
       next: "Choose another data.style_crop, such as {kind: 'box', …} or {kind: 'whole'}.",
     });
   },
+  mask: (_rule, mask, ref, where) => {
+    const { left, top, width, height } = boxOf(mask);
+    // Cut again at the box's place, a ref that is the cut already would be all black.
+    if (ref.width === width && ref.height === height) return { left: 0, top: 0, width, height };
+    if (left >= ref.width || top >= ref.height) throw otherSize(mask, ref, where);
+    return { left, top, width: Math.max(1, width - 1), height: Math.max(1, height - 1) };
+  },
 };
+
+function otherSize(mask: Mask, ref: PictureSize, where: string): DataError {
+  const { left, top } = boxOf(mask);
+  const found = `the ref has ${sizeText(ref)} pixels, and its mask ${sizeText(mask)}, white from (${left}, ${top}) on`;
+  return new DataError(`${found}: there is no crop of the ref that the mask tells`, {
+    where,
+    next: "Set data.style_crop to {kind: 'whole'} where refs are crops already, or bring ref and mask to one size.",
+  });
+}
+
+/** The smallest rectangle with all that is masked. */
+function boxOf({ width, height, data }: Mask): Box {
+  let [left, top, right, bottom] = [width, height, -1, -1];
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
+      if (data[y * width + x] === 0) continue;
+      [left, right] = [Math.min(left, x), Math.max(right, x)];
+      [top, bottom] = [Math.min(top, y), y];
+    }
+  }
+  return { left, top, width: right - left + 1, height: bottom - top + 1 };
+}
 
 /** The first pixel and the number of pixels of a part of a side: at least one, and none outside. */
 function along(side: number, start: number, share: number): readonly [first: number, count: number] {
@@ -114,15 +204,16 @@ function along(side: number, start: number, share: number): readonly [first: num
 }
 
 /**
- * The crop of a picture that shows its style. Raises DataError, naming `where`, for `outside_mask` of a mask that covers everything.
- * @param ref of the mask's size
+ * The crop of a picture that shows its style; black where it reaches beyond the picture. Raises DataError, naming `where`, for `outside_mask` of a
+ * mask that covers everything, and for a mask that tells nothing of a ref of another size.
  */
 export function styleCrop(ref: RgbImage, mask: Mask, rule: StyleCrop, where: string): RgbImage {
-  const box = (BOXES[rule.kind] as (rule: StyleCrop, mask: Mask, where: string) => Box)(rule, mask, where);
+  const box = (BOXES[rule.kind] as BoxRule<StyleCrop['kind']>)(rule, mask, ref, where);
   const data = new Uint8Array(box.width * box.height * 3);
-  for (let y = 0; y < box.height; y++) {
+  const seen = Math.min(box.width, ref.width - box.left);
+  for (let y = 0; y < Math.min(box.height, ref.height - box.top); y++) {
     const from = ((box.top + y) * ref.width + box.left) * 3;
-    data.set(ref.data.subarray(from, from + box.width * 3), y * box.width * 3);
+    data.set(ref.data.subarray(from, from + seen * 3), y * box.width * 3);
   }
   return { width: box.width, height: box.height, data };
 }

@@ -14,17 +14,28 @@ const MOST_MASK_PIXELS = 2 ** 26;
 /**
  * All that is wrong with the samples of a list as far as the headers of their files tell, and with their masks.
  * @param side both sides of every picture are to be multiples of it
+ * @param resolution of the squares that pictures are brought to; null: they are taken as they are
  */
-export function lookAtSamples({ folder, lines }: Pick<SelfBenchList, 'folder' | 'lines'>, side = 1): DataError[] {
+export function lookAtSamples(
+  { folder, lines }: Pick<SelfBenchList, 'folder' | 'lines'>,
+  side = 1,
+  resolution: number | null = null,
+): DataError[] {
   let pixels = 0;
-  return lines.flatMap(({ number }) => {
-    const path = (member: Member): string => join(folder, memberName(number, member));
+  if (resolution !== null && resolution % side !== 0) {
+    const next = `Set it to a multiple of ${side}.`;
+    return [
+      new DataError(`found ${resolution}: no whole number of patches of ${side}`, { where: 'data.resolution', next }),
+    ];
+  }
+  return lines.flatMap(({ number, stem }) => {
+    const path = (member: Member): string => join(folder, memberName(stem, member));
     const problems: DataError[] = [];
     const sizes = Object.fromEntries(
       MEMBERS.map((member) => [member, problemOr(problems, () => sizeIn(path(member)))]),
     ) as Record<Member, PictureSize | null>;
     const { source, mask, ref } = sizes;
-    if (source !== null && mask !== null && ref !== null) {
+    if (resolution === null && source !== null && mask !== null && ref !== null) {
       problemOr(problems, () => requireOneSize({ source, mask, ref }, number, path('source')));
       problemOr(problems, () => requireWhole(ref, side, path('ref')));
     }
@@ -44,7 +55,7 @@ export function largestPicture(path: string): PictureSize | null {
   const problems: DataError[] = [];
   const list = problemOr(problems, () => readSelfBench(path));
   const sizes = (list?.lines ?? []).flatMap(
-    ({ number }) => problemOr(problems, () => sizeIn(join(list?.folder ?? '', memberName(number, 'ref')))) ?? [],
+    ({ stem }) => problemOr(problems, () => sizeIn(join(list?.folder ?? '', memberName(stem, 'ref')))) ?? [],
   );
   return sizes.reduce<PictureSize | null>((most, one) => (most !== null && area(most) >= area(one) ? most : one), null);
 }

@@ -6,6 +6,9 @@
  *   12_mask.png       white where it is to be painted, black elsewhere
  *   12_ref.png        the picture that is wanted
  *   SHA256SUMS        optional, as `sha256sum *.png > SHA256SUMS` writes it: every file is then held to it
+ *
+ * A line may also hold a number and a text, as in Calligrapher's data: `50-Delia` has the prompt `The text is 'Delia'` and the files
+ * test50_source.png, test50_mask.png and test50_ref.png (train/dataset.py of https://github.com/yuriYanZeXuan/Calligrapher).
  */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -18,7 +21,7 @@ import type { SampleSource } from './types.js';
 export const SELF_BENCH_NAME = 'self_bench.txt';
 export const SUMS_NAME = 'SHA256SUMS';
 
-/** The files of a sample, `<number>_<member>.png`. */
+/** The files of a sample, `<stem>_<member>.png`. */
 export const MEMBERS = ['source', 'mask', 'ref'] as const;
 export type Member = (typeof MEMBERS)[number];
 
@@ -39,6 +42,8 @@ export type PromptCheck = (prompt: string, where: string) => void;
 
 interface Line {
   readonly number: string;
+  /** What the names of its files begin with. */
+  readonly stem: string;
   readonly prompt: string;
   /** The list and the line, counted from 1, for messages. */
   readonly where: string;
@@ -58,11 +63,12 @@ export interface SelfBenchList {
   readonly sums: ReadonlyMap<string, string> | null;
 }
 
-const FORM = 'Write a number and a prompt on each line, such as: 12 a sign that says "BAT"';
+const FORM =
+  'Write a number and a prompt on each line, such as: 12 a sign that says "BAT"; or a number and a text: 50-Delia';
 
 /** The name of a sample's file. */
-export function memberName(number: string, member: Member): string {
-  return `${number}_${member}.png`;
+export function memberName(stem: string, member: Member): string {
+  return `${stem}_${member}.png`;
 }
 
 /**
@@ -102,6 +108,16 @@ function collect(problems: DataError[], look: () => void): void {
 
 /** A number, which a mark such as `:` or `.` may follow, white space, and the prompt. */
 const LINE = /^\s*(\d+)[:.,)|]?\s+(\S.*?)\s*$/u;
+/** A number, a hyphen, and the text that the picture is to show: without double quotation marks, which would seem to quote a part of it. */
+const TEXT_LINE = /^\s*(\d+)-\s*([^\s"\u201C-\u201F\uFF02][^"\u201C-\u201F\uFF02]*?)\s*$/u;
+
+/** The sample that a line describes; null for a line of neither form. */
+function sampleOf(line: string): Pick<Line, 'number' | 'stem' | 'prompt'> | null {
+  const prompted = LINE.exec(line);
+  if (prompted !== null) return { number: prompted[1], stem: prompted[1], prompt: prompted[2] };
+  const text = TEXT_LINE.exec(line);
+  return text === null ? null : { number: text[1], stem: `test${text[1]}`, prompt: `The text is '${text[2]}'` };
+}
 
 /** The lines that can be read, each number once; blank ones are passed over. */
 function readLines(path: string, problems: DataError[]): Line[] {
@@ -110,18 +126,18 @@ function readLines(path: string, problems: DataError[]): Line[] {
   for (const [i, text] of textOf(path).split(/\r?\n/).entries()) {
     if (text.trim() === '') continue;
     const where = `${path}:${i + 1}`;
-    const parts = LINE.exec(text);
-    if (parts === null) {
+    const sample = sampleOf(text);
+    if (sample === null) {
       problems.push(lineProblem(text, where));
       continue;
     }
-    const [, number, prompt] = parts;
+    const { number } = sample;
     // 7 and 007 would be files of different names, and yet one sample to whoever reads the list.
     const value = number.replace(/^0+(?=\d)/, '');
     const first = seen.get(value);
     if (first === undefined) {
       seen.set(value, i + 1);
-      lines.push({ number, prompt, where });
+      lines.push({ ...sample, where });
       continue;
     }
     const next = 'Give each sample a number of its own.';
@@ -131,7 +147,11 @@ function readLines(path: string, problems: DataError[]): Line[] {
 }
 
 function lineProblem(text: string, where: string): DataError {
-  const found = /^\s*\d+\W*$/u.test(text) ? 'the line has a number and no prompt' : 'the line begins with no number';
+  const found = /^\s*\d+-.*["\u201C-\u201F\uFF02]/u.test(text)
+    ? 'the text behind the hyphen has a double quotation mark'
+    : /^\s*\d+\W*$/u.test(text)
+      ? 'the line has a number and no prompt'
+      : 'the line begins with no number';
   return new DataError(`${found}: ${JSON.stringify(text.slice(0, 80))}`, { where, next: FORM });
 }
 
@@ -162,15 +182,15 @@ function readSums(path: string, problems: DataError[]): ReadonlyMap<string, stri
 const RESUM = `Write it again: sha256sum *.png > ${SUMS_NAME}; or remove it.`;
 
 function memberProblems(
-  { number, where }: Line,
+  { number, stem, where }: Line,
   member: Member,
   folder: string,
   present: ReadonlySet<string>,
   sums: SelfBenchList['sums'],
 ): DataError[] {
-  const name = memberName(number, member);
+  const name = memberName(stem, member);
   if (!present.has(name)) {
-    const next = `A sample has three files: ${MEMBERS.map((each) => memberName(number, each)).join(', ')}.`;
+    const next = `A sample has three files: ${MEMBERS.map((each) => memberName(stem, each)).join(', ')}.`;
     return [new DataError(`sample ${number} has no ${name} in ${folder}`, { where, next })];
   }
   if (sums === null || sums.has(name)) return [];
@@ -208,24 +228,24 @@ export class SelfBench implements SampleSource<InpaintSample> {
     if (line === undefined) {
       throw new DataError(`there is no sample ${index}: the list has ${this.length}`, { where: this.#list.path });
     }
-    const { number, prompt } = line;
-    const path = (member: Member): string => join(this.#list.folder, memberName(number, member));
+    const { number, stem, prompt } = line;
+    const path = (member: Member): string => join(this.#list.folder, memberName(stem, member));
     return {
       id: this.prefix === null ? number : `${this.prefix}/${number}`,
       prompt,
-      sourcePng: this.#bytes(number, 'source'),
-      maskPng: this.#bytes(number, 'mask'),
-      refPng: this.#bytes(number, 'ref'),
+      sourcePng: this.#bytes(stem, 'source'),
+      maskPng: this.#bytes(stem, 'mask'),
+      refPng: this.#bytes(stem, 'ref'),
       paths: { source: path('source'), mask: path('mask'), ref: path('ref') },
     };
   }
 
   #readDigest(): ListDigest {
     const { lines } = this.#list;
-    const files = lines.flatMap(({ number }) =>
+    const files = lines.flatMap(({ stem }) =>
       MEMBERS.map((member) => {
-        const name = memberName(number, member);
-        const held = this.#held.get(name) ?? sha256(this.#bytes(number, member));
+        const name = memberName(stem, member);
+        const held = this.#held.get(name) ?? sha256(this.#bytes(stem, member));
         this.#held.set(name, held);
         return held;
       }),
@@ -234,8 +254,8 @@ export class SelfBench implements SampleSource<InpaintSample> {
     return { ids, files: sha256(files.join(' ')) };
   }
 
-  #bytes(number: string, member: Member): Uint8Array {
-    const name = memberName(number, member);
+  #bytes(stem: string, member: Member): Uint8Array {
+    const name = memberName(stem, member);
     const where = join(this.#list.folder, name);
     let bytes: Uint8Array;
     try {

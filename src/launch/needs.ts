@@ -41,8 +41,8 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
     if (hasFfmpeg()) lookAtFirst(questions, { minFrames: min, maxFrames: max, interval });
   },
   ffmpeg: requireFfmpeg,
-  self_bench: ({ path, quoted, side }) =>
-    void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side)),
+  self_bench: ({ path, quoted, side, resolution }) =>
+    void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side, resolution)),
   flow_part: ({ part, folder }) => {
     if (existsSync(folder)) partLooks[part](folder);
   },

@@ -108,6 +108,8 @@ export type Need =
       readonly quoted: boolean;
       /** Both sides of every picture are to be multiples of it. */
       readonly side: number;
+      /** The side of the squares that pictures are brought to; null: they are taken as they are. */
+      readonly resolution: number | null;
     }
   | {
       readonly kind: 'decoder';

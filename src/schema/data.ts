@@ -198,6 +198,12 @@ const styleCrop = z.discriminatedUnion('kind', [
       error: 'a height with which top + height is at most 1',
     }),
   z.strictObject({
+    kind: result(
+      "The box around what is masked, without its last row and column and black beyond the picture's edge, as Calligrapher's loader crops it; a ref that has just the box's size is taken whole.",
+      z.literal('mask'),
+    ),
+  }),
+  z.strictObject({
     kind: result('The whole picture, what is to be painted included: the answer is then shown.', z.literal('whole')),
   }),
 ]);
@@ -205,7 +211,7 @@ export type StyleCrop = z.output<typeof styleCrop>;
 
 const benchSource = z.strictObject({
   path: result(
-    'A folder with self_bench.txt (a number and a prompt per line) and N_source.png, N_mask.png, N_ref.png; or that list.',
+    'A folder with self_bench.txt (a number and a prompt per line) and N_source.png, N_mask.png, N_ref.png; or that list. A line such as 50-Delia has the files test50_source.png, …',
     z.string().min(1),
     { relativeTo: 'data.dir' },
   ),
@@ -272,6 +278,11 @@ export const inpaintData = section(
   'Training and held-out inpainting samples.',
   z.strictObject({
     ...benchPlaces,
+    resolution: result(
+      'Bring every picture to a square of so many pixels: the shorter side is scaled to it, and the middle is cut out; null takes pictures as they are, all of a sample in one size.',
+      positiveInteger.nullable().default(null),
+      { absent: null },
+    ),
     style_crop: section(
       "Which part of a sample's ref the policy is shown for its style.",
       styleCrop.prefault({ kind: 'outside_mask' }),

@@ -168,4 +168,138 @@ describe('a flat file of IP-Adapter training', () => {
     );
     await expect(load({ ...whole, ocr_weight: 0, vlm_weight: 0 })).rejects.toThrow(/vlm_weight: found 0/);
   });
+
+  /** The arguments that train_grpo.sh of Calligrapher passes, and the processes that it launches. */
+  const script = {
+    model_type: 'flux',
+    pretrained_model_name_or_path: '/weights/flux-fill',
+    siglip_path: '/weights/siglip',
+    train_data_json: 'Calligrapher_bench_testing',
+    output_dir: './output_grpo',
+    resolution: 512,
+    train_batch_size: 1,
+    gradient_accumulation_steps: 2,
+    learning_rate: 1e-5,
+    max_train_steps: 10000,
+    mixed_precision: 'fp16',
+    gradient_checkpointing: true,
+    offload_text_encoder_two: true,
+    use_rl: true,
+    rl_method: 'grpo',
+    rl_warmup_steps: 100,
+    rl_num_images_per_prompt: 12,
+    rl_num_batches_per_epoch: 1,
+    rl_num_inference_steps: 20,
+    rl_guidance_scale: 3.5,
+    rl_timestep_fraction: 0.5,
+    rl_num_inner_epochs: 1,
+    rl_grpo_clip_range: 0.2,
+    rl_kl_beta: 0.1,
+    rl_adv_clip_max: 5,
+    rl_per_prompt_stat_tracking: true,
+    reward_server_url: 'http://127.0.0.1:8000/score,http://127.0.0.1:8001/score',
+    ocr_weight: 0.7,
+    vlm_weight: 0.3,
+    use_ema: true,
+    ema_decay: 0.9999,
+    ema_update_interval: 1,
+    checkpointing_steps: 500,
+    report_to: 'wandb',
+    logging_dir: 'logs',
+    use_8bit_adam: true,
+    launch: { processes: 4 },
+    policy: { parts: { vae: '/weights/vae', text_encoder: '/weights/text' }, ip_adapter: { tokens: 128 } },
+  };
+
+  it("loads all arguments of Calligrapher's script", async () => {
+    const { settings, warnings } = await load(script);
+    expect(settings).toMatchObject({
+      run_name: 'output_grpo',
+      base_exp_dir: '.',
+      // Each process learns from 12 pictures' 10 noisy steps, two at a time: 60 optimizer steps, of which 9,900 follow the warm-up.
+      num_iterations: 165,
+      algorithm: {
+        type: 'grpo',
+        minibatches: 60,
+        inner_epochs: 1,
+        clip_range: 0.2,
+        kl_coeff: 0.1,
+        warmup_steps: 0,
+        advantage: { clip: 5 },
+      },
+      optimizer: { learning_rate: 1e-5, per_device_batch_size: 1, ema_decay: 0.9999, schedule: 'constant' },
+      rollout: {
+        episodes_per_iteration: 48,
+        generations_per_sample: 12,
+        num_steps: 20,
+        guidance_scale: 3.5,
+        timestep_fraction: 0.5,
+      },
+      data: {
+        train: [{ path: expect.stringMatching(/Calligrapher_bench_testing$/) as string }],
+        validation: [],
+        resolution: 512,
+        style_crop: { kind: 'mask' },
+      },
+      policy: { parts: { image_encoder: '/weights/siglip' } },
+      reward: {
+        terms: [
+          {
+            name: 'remote',
+            protocol: 'calligrapher',
+            endpoint: ['http://127.0.0.1:8000/score', 'http://127.0.0.1:8001/score'],
+            terms: { ocr_confidence: 0.7, vlm_score: 0.3 },
+          },
+        ],
+      },
+      checkpoint: { save_every_n_iterations: 8, keep_every_n_iterations: 8 },
+    });
+    const said = warnings.join('\n');
+    const dropped = [
+      'mixed_precision',
+      'gradient_checkpointing',
+      'offload_text_encoder_two',
+      'report_to',
+      'logging_dir',
+      'use_8bit_adam',
+    ];
+    for (const name of dropped) expect(said).toContain(`${name} has no meaning here, and is left out`);
+    expect(said).toContain('rl_kl_beta is algorithm.kl_coeff');
+  });
+
+  it('trains supervised alone without use_rl, and reads schedules and averages', async () => {
+    const steps = {
+      num_iterations: 3,
+      use_rl: false,
+      lr_scheduler: 'cosine',
+      lr_warmup_steps: 1,
+      use_ema: false,
+      ema_decay: 0.9,
+    };
+    const { settings, warnings } = await load({ ...script, ...steps });
+    expect(settings).toMatchObject({
+      num_iterations: 3,
+      algorithm: { type: 'sft', sft: { batch_size: 8 } },
+      optimizer: { schedule: 'cosine', ema_decay: null },
+    });
+    expect(warnings.join('\n')).toContain('ema_decay has no effect without use_ema');
+  });
+
+  it.each([
+    [{ rl_method: 'nft' }, /rl_method: found "nft"; allowed: "grpo", or left out: DiffusionNFT/],
+    [
+      { initial_ip_adapter_path: 'calligrapher.bin' },
+      /initial_ip_adapter_path: found "calligrapher.bin"; .*pickles are never read/,
+    ],
+    [{ no_rl_reward_model: true }, /no_rl_reward_model: found true; allowed: false/],
+    [{ ema_update_interval: 8 }, /ema_update_interval: found 8; allowed: 1/],
+    [
+      { lr_scheduler: 'polynomial' },
+      /lr_scheduler: found "polynomial"; allowed: "constant", "constant_with_warmup", "linear", "cosine"/,
+    ],
+    [{ max_train_steps: 50 }, /max_train_steps: found 50; allowed: more steps than rl_warmup_steps 100/],
+    [{ rl_reward_image_from: 'x' }, /rl_reward_image_from: found "x"/],
+  ])('refuses what it cannot follow: %o', async (change, message) => {
+    await expect(load({ ...script, ...change })).rejects.toThrow(message);
+  });
 });

@@ -1,11 +1,13 @@
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { encodePng } from '../../src/core/image.js';
-import { encodePlainPng } from '../../src/core/png.js';
+import { encodePlainPng, type RgbImage } from '../../src/core/png.js';
 import { checkDataset, findDatalists } from '../../src/data/check.js';
 import { readTriplet, styleCrop, type Mask } from '../../src/data/inpainting.js';
-import { openSelfBench } from '../../src/data/self_bench.js';
+import { lookAtSamples } from '../../src/data/inpainting_look.js';
+import { openSelfBench, readSelfBench } from '../../src/data/self_bench.js';
 import type { StyleCrop } from '../../src/schema/data.js';
 import { testFolders } from '../support/folder.js';
 import { benchFiles, maskOf, writeBench } from './bench.js';
@@ -147,5 +149,90 @@ describe('the style crop', () => {
   it('cannot be outside of a mask that covers everything', () => {
     const all = mask(['#####', '#####', '#####', '#####']);
     expect(() => crop({ kind: 'outside_mask' }, all)).toThrow(/covers the whole picture/);
+  });
+
+  it("is the box around the mask without its last row and column, as Calligrapher's loader crops it", () => {
+    const patch = mask(['.....', '.##..', '.####', '.....']);
+    expect(crop({ kind: 'mask' }, patch)).toEqual({ wide: 3, high: 1, first: 6, last: 8 });
+    const dot = mask(['.....', '..#..', '.....', '.....']);
+    expect(crop({ kind: 'mask' }, dot)).toEqual({ wide: 1, high: 1, first: 7, last: 7 });
+  });
+
+  it('is black beyond a smaller ref, the whole of one that is the box already, and refused beside it', () => {
+    const patch = mask(['.....', '.####', '.####', '.####']);
+    const small = (width: number, height: number): RgbImage => ({
+      width,
+      height,
+      data: new Uint8Array(3 * width * height).fill(9),
+    });
+    const kind = { kind: 'mask' } as const;
+    const found = styleCrop(small(3, 2), patch, kind, 'here');
+    expect([found.width, found.height]).toEqual([3, 2]);
+    expect([...found.data].filter((_, at) => at % 3 === 0)).toEqual([9, 9, 0, 0, 0, 0]);
+    expect(styleCrop(small(4, 3), patch, kind, 'here')).toEqual(small(4, 3));
+    expect(() => styleCrop(small(1, 4), patch, kind, 'a_ref.png')).toThrow(
+      /the ref has 1x4 pixels, and its mask 5x4, white from \(1, 1\) on/,
+    );
+    expect(() => styleCrop(small(4, 4), patch, { kind: 'outside_mask' }, 'here')).toThrow(/the ref has 4x4 pixels/);
+  });
+});
+
+interface Square {
+  readonly size: readonly [number, number];
+  readonly side: number;
+  readonly picture: string;
+  readonly mask: string;
+  readonly square: string;
+  readonly squareMask: string;
+}
+const squares = JSON.parse(
+  readFileSync(new URL('./fixtures/squares.json', import.meta.url), 'utf8'),
+) as readonly Square[];
+
+describe('samples as squares', () => {
+  it.each(squares)(
+    "are torchvision's Resize and CenterCrop with Pillow's pixels, from $size to $side",
+    async (each) => {
+      const [width, height] = each.size;
+      const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'base64'));
+      const picture = encodePlainPng({ width, height, data: bytes(each.picture) });
+      const white = bytes(each.mask);
+      const masked = encodePlainPng({
+        width,
+        height,
+        data: Uint8Array.from({ length: 3 * width * height }, (_, at) => 255 * white[Math.floor(at / 3)]),
+      });
+      const files = { '2_source.png': picture, '2_mask.png': masked, '2_ref.png': plain(3, 8, [1, 2, 3]) };
+      const sample = openSelfBench(writeBench(newFolder(), files)).read(1);
+      await expect(readTriplet(sample)).rejects.toThrow(/differ in size/);
+      const { source, mask, ref, stored } = await readTriplet(sample, each.side);
+      expect(Buffer.from(source.data).toString('base64')).toBe(each.square);
+      expect(Buffer.from(mask.data).toString('base64')).toBe(each.squareMask);
+      expect([source.width, source.height, mask.width, ref.width, ref.height]).toEqual(Array(5).fill(each.side));
+      expect([stored.ref.width, stored.mask.width]).toEqual([3, width]);
+    },
+  );
+
+  it('say where nothing of the mask is left', async () => {
+    const edge = { '2_mask.png': encodePlainPng(maskOf((x) => x === 0)) };
+    const sample = openSelfBench(writeBench(newFolder(), edge)).read(1);
+    await expect(readTriplet(sample, 4)).rejects.toThrow(/nothing of the mask is left in the middle square of 4x4/);
+  });
+
+  it('are looked at before a run without their sizes, and checked as squares', async () => {
+    const folder = writeBench(newFolder(), { '2_ref.png': plain(3, 8, [1, 2, 3]) });
+    const list = readSelfBench(folder);
+    expect(
+      lookAtSamples(list)
+        .map(({ message }) => message)
+        .join(),
+    ).toContain('differ in size');
+    expect(lookAtSamples(list, 2, 4)).toEqual([]);
+    expect(lookAtSamples(list, 4, 6)[0].toText()).toContain(
+      'data.resolution: found 6: no whole number of patches of 4',
+    );
+    const [found] = findDatalists(folder);
+    expect((await checkDataset(found)).problems).toHaveLength(1);
+    expect(await checkDataset(found, { resolution: 4 })).toMatchObject({ sizes: ['4x4'], problems: [] });
   });
 });

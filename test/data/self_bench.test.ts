@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { openSelfBench, readSelfBench, type PromptCheck } from '../../src/data/self_bench.js';
+import { targetOf } from '../../src/rewards/terms/ocr/similarity.js';
 import { testFolders } from '../support/folder.js';
 import { benchFiles, writeBench } from './bench.js';
 import { plain } from './pictures.js';
@@ -67,6 +68,28 @@ describe('a folder of inpainting samples', () => {
     const bench = openSelfBench(folder);
     expect(bench.length).toBe(1);
     expect(bench.read(0)).toMatchObject({ id, prompt });
+  });
+
+  it("takes Calligrapher's naming: 50-Delia beside test50_source.png", () => {
+    const { '12_source.png': png } = benchFiles([12]);
+    const folder = newFolder();
+    const names = ['source', 'mask', 'ref'].map((member) => `test50_${member}.png`);
+    const files = Object.fromEntries(names.map((name) => [name, png]));
+    writeBench(folder, { ...files, 'self_bench.txt': '50-Delia' });
+    const bench = openSelfBench(folder, targetOf);
+    expect(bench.read(0)).toMatchObject({
+      id: '50',
+      prompt: "The text is 'Delia'",
+      paths: { source: join(folder, 'test50_source.png') },
+    });
+    writeFileSync(join(folder, 'self_bench.txt'), '50- It\'s here \n51-gone\n52-\n53-say "hi" "ho"\n');
+    const { lines, problems } = readSelfBench(folder);
+    expect(lines.map(({ prompt }) => prompt)).toEqual(["The text is 'It's here'"]);
+    expect(targetOf(lines[0].prompt, 'here')).toBe("it'shere");
+    const said = problems.map(({ message }) => message).join('\n');
+    expect(said).toContain('sample 51 has no test51_source.png');
+    expect(said).toContain('the line has a number and no prompt: "52-"');
+    expect(said).toContain('the text behind the hyphen has a double quotation mark');
   });
 
   it('says all that is wrong with its lines and names at once', () => {

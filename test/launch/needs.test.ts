@@ -305,7 +305,8 @@ describe('what text_answers needs', () => {
 
 describe('inpainting samples', () => {
   it('are there by their names, and quote a text where a reward reads it', () => {
-    const look = (path: string, quoted: boolean) => () => checkNeed({ kind: 'self_bench', path, quoted, side: 1 });
+    const look = (path: string, quoted: boolean) => () =>
+      checkNeed({ kind: 'self_bench', path, quoted, side: 1, resolution: null });
     const whole = writeBench(newFolder());
     expect(look(whole, true)).not.toThrow();
     const bare = writeBench(newFolder(), { 'self_bench.txt': '1 a sign\n2 a sign that says ""\n12 "ok"\n' });

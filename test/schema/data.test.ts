@@ -15,6 +15,7 @@ describe('inpainting data', () => {
       train: [{ path: 'a', coefficient: null }],
       validation: [],
       format: 'self_bench',
+      resolution: null,
       style_crop: { kind: 'outside_mask' },
       tiny: null,
     });

@@ -69,7 +69,13 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
   shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
   needs: ({ data, environment }) => {
     const side = reductionOf(environment);
-    return sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: false, side }));
+    return sourcesOf(data).map(({ path }): Need => ({
+      kind: 'self_bench',
+      path,
+      quoted: false,
+      side,
+      resolution: null,
+    }));
   },
 };
 

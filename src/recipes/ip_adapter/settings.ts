@@ -177,7 +177,7 @@ function needs(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
   // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run scores held-out pictures alone.
   const [read, scored] = [parts.text_encoder === null, readsQuoted(reward)];
   const lists = (sources: typeof data.train, quoted: boolean): Need[] =>
-    sources.map(({ path }) => ({ kind: 'self_bench', path, quoted, side }));
+    sources.map(({ path }) => ({ kind: 'self_bench', path, quoted, side, resolution: data.resolution }));
   const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
   const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
   return [
@@ -215,6 +215,7 @@ const ASSUMED_TEXT = 512;
 
 /** Of the largest picture that a run sees. */
 function mostPixels(data: IpAdapterSettings['data'], sizeIn: SizeIn): number {
+  if (data.resolution !== null) return data.resolution ** 2;
   if (data.tiny !== null) return data.tiny.width * data.tiny.height;
   const sizes = sourcesOf(data).flatMap(({ path }) => sizeIn(path) ?? []);
   return sizes.length === 0 ? ASSUMED_PIXELS : Math.max(...sizes.map(({ width, height }) => width * height));
@@ -360,7 +361,7 @@ function signs(read: Reader): Problem[] {
   const [letters, places] = [number(read, 'data.tiny.letters'), number(read, 'policy.init.text_length')];
   const uneven = ['width', 'height'].flatMap((side) => {
     const size = number(read, `data.tiny.${side}`);
-    if (size === null || patch === null || size % patch === 0) return [];
+    if (number(read, 'data.resolution') !== null || size === null || patch === null || size % patch === 0) return [];
     return problem(`data.tiny.${side}`, `found ${size}; allowed: a multiple of policy.init.patch (${patch})`);
   });
   if (letters === null || places === null || letters <= places) return uneven;

@@ -1,9 +1,9 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
 import { LRUCache } from 'lru-cache';
 import { belowFolder } from '../../config/hash.js';
-import type { RgbImage } from '../../core/image.js';
+import { encodePng, type RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
-import { readTriplet, styleCrop, type Triplet } from '../../data/inpainting.js';
+import { readTriplet, styleCrop, type Mask, type Triplet } from '../../data/inpainting.js';
 import { requireWhole } from '../../data/inpainting_look.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
@@ -23,8 +23,8 @@ import type { IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface InpaintPrompt extends Prompt, FlowAsked {
-  /** The context, and the wanted picture. */
-  readonly pictures: Pick<Triplet, 'source' | 'ref'>;
+  /** The context, the wanted picture, and what is painted in white. */
+  readonly pictures: Pick<Triplet, 'source' | 'ref'> & { readonly mask: RgbImage };
   /** Of the latents. */
   readonly size: Omit<Planes, 'data'>;
   /** [N, C] of the wanted picture, as the model would leave it. */
@@ -37,9 +37,9 @@ const KEPT_BYTES = 2 ** 28;
 const LEFT_OUT = 128;
 
 /** About what a prompt takes: its pictures, words and context, and the wanted latents. */
-function bytesOf({ pictures: { source, ref }, flow, size }: InpaintPrompt): number {
+function bytesOf({ pictures: { source, ref, mask }, flow, size }: InpaintPrompt): number {
   const floats = flow.text.length + flow.context.length + size.channels * size.width * size.height;
-  return source.data.length + ref.data.length + 4 * floats;
+  return source.data.length + ref.data.length + mask.data.length + 4 * floats;
 }
 
 export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
@@ -122,7 +122,8 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
 
   /** Raises DataError for a sample that cannot be read, whose sides are no whole patches, or whose prompt the model cannot read. */
   async #promptOf(sample: InpaintSample): Promise<InpaintPrompt> {
-    const triplet = await readTriplet(sample);
+    const { resolution } = this.settings.data;
+    const triplet = await readTriplet(sample, resolution);
     const { width, height } = triplet.source;
     const patch = this.#patch;
     const { channels, reduction } = this.codec;
@@ -133,8 +134,8 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return {
       id: sample.id,
       instruction: sample.prompt,
-      sourcePng: () => Promise.resolve(sample.sourcePng),
-      pictures: { source: triplet.source, ref: triplet.ref },
+      sourcePng: () => (resolution === null ? Promise.resolve(sample.sourcePng) : encodePng(triplet.source)),
+      pictures: { source: triplet.source, ref: triplet.ref, mask: blackAndWhite(triplet.mask) },
       size,
       wanted: () => (wanted ??= this.codec.encode([triplet.ref]).then(([planes]) => pack(planes, patch))),
       flow: {
@@ -151,12 +152,12 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return Promise.all(
       chunk.map(async ({ prompt, answers, keys }) => {
         const { instruction, size } = prompt;
-        const { source, ref: truth } = prompt.pictures;
+        const { source, ref: truth, mask } = prompt.pictures;
         // What is judged is what is recorded, so that it can be judged again.
         const kept = answers.map(({ latents }) => asRecorded(latents));
         const pictures = await this.codec.decode(kept.map(({ latents }) => unpack(latents, size, this.#patch)));
         return answers.map(({ finished }, i): Rendered => ({
-          item: { key: keys[i], instruction, source, truth, edited: pictures[i], finished },
+          item: { key: keys[i], instruction, source, truth, mask, edited: pictures[i], finished },
           record: kept[i].record,
           caption: instruction,
         }));
@@ -207,10 +208,18 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return { context: beside(tokens, shown, pack(places, patch)) };
   }
 
-  async #styleOf(sample: InpaintSample, { ref, mask }: Triplet): Promise<Float32Array | null> {
+  async #styleOf(sample: InpaintSample, { stored: { ref, mask } }: Triplet): Promise<Float32Array | null> {
     if (this.config.ip_adapter === null) return null;
     return this.conditions.style(styleCrop(ref, mask, this.settings.data.style_crop, sample.paths.ref));
   }
+}
+
+function blackAndWhite({ width, height, data }: Mask): RgbImage {
+  return {
+    width,
+    height,
+    data: Uint8Array.from({ length: 3 * data.length }, (_, at) => 255 * data[Math.floor(at / 3)]),
+  };
 }
 
 /** [channels, h, w]: 1 where any of the pixels that a latent stands for is to be painted. `places` has a plane for each of these pixels. */
