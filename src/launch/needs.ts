@@ -21,7 +21,7 @@ import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
 import { checkFlowModel, checkFrozenFlow, requireDropout } from '../policies/flow/load.js';
 import { lacksHubBase, rootOf } from '../policies/adapter_files.js';
-import { describeModel } from '../policies/tokens/adapter.js';
+import { checkAdapters, describeModel } from '../policies/tokens/adapter.js';
 import { processorFolder } from '../policies/tokens/load.js';
 import { openPictureProcessor } from '../models/pictures/processor.js';
 import { TokenSpace } from '../policies/tokens/emu3/space.js';
@@ -81,6 +81,7 @@ function lookAtDecoder({ folder, lora, contextSize, sees }: NeedOf<'decoder'>): 
   if (!canBeLookedAt(folder)) return;
   const part = sees === undefined ? 'words' : 'words and pictures';
   const config = describeModel(folder, part);
+  checkAdapters(folder, part);
   const positions = checkDecoder(rootOf(folder), part).contextSize;
   if (sees !== undefined) openPictureProcessor(processorFolder(folder));
   if (lora !== null) withAdapter(config, lora, sees);

@@ -10,10 +10,20 @@ import { CheckpointError, must } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
 import type { WeightsLayout } from '../engines/onnx/trained_weights.js';
-import { CONFIG_FILE, readJson, readWeights, tensorFiles, tensorsOf, type Weights } from '../models/files.js';
+import {
+  checkWeights,
+  CONFIG_FILE,
+  readJson,
+  readWeights,
+  tensorFiles,
+  tensorsOf,
+  type TensorFiles,
+  type Weights,
+} from '../models/files.js';
 import { blobDigest, cachedModel, cachedSnapshot, hubBaseOf, hubModelAt } from '../models/hub/cache.js';
 import { ipAdapterSchema, type IpAdapterConfig } from '../nets/flow/config.js';
 import { isAdapters, type Adapter, type LoraSettings } from '../nets/lora.js';
+import { MERGE, readPeftConfig, type StoredLora } from './peft_config.js';
 
 export const ADAPTER_CONFIG_FILE = 'adapter_config.json';
 export const ADAPTER_FILE = 'adapter_model.safetensors';
@@ -98,64 +108,44 @@ export function ipAdapterConfigJson(config: IpAdapterConfig, { base }: Pick<Adap
 /** Stands where PEFT's files name the kind of an adapter. */
 const IP_ADAPTER = 'IP_ADAPTER';
 
-const ipSchema = z.object({
+const ipSchema = z.strictObject({
   peft_type: z.literal(IP_ADAPTER),
   base_model_name_or_path: z.string().min(1),
-  image_prompt: ipAdapterSchema,
+  revision: z.string().nullish(),
+  image_prompt: z.strictObject(ipAdapterSchema.shape),
 });
 
-const loraSchema = z.object({
-  peft_type: z.literal('LORA'),
-  base_model_name_or_path: z.string().min(1),
-  r: z.int().positive().default(8),
-  lora_alpha: z.number().positive().default(8),
-  target_modules: z.union([z.string(), z.array(z.string())]),
-  use_rslora: z.boolean().default(false),
-  use_dora: z.literal(false).nullish(),
-  bias: z.literal('none').default('none'),
-  modules_to_save: z.union([z.null(), z.array(z.never())]).optional(),
-  rank_pattern: z.object({}).strict().optional(),
-  alpha_pattern: z.object({}).strict().optional(),
-});
+/** What a folder's adapter is and on what it stands; its weights need not be there yet. */
+export type DescribedAdapter =
+  | (StoredLora & { readonly kind: 'lora' })
+  | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig; readonly base: string };
 
-/** What a folder's adapter is and on what it stands; its weights need not be there yet. Raises CheckpointError for one that is not covered. */
-export function describeAdapter(folder: string): TrainedOver & Pick<AdapterBase, 'base'> {
+/** Raises CheckpointError for an adapter that is not covered, and as `readPeftConfig`. */
+export function describeAdapter(folder: string): DescribedAdapter {
   const where = join(folder, ADAPTER_CONFIG_FILE);
   const json = readJson(where);
+  if ((Object(json) as { readonly peft_type?: unknown }).peft_type !== IP_ADAPTER) {
+    return { kind: 'lora', ...readPeftConfig(json, where) };
+  }
   const ip = ipSchema.safeParse(json);
   if (ip.success) {
     return { kind: 'image_prompt', config: ip.data.image_prompt, base: ip.data.base_model_name_or_path };
   }
-  const parsed = loraSchema.safeParse(json);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw new CheckpointError(`this adapter is not covered: ${issue.path.join('.')}: ${issue.message}`, {
-      where,
-      next: 'Covered is LoRA of one rank over linear layers, without biases, DoRA or modules that are saved whole.',
-    });
-  }
-  const { r, lora_alpha, use_rslora, target_modules, base_model_name_or_path } = parsed.data;
-  return {
-    kind: 'lora',
-    lora: { rank: r, alpha: lora_alpha, rslora: use_rslora, targets: target_modules },
-    base: base_model_name_or_path,
-  };
+  const [issue] = ip.error.issues;
+  throw new CheckpointError(`this IP-Adapter is not covered: ${[...issue.path, issue.message].join(': ')}`, {
+    where,
+    next: 'Name an adapter that this program wrote.',
+  });
 }
 
-/** A folder's LoRA adapter, and the digest of its base; null where the file names none. Raises CheckpointError for an adapter of another kind. */
-export function readAdapterConfig(folder: string): {
-  readonly lora: LoraSettings;
-  readonly base: string;
-  readonly baseDigest: string | null;
-} {
+/** A folder's LoRA adapter. Raises CheckpointError for an adapter of another kind. */
+export function readAdapterConfig(folder: string): StoredLora {
   const found = describeAdapter(folder);
-  if (found.kind !== 'lora') {
-    throw new CheckpointError('this is an IP-Adapter, and LoRA is expected', {
-      where: join(folder, ADAPTER_CONFIG_FILE),
-      next: 'Name a language model, or a LoRA adapter of one.',
-    });
-  }
-  return { lora: found.lora, base: found.base, baseDigest: recordedBase(folder) };
+  if (found.kind === 'lora') return found;
+  throw new CheckpointError('this is an IP-Adapter, and LoRA is expected', {
+    where: join(folder, ADAPTER_CONFIG_FILE),
+    next: 'Name a language model, or a LoRA adapter of one.',
+  });
 }
 
 /** The digest of the base that a folder's adapter was trained on; null where its file names none. */
@@ -163,9 +153,62 @@ export function recordedBase(folder: string): string | null {
   return readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null;
 }
 
-/** The weights of a folder's LoRA adapter, which has these parameters. Raises CheckpointError as `readWeights`. */
-export function loraWeights(folder: string, parameters: ReadonlyMap<string, readonly number[]>, names = same): Weights {
-  return readWeights(tensorsOf(join(folder, ADAPTER_FILE)), parameters, inPeft(names));
+/** An adapter of the layers that a file's targets match, narrowed to those that it holds tensors of where its description leaves some out. */
+export function asStored(
+  folder: string,
+  adapter: Adapter,
+  { partial }: Pick<StoredLora, 'partial'>,
+  names = same,
+): Adapter {
+  if (!partial) return adapter;
+  const { entries } = readSafetensorsIndex(join(folder, ADAPTER_FILE));
+  const stored = inPeft(names);
+  const isHeld = (layer: string): boolean => entries.has(stored(`${layer}.lora_A.weight`));
+  return { ...adapter, layers: new Set([...adapter.layers].filter(isHeld)) };
+}
+
+/** Shapes of an adapter's parameters by their names. */
+type Parameters = ReadonlyMap<string, readonly number[]>;
+
+/** The weights of a folder's adapter, which has these parameters. Raises CheckpointError as `readWeights`, and for a tensor that is none of them. */
+export function adapterWeights(
+  folder: string,
+  parameters: Parameters,
+  kind: TrainedOver['kind'],
+  names = same,
+): Weights {
+  const { files, stored } = findAdapter(folder, parameters, kind, names);
+  return readWeights(files, parameters, stored);
+}
+
+/** Looks at what `adapterWeights` would read, by the file's header. Raises as that does. */
+export function checkAdapterWeights(
+  folder: string,
+  parameters: Parameters,
+  kind: TrainedOver['kind'],
+  names = same,
+): void {
+  const { files, stored } = findAdapter(folder, parameters, kind, names);
+  checkWeights(files, parameters, stored);
+}
+
+function findAdapter(
+  folder: string,
+  parameters: Parameters,
+  kind: TrainedOver['kind'],
+  names: ModuleNames,
+): { readonly files: TensorFiles; readonly stored: ModuleNames } {
+  const where = join(folder, ADAPTER_FILE);
+  const files = tensorsOf(where);
+  const stored = kind === 'lora' ? inPeft(names) : same;
+  const read = new Set([...parameters.keys()].map(stored));
+  const [unread, ...others] = [...files.keys()].filter((name) => !read.has(name));
+  if (unread === undefined) return { files, stored };
+  const count = others.length === 0 ? '' : ` (and ${others.length} more)`;
+  throw new CheckpointError(`the adapter holds a tensor that is no part of it here: ${unread}${count}`, {
+    where,
+    next: `Read are A and B of the linear layers that target_modules in ${ADAPTER_CONFIG_FILE} name. ${MERGE}`,
+  });
 }
 
 /** SHA-256 over the digests of the files that hold a folder's weights, its adapter's included, in the order of their names. */

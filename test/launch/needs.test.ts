@@ -161,15 +161,7 @@ describe('a model', () => {
   it('may be an adapter over another, which is looked at', () => {
     const base = modelOf('llama');
     const folder = newFolder();
-    const adapter = {
-      peft_type: 'LORA',
-      base_model_name_or_path: base,
-      r: 2,
-      lora_alpha: 4,
-      target_modules: ['q_proj'],
-    };
-    writeFileSync(join(folder, 'adapter_config.json'), JSON.stringify(adapter));
-    cpSync(join(base, 'model.safetensors'), join(folder, 'adapter_model.safetensors'));
+    adapterOver(base, folder);
     expect(decoder(folder)).not.toThrow();
     truncateSync(join(base, 'model.safetensors'), 100_000);
     expect(decoder(folder)).toThrow(/not a whole safetensors file/);
@@ -178,9 +170,7 @@ describe('a model', () => {
   it('may be an adapter over a model of the Hub, which is looked at once it was fetched', () => {
     const [folder, cache, commit] = [newFolder(), newFolder(), 'a'.repeat(40)];
     vi.stubEnv('HF_HUB_CACHE', cache);
-    const adapter = { peft_type: 'LORA', base_model_name_or_path: 'some/base', target_modules: ['q_proj'] };
-    writeFileSync(join(folder, 'adapter_config.json'), JSON.stringify(adapter));
-    cpSync(join(DECODERS, 'llama', 'model.safetensors'), join(folder, 'adapter_model.safetensors'));
+    adapterOver('some/base', folder);
     expect(decoder(folder)).not.toThrow();
     const [refs, snapshots] = ['refs', 'snapshots'].map((name) => join(cache, 'models--some--base', name));
     mkdirSync(refs, { recursive: true });
@@ -191,6 +181,14 @@ describe('a model', () => {
     expect(decoder(folder)).toThrow(/not a whole safetensors file/);
   });
 });
+
+/** Writes an adapter that peft saved over a base of the form of `llama`. */
+function adapterOver(base: string, folder: string): void {
+  cpSync(join(import.meta.dirname, '../policies/adapters/rslora'), folder, { recursive: true });
+  const path = join(folder, 'adapter_config.json');
+  const config = JSON.parse(readFileSync(path, 'utf8')) as object;
+  writeFileSync(path, JSON.stringify({ ...config, base_model_name_or_path: base }));
+}
 
 describe('a tokenizer', () => {
   /** With one for what is no word, and one that ends. */

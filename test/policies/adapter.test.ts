@@ -8,8 +8,8 @@ import { RandomStream } from '../../src/core/random.js';
 import { alone } from '../../src/group/peers.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { adapterOf, isAdapters, type LoraSettings } from '../../src/nets/lora.js';
-import { digestOfWeights, readAdapterConfig } from '../../src/policies/adapter_files.js';
-import { adapt, describeModel, openModel } from '../../src/policies/tokens/adapter.js';
+import { digestOfWeights, readAdapterConfig, recordedBase } from '../../src/policies/adapter_files.js';
+import { adapt, adaptFrom, describeModel, openModel } from '../../src/policies/tokens/adapter.js';
 import type { TokenFormat } from '../../src/policies/tokens/format.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
@@ -46,7 +46,7 @@ function opened(name: string): { model: PolicyModel; expected: Expected; lora: L
   const expected = JSON.parse(readFileSync(join(folder, 'expected.json'), 'utf8')) as Expected;
   const { lora, base } = readAdapterConfig(folder);
   const decoder = openDecoder(join(models, base));
-  const { config, weights } = adapt(decoder.config, decoder.weights, lora, { from: folder });
+  const { config, weights } = adaptFrom(decoder.config, decoder.weights, folder);
   const adapter = { lora, base, baseDigest: 'of the base' };
   return { model: { config, weights, format: format(config.vocab_size), adapter }, expected, lora };
 }
@@ -209,11 +209,8 @@ describe('a policy with an adapter', () => {
     expect(again.checksum()).toBe(policy.checksum());
     const stored = readSafetensors(join(folder, 'adapter_model.safetensors'));
     expect([...stored.keys()].every((name) => /^base_model\.model\..*\.lora_[AB]\.weight$/.test(name))).toBe(true);
-    expect(readAdapterConfig(folder)).toEqual({
-      lora,
-      base: join(models, 'llama3'),
-      baseDigest: digestOfWeights(join(models, 'llama3')),
-    });
+    expect(readAdapterConfig(folder)).toMatchObject({ lora, partial: false, base: join(models, 'llama3') });
+    expect(recordedBase(folder)).toBe(digestOfWeights(join(models, 'llama3')));
     await Promise.all([policy.dispose(), again.dispose()]);
   });
 

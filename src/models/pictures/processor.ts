@@ -2,12 +2,14 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import pLimit from 'p-limit';
 import { z } from 'zod';
 import { CheckpointError, DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/png.js';
 import { resizeCubic } from '../../core/resize.js';
 import { readJson } from '../files.js';
+import { unknownStep } from './processor_keys.js';
 import type { ColourScale, PatchSizes, Picture } from './picture.js';
 
 /** How many pixels a picture has at least and at most after it was resized; of a clip, each of its frames. */
@@ -148,10 +150,23 @@ function halfToEven(x: number): number {
 
 const size = z.int().positive();
 const three = z.tuple([z.number(), z.number(), z.number()]);
+/** transformers' names of these processors, with an ending for their other backends. */
+const TYPE = /^Qwen2(?:_5_?)?VL(?:Image|Video)Processor(?:Fast|Pil)?$/;
+const type = z.string().regex(TYPE, "only Qwen2-VL's and Qwen2.5-VL's processors are available").nullish();
+/** Pillow's number for bicubic. */
+const BICUBIC = 3;
+
 const file = z.looseObject({
+  image_processor_type: type,
+  video_processor_type: type,
+  do_resize: z.literal(true, 'only true is available: sides have to be multiples of what one token shows').nullish(),
+  resample: z.literal(BICUBIC, 'only 3 (bicubic) is available').nullish(),
+  do_rescale: z.boolean().nullish(),
+  rescale_factor: z.number().positive().nullish(),
+  do_normalize: z.boolean().nullish(),
   min_pixels: size.nullish(),
   max_pixels: size.nullish(),
-  size: z.looseObject({ shortest_edge: size.nullish(), longest_edge: size.nullish() }).nullish(),
+  size: z.strictObject({ shortest_edge: size.nullish(), longest_edge: size.nullish() }).nullish(),
   patch_size: size.nullish(),
   temporal_patch_size: size.nullish(),
   merge_size: size.nullish(),
@@ -159,9 +174,13 @@ const file = z.looseObject({
   image_std: three.nullish(),
 });
 
+const keys: ReadonlySet<string> = new Set(Object.keys(file.shape));
+type ProcessorFile = z.output<typeof file>;
+
 /**
  * The processor of a model's folder. `limits` stand in place of the files' own. Raises CheckpointError for a folder without its files, or where one
- * cannot be read.
+ * cannot be read, or asks
+ * for what is not available here.
  */
 export function openPictureProcessor(
   folder: string,
@@ -175,16 +194,43 @@ export function openPictureProcessor(
     });
   }
   const video = readSettings(folder, VIDEO_PROCESSOR_FILE, NESTED.video) ?? image;
+  const shared = { sizes: sizesOf(image), colours: coloursOf(image) };
+  const ofVideo = { sizes: sizesOf(video), colours: coloursOf(video) };
+  if (!isDeepStrictEqual(shared, ofVideo)) {
+    throw new CheckpointError(
+      `images and videos are cut or coloured differently: ${JSON.stringify(shared)} and ${JSON.stringify(ofVideo)}`,
+      { where: folder, next: `Give both the same sizes and colours in ${PROCESSOR_FILE} and ${VIDEO_PROCESSOR_FILE}.` },
+    );
+  }
   return new PictureProcessor({
-    sizes: {
-      patch_size: image.patch_size ?? usual.sizes.patch_size,
-      temporal_patch_size: image.temporal_patch_size ?? usual.sizes.temporal_patch_size,
-      spatial_merge_size: image.merge_size ?? usual.sizes.spatial_merge_size,
-    },
-    colours: { mean: image.image_mean ?? clipColours.mean, std: image.image_std ?? clipColours.std },
+    ...shared,
     image: limits.image ?? limitsOf(image, usual.image),
     video: limits.video ?? limitsOf(video, usual.video),
   });
+}
+
+function sizesOf({ patch_size, temporal_patch_size, merge_size }: ProcessorFile): PatchSizes {
+  return {
+    patch_size: patch_size ?? usual.sizes.patch_size,
+    temporal_patch_size: temporal_patch_size ?? usual.sizes.temporal_patch_size,
+    spatial_merge_size: merge_size ?? usual.sizes.spatial_merge_size,
+  };
+}
+
+/** A byte b becomes (f b - mean) / std, which is (b / 255 - mean / 255 f) / (std / 255 f). */
+function coloursOf({ do_rescale, rescale_factor, do_normalize, image_mean, image_std }: ProcessorFile): ColourScale {
+  const isNormalised = do_normalize !== false;
+  const mean = isNormalised ? (image_mean ?? clipColours.mean) : ([0, 0, 0] as const);
+  const std = isNormalised ? (image_std ?? clipColours.std) : ([1, 1, 1] as const);
+  const factor = 255 * (do_rescale === false ? 1 : (rescale_factor ?? 1 / 255));
+  // Files write 1/255 with its last digits cut.
+  if (Math.abs(factor - 1) < 1e-9) return { mean, std };
+  const scaled = ([red, green, blue]: ColourScale['mean']): ColourScale['mean'] => [
+    red / factor,
+    green / factor,
+    blue / factor,
+  ];
+  return { mean: scaled(mean), std: scaled(std) };
 }
 
 /** The processor of a model from random weights: colours from -1 to 1, as they are. */
@@ -213,7 +259,7 @@ export function processorFilesOf({ sizes, colours, image, video }: ProcessorSett
 }
 
 /** Null where a folder says nothing. */
-function readSettings(folder: string, name: string, nested: string): z.output<typeof file> | null {
+function readSettings(folder: string, name: string, nested: string): ProcessorFile | null {
   const [own, shared] = [join(folder, name), join(folder, NESTED_PROCESSOR_FILE)];
   const where = existsSync(own) ? own : shared;
   if (!existsSync(where)) return null;
@@ -221,12 +267,19 @@ function readSettings(folder: string, name: string, nested: string): z.output<ty
   const found = where === own ? json : (Object(json) as Record<string, unknown>)[nested];
   if (found === undefined) return null;
   const parsed = file.safeParse(found);
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where });
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where });
+  }
+  const unknown = unknownStep(parsed.data, keys);
+  if (unknown === null) return parsed.data;
+  throw new CheckpointError(`${unknown}: what this asks of pictures is not known here`, {
+    where,
+    next: 'Remove the key if the model was trained on pictures without that step.',
+  });
 }
 
-function limitsOf({ min_pixels, max_pixels, size }: z.output<typeof file>, otherwise: PixelLimits): PixelLimits {
+function limitsOf({ min_pixels, max_pixels, size }: ProcessorFile, otherwise: PixelLimits): PixelLimits {
   return {
     min_pixels: min_pixels ?? size?.shortest_edge ?? otherwise.min_pixels,
     max_pixels: max_pixels ?? size?.longest_edge ?? otherwise.max_pixels,

@@ -117,11 +117,12 @@ export function withAdapter(
   config: DecoderConfig,
   settings: LoraSettings,
   parts: TrainedParts | null = null,
+  where?: string,
 ): DecoderConfig & { adapter: Adapter } {
   const linear = [...decoderParameters(config)].flatMap(([name, { kind }]) =>
     (kind === 'weight' || kind === 'residual') && parts?.[partOf(name)] !== false ? [name] : [],
   );
-  return { ...config, adapter: adapterOf(settings, linear, 'lm_head') };
+  return { ...config, adapter: adapterOf(settings, linear, 'lm_head', where) };
 }
 
 /** Names and shapes of what the decoder's adapter trains. */

@@ -112,8 +112,8 @@ export function flowLinearLayers(config: FlowTransformerConfig): string[] {
 }
 
 /** LoRA over its linear layers. Raises ConfigError as `adapterOf`. */
-export function flowAdapter(config: FlowTransformerConfig, lora: LoraSettings): Adapter {
-  return adapterOf(lora, flowLinearLayers(config), LAST);
+export function flowAdapter(config: FlowTransformerConfig, lora: LoraSettings, where?: string): Adapter {
+  return adapterOf(lora, flowLinearLayers(config), LAST, where);
 }
 
 /**

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { readSafetensorsIndex } from '../../core/safetensors.js';
 import { CheckpointError, InternalError, must } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { Shape } from '../../graph/ir.js';
 import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
-import { readWeights, tensorsOf } from '../../models/files.js';
 import { withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
 import {
   checkFlowTransformer,
@@ -14,16 +14,19 @@ import {
   type LoadedFlowTransformer,
 } from '../../nets/flow/files.js';
 import { flowAdapter, flowParameters, initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
-import { adapterParameters, initAdapter, type LoraSettings } from '../../nets/lora.js';
+import { adapterParameters, initAdapter, type Adapter, type LoraSettings } from '../../nets/lora.js';
 import {
+  ADAPTER_CONFIG_FILE,
   ADAPTER_FILE,
   adapterLayout,
+  adapterWeights,
+  asStored,
   baseOf,
+  checkAdapterWeights,
   describeAdapter,
   digestOfWeights,
   holdsAdapter,
   lacksHubBase,
-  loraWeights,
   merged,
   recordedBase,
   refuseOtherBase,
@@ -85,23 +88,40 @@ export function openFlowModel(folder: string): LoadedFlowTransformer {
   if (!holdsAdapter(folder)) return openFlowTransformer(folder);
   const base = baseOf(folder);
   refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
-  const opened = openFlowModel(base);
-  const frozen = { ...opened, config: withDropout(opened.config, folder) };
+  const frozen = openFlowModel(base);
+  const config = describeFlowModel(folder);
+  const { kind, adapter, parameters } = storedAdapter(folder, frozen.config);
+  const weights = new Map([...frozen.weights, ...adapterWeights(folder, parameters, kind)]);
+  return { config, weights: adapter === null ? weights : merged(adapter, weights) };
+}
+
+/** What a folder's adapter holds over a model of this config; without `adapter` it is an IP-Adapter. Raises CheckpointError for one that is not covered, ConfigError for targets that match no layer. */
+function storedAdapter(
+  folder: string,
+  config: FlowTransformerConfig,
+): {
+  readonly kind: 'lora' | 'image_prompt';
+  readonly adapter: Adapter | null;
+  readonly parameters: ReadonlyMap<string, Shape>;
+} {
   const found = describeAdapter(folder);
-  switch (found.kind) {
-    case 'lora': {
-      const adapter = flowAdapter(frozen.config, found.lora);
-      const parameters = adapterParameters(adapter, (name) => must(frozen.weights.get(name), name).shape);
-      const weights = new Map([...frozen.weights, ...loraWeights(folder, parameters)]);
-      return { config: frozen.config, weights: merged(adapter, weights) };
-    }
-    case 'image_prompt': {
-      const config = withIpAdapter(frozen.config, found.config);
-      const parameters = [...flowParameters(config)].filter(([name]) => isIpAdapter(name));
-      const weights = readWeights(tensorsOf(join(folder, ADAPTER_FILE)), new Map(parameters));
-      return { config, weights: new Map([...frozen.weights, ...weights]) };
-    }
+  if (found.kind === 'image_prompt') {
+    const own = [...flowParameters(withIpAdapter(config, found.config))].filter(([name]) => isIpAdapter(name));
+    return { kind: found.kind, adapter: null, parameters: new Map(own) };
   }
+  const where = `target_modules in ${join(folder, ADAPTER_CONFIG_FILE)}`;
+  const adapter = asStored(folder, flowAdapter(config, found.lora, where), found);
+  const shapes = flowParameters(config);
+  return { kind: found.kind, adapter, parameters: adapterParameters(adapter, (name) => must(shapes.get(name), name)) };
+}
+
+/** Looks at a folder's adapter and those that it stands on, without reading their weights. Raises as `openFlowModel` for what is wrong with them. */
+function checkAdapters(folder: string): void {
+  if (!holdsAdapter(folder)) return;
+  const base = baseOf(folder);
+  checkAdapters(base);
+  const { kind, parameters } = storedAdapter(folder, describeFlowModel(base));
+  checkAdapterWeights(folder, parameters, kind);
 }
 
 /** Loads a model's folder for training. Raises as `openFlowModel`, and as `requireTrained`; ConfigError for LoRA that matches no layer. */
@@ -210,6 +230,7 @@ export function checkFlowModel(
   if (isExport(folder)) throw notTrained(folder);
   const config = describeFlowModel(folder);
   checkFlowTransformer(rootOf(folder));
+  checkAdapters(folder);
   requireTrained(config, training, folder);
   requireUnconditional(config, guidance);
   if (training.lora !== null) flowAdapter(config, training.lora);

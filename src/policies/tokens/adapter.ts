@@ -1,4 +1,5 @@
 /** Decoders with adapters over frozen weights. */
+import { join } from 'node:path';
 import { must } from '../../core/errors.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Weights } from '../../models/files.js';
@@ -9,13 +10,17 @@ import { initAdapter, type Adapter, type LoraSettings } from '../../nets/lora.js
 import { seeingTypes } from '../../nets/vision/architecture.js';
 import { VISUAL, type TrainedParts } from '../../nets/vision/config.js';
 import {
+  ADAPTER_CONFIG_FILE,
+  adapterWeights,
+  asStored,
   baseOf,
+  checkAdapterWeights,
   descriptionOf,
   digestOfWeights,
   holdsAdapter,
-  loraWeights,
   merged,
   readAdapterConfig,
+  recordedBase,
   refuseOtherBase,
   type ModuleNames,
 } from '../adapter_files.js';
@@ -54,25 +59,49 @@ export function peftNames(config: DecoderConfig): ModuleNames {
   };
 }
 
-/** A decoder with a fresh adapter, or with the one that `from` holds. */
+/** A decoder with an adapter. */
+export interface AdaptedDecoder {
+  readonly config: DecoderConfig & { readonly adapter: Adapter };
+  readonly weights: Weights;
+}
+
+/** A decoder with a fresh adapter. */
 export function adapt(
   config: DecoderConfig,
   frozen: Weights,
   lora: LoraSettings,
-  start: { readonly seed: number; readonly parts?: TrainedParts | null } | { readonly from: string },
-): { readonly config: DecoderConfig & { readonly adapter: Adapter }; readonly weights: Weights } {
-  const adapted =
-    'seed' in start ? withAdapter(config, lora, start.parts) : withAdapter(config, ownTargets(config, lora));
-  const weights =
-    'seed' in start
-      ? initAdapter(adapted.adapter, (name) => must(frozen.get(name), name).shape, start.seed)
-      : adapterWeights(start.from, adapted);
+  { seed, parts }: { readonly seed: number; readonly parts?: TrainedParts | null },
+): AdaptedDecoder {
+  const adapted = withAdapter(config, lora, parts);
+  const weights = initAdapter(adapted.adapter, (name) => must(frozen.get(name), name).shape, seed);
   return { config: adapted, weights: new Map([...frozen, ...weights]) };
 }
 
-/** The weights of a folder's adapter, by the names that its model has for them. Raises CheckpointError as `readWeights`. */
-export function adapterWeights(folder: string, adapted: DecoderConfig & { readonly adapter: Adapter }): Weights {
-  return loraWeights(folder, decoderAdapter(adapted), peftNames(adapted));
+/** A decoder with the adapter that a folder holds. Raises CheckpointError as `readAdapterConfig` and `adapterWeights`. */
+export function adaptFrom(config: DecoderConfig, frozen: Weights, folder: string): AdaptedDecoder {
+  const adapted = withStoredAdapter(config, folder);
+  return { config: adapted, weights: new Map([...frozen, ...storedAdapterWeights(folder, adapted)]) };
+}
+
+/** A decoder's settings with the adapter that a folder holds. Raises CheckpointError as `readAdapterConfig`, ConfigError for targets that match no layer. */
+export function withStoredAdapter(config: DecoderConfig, folder: string): AdaptedDecoder['config'] {
+  const stored = readAdapterConfig(folder);
+  const where = `target_modules in ${join(folder, ADAPTER_CONFIG_FILE)}`;
+  const adapted = withAdapter(config, ownTargets(config, stored.lora), null, where);
+  return { ...adapted, adapter: asStored(folder, adapted.adapter, stored, peftNames(config)) };
+}
+
+/** The weights of a folder's adapter, by the names that its model has for them. Raises CheckpointError as `adapterWeights`. */
+export function storedAdapterWeights(folder: string, adapted: AdaptedDecoder['config']): Weights {
+  return adapterWeights(folder, decoderAdapter(adapted), 'lora', peftNames(adapted));
+}
+
+/** Looks at a folder's adapter and those that it stands on, without reading their weights. Raises as `openModel` for what is wrong with them. */
+export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
+  if (!holdsAdapter(folder)) return;
+  checkAdapters(baseOf(folder), part);
+  const adapted = withStoredAdapter(describeModel(folder, part), folder);
+  checkAdapterWeights(folder, decoderAdapter(adapted), 'lora', peftNames(adapted));
 }
 
 /** The layers of an adapter on a model that sees, one by one: which of its parts have one is not to be had from the targets. */
@@ -111,9 +140,8 @@ export function describeModel(folder: string, part: ReadPart = 'words'): Decoder
 export function openModel(folder: string, part: ReadPart = 'words'): OpenedModel {
   if (!holdsAdapter(folder)) return openDecoder(folder, part);
   const base = baseOf(folder);
-  const { lora, baseDigest } = readAdapterConfig(folder);
-  refuseOtherBase(folder, baseDigest, digestOfWeights(base));
+  refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
   const frozen = openModel(base, part);
-  const { config, weights } = adapt(frozen.config, frozen.weights, lora, { from: folder });
+  const { config, weights } = adaptFrom(frozen.config, frozen.weights, folder);
   return { config: frozen.config, weights: merged(config.adapter, weights) };
 }

@@ -12,7 +12,7 @@ import {
   type WrittenDtype,
 } from '../../core/safetensors.js';
 import { CONFIG_FILE, GENERATION_FILE, INDEX_FILE, POLICY_FILE, readJson, tensorFiles } from '../../models/files.js';
-import { withAdapter, type DecoderConfig } from '../../nets/decoder/config.js';
+import type { DecoderConfig } from '../../nets/decoder/config.js';
 import { storedNames } from '../../nets/decoder/files.js';
 import {
   ADAPTER_CONFIG_FILE,
@@ -22,11 +22,11 @@ import {
   digestOfWeights,
   holdsAdapter,
   mergeLayer,
-  readAdapterConfig,
+  recordedBase,
   refuseOtherBase,
   rootOf,
 } from '../adapter_files.js';
-import { adapterWeights, describeModel, ownTargets, readableParts } from './adapter.js';
+import { describeModel, readableParts, storedAdapterWeights, withStoredAdapter } from './adapter.js';
 
 /** By the names that people have for them. */
 export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
@@ -113,13 +113,12 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
     return lazy;
   }
   const base = baseOf(folder);
-  const { lora, baseDigest } = readAdapterConfig(folder);
-  refuseOtherBase(folder, baseDigest, digestOfWeights(base));
+  refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
   const tensors = tensorsOfModel(base);
   const config = describeModel(base, readableParts(base));
-  const adapted = withAdapter(config, ownTargets(config, lora));
+  const adapted = withStoredAdapter(config, folder);
   const { adapter } = adapted;
-  const weights = adapterWeights(folder, adapted);
+  const weights = storedAdapterWeights(folder, adapted);
   const stored = storedNames(tensors, base);
   for (const layer of adapter.layers) {
     const name = stored(`${layer}.weight`);

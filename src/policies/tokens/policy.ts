@@ -17,13 +17,7 @@ import type {
 } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.js';
 import { Learner, type LearnerOptions, type TokenLesson } from './learner.js';
-import {
-  ADAPTER_CONFIG_FILE,
-  adapterLayout,
-  loraConfigJson,
-  readAdapterConfig,
-  refuseOtherBase,
-} from '../adapter_files.js';
+import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson, recordedBase, refuseOtherBase } from '../adapter_files.js';
 import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
@@ -167,7 +161,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
 
   restore(folder: string, steps: number): void {
     const { model } = this.options;
-    if (isAdapted(model)) refuseOtherBase(folder, readAdapterConfig(folder).baseDigest, model.adapter.baseDigest);
+    if (isAdapted(model)) refuseOtherBase(folder, recordedBase(folder), model.adapter.baseDigest);
     this.#trained.restore(folder, steps);
   }
 

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { withPictures } from '../../../src/models/pictures/placeholders.js';
 import {
   openPictureProcessor,
+  type PictureProcessor,
   plainProcessor,
   processorFilesOf,
   PROCESSOR_FILE,
@@ -108,7 +109,10 @@ describe('a processor', () => {
 describe('the files of a processor', () => {
   it('may be one for both kinds', () => {
     const path = folder();
-    const json = { image_processor: { min_pixels: 5, merge_size: 3 }, video_processor: { size: { longest_edge: 9 } } };
+    const json = {
+      image_processor: { min_pixels: 5, merge_size: 3 },
+      video_processor: { size: { longest_edge: 9 }, merge_size: 3 },
+    };
     writeFileSync(join(path, 'processor_config.json'), JSON.stringify(json));
     const { image, video, sizes: found } = openPictureProcessor(path).settings;
     expect([image.min_pixels, video.max_pixels, found.spatial_merge_size]).toEqual([5, 9, 3]);
@@ -117,10 +121,64 @@ describe('the files of a processor', () => {
   it.each([
     ['are not there', null, /nothing says how pictures are cut: there is no preprocessor_config\.json/],
     ['say what cannot be', { patch_size: -1 }, /patch_size/],
+    ['leave pictures as large as they are', { do_resize: false }, /do_resize: only true is available/],
+    ['resize by another filter', { resample: 2 }, /resample: only 3 \(bicubic\)/],
+    ['have sides of their own', { size: { height: 224, width: 224 } }, /size: Unrecognized keys: "height", "width"/],
+    [
+      'are of another processor',
+      { image_processor_type: 'CLIPImageProcessor' },
+      /image_processor_type: only Qwen2-VL's/,
+    ],
+    [
+      'cut out the centre',
+      { do_center_crop: true, crop_size: 3 },
+      /do_center_crop: true: what this asks of pictures is not/,
+    ],
+    ['ask for an unknown step', { sharpen: 0.5 }, /sharpen: 0\.5: what this asks of pictures is not known here/],
   ])('are refused where they %s', (_, json, message) => {
     const path = folder();
     if (json !== null) writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
     expect(() => openPictureProcessor(path)).toThrow(message);
+  });
+});
+
+describe('colours', () => {
+  const opened = (json: object): PictureProcessor => {
+    const path = folder();
+    writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
+    return openPictureProcessor(path);
+  };
+  const [mean, std] = [
+    [0.1, 0.2, 0.3],
+    [0.5, 0.25, 2],
+  ];
+
+  /** What transformers makes of a byte: b f where it is rescaled, then less the mean, by the deviation, where it is normalised. */
+  it.each([
+    ['as usual', { rescale_factor: 0.00392156862745098 }, (b: number, i: number) => (b / 255 - mean[i]) / std[i]],
+    ['without normalising', { do_normalize: false }, (b: number) => b / 255],
+    ['without rescaling', { do_rescale: false }, (b: number, i: number) => (b - mean[i]) / std[i]],
+    ['with neither', { do_rescale: false, do_normalize: false }, (b: number) => b],
+    ['by another factor', { rescale_factor: 1 / 127.5 }, (b: number, i: number) => (b / 127.5 - mean[i]) / std[i]],
+  ])('%s', (_, switches, wanted) => {
+    const { colours } = opened({ image_mean: mean, image_std: std, do_convert_rgb: true, ...switches }).settings;
+    for (const byte of [0, 7, 255]) {
+      for (const i of [0, 1, 2]) {
+        expect((byte / 255 - colours.mean[i]) / colours.std[i]).toBeCloseTo(wanted(byte, i), 9);
+      }
+    }
+  });
+
+  it('of the usual factor are those of the file, to the bit', () => {
+    const { colours } = opened({ image_mean: mean, image_std: std, rescale_factor: 0.00392156862745098 }).settings;
+    expect(colours).toEqual({ mean, std });
+  });
+
+  it('of clips have to be those of images', () => {
+    const path = folder();
+    writeFileSync(join(path, PROCESSOR_FILE), '{}');
+    writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify({ do_normalize: false }));
+    expect(() => openPictureProcessor(path)).toThrow(/images and videos are cut or coloured differently/);
   });
 });
 

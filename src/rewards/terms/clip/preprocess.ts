@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
 import { resizeCubicWindow } from '../../../core/resize.js';
+import { unknownStep } from '../../../models/pictures/processor_keys.js';
 import { readJson, firstFile } from './files.js';
 
 interface Size {
@@ -33,7 +34,13 @@ const size = z.object({ height: edge, width: edge });
 const perChannel = z.array(z.number()).length(3);
 
 /** The file's words; what it leaves out is as for openai/clip-vit-base-patch32. */
-const imageProcessor = z.object({
+const imageProcessor = z.looseObject({
+  // Others take other values for what their files leave out.
+  image_processor_type: z
+    .string()
+    .regex(/^CLIPImageProcessor(?:Fast|Pil)?$/, "only CLIP's image processor is available")
+    .optional(),
+  feature_extractor_type: z.literal('CLIPFeatureExtractor', "only CLIP's image processor is available").optional(),
   do_resize: z.boolean().default(true),
   size: z
     .union([
@@ -54,6 +61,8 @@ const imageProcessor = z.object({
   image_mean: perChannel.default([0.48145466, 0.4578275, 0.40821073]),
   image_std: perChannel.default([0.26862954, 0.26130258, 0.27577711]),
 });
+const keys: ReadonlySet<string> = new Set(Object.keys(imageProcessor.shape));
+
 /** Newer exports put it into the file of the whole processor. */
 const processorFile = z.preprocess((file) => {
   const isWhole = typeof file === 'object' && file !== null && 'image_processor' in file;
@@ -68,6 +77,13 @@ export function readPreprocessing(folder: string): Preprocessing {
     folder,
   );
   const steps = readJson(file, processorFile);
+  const unknown = unknownStep(steps, keys);
+  if (unknown !== null) {
+    throw new ConfigError(`${unknown}: what this asks of pictures is not known here`, {
+      where: file,
+      next: 'Remove the key if the model was trained on pictures without that step.',
+    });
+  }
   const resize = steps.do_resize ? steps.size : null;
   const fixed = resize !== null && 'width' in resize ? resize : null;
   const crop = steps.do_center_crop ? steps.crop_size : fixed;

@@ -96,6 +96,26 @@ describe('CLIP preprocessing', () => {
     expect(() => steps(config)).toThrow(message);
   });
 
+  it.each([
+    [{ do_pad: true, pad_size: 3 }, /do_pad: true: what this asks of pictures is not known here/],
+    [{ crop_pct: 0.9 }, /crop_pct: 0\.9: what this asks/],
+    [{ image_processor_type: 'SiglipImageProcessor' }, /only CLIP's image processor is available/],
+    [{ feature_extractor_type: 'ViTFeatureExtractor' }, /only CLIP's image processor is available/],
+    [{ resample: 2 }, /only 3 \(bicubic\)/],
+  ])('refuses %j, which it would do otherwise than the model was trained', (config, message) => {
+    expect(() => steps(config)).toThrow(message);
+    expect(() => steps({ image_processor: config }, 'processor_config.json')).toThrow(message);
+  });
+
+  it('passes over what has no say in the pixels', () => {
+    const plain = {
+      do_convert_rgb: true,
+      feature_extractor_type: 'CLIPFeatureExtractor',
+      data_format: 'channels_first',
+    };
+    expect(steps({ ...plain, do_pad: false, pad_size: null })).toEqual(steps({}));
+  });
+
   it('refuses a folder without the file', () => {
     expect(() => readPreprocessing(fixtures)).toThrow(/no preprocessor_config\.json/);
   });
