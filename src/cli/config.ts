@@ -5,6 +5,8 @@ import { originsOf, type LoadedConfig } from '../config/load.js';
 import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
 import { EditrlError } from '../core/errors.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { diffAction } from './config_diff.js';
 import { explainAction } from './config_explain.js';
 import { formatTable, printError, printJson, printLine, printWarnings, styled } from './output.js';
@@ -96,21 +98,21 @@ async function check(args: Arguments): Promise<number> {
     import('../launch/preflight.js'),
     import('../launch/wanted_models.js'),
   ]);
-  const preflight = new Preflight();
+  const preflight = new Preflight(undefined, flag(args, 'deep') ? judgeOf : undefined);
   const servers = flag(args, 'deep') ? await openNetwork() : null;
   const results: Checked[] = [];
   let exitCode = 0;
   for (const file of texts(args, 'config')) {
     try {
       const config = await configOf(args, file);
-      // What cannot run yet anywhere is a base for others, which bring their own data and models.
-      const able = cannotRunYet(config.settings).length === 0;
-      const found = able ? await preflight.of(config) : [];
-      const left = able ? await preflight.toTrain(config) : [];
-      const reached = able && servers !== null ? await servers.of(left) : null;
+      const found = await preflight.of(config);
+      const left = await preflight.toTrain(config);
+      const reached = servers === null ? null : await servers.of(left);
       const missing = servers === null ? left.flatMap(({ settings }) => notDownloaded(settings)) : [];
       const notes = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
-      const all = [...found, ...(reached?.obstacles ?? [])];
+      // A server that cannot be asked may be found by the rewards that are tried, too.
+      const told = new Set(found.map(({ error }) => error.toText()));
+      const all = [...found, ...(reached?.obstacles ?? []).filter(({ error }) => !told.has(error.toText()))];
       const inTheWay = all.map(({ run, error }) => ({ run, message: error.toText() }));
       if (inTheWay.length > 0) exitCode = Math.max(exitCode, 1);
       const { warnings, resultHash } = config;
@@ -119,7 +121,7 @@ async function check(args: Arguments): Promise<number> {
       if (flag(args, 'json')) continue;
       const mark = inTheWay.length > 0 ? styled('blocked', 'yellow') : styled('ok', 'green');
       printLine(`${mark}  ${file}  ${config.settings.run_name}`);
-      printRemarks(config);
+      printWarnings(config.warnings);
       for (const note of notes) printNote(note);
       for (const { run, message } of inTheWay) {
         printError(`in the way of ${run}: ${message}`);
@@ -134,6 +136,12 @@ async function check(args: Arguments): Promise<number> {
   await servers?.close();
   if (flag(args, 'json')) printJson({ configs: results });
   return exitCode;
+}
+
+/** Where `--deep` asks for judgements; an embedded judge is started with the run, and one whose host is not known yet is not asked. */
+async function judgeOf({ endpoint }: RewardSettings): Promise<JudgeAddress | null> {
+  const isThere = typeof endpoint === 'string' ? endpoint !== '' && endpoint !== 'embedded' : Array.isArray(endpoint);
+  return isThere ? { endpoint, token: null } : null;
 }
 
 /** The servers and the Hub, asked together. */

@@ -49,6 +49,10 @@ const verbs: Readonly<Record<string, Entry>> = {
     summary: 'score a run again by another reward',
     load: async () => (await import('./rescore.js')).rescoreVerb,
   },
+  score: {
+    summary: 'what a reward gives for rows of its dataset',
+    load: async () => (await import('./score.js')).scoreVerb,
+  },
   config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
   data: {
     summary: "make the tiny world's data, pack your own, or check a dataset",

@@ -29,7 +29,7 @@ export const planVerb: Action = {
       for (const up of experiment.parents.find(({ run_name }) => run_name === name)?.parents ?? []) needed.add(up);
     }
     const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
-    const plan = planExperiment({ ...experiment, cells, parents }, detectDevices());
+    const plan = await planExperiment({ ...experiment, cells, parents }, detectDevices());
     if (flag(args, 'json')) {
       printJson(plan);
       return 0;

@@ -65,7 +65,7 @@ export const sweepVerb: Action = {
     const failFast = flag(args, 'fail-fast');
     const limits = { maxParallel, retries, failFast };
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
-    const prepared = prepareSweep(experiment, choice, limits);
+    const prepared = await prepareSweep(experiment, choice, limits);
     if (flag(args, 'dry-run')) return dryRun(prepared, json);
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });

@@ -3,11 +3,11 @@
  * the edit may be described, and the picture behind it.
  */
 import { existsSync, statSync } from 'node:fs';
-import { dirname, extname, isAbsolute, resolve } from 'node:path';
+import { basename, dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { oneOf } from './problems.js';
-import { readRows, type Row } from './rows.js';
+import { firstRows, readRows, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
 
 export interface PicturedEdit {
@@ -68,7 +68,7 @@ export async function readPicturedEdits(
     const read = readRow(rows.read(index), columns, folder);
     const where = rows.place(index);
     if (Array.isArray(read)) {
-      problems.push(new DataError(read.join('; '), { where, next: 'Correct this row, or leave it out.' }));
+      problems.push(broken(read, where));
       return null;
     }
     sizes.push(...[read.source, read.target].flatMap((file) => (file === null ? [] : [statSync(file).size])));
@@ -94,6 +94,24 @@ export async function openPicturedEdits(
   const { problems, ...source } = await readPicturedEdits(path, media, columns);
   if (problems.length > 0) throw oneOf(path, problems);
   return source;
+}
+
+/** The first edits of a dataset, without a look at the rest. Raises DataError for the first of them that is broken. */
+export async function firstPicturedEdits(
+  path: string,
+  media: string | null,
+  columns: PicturedColumns,
+  count: number,
+): Promise<readonly PicturedEdit[]> {
+  return (await firstRows(path, count)).map(({ row, place: where }) => {
+    const read = readRow(row, columns, media ?? (statSync(path).isDirectory() ? path : dirname(path)));
+    if (Array.isArray(read)) throw broken(read, where);
+    return { ...read, id: basename(where), where };
+  });
+}
+
+function broken(found: readonly string[], where: string): DataError {
+  return new DataError(found.join('; '), { where, next: 'Correct this row, or leave it out.' });
 }
 
 /** A row, or what is wrong with it. */

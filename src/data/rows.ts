@@ -125,7 +125,7 @@ interface Glance {
 const GLANCES: Readonly<Record<string, (file: string, columns: readonly string[]) => Glance>> = {
   '.jsonl': (file, columns) => {
     const problems: DataError[] = [];
-    const [first] = readLines(firstLine(file), file, problems);
+    const [first] = readLines(firstLines(file, 1), file, problems);
     if (problems.length > 0) throw problems[0];
     const names = first === undefined ? columns : Object.keys(first.row);
     return { missing: columns.find((column) => !names.includes(column)), found: `; found: ${names.join(', ')}` };
@@ -141,21 +141,51 @@ const GLANCES: Readonly<Record<string, (file: string, columns: readonly string[]
   }),
 };
 
+/** The first rows of a dataset, without reading the rest of it. Raises DataError as `openRows`, for what of them is no row. */
+export async function firstRows(
+  path: string,
+  count: number,
+): Promise<readonly { readonly row: Row; readonly place: string }[]> {
+  const rows: { readonly row: Row; readonly place: string }[] = [];
+  for (const file of rowFiles(path)) {
+    const problems: DataError[] = [];
+    const left = count - rows.length;
+    for (const { row, number } of (await FIRST[extname(file)](file, left, problems)).slice(0, left)) {
+      rows.push({ row, place: `${file}:${number}` });
+    }
+    if (problems.length > 0) throw problems[0];
+    if (rows.length === count) break;
+  }
+  return rows;
+}
+
+const FIRST: Readonly<Record<string, (file: string, count: number, problems: DataError[]) => ReturnType<Reader>>> = {
+  '.jsonl': (file, count, problems) => readLines(firstLines(file, count), file, problems),
+  '.parquet': (file, count, problems) => readParquet(readWhole(file), file, problems, count),
+  '.txt': (file) => readPrompts(readWhole(file), file),
+};
+
 /** Read at a time, of a file whose lines end somewhere. */
 const PIECE_BYTES = 1 << 16;
 
-/** The bytes of a file up to the end of its first line that is not blank; all of them where there is none. */
-function firstLine(path: string): Uint8Array {
+/** The bytes of a file up to the end of its first lines that are not blank; all of them where there are fewer. */
+function firstLines(path: string, count: number): Uint8Array {
   const file = openSync(path, 'r');
   try {
     let text: Buffer = Buffer.alloc(0);
+    let [at, left] = [0, count];
     for (;;) {
       const piece = Buffer.alloc(PIECE_BYTES);
       const read = readSync(file, piece);
       text = Buffer.concat([text, piece.subarray(0, read)]);
-      const start = text.findIndex((byte) => byte > 0x20);
-      const end = start < 0 ? -1 : text.indexOf(0x0a, start);
-      if (end >= 0) return text.subarray(0, end);
+      for (;;) {
+        const start = text.subarray(at).findIndex((byte) => byte > 0x20);
+        const end = start < 0 ? -1 : text.indexOf(0x0a, at + start);
+        if (end < 0) break;
+        at = end + 1;
+        left -= 1;
+        if (left <= 0) return text.subarray(0, end);
+      }
       if (read === 0) return text;
     }
   } finally {
@@ -262,7 +292,12 @@ function readPrompts(bytes: Uint8Array, file: string): Numbered[] {
   return promptLines(bytes).map(({ prompt, number }) => ({ row: { [PROMPT_COLUMN]: prompt }, file, number }));
 }
 
-async function readParquet(bytes: Uint8Array, file: string): Promise<Numbered[]> {
+async function readParquet(
+  bytes: Uint8Array,
+  file: string,
+  _problems: DataError[],
+  most?: number,
+): Promise<Numbered[]> {
   const [{ parquetReadObjects }, { compressors }] = await Promise.all([
     import('hyparquet'),
     import('hyparquet-compressors'),
@@ -270,7 +305,11 @@ async function readParquet(bytes: Uint8Array, file: string): Promise<Numbered[]>
   // A copy: the pool that small files are read into is shared.
   const whole = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
   try {
-    const found = await parquetReadObjects({ file: whole, compressors });
+    const found = await parquetReadObjects({
+      file: whole,
+      compressors,
+      ...(most === undefined ? {} : { rowEnd: most }),
+    });
     return found.map((row, i) => ({ row: plainValue(row) as Row, file, number: i + 1 }));
   } catch (cause) {
     throw new DataError(`cannot be read as parquet: ${(cause as Error).message}`, { where: file, cause });

@@ -7,8 +7,8 @@ import type { HubEnvironment } from '../models/hub/environment.js';
 import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../models/hub/fetch.js';
 import { hubKey } from '../models/reference.js';
 import { viewOn } from './live/view.js';
-import { failureOf, once } from './looks.js';
-import { requireNone, unfinished, type Obstacle } from './preflight.js';
+import { failureOf, once, type Obstacle } from './looks.js';
+import { requireNone, unfinished } from './preflight.js';
 import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted_models.js';
 
 /** Adapters over adapters end somewhere. */

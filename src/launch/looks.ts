@@ -1,6 +1,12 @@
 /** What those share who look before a run at what is elsewhere: each thing once, and what is wrong with it as a value. */
 import { EditrlError } from '../core/errors.js';
 
+/** What is in the way of one run. */
+export interface Obstacle {
+  readonly run: string;
+  readonly error: EditrlError;
+}
+
 /** What a look fails with; null where it does not. Raises what is no EditrlError. */
 export async function failureOf(look: () => Promise<unknown>): Promise<EditrlError | null> {
   try {

@@ -9,7 +9,7 @@ import { readState, type RunStateName } from '../run/state.js';
 import type { DeviceKind, Devices } from './devices.js';
 import { memoryOf } from './memory.js';
 import { describeParts } from './placement.js';
-import { obstacles } from './preflight.js';
+import { lookBefore } from './preflight.js';
 import { notDownloaded } from './wanted_models.js';
 
 export interface PlannedRun {
@@ -44,7 +44,7 @@ export interface ExperimentPlan {
 }
 
 /** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
-export function planExperiment(experiment: Experiment, devices: Devices): ExperimentPlan {
+export async function planExperiment(experiment: Experiment, devices: Devices): Promise<ExperimentPlan> {
   const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
   const looks = new Map([...runs].map(([name, cell]) => [name, look(cell)]));
   const speed = secondsPerIteration([...runs.values()], looks);
@@ -76,9 +76,11 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
     downloads: [...new Set([...runs.values()].flatMap(({ config }) => notDownloaded(config.settings)))],
-    obstacles: obstacles(
-      [...runs.values()].map(({ config }) => config),
-      { devices: () => devices },
+    obstacles: (
+      await lookBefore(
+        [...runs.values()].map(({ config }) => config),
+        { devices: () => devices, claimed: [] },
+      )
     ).map(({ run, error }) => ({
       run,
       message: error.toText(),

@@ -6,7 +6,7 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
-import { ConfigError, EditrlError, RunError } from '../core/errors.js';
+import { ConfigError, DataError, EditrlError, RunError } from '../core/errors.js';
 import { hubKey, modelFolder } from '../models/reference.js';
 import type { SamplerElsewhere } from '../recipes/sampler.js';
 import type { ShapeOf } from '../recipes/recipe.js';
@@ -29,16 +29,12 @@ import { checkNeed } from './needs.js';
 import { checkPlacement, placeParts } from './placement.js';
 import { chainOf } from './parents.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from './wanted_models.js';
+import type { Obstacle } from './looks.js';
+import type { AskJudge, RewardTrials } from './reward_trial.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from './vllm_server.js';
 
 /** So many are told at once. */
 const MOST_SHOWN = 12;
-
-/** What is in the way of one run. */
-export interface Obstacle {
-  readonly run: string;
-  readonly error: EditrlError;
-}
 
 export interface Looking {
   /** Runs that begin anew, though they may be finished. */
@@ -93,6 +89,46 @@ export function obstacles(
   });
 }
 
+/** What `lookBefore` looks at besides what is always looked at. */
+export interface Looks extends Looking {
+  /** The runs whose folders have to be theirs; all of them where absent. */
+  readonly claimed?: readonly LoadedConfig[];
+  /** Rewards that were tried before, for looking at runs one after another. */
+  readonly trials?: RewardTrials;
+  /** Where judges are asked; absent: no reward is tried that asks anybody. */
+  readonly askJudge?: AskJudge;
+}
+
+/**
+ * All that is in the way of some runs on this machine: what `config check`, `plan`, `run` and `sweep` say before anything starts. A finished run
+ * whose folder was made with other settings is looked at like one that is to be trained.
+ */
+export async function lookBefore(
+  runs: readonly LoadedConfig[],
+  { claimed = runs, trials, askJudge, ...looking }: Looks = {},
+): Promise<Obstacle[]> {
+  const claims = changedRuns(claimed);
+  const changed = runs.filter(({ settings }) => claims.some(({ run }) => run === settings.run_name));
+  const anew = new Set([...(looking.anew ?? []), ...changed]);
+  const found = [...claims, ...obstacles(runs, { ...looking, anew })];
+  const broken = (run: string, module: unknown): boolean =>
+    typeof module === 'string' && found.some((one) => one.run === run && one.error.where?.includes(module) === true);
+  const { RewardTrials: Trials } = await import('./reward_trial.js');
+  const tried = await (trials ?? new Trials(askJudge)).of(unfinished(runs, anew), (run, { fields }) =>
+    broken(run, fields['module']),
+  );
+  const told = new Set(found.map(({ error }) => error.toText()));
+  for (const one of tried) {
+    // Where a dataset is not whole, its rows say so once more, in other words.
+    const again =
+      one.error instanceof DataError && found.some(({ run, error }) => run === one.run && error instanceof DataError);
+    if (again || told.has(one.error.toText())) continue;
+    told.add(one.error.toText());
+    found.push(one);
+  }
+  return found;
+}
+
 /** Which of some runs may not fit into what is free now, though they are not refused; one sentence each. */
 export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), devices }: Looking): string[] {
   const left = unfinished(runs, anew).filter(takesMemoryHere);
@@ -119,10 +155,9 @@ function reached({ settings: { base_exp_dir, run_name } }: LoadedConfig): number
   return readState(new RunPaths(base_exp_dir, run_name))?.iteration ?? 0;
 }
 
-/** The runs whose folders hold runs of other settings; of a config that cannot run at all nothing is said. */
+/** The runs whose folders hold runs of other settings. */
 export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
-  const able = runs.filter(({ settings }) => cannotRunYet(settings).length === 0);
-  return able.flatMap((config) => {
+  return runs.flatMap((config) => {
     const error = raisedBy(() => checkClaim(config));
     return error === null ? [] : [{ run: config.settings.run_name, error }];
   });
@@ -132,13 +167,19 @@ export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
 export class Preflight {
   readonly #looking: Looking = { seen: new Map(), devices: lazy(() => detectDevices()) };
 
-  /** `load` gives the configs that others start from. */
-  constructor(private readonly load: typeof loadReferenced = loadingOnce()) {}
+  #trials: RewardTrials | undefined;
+
+  /** `load` gives the configs that others start from; `askJudge`: where judges are asked, as in `lookBefore`. */
+  constructor(
+    private readonly load: typeof loadReferenced = loadingOnce(),
+    private readonly askJudge?: AskJudge,
+  ) {}
 
   /** What is in the way of a config's run and of those that it starts from. Raises what makes no chain: see `chainOf`. */
   async of(config: LoadedConfig): Promise<Obstacle[]> {
-    const runs = await this.#chain(config);
-    return [...changedRuns(runs), ...obstacles(runs, this.#looking)];
+    const { RewardTrials: Trials } = await import('./reward_trial.js');
+    this.#trials ??= new Trials(this.askJudge);
+    return lookBefore(await this.#chain(config), { ...this.#looking, trials: this.#trials });
   }
 
   /** Those of these runs that are still to be trained. */
@@ -172,12 +213,11 @@ function checksOf(
 ): Check[] {
   const { settings, file } = config;
   const { run_name, base_exp_dir, launch } = settings;
-  const reasons = cannotRunYet(settings);
-  // Such a config is a base for others, which bring their own data and models.
-  if (reasons.length > 0) {
-    return reasons.map((reason): Check => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]);
-  }
   return [
+    ...cannotRunYet(settings).map((reason): Check => [
+      `${file} ${reason}`,
+      () => fail(new ConfigError(reason, { where: file })),
+    ]),
     folder,
     ...dependencies(settings).map(({ run }): Check => {
       const start = made.get(run);

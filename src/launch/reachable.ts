@@ -14,19 +14,15 @@ import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
 import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../rewards/judge/readiness.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { RunPaths } from '../run/paths.js';
-import { readState } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
 import type { PictureServer } from '../schema/editor.js';
 import type { RunSettings } from '../schema/run.js';
-import { isObject } from '../schema/walk.js';
 import { judgeKey, Judges, limitsOf } from '../scoring/judges.js';
 import { lookAtVllm } from '../train/elsewhere.js';
 import { lookAtImagesServer } from '../train/images_elsewhere.js';
 import { lookAtRenderServer } from '../train/renders_elsewhere.js';
-import { failureOf, once } from './looks.js';
-import type { Obstacle } from './preflight.js';
-import { runResolver } from './resolve.js';
+import { failureOf, once, type Obstacle } from './looks.js';
+import { runResolver, unfinishedRun } from './resolve.js';
 import { urlsToShare } from './shared_gateway.js';
 
 export interface Reached {
@@ -233,13 +229,6 @@ async function makeReward(reward: RewardSettings, baseExpDir: string): Promise<M
     }
   });
   return { models: judges.models, error, unmade };
-}
-
-/** The run that a term takes its model from, where it is not finished. */
-function unfinishedRun(term: RewardSettings['terms'][number], baseExpDir: string): string | null {
-  const model = 'model' in term ? term.model : null;
-  if (!isObject(model) || !('run' in model)) return null;
-  return readState(new RunPaths(baseExpDir, model.run))?.state === 'finished' ? null : model.run;
 }
 
 function missingNodeFile(endpoint: Endpoint): EndpointError | null {

@@ -3,8 +3,18 @@ import { cachedFolder } from '../models/hub/cache.js';
 import { hubEnvironment, type HubEnvironment } from '../models/hub/environment.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
+import { RunPaths } from '../run/paths.js';
 import { parentCheckpoint } from '../run/parents.js';
 import type { RunRecord } from '../run/record.js';
+import { readState } from '../run/state.js';
+import { isObject } from '../schema/walk.js';
+
+/** The run that a reward term takes its model from, where it is not finished. */
+export function unfinishedRun(term: object, baseExpDir: string): string | null {
+  const model = 'model' in term ? term.model : null;
+  if (!isObject(model) || typeof model['run'] !== 'string') return null;
+  return readState(new RunPaths(baseExpDir, model['run']))?.state === 'finished' ? null : model['run'];
+}
 
 /** What a run's record says of the models that it began with. */
 export type RecordedModels = Partial<Pick<RunRecord, 'parents' | 'models'>>;

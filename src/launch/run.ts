@@ -33,7 +33,7 @@ import type { View } from './live/view.js';
 import { chainOf, type Link } from './parents.js';
 import { checkPlacement, placeParts, positionsOf, type PlacedParts } from './placement.js';
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
-import { changedRuns, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
+import { lookBefore, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
 import { ServersOfRuns } from './run_servers.js';
 import { freePort, supervise, workerEnvironment, type Worker } from './supervise.js';
 import { Trackings } from './trackings.js';
@@ -107,12 +107,12 @@ export class Launcher {
   async #chain(config: LoadedConfig, fresh: boolean): Promise<RunResult> {
     const chain = await chainOf(config, this.#made);
     const [configs, parents] = [chain.map((link) => link.config), chain.slice(0, -1)];
-    const claims = changedRuns(fresh ? parents.map((link) => link.config) : configs);
     const looking = {
       anew: new Set(fresh ? [config] : []),
       devices: () => (this.#devices ??= detectDevices()),
     };
-    requireNone([...claims, ...obstacles(configs, looking)]);
+    const claimed = fresh ? parents.map((link) => link.config) : configs;
+    requireNone(await lookBefore(configs, { ...looking, claimed }));
     if (!(await this.fetchModels(configs, looking))) return { kind: 'interrupted', run_name: config.settings.run_name };
     for (const tight of tightRuns(configs, looking)) this.#say(`warning: ${tight}`);
     if (fresh) this.#setAside(config);

@@ -1,13 +1,19 @@
 /** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and what cuts pictures. */
 import { LRUCache } from 'lru-cache';
 import { encodePng, type RgbImage } from '../core/image.js';
-import { openPicturedEdits, type PicturedColumns, type PicturedEdit } from '../data/pictured_edits.js';
+import {
+  firstPicturedEdits,
+  openPicturedEdits,
+  type PicturedColumns,
+  type PicturedEdit,
+} from '../data/pictured_edits.js';
 import { readFitted } from '../data/pictures.js';
 import type { SampleSource } from '../data/types.js';
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import { withPictures, type PictureTokens } from '../models/pictures/placeholders.js';
 import type { PictureProcessor } from '../models/pictures/processor.js';
 import type { RunResolver } from '../models/reference.js';
+import { sampledSets, type SampledSet, type SampleRow } from '../scoring/sample_rows.js';
 import type { ModelReference } from '../schema/model.js';
 import type { TinyPicturedSettings } from '../schema/seen_data.js';
 import { picturedVocabulary } from '../tiny/world/pictured.js';
@@ -84,6 +90,34 @@ export async function openPicturedTask<S extends PicturedSettings>(
     seeing,
     pictures,
   };
+}
+
+/** The first edits of each dataset: the labelled picture, and the source unchanged. Raises DataError for one that is broken. */
+export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: number): Promise<SampledSet[]> {
+  const { data } = settings;
+  const read = async (path: string | null, where: string): Promise<RgbImage | null> =>
+    path === null ? null : (await readFitted(path, where, null)).image;
+  return picturedData.sampled(settings, count, (place) =>
+    sampledSets(data, async ({ path, media }) => {
+      const edits = await firstPicturedEdits(place(path), media, data.columns, count);
+      return Promise.all(
+        edits.map(async (edit): Promise<SampleRow> => {
+          const { instruction, response, where } = edit;
+          const [source, truth] = [await read(edit.source, where), await read(edit.target, where)];
+          const label = response === null ? {} : { expected: response };
+          const labelled = { what: 'the labelled picture', answer: response ?? '', edited: truth };
+          return {
+            place: where,
+            item: { instruction, source, truth, ...label, row: { ...edit } },
+            answers: [
+              ...(truth === null ? [] : [labelled]),
+              { what: 'the source, unchanged, without words', answer: '', edited: source },
+            ],
+          };
+        }),
+      );
+    }),
+  );
 }
 
 /** What a prompt of such a task asks for. */

@@ -1,6 +1,8 @@
 /** A dataset of the tiny world by what a recipe's settings say of it: made where it is missing, and found by the paths that a config writes. */
-import { join } from 'node:path';
-import { pathIn } from '../tiny/world/parts.js';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, relative, resolve } from 'node:path';
+import { isMade, pathIn } from '../tiny/world/parts.js';
 
 /** What of a config says where a dataset of the tiny world lies, and what it is made from. */
 export interface TinyData<T> {
@@ -23,9 +25,52 @@ export interface TinyDataset<T> {
   readonly make: (settings: TinyData<T>, resolveRun: unknown, say: (line: string) => void) => Promise<void>;
   /** Where a dataset lies that a config names by its path. */
   readonly placesOf: (settings: TinyData<T>) => (path: string) => string;
+  /**
+   * Reads datasets whether they are made or not: of those that are not, the first `count` samples of each split are drawn into a temporary
+   * folder, which is removed when `read` has ended.
+   */
+  readonly sampled: <S extends PlacedRows>(settings: TinyData<T>, count: number, read: ReadSets<S>) => Promise<S[]>;
 }
 
-export function tinyDataset<T extends { readonly folder: string }, O>({
+/** Counts of samples by split, none above `most`. */
+export function atMost<C extends object>(counts: C, most: number): C {
+  const few = Object.entries(counts).map(([split, count]) => [split, Math.min(Number(count), most)]);
+  return Object.fromEntries(few) as C;
+}
+
+/** Reads rows of datasets, each from the place that its path stands for. */
+type ReadSets<S extends PlacedRows> = (place: (path: string) => string) => Promise<S[]>;
+
+/** Rows that say where they stand. */
+interface PlacedRows {
+  readonly rows: readonly { readonly place: string }[];
+}
+
+/**
+ * Calls `read` with the place of each dataset below `root`, in a temporary root that `make` fills and returns the part of. Rows say where
+ * they will stand below `root`.
+ */
+export async function inTemporaryRoot<S extends PlacedRows>(
+  root: string,
+  make: (temporary: string) => Promise<string | null>,
+  read: ReadSets<S>,
+): Promise<S[]> {
+  const temporary = mkdtempSync(join(tmpdir(), 'editrl-rows-'));
+  try {
+    const folder = await make(temporary);
+    const sets = await read((path) =>
+      folder !== null && isMade(root, path) ? join(folder, relative(resolve(root), resolve(path))) : path,
+    );
+    const placed = <R extends { readonly place: string }>(row: R): R => {
+      return { ...row, place: row.place.replace(folder ?? temporary, root) };
+    };
+    return sets.map((set) => ({ ...set, rows: set.rows.map(placed) }));
+  } finally {
+    rmSync(temporary, { recursive: true, force: true });
+  }
+}
+
+export function tinyDataset<T extends { readonly folder: string; readonly counts: object }, O>({
   things,
   optionsOf,
   find,
@@ -33,6 +78,12 @@ export function tinyDataset<T extends { readonly folder: string }, O>({
 }: TinyDatasetKind<T, O>): TinyDataset<T> {
   const worldOf = ({ data: { dir, tiny } }: TinyData<T>): { readonly root: string; readonly options: O } | null =>
     tiny === null ? null : { root: join(dir, tiny.folder), options: optionsOf(tiny) };
+  const placesOf = (settings: TinyData<T>): ((path: string) => string) => {
+    const world = worldOf(settings);
+    if (world === null) return (path) => path;
+    const folder = find(world.root, world.options);
+    return (path) => pathIn(folder, world.root, path);
+  };
   return {
     make: async (settings, _, say) => {
       const world = worldOf(settings);
@@ -40,11 +91,17 @@ export function tinyDataset<T extends { readonly folder: string }, O>({
       if (find(world.root, world.options) === null) say(`making the tiny world's ${things} in ${world.root}`);
       await make(world.root, world.options);
     },
-    placesOf: (settings) => {
+    placesOf,
+    sampled: (settings, count, read) => {
       const world = worldOf(settings);
-      if (world === null) return (path) => path;
-      const folder = find(world.root, world.options);
-      return (path) => pathIn(folder, world.root, path);
+      const { tiny } = settings.data;
+      if (world === null || tiny === null || find(world.root, world.options) !== null) return read(placesOf(settings));
+      const few = optionsOf({ ...tiny, counts: atMost(tiny.counts, count) });
+      const drawn = async (root: string): Promise<string | null> => {
+        await make(root, few);
+        return find(root, few);
+      };
+      return inTemporaryRoot(world.root, drawn, read);
     },
   };
 }

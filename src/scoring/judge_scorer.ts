@@ -142,8 +142,11 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
           },
           onAlarm: (summary) => {
             handle?.setState({ state: 'running', reason: null });
+            const { unscored, judged, reasons, example } = summary;
             log.logger.warn(
-              `the judge answers, but ${summary.unscored} of ${summary.judged} answers cannot be used: ${summary.example}`,
+              reasons.own_code === unscored
+                ? `the reward's own code gave no score for ${unscored} of ${judged} episodes: ${example}`
+                : `the judge answers, but ${unscored} of ${judged} answers cannot be used: ${example}`,
             );
           },
         },

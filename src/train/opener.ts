@@ -1,6 +1,7 @@
 /** The contract of what stands in a recipe's open.ts. */
 import type { RunResolver } from '../models/reference.js';
 import type { TrainedSettings } from '../schema/run.js';
+import type { SampledSet } from '../scoring/sample_rows.js';
 import type { Prompt, Task } from '../scoring/task.js';
 import type { Bench } from './bench.js';
 import type { Training } from './loop.js';
@@ -13,4 +14,9 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
   open(settings: S, bench: Bench): Promise<Training>;
   /** Opens what its recorded episodes are scored again with; null where answers are not scored. Raises EditrlError where data or models are gone. */
   openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
+  /**
+   * The first `count` rows of each dataset, with answers that need no model; none where answers are not scored, or no picture is there
+   * without a model. Data of the tiny world that is not made yet is drawn. Raises DataError as opening the datasets does.
+   */
+  sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
 }

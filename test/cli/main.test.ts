@@ -57,7 +57,7 @@ describe('editrl', () => {
   it.each([
     [
       ['confg'],
-      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, compare, dashboard, export, sync, runs, rescore, config, data, gateway, enhance, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
+      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, compare, dashboard, export, sync, runs, rescore, score, config, data, gateway, enhance, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
     ],
     [
       ['config', 'chek', 'x'],
@@ -192,7 +192,7 @@ describe('editrl config', () => {
   it('checks several files and says which are wrong', async () => {
     const files = ['configs/sft_s.jsonnet', 'configs/sft_s__rl_s.jsonnet'];
     expect(await main(['config', 'check', ...files, '--set', 'reward.endpoint='])).toBe(2);
-    expect(written.out).toBe('ok  configs/sft_s.jsonnet  sft_s\n');
+    expect(written.out).toBe('blocked  configs/sft_s.jsonnet  sft_s\n');
     expect(written.error).toContain('wrong  configs/sft_s__rl_s.jsonnet:');
     expect(written.error).toContain(
       'environment.model: BAAI/Emu3-VisionTokenizer is an image tokenizer as PyTorch weights, ',

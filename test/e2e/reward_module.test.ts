@@ -86,6 +86,36 @@ describe('a run that is rewarded by a module', () => {
     }
   });
 
+  it('does not start by a module that gives no score, and is told so by every verb that could start it', async () => {
+    write('part.js', 'export default () => 6;');
+    const said =
+      /reward term mine: .*, the (labelled picture|source, unchanged): mine gave 6; allowed: a number from 0 to 1/;
+    const [checked, ran, planned, scored] = [
+      await call(['config', 'check']),
+      await call(['run'], '--fresh'),
+      await place.call(['plan', join(place.dir, 'own.jsonnet'), ...SMALL], { COLUMNS: '1000' }),
+      await place.call(['score', join(place.dir, 'own.jsonnet'), ...SMALL, '--rows', '2']),
+    ];
+    expect([checked.code, ran.code, scored.code]).toEqual([1, 2, 1]);
+    for (const { err } of [checked, ran]) expect(err).toMatch(said);
+    expect(planned.out).toMatch(said);
+    expect(scored.err).toContain('mine gave 6');
+    expect(scored.out).toMatch(/wrong/);
+  });
+
+  it('fails, instead of waiting for a judge, where the module scores none of its answers', async () => {
+    // The answers that are tried before a run get their scores; those of the policy do not.
+    write(
+      'part.js',
+      "export default ({ key }) => { if (!key.includes(', the ')) throw new Error('no score'); return 1; };",
+    );
+    const ran = await call(['run'], '--fresh');
+    expect(ran).toMatchObject({ code: 1 });
+    expect(ran.err).toMatch(/the reward's own code scored none of \d+ episodes; the first: .*mine: Error: no score/);
+    expect(place.state(NAME)).toMatchObject({ state: 'failed' });
+    expect(place.log(NAME)).not.toContain('waiting for the judge');
+  });
+
   it('does not start by a module that is broken, and says why', async () => {
     write('part.js', 'export default {\n  score( { }\n};');
     const checked = await call(['config', 'check']);

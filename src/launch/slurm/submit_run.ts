@@ -5,7 +5,7 @@ import { RunPaths } from '../../run/paths.js';
 import { setAside } from '../../run/set_aside.js';
 import { chainOf } from '../parents.js';
 import { fetchModels } from '../hub_models.js';
-import { changedRuns, obstacles, requireNone } from '../preflight.js';
+import { lookBefore, requireNone } from '../preflight.js';
 import { submitCells, type Submitted } from './submit.js';
 
 /**
@@ -19,8 +19,8 @@ export async function submitRun(
 ): Promise<Submitted & { readonly aside: string | null }> {
   const chain = await chainOf(config);
   const configs = chain.map((link) => link.config);
-  const claims = changedRuns(fresh ? configs.slice(0, -1) : configs);
-  requireNone([...claims, ...obstacles(configs, { anew: new Set(fresh ? [config] : []) })]);
+  const claimed = fresh ? configs.slice(0, -1) : configs;
+  requireNone(await lookBefore(configs, { claimed, anew: new Set(fresh ? [config] : []) }));
   await fetchModels(configs, new Set(fresh ? [config] : []));
   const runs = chain.map((link) => {
     checkRunnable(link.config);

@@ -8,7 +8,7 @@ import { encodeLine } from '../../run/journal.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
 import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
 import { detectDevices, DeviceSlots, type Devices } from '../devices.js';
-import { obstacles, requireNone } from '../preflight.js';
+import { lookBefore, requireNone } from '../preflight.js';
 import { lockExperiment } from './lock.js';
 import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
 import type { Found, Phase, Schedule } from './schedule.js';
@@ -69,15 +69,19 @@ export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepR
  * Chooses the runs and checks all that can be checked before anything starts. Raises UsageError when a pattern means
  * nothing, ConfigError for runs that cannot run here.
  */
-export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits: SweepLimits): PreparedSweep {
+export async function prepareSweep(
+  experiment: Experiment,
+  choice: SweepChoice,
+  limits: SweepLimits,
+): Promise<PreparedSweep> {
   const devices = detectDevices();
   const chosen = new Set(chooseCells(experiment, choice).map((cell) => cell.run_name));
   const jobs = planJobs(experiment, devices, (cell) => chosen.has(cell.run_name));
   // Folders of other settings are refused one by one, while the other runs go on.
   requireNone(
-    obstacles(
+    await lookBefore(
       jobs.map(({ config }) => config),
-      { devices: () => devices },
+      { devices: () => devices, claimed: [] },
     ),
   );
   const baseExpDir = must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir;

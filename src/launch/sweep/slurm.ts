@@ -3,6 +3,7 @@ import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must } from '../../core/errors.js';
 import { writeExperiment } from '../../run/experiment.js';
 import { fetchModels } from '../hub_models.js';
+import { lookBefore, requireNone } from '../preflight.js';
 import type { Submitted } from '../slurm/submit.js';
 import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from './experiment.js';
 
@@ -39,7 +40,9 @@ export async function submitSweep(
   const cells = chooseCells(experiment, choice);
   const needed = new Set(cells.flatMap(({ parents }) => parents));
   const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
-  await fetchModels([...parents, ...cells].map(({ config }) => config));
+  const configs = [...parents, ...cells].map(({ config }) => config);
+  requireNone(await lookBefore(configs, { claimed: [] }));
+  await fetchModels(configs);
   const { base_exp_dir } = must(experiment.cells[0], 'the first cell').config.settings;
   writeExperiment(base_exp_dir, recordOf(experiment));
   return submitCells(cells, experiment.parents, {

@@ -6,7 +6,7 @@ import { openImagesServer, openStoredPictures } from '../../train/images_elsewhe
 import { openRenderServer, openStoredRenders } from '../../train/renders_elsewhere.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { openPicturedTask, type PicturedTask } from '../open_pictured.js';
+import { openPicturedTask, samplePictured, type PicturedTask } from '../open_pictured.js';
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
 import { picturedData } from '../pictured_data.js';
@@ -95,4 +95,5 @@ export const editResponse: OpenRecipe<EditResponseSettings> = {
     if (environment === null) return pictured.words;
     return new ResponseTask(pictured, environment, kindOf(environment).again(settings, environment, resolveRun));
   },
+  sampleRows: async (settings, count) => (settings.environment === null ? [] : samplePictured(settings, count)),
 };

@@ -38,4 +38,5 @@ export const imageAutoencoder: OpenRecipe<ImageAutoencoderSettings> = {
   makeData: signData.make,
   open,
   openTask: async () => null,
+  sampleRows: async () => [],
 };

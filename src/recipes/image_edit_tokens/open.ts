@@ -7,7 +7,7 @@ import { noteDatasets, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining } from '../open_token_policy.js';
-import { makeData } from './data.js';
+import { makeData, sampleEdits } from './data.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
 import { ImageEditTask } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
@@ -53,4 +53,5 @@ export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
   makeData,
   open,
   openTask: async (settings, resolveRun) => ImageEditTask.open(settings, resolveRun),
+  sampleRows: sampleEdits,
 };

@@ -1,4 +1,5 @@
 /** Opens `image_editor`. */
+import { samplePictured } from '../open_pictured.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
@@ -94,4 +95,5 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
   makeData: picturedData.make,
   open,
   openTask: async (settings, resolveRun) => (await openEditorTask(settings, resolveRun)).task,
+  sampleRows: samplePictured,
 };

@@ -38,4 +38,5 @@ export const imageTextEncoder: OpenRecipe<ImageTextEncoderSettings> = {
   makeData: captionedData.make,
   open,
   openTask: async () => null,
+  sampleRows: async () => [],
 };

@@ -43,4 +43,5 @@ export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = {
   makeData: imageData.make,
   open,
   openTask: async () => null,
+  sampleRows: async () => [],
 };

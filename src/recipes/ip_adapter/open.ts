@@ -23,7 +23,7 @@ import { openCodec } from '../open_flow_parts.js';
 import { signData } from '../sign_data.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import { dropoutSeen, type IpAdapterSettings } from './settings.js';
-import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
+import { initConfig, InpaintTask, sampleInpaints, type InpaintPrompt } from './task.js';
 
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
   const { algorithm, policy, optimizer, reward, rollout } = settings;
@@ -164,4 +164,5 @@ export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
     const conditions = conditionsOf(settings, resolveRun);
     return InpaintTask.open(settings, startingConfig(settings, resolveRun, codec, conditions), codec, conditions);
   },
+  sampleRows: sampleInpaints,
 };

@@ -12,6 +12,7 @@ import type { PictureCodec } from '../../environments/picture_codec.js';
 import { freshFlux, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer, FlowAsked, FlowCondition } from '../../policies/flow/batch.js';
 import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js';
+import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
@@ -40,6 +41,29 @@ const LEFT_OUT = 128;
 function bytesOf({ pictures: { source, ref, mask }, flow, size }: InpaintPrompt): number {
   const floats = flow.text.length + flow.context.length + size.channels * size.width * size.height;
   return source.data.length + ref.data.length + mask.data.length + 4 * floats;
+}
+
+/** The first samples of each dataset: the wanted picture, and the context unchanged. Raises DataError for one that cannot be read. */
+export function sampleInpaints({ data }: Pick<IpAdapterSettings, 'data'>, count: number): Promise<SampledSet[]> {
+  return signData.sampled({ data }, count, (place) =>
+    sampledSets(data, async ({ path }) => {
+      const source = openSelfBench(place(path), () => undefined, belowFolder(data.dir, path));
+      const first = Array.from({ length: Math.min(count, source.length) }, (_, index) => source.read(index));
+      return Promise.all(
+        first.map(async (sample): Promise<SampleRow> => {
+          const { source: context, ref } = await readTriplet(sample);
+          return {
+            place: sample.paths.source,
+            item: { instruction: sample.prompt, source: context, truth: ref },
+            answers: [
+              { what: 'the wanted picture', edited: ref },
+              { what: 'the context, unchanged', edited: context },
+            ],
+          };
+        }),
+      );
+    }),
+  );
 }
 
 export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {

@@ -18,7 +18,7 @@ import { openWordsTraining } from '../open_words.js';
 import { wordData } from '../text_answers/data.js';
 import { openTextTask } from '../text_answers/task.js';
 import type { PromptEnhanceSettings } from './settings.js';
-import { checkPrompts, EnhanceTask } from './task.js';
+import { checkPrompts, EnhanceTask, sampleRewrites } from './task.js';
 
 async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Training> {
   const words = await openTextTask(settings, bench.resolveRun);
@@ -80,4 +80,5 @@ export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
       environment.type === 'model' ? openImages(environment, resolveRun) : openStoredPictures(settings, environment);
     return new EnhanceTask(settings, words, images);
   },
+  sampleRows: sampleRewrites,
 };

@@ -1,5 +1,6 @@
 /** The task of `prompt_enhance`: the prompts and answers of a text task, and a picture of every answer. */
 import { DataError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { Row } from '../../data/rows.js';
 import { seen, SEEDS, type ImageModel } from '../../environments/image_model.js';
@@ -7,9 +8,29 @@ import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import type { AskedSource, TextPrompt, WordsTask } from '../open_words_task.js';
+import { wordAnswers, type SampledSet } from '../../scoring/sample_rows.js';
+import { pictureSize } from '../../schema/images_api.js';
 import { questionOf } from '../text_answers/conversation.js';
+import { sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
+
+/** The first rows of each dataset: the user's own words as the rewritten prompt, the label, or none, each beside a grey picture. */
+export function sampleRewrites(settings: PromptEnhanceSettings, count: number): Promise<SampledSet[]> {
+  const grey = greyPicture(settings.environment);
+  return sampleRowsOf(settings, count, (row, place) => {
+    const { expected } = questionOf(row, settings, place);
+    const labelled = { instruction: ownWords(row, settings, place), ...(expected === undefined ? {} : { expected }) };
+    const answers = wordAnswers(labelled, grey).map((one) => ({ ...one, what: `${one.what}, with a grey picture` }));
+    return { place, item: { ...labelled, source: null, truth: null, row }, answers };
+  });
+}
+
+/** Of the size that the environment makes. */
+function greyPicture(environment: PromptEnhanceSettings['environment']): RgbImage {
+  const { width, height } = environment.type === 'model' ? environment : pictureSize(environment.size);
+  return { width, height, data: new Uint8Array(width * height * 3).fill(128) };
+}
 
 export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];

@@ -5,10 +5,15 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { openWordsTraining } from '../open_words.js';
 import { wordData } from './data.js';
 import type { TextAnswersSettings } from './settings.js';
-import { openTextTask } from './task.js';
+import { openTextTask, sampleWords } from './task.js';
 
 async function open(settings: TextAnswersSettings, bench: Bench): Promise<Training> {
   return openWordsTraining(settings, bench, await openTextTask(settings, bench.resolveRun));
 }
 
-export const textAnswers: OpenRecipe<TextAnswersSettings> = { makeData: wordData.make, open, openTask: openTextTask };
+export const textAnswers: OpenRecipe<TextAnswersSettings> = {
+  makeData: wordData.make,
+  open,
+  openTask: openTextTask,
+  sampleRows: sampleWords,
+};

@@ -1,5 +1,5 @@
 /** The task of `text_answers`: rows of words. */
-import { openRows, type RowSource } from '../../data/rows.js';
+import { firstRows, openRows, type Row, type RowSource } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
 import { nameSources } from '../named_sources.js';
 import { openWords, type Words } from '../open_vocabulary.js';
@@ -7,6 +7,7 @@ import { WordsTask, type AskedSource } from '../open_words_task.js';
 import { questionOf } from './conversation.js';
 import { wordData, wordsOf } from './data.js';
 import type { TextSettings } from './settings.js';
+import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 
 /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
 export async function openTextTask<S extends TextSettings>(
@@ -31,6 +32,28 @@ export async function openTextTask<S extends TextSettings>(
 /** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords`. */
 export function openTextWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
   return openWords(settings, resolveRun, () => wordsOf(settings));
+}
+
+/** The first rows of each dataset, with the label, the prompt itself and nothing as answers. Raises DataError for a row of another form. */
+export function sampleWords(settings: TextSettings, count: number): Promise<SampledSet[]> {
+  return sampleRowsOf(settings, count, (row, place) => {
+    const { instruction, expected } = questionOf(row, settings, place);
+    const labelled = { instruction, ...(expected === undefined ? {} : { expected }) };
+    return { place, item: { ...labelled, source: null, truth: null, row }, answers: wordAnswers(labelled) };
+  });
+}
+
+/** The first rows of each dataset, as `sampleOf` makes them. */
+export function sampleRowsOf(
+  settings: Pick<TextSettings, 'data'>,
+  count: number,
+  sampleOf: (row: Row, place: string) => SampleRow,
+): Promise<SampledSet[]> {
+  return wordData.sampled(settings, count, (place) =>
+    sampledSets(settings.data, async ({ path }) =>
+      (await firstRows(place(path), count)).map(({ row, place: where }) => sampleOf(row, where)),
+    ),
+  );
 }
 
 /** Rows as what they ask. */

@@ -76,4 +76,5 @@ export const textToImage: OpenRecipe<TextToImageSettings> = {
   makeData: captionedData.make,
   open,
   openTask: async () => null,
+  sampleRows: async () => [],
 };

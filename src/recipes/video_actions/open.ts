@@ -6,7 +6,7 @@ import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
 import { clipData } from './data.js';
 import type { VideoActionsSettings } from './settings.js';
-import { openVideoTask } from './task.js';
+import { openVideoTask, sampleQuestions } from './task.js';
 
 async function open(settings: VideoActionsSettings, bench: Bench): Promise<Training> {
   const { task, seeing } = await openVideoTask(settings, bench.resolveRun);
@@ -19,4 +19,5 @@ export const videoActions: OpenRecipe<VideoActionsSettings> = {
   makeData: clipData.make,
   open,
   openTask: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task,
+  sampleRows: sampleQuestions,
 };

@@ -2,6 +2,7 @@
 import { openQuestions } from '../../data/conversations.js';
 import type { RunResolver } from '../../models/reference.js';
 import { clipVocabulary } from '../../tiny/world/clips.js';
+import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import { nameSources } from '../named_sources.js';
 import { openSeeing, type Seeing } from '../open_seeing.js';
 import { openWords } from '../open_vocabulary.js';
@@ -16,6 +17,21 @@ import { VideoSight } from './sight.js';
 export interface VideoTask {
   readonly task: WordsTask<VideoActionsSettings, VideoSource>;
   readonly seeing: Seeing;
+}
+
+/** The first questions of each list, with the label, the question itself and nothing as answers. Raises DataError as `openQuestions`. */
+export function sampleQuestions(settings: VideoActionsSettings, count: number): Promise<SampledSet[]> {
+  const { data, prompt } = settings;
+  return clipData.sampled(settings, count, (place) =>
+    sampledSets(data, async ({ path, media }) => {
+      const source = askedSource(openQuestions(place(path), media), prompt);
+      return Array.from({ length: Math.min(count, source.length) }, (_, index): SampleRow => {
+        const { instruction, expected = '' } = source.ask(index);
+        const item = { instruction, expected, source: null, truth: null, row: source.row(index) };
+        return { place: source.place(index), item, answers: wordAnswers(item) };
+      });
+    }),
+  );
 }
 
 /** Opens datasets, the tokenizer and what turns frames into pixels. Raises DataError or CheckpointError naming what is missing. */

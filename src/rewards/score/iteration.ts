@@ -2,7 +2,7 @@
  * Scoring the episodes of an iteration: a chunk at a time, and then the decision over the whole iteration whether enough of them are
  * scored to go on. A judge that is down is waited for; one that answers but cannot be understood is not.
  */
-import { EndpointError } from '../../core/errors.js';
+import { EndpointError, RunError } from '../../core/errors.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep, systemClock } from '../../core/clock.js';
 import type { CanaryResult } from '../judge/client.js';
@@ -88,6 +88,7 @@ export const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
   refused: false,
   empty: false,
   out_of_range: false,
+  own_code: false,
 };
 
 /**
@@ -95,6 +96,9 @@ export const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
  * and then every minute, and what is unscored is asked again whenever it answers. It ends when enough is scored, or when the judge
  * answers and what is left are unusable answers: they stay unscored and an alarm is raised. After `maxWaitS` it raises EndpointError
  * (exit code 3). When the signal aborts, the outcomes are returned as they are.
+ *
+ * The user's own code is not waited for, since it returns the same for the same item: where it left too many unscored an alarm is raised
+ * at once, and where it scored none, and no judge is to blame, RunError.
  */
 export async function settleOutcomes(
   reward: Reward,
@@ -107,6 +111,12 @@ export async function settleOutcomes(
   let current = outcomes;
   let summary = summariseUnscored(current);
   if (summary.fraction <= policy.maxUnscoredFraction) return current;
+  const ownCode = summary.reasons.own_code ?? 0;
+  if (ownCode === summary.judged && ownCode > policy.maxUnscoredFraction * outcomes.length) throw codeAtFault(summary);
+  if (ownCode === summary.unscored) {
+    deps.onAlarm?.(summary);
+    return current;
+  }
   const started = clock.now();
   const waitedMs = (): number => clock.now() - started;
   const waiting = (found: string): void => deps.onWaiting?.(summary, Math.round(waitedMs() / 1000), found);
@@ -164,6 +174,12 @@ function absentFraction({ reasons, judged }: UnscoredSummary): number {
     if (isAbsence[reason as UnscoredReason]) absent += count;
   }
   return absent / judged;
+}
+
+function codeAtFault({ judged, example }: UnscoredSummary): RunError {
+  return new RunError(`the reward's own code scored none of ${judged} episodes; the first: ${example}`, {
+    next: 'Correct the code, look at `editrl score CONFIG`, and give the same command again; a run that has a checkpoint needs --allow-changes with the key of the module, such as reward.terms.0.module.',
+  });
 }
 
 function gaveUp(summary: UnscoredSummary, policy: UnscoredPolicy, judgeName: string, found: string): EndpointError {

@@ -39,7 +39,12 @@ export const unscoredReasons = [
   'empty',
   'out_of_range',
   'aborted',
+  'own_code',
 ] as const;
+/**
+ * Why an item has no score. `own_code` is the fault of the user's own reward code: it threw, or returned what is no outcome. All others are
+ * the fault of whoever was asked.
+ */
 export type UnscoredReason = (typeof unscoredReasons)[number];
 
 /**

@@ -56,7 +56,7 @@ export const remote = termKind({
     ),
   },
   reads: 'either',
-  needs: { judge: false, truth: false, source: false },
+  needs: { judge: false, server: true, truth: false, source: false },
   conflict({ protocol, terms }) {
     if (protocol !== 'calligrapher') return null;
     const given: readonly string[] = CALLIGRAPHER_TERMS;

@@ -81,6 +81,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly needs: {
     /** Whether it asks the judge. */
     readonly judge: boolean;
+    /** Whether it asks a server of its own that is no judge. */
+    readonly server?: boolean;
     /** Whether it compares with the labelled image. */
     readonly truth: boolean;
     /** Whether it compares with the source image. */
@@ -98,6 +100,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
   /** What is wrong with a labelled answer in words that it compares with, as a message goes on; null where nothing is. */
   wrongLabel?(label: string, settings: z.output<z.ZodObject<Fields>>): string | null;
+  /** Makes the term in a process of its own, for trying code that is not this program's; `create` is used where absent. Raises as `create`. */
+  createApart?(settings: z.output<z.ZodObject<Fields>>): Promise<Term>;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { EndpointError } from '../../../src/core/errors.js';
+import { EndpointError, RunError } from '../../../src/core/errors.js';
 import type { Clock } from '../../../src/core/clock.js';
 import type { UnscoredSummary } from '../../../src/rewards/score/iteration.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../../../src/rewards/score/iteration.js';
@@ -193,6 +193,32 @@ describe('settleOutcomes', () => {
     expect(error.toText()).toMatch(/http:\/\/judge\/v1.*150 s.*4 of 10.*4 connection.*refused/s);
     expect(error.next).toContain('resume');
     expect(events.at(-1)).toBe('waiting 150 connection: refused');
+  });
+
+  it("fails at once where the reward's own code scores nothing, and asks nobody again", async () => {
+    const { result, events, asked } = await settle(withFailures('own_code', 10), { canaryFrom: Infinity });
+    expect(result).toBeInstanceOf(RunError);
+    expect((result as RunError).toText()).toMatch(/own code scored none of 10 episodes; the first: found own_code/);
+    expect((result as RunError).exitCode).toBe(1);
+    expect([events, asked]).toEqual([[], []]);
+    const rest = items.map((_, i) => (i < 7 ? unscored('own_code') : zero));
+    expect((await settle(rest)).result).toBeInstanceOf(RunError);
+  });
+
+  it("raises an alarm without a wait where the reward's own code scores some, or is asked of few", async () => {
+    const outcomes = withFailures('own_code', 9);
+    expect(await settle(outcomes)).toEqual({ result: outcomes, events: ['alarm 9'], asked: [] });
+    const few = items.map((_, i) => (i < 2 ? unscored('own_code') : zero));
+    expect(await settle(few)).toEqual({ result: few, events: ['alarm 2'], asked: [] });
+  });
+
+  it("waits for a judge that is down beside the reward's own code", async () => {
+    const outcomes = items.map((_, i) => unscored(i < 5 ? 'own_code' : 'connection'));
+    const { result, events } = await settle(outcomes, {
+      again: (key) => (key < 5 ? unscored('own_code') : scored(key)),
+    });
+    expect(result).toEqual(withFailures('own_code', 5));
+    expect(events).toEqual(['waiting 0 found own_code', 'alarm 5']);
   });
 
   it('stops waiting when it is called off', async () => {

@@ -120,19 +120,19 @@ describe('a reward module', () => {
       const outcome = await term.score(wholeItem({ answer }));
       found[answer] = outcome.kind === 'unscored' ? `${outcome.reason} ${outcome.detail}` : outcome.kind;
     }
-    expect(found['throws']).toMatch(/^bad_request 4\/2\/1: mine: TypeError: no such thing \(.*mine\.mjs/);
-    expect(found['rejects']).toBe('bad_request 4/2/1: mine: threw why');
+    expect(found['throws']).toMatch(/^own_code 4\/2\/1: mine: TypeError: no such thing \(.*mine\.mjs/);
+    expect(found['rejects']).toBe('own_code 4/2/1: mine: threw why');
     expect(found['nothing']).toBe(
-      'unparsable 4/2/1: mine gave undefined; expected: a number from 0 to 1, or an outcome',
+      'own_code 4/2/1: mine gave undefined; allowed: a number from 0 to 1, or an outcome (docs/reward_modules.md)',
     );
-    expect(found['text']).toMatch(/^unparsable .* gave 0\.5;/);
-    expect(found['high']).toMatch(/^out_of_range .* gave 1\.5;/);
-    expect(found['nan']).toMatch(/^out_of_range .* gave NaN;/);
-    expect(found['other']).toMatch(/^unparsable .* gave \{"kind":"best"\};/);
-    expect(found['part']).toMatch(/^unparsable .* parts/);
-    expect(found['cycle']).toMatch(/^unparsable .* no JSON/);
-    expect(found['infinite']).toMatch(/^out_of_range/);
-    expect(found['reason']).toMatch(/^unparsable/);
+    expect(found['text']).toMatch(/^own_code .* gave 0\.5;/);
+    expect(found['high']).toMatch(/^own_code .* gave 1\.5;/);
+    expect(found['nan']).toMatch(/^own_code .* gave NaN;/);
+    expect(found['other']).toMatch(/^own_code .* gave \{"kind":"best"\};/);
+    expect(found['part']).toMatch(/^own_code .* parts/);
+    expect(found['cycle']).toMatch(/^own_code .* no JSON/);
+    expect(found['infinite']).toMatch(/^own_code/);
+    expect(found['reason']).toMatch(/^own_code/);
   });
 
   it('gives whole outcomes, with parts under its name', () => {

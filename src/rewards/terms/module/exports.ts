@@ -15,13 +15,13 @@ export interface ModuleFile {
 }
 
 /** The members of an export that are looked at. */
-const members = ['score', 'create', 'check', 'needs'] as const;
+export const members = ['score', 'create', 'check', 'needs'] as const;
 type Member = (typeof members)[number];
 
 const inputs = ['edited', 'source', 'truth', 'words'];
 
 /** What an export looks like from outside. */
-interface Shape {
+export interface Shape {
   /** `typeof` the export itself. */
   readonly is: string;
   /** `typeof` each of its members. */
@@ -108,11 +108,11 @@ export function thrown(error: unknown): string {
   return `${error.name}: ${error.message.split('\n', 1)[0]}${at}`;
 }
 
-function chosenExport(namespace: Readonly<Record<string, unknown>>): unknown {
+export function chosenExport(namespace: Readonly<Record<string, unknown>>): unknown {
   return namespace['default'] ?? namespace['termKind'];
 }
 
-function shapeOf(exported: unknown): Shape {
+export function shapeOf(exported: unknown): Shape {
   const from = (exported ?? {}) as Readonly<Record<string, unknown>>;
   const has = Object.fromEntries(members.map((member) => [member, typeof from[member]])) as Shape['has'];
   return { is: exported === null ? 'null' : typeof exported, has, needs: from['needs'] };
@@ -139,7 +139,7 @@ writeSync(3, JSON.stringify(said));
 process.exit(0);
 `;
 
-function requireSyntax(file: string): void {
+export function requireSyntax(file: string): void {
   let isModule: boolean;
   try {
     isModule = hasModuleSyntax(file);
@@ -149,7 +149,7 @@ function requireSyntax(file: string): void {
   if (!isModule) throw wrong(file, 'is no ES module: it exports nothing by `export`');
 }
 
-function requireShape(file: string, { is, has, needs }: Shape): void {
+export function requireShape(file: string, { is, has, needs }: Shape): void {
   if (is === 'function') return;
   if (is !== 'object') throw wrong(file, is === 'undefined' ? 'has no default export' : `its default export is ${is}`);
   if (has.score !== 'function' && has.create !== 'function') {
@@ -166,7 +166,7 @@ function requireShape(file: string, { is, has, needs }: Shape): void {
   throw wrong(file, `its needs are ${JSON.stringify(needs)}; allowed: ${inputs.join(', ')}, each true or false`);
 }
 
-function requireNoProblem(file: string, problem: unknown): void {
+export function requireNoProblem(file: string, problem: unknown): void {
   if (problem === null || problem === undefined) return;
   throw new ConfigError(
     typeof problem === 'string' ? problem : `check() gave ${JSON.stringify(problem)}; allowed: a text, or null`,
@@ -180,16 +180,34 @@ function requireNoProblem(file: string, problem: unknown): void {
 function unfinished(child: ReturnType<typeof spawnSync>, seconds: number): string {
   const code = (child.error as NodeJS.ErrnoException | undefined)?.code;
   if (code === 'ETIMEDOUT') return `its import does not end within ${seconds} s (start_s)`;
-  const syntax = /^file:\/\/(\S+:\d+)\n[^]*?^(SyntaxError: .*)$/m.exec(String(child.stderr ?? ''));
-  if (syntax !== null) return `${syntax[2]} (${syntax[1]})`;
-  const last =
-    String(child.stderr ?? '')
-      .trim()
-      .split('\n')
-      .at(-1) ?? '';
-  return `its import ended the process (${child.signal ?? `code ${String(child.status)}`})${last === '' ? '' : `: ${last}`}`;
+  const { status, signal, stderr } = child;
+  return endedEarly({ status, signal, stderr: String(stderr ?? '') });
 }
 
-function wrong(file: string, what: string, cause?: unknown): ConfigError {
+/** What is wrong with a module whose process ended before it said anything. */
+export function endedEarly({
+  status,
+  signal,
+  stderr,
+}: {
+  readonly status: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stderr: string;
+}): string {
+  const syntax = /^file:\/\/(\S+:\d+)\n[^]*?^(SyntaxError: .*)$/m.exec(stderr);
+  if (syntax !== null) return `${syntax[2]} (${syntax[1]})`;
+  const last = stderr.trim().split('\n').at(-1) ?? '';
+  return `its import ended the process (${signal ?? `code ${String(status)}`})${last === '' ? '' : `: ${last}`}`;
+}
+
+/** For what a module's create() made, as a message describes it, where that scores nothing. */
+export function wrongMade(file: string, made: string): ConfigError {
+  return new ConfigError(`a reward module cannot be used: its create() gave ${made}`, {
+    where: file,
+    next: 'Expected: an object with a function score(item), or that function.',
+  });
+}
+
+export function wrong(file: string, what: string, cause?: unknown): ConfigError {
   return new ConfigError(`a reward module cannot be used: ${what}`, { where: file, next: `Expected: ${form}.`, cause });
 }

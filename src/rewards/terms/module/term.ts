@@ -2,7 +2,7 @@
 import pLimit from 'p-limit';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
-import { ConfigError, DataError } from '../../../core/errors.js';
+import { DataError } from '../../../core/errors.js';
 import { encodePng } from '../../../core/image.js';
 import { isObject } from '../../../schema/walk.js';
 import {
@@ -13,8 +13,8 @@ import {
   type UnscoredReason,
 } from '../../score/types.js';
 import { missingInput, type Term, type TermServices } from '../term.js';
-import { importModule, thrown, within, type ModuleFile } from './exports.js';
-import { moduleName, type ModuleObject, type RewardModule, type Scorer } from './types.js';
+import { importModule, thrown, within, wrongMade, type ModuleFile } from './exports.js';
+import { moduleName, type ModuleObject, type RewardModule, type ScoreContext, type Scorer } from './types.js';
 
 export interface ModuleSettings extends ModuleFile {
   readonly concurrency: number;
@@ -31,11 +31,35 @@ export async function openModule(
   { limits }: Pick<TermServices, 'limits'>,
   clock: Clock = systemClock,
 ): Promise<Term> {
-  const { module: file, concurrency, timeout_s } = settings;
-  const name = moduleName(file);
   const module = await importModule(settings);
   const needs = typeof module === 'function' ? {} : (module.needs ?? {});
   const scorer = await open(module, settings, limits?.processes ?? 1, clock);
+  const score = async (item: JudgeItem, context: ScoreContext): Promise<Given> => {
+    try {
+      // A copy: what a module does to an image must not reach the other terms.
+      return { value: await scorer.score(structuredClone(item), context) };
+    } catch (error) {
+      return { threw: thrown(error) };
+    }
+  };
+  return termOf({ settings, needs, score, close: () => close(scorer, settings) }, clock);
+}
+
+/** What a call of a module's `score` came to: what it returned, or what it threw in words. */
+export type Given = { readonly value: unknown } | { readonly threw: string };
+
+/** A module that is open, wherever it runs. */
+interface OpenedModule {
+  readonly settings: ModuleSettings;
+  readonly needs: NonNullable<ModuleObject['needs']>;
+  readonly score: (item: JudgeItem, context: ScoreContext) => Promise<Given>;
+  readonly close: () => Promise<void>;
+}
+
+/** The term of an open module. */
+export function termOf({ settings, needs, score, close: end }: OpenedModule, clock: Clock): Term {
+  const { module: file, concurrency, timeout_s } = settings;
+  const name = moduleName(file);
   const slots = pLimit(concurrency);
   let closing: Promise<void> | null = null;
 
@@ -53,12 +77,9 @@ export async function openModule(
     });
     const context = { settings: structuredClone(settings.settings), signal: deadline.signal };
     const scored = async (): Promise<Outcome> => {
-      try {
-        // A copy: what a module does to an image must not reach the other terms.
-        return readOutcome(await scorer.score(structuredClone(item), context), name, item.key);
-      } catch (error) {
-        return unscored('bad_request', `${item.key}: ${name}: ${thrown(error)}`);
-      }
+      const given = await score(item, context);
+      if ('threw' in given) return unscored('own_code', `${item.key}: ${name}: ${given.threw}`);
+      return readOutcome(given.value, name, item.key);
     };
     try {
       return await Promise.race([scored(), over]);
@@ -77,7 +98,7 @@ export async function openModule(
       return slots(() => ask(item, signal));
     },
     close() {
-      closing ??= close(scorer, settings);
+      closing ??= end();
       return closing;
     },
   };
@@ -98,10 +119,7 @@ async function open(
   const made = await within(file, start_s, 'its create() does not end', create, clock);
   if (typeof made === 'function') return { score: made as Scorer['score'] };
   if (isObject(made) && typeof made['score'] === 'function') return made as unknown as Scorer;
-  throw new ConfigError(`a reward module cannot be used: its create() gave ${describe(made)}`, {
-    where: file,
-    next: 'Expected: an object with a function score(item), or that function.',
-  });
+  throw wrongMade(file, describe(made));
 }
 
 /** A module that cannot close harms no run that has ended; it is said all the same. */
@@ -128,32 +146,34 @@ function requireInputs(name: string, needs: NonNullable<ModuleObject['needs']>, 
   });
 }
 
-/** What a module gave, as an outcome; unscored where it is none. */
+/** What a module may return. */
+const ALLOWED = 'a number from 0 to 1, or an outcome (docs/reward_modules.md)';
+
+/** What a module returned, as an outcome; unscored for `own_code` where it is none. */
 export function readOutcome(given: unknown, name: string, key: string): Outcome {
-  const refuse = (reason: UnscoredReason, what: string): Outcome =>
-    unscored(reason, `${key}: ${name} gave ${what}; expected: a number from 0 to 1, or an outcome`);
+  const refuse = (what: string): Outcome => unscored('own_code', `${key}: ${name} gave ${what}; allowed: ${ALLOWED}`);
   if (typeof given === 'number') {
-    if (!isFraction(given)) return refuse('out_of_range', String(given));
+    if (!isFraction(given)) return refuse(String(given));
     return { kind: 'scored', value: given, normalised: given, parts: {} };
   }
-  if (!isObject(given)) return refuse('unparsable', describe(given));
+  if (!isObject(given)) return refuse(describe(given));
   const parts = readParts(given['parts'], name);
   if (parts === null) {
-    return refuse('unparsable', `parts that are no finite numbers by name, ${describe(given['parts'])}`);
+    return refuse(`parts that are no finite numbers by name, ${describe(given['parts'])}`);
   }
   const { kind, reason, detail, normalised, value = normalised } = given;
   if (kind === 'scored') {
     if (isFraction(normalised) && typeof value === 'number' && Number.isFinite(value) && value >= 0) {
       return { kind, value, normalised, parts };
     }
-    return refuse('out_of_range', `normalised ${describe(normalised)} and value ${describe(value)}`);
+    return refuse(`normalised ${describe(normalised)} and value ${describe(value)}`);
   }
   if (kind === 'zero_by_rule' && (reason === 'undecodable' || reason === 'unfinished')) return { kind, reason, parts };
-  const known = unscoredReasons.find((one) => one === reason);
+  const known = unscoredReasons.find((one) => one === reason && one !== 'own_code');
   if (kind === 'unscored' && known !== undefined && typeof detail === 'string') {
     return { kind, reason: known, detail: `${key}: ${name}: ${detail}`, parts };
   }
-  return refuse('unparsable', describe(given));
+  return refuse(describe(given));
 }
 
 function isFraction(value: unknown): value is number {

@@ -29,7 +29,7 @@ export type ModuleOutcome =
     }
   | {
       readonly kind: 'unscored';
-      readonly reason: UnscoredReason;
+      readonly reason: Exclude<UnscoredReason, 'own_code'>;
       readonly detail: string;
       readonly parts?: Readonly<Record<string, number>>;
     };

@@ -52,4 +52,5 @@ export const toyWords: OpenRecipe<ToyWordsSettings> = {
   makeData: async () => {},
   open,
   openTask: async (settings) => new ToyWordsTask(settings),
+  sampleRows: async () => [],
 };

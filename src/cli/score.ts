@@ -1,0 +1,164 @@
+/** `editrl score CONFIG`: what the terms of a config's reward give for rows of its datasets, by answers that need no model. */
+import { clip } from '../core/table.js';
+import { EditrlError, printable, UsageError } from '../core/errors.js';
+import type { AskJudge, Tried, TriedTerm } from '../launch/reward_trial.js';
+import { isTrainable, rewardOf } from '../recipes/settings.js';
+import type { Outcome } from '../rewards/score/types.js';
+import type { SampledSet, SampleRow } from '../scoring/sample_rows.js';
+import { formatTable, printError, printJson, printLine, printSentence } from './output.js';
+import { configOf, configOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+
+export const scoreVerb: Action = {
+  positionals: '<config>',
+  build: (yargs) =>
+    configOptions(yargs)
+      .option('rows', { ...numberOption, default: 20, describe: 'how many rows of the training datasets are scored' })
+      .option('deep', {
+        type: 'boolean',
+        default: false,
+        describe: 'ask judges and reward servers, too; an embedded judge is started',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 score configs/text_answers.jsonnet --rows 20', 'prompt, answer, score and parts, for each term')
+      .example('$0 score own.jsonnet --deep', 'with what its judge says of them'),
+  run: async (args) => {
+    const count = wholeNumber(args, 'rows', 1) ?? 1;
+    const file = text(args, 'config');
+    const { settings } = await configOf(args);
+    const reward = rewardOf(settings);
+    if (reward === null || !isTrainable(settings)) {
+      throw new UsageError(`${file}: a run of task '${settings.task}' has no reward`);
+    }
+    const [{ rowsToScore, termsOf, tryTerm }, { EmbeddedJudges }] = await Promise.all([
+      import('../launch/reward_trial.js'),
+      import('../launch/embedded_judge.js'),
+    ]);
+    const rows = chosenRows(await rowsToScore(settings, count), count);
+    const judges = new EmbeddedJudges({ say: printError });
+    const askJudge: AskJudge | undefined = flag(args, 'deep')
+      ? async (asked) => (asked.endpoint === '' ? null : judges.addressOf(asked))
+      : undefined;
+    const shown: Shown[] = [];
+    try {
+      for (const term of termsOf(reward)) {
+        try {
+          shown.push(await tryTerm(term, settings, reward, rows, askJudge));
+        } catch (error) {
+          if (!(error instanceof EditrlError)) throw error;
+          shown.push({ name: term.name, weight: null, tried: [], untried: null, error });
+        }
+      }
+    } finally {
+      await judges.close();
+    }
+    if (flag(args, 'json')) printJson(document(settings.run_name, rows, shown));
+    else if (rows.length === 0) printSentence(NO_ROWS);
+    else for (const term of shown) printTerm(term);
+    return Math.max(0, ...shown.map(exitCodeOf));
+  },
+};
+
+const NO_ROWS =
+  'There is no row to score: data.train names none, or its samples hold the codes of pictures alone, which a model would have to draw.';
+
+/** A term, with what keeps it from scoring. */
+type Shown = TriedTerm & { readonly error?: EditrlError };
+
+function exitCodeOf({ error, tried }: Shown): number {
+  return error?.exitCode ?? (tried.some(({ problem }) => problem !== null) ? 1 : 0);
+}
+
+/** Rows of the training datasets, as many of each; of the held-out ones where no others are scored. */
+function chosenRows(sets: readonly SampledSet[], count: number): SampleRow[] {
+  const training = sets.filter(({ heldOut }) => !heldOut);
+  const from = training.length > 0 ? training : sets;
+  return from.flatMap(({ rows }) => rows.slice(0, Math.ceil(count / from.length))).slice(0, count);
+}
+
+function printTerm({ name, weight, tried, untried, error }: Shown): void {
+  const decides = weight === null ? 'recorded only' : `weight ${weight}`;
+  printLine(printable(`${name} (${error === undefined ? decides : 'not made'})`));
+  if (error !== undefined) printError(error.toText());
+  else if (untried !== null) printSentence(printable(`  not scored: ${untried}`));
+  else {
+    const columns = [
+      { title: 'row', align: 'right' as const },
+      { title: 'prompt', wraps: true },
+      { title: 'answer', wraps: true },
+      { title: 'score', align: 'right' as const },
+      { title: 'parts', wraps: true },
+    ];
+    printLine(formatTable(columns, cellsOf(tried)));
+    const wrong = tried.flatMap(({ problem }) => problem ?? []);
+    for (const one of wrong.slice(0, MOST_WRONG)) printError(printable(`wrong: ${one}`));
+    if (wrong.length > MOST_WRONG) printError(`and ${wrong.length - MOST_WRONG} more`);
+  }
+  printLine();
+}
+
+const MOST_WRONG = 3;
+/** Letters of a text in a table. */
+const MOST_SHOWN = 120;
+
+/** A row's prompt stands beside the first of its answers. */
+function cellsOf(tried: readonly Tried[]): string[][] {
+  let number = 0;
+  return tried.map(({ row, answer, outcome, problem }, at) => {
+    const { what, answer: words } = answer;
+    const said = words === undefined || words.trim() === '' ? `[${what}]` : words;
+    const isFirst = tried[at - 1]?.row !== row;
+    if (isFirst) number += 1;
+    return [
+      ...(isFirst ? [String(number), shortened(row.item.instruction)] : ['', '']),
+      shortened(said),
+      problem === null ? scoreText(outcome) : 'wrong',
+      partsText(outcome),
+    ];
+  });
+}
+
+function shortened(text: string): string {
+  return clip(printable(text.replace(/\s+/g, ' ')), MOST_SHOWN);
+}
+
+function scoreText(outcome: Outcome | null): string {
+  switch (outcome?.kind) {
+    case 'scored':
+      return outcome.normalised.toFixed(3);
+    case 'zero_by_rule':
+      return `0 ${outcome.reason}`;
+    case 'unscored':
+      return outcome.reason;
+    case undefined:
+      return '–';
+  }
+}
+
+/** Parts without the term's name before them. */
+function partsText(outcome: Outcome | null): string {
+  const parts = Object.entries(outcome?.parts ?? {});
+  return printable(
+    parts.map(([name, value]) => `${name.slice(name.indexOf('/') + 1)} ${Number(value.toPrecision(4))}`).join(', '),
+  );
+}
+
+/** Pictures are left out: `answer` says which of them was scored. */
+function document(run: string, rows: readonly SampleRow[], shown: readonly Shown[]): object {
+  return {
+    run_name: run,
+    rows: rows.length,
+    terms: shown.map(({ name, weight, tried, untried, error }) => ({
+      name,
+      weight,
+      not_scored: error?.toText() ?? untried,
+      scores: tried.map(({ row, answer, outcome, problem }) => ({
+        row: row.place,
+        prompt: row.item.instruction,
+        answer: answer.what,
+        words: answer.answer ?? null,
+        outcome,
+        problem,
+      })),
+    })),
+  };
+}
