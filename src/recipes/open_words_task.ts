@@ -226,6 +226,13 @@ export class WordsTask<
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
   }
 
+  /** The ids of a question that no sample asks, without the words that answers begin with. Raises DataError as `promptOf`. */
+  async idsOf(asked: Question['asked'], where: string): Promise<readonly number[]> {
+    const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
+    const { text, addSpecial } = promptText(this.words, asked, options);
+    return this.#encode(text, addSpecial, where);
+  }
+
   /** Raises DataError for a text without a token, which there is nothing to go on from. */
   async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
     const ids = await this.words.tokenizer.encode(text, { addSpecial });
