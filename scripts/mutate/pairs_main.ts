@@ -46,6 +46,8 @@ async function runTests(tests: readonly string[], pair: Pair | null): Promise<Ru
     {
       env: {
         ...process.env,
+        // What killed tests leave goes with the folder.
+        TMPDIR: folder,
         MUTATE_TESTS: JSON.stringify(tests),
         ...(pair === null ? {} : { MUTATE_PAIR: JSON.stringify({ ...pair, file: resolve(pair.file) }) }),
       },
