@@ -87,6 +87,20 @@ export const learningPairs: readonly Pair[] = [
     tests: ['test/nets/decoder/rope.test.ts'],
   },
   {
+    id: 'windows-at-the-right-edge',
+    file: 'src/nets/vision/layout.ts',
+    text: 'const perRow = Math.ceil(width / side);',
+    replacement: 'const perRow = Math.floor(width / side);',
+    tests: ['test/nets/vision/layout.test.ts'],
+  },
+  {
+    id: 'frozen-biases-that-train',
+    file: 'src/policies/tokens/model.ts',
+    text: 'return isAdapters(name);',
+    replacement: "return isAdapters(name) || name.endsWith('.bias');",
+    tests: ['test/policies/model.test.ts'],
+  },
+  {
     id: 'top-p-reached-exactly',
     file: 'src/policies/tokens/sampling.ts',
     text: 'mass < topP * all',
