@@ -94,11 +94,13 @@ interface Checked {
 }
 
 async function check(args: Arguments): Promise<number> {
-  const [{ Preflight }, { notDownloaded }] = await Promise.all([
+  const [{ Preflight }, { AnswerRooms }, { notDownloaded }] = await Promise.all([
     import('../launch/preflight.js'),
+    import('../launch/answer_room.js'),
     import('../launch/wanted_models.js'),
   ]);
   const preflight = new Preflight(undefined, flag(args, 'deep') ? judgeOf : undefined);
+  const rooms = new AnswerRooms();
   const servers = flag(args, 'deep') ? await openNetwork() : null;
   const results: Checked[] = [];
   let exitCode = 0;
@@ -109,10 +111,16 @@ async function check(args: Arguments): Promise<number> {
       const left = await preflight.toTrain(config);
       const reached = servers === null ? null : await servers.of(left);
       const missing = servers === null ? left.flatMap(({ settings }) => notDownloaded(settings)) : [];
-      const notes = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
+      const room = await rooms.of(left, new Set(found.map(({ run }) => run)));
+      const remarks = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
+      const notes = [...remarks, ...room.warnings];
       // A server that cannot be asked may be found by the rewards that are tried, too.
       const told = new Set(found.map(({ error }) => error.toText()));
-      const all = [...found, ...(reached?.obstacles ?? []).filter(({ error }) => !told.has(error.toText()))];
+      const all = [
+        ...found,
+        ...room.obstacles,
+        ...(reached?.obstacles ?? []).filter(({ error }) => !told.has(error.toText())),
+      ];
       const inTheWay = all.map(({ run, error }) => ({ run, message: error.toText() }));
       if (inTheWay.length > 0) exitCode = Math.max(exitCode, 1);
       const { warnings, resultHash } = config;

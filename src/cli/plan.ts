@@ -1,6 +1,7 @@
 /** `editrl plan EXPERIMENT`: which runs there would be, and what is done already. Nothing is started. */
 import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/devices.js';
+import { unfinished } from '../launch/preflight.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
@@ -30,8 +31,13 @@ export const planVerb: Action = {
     }
     const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
     const plan = await planExperiment({ ...experiment, cells, parents }, detectDevices());
+    const planned = new Set([...cells, ...parents].map(({ config }) => config));
+    const { AnswerRooms } = await import('../launch/answer_room.js');
+    const blocked = new Set(plan.obstacles.map(({ run }) => run));
+    const room = await new AnswerRooms().of(unfinished([...planned]), blocked);
+    const inTheWay = [...plan.obstacles, ...room.obstacles.map(({ run, error }) => ({ run, message: error.toText() }))];
     if (flag(args, 'json')) {
-      printJson(plan);
+      printJson({ ...plan, obstacles: inTheWay, warnings: room.warnings });
       return 0;
     }
     printLine(`${plan.experiment}: ${count(plan.cells.length, 'cell')}, ${count(plan.parents.length, 'parent')}\n`);
@@ -41,7 +47,8 @@ export const planVerb: Action = {
     for (const model of plan.downloads) {
       printWrapped(`not downloaded yet: ${model}; it is fetched before anything starts`);
     }
-    for (const { run, message } of plan.obstacles) printWrapped(`in the way of ${run}: ${message}`);
+    for (const { run, message } of inTheWay) printWrapped(`in the way of ${run}: ${message}`);
+    for (const warning of room.warnings) printWrapped(`warning: ${warning}`);
     return 0;
   },
 };

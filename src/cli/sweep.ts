@@ -16,6 +16,7 @@ import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
 import type { Runner, SweepView } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
+import { unfinished } from '../launch/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
 import { formatResults } from './results.js';
 import { onStopSignals } from './signals.js';
@@ -66,6 +67,10 @@ export const sweepVerb: Action = {
     const limits = { maxParallel, retries, failFast };
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
     const prepared = await prepareSweep(experiment, choice, limits);
+    const { requireRoom } = await import('../launch/answer_room.js');
+    await requireRoom(unfinished(prepared.jobs.map(({ config }) => config)), (warning) => {
+      if (!json) printLine(`warning: ${warning}`);
+    });
     if (flag(args, 'dry-run')) return dryRun(prepared, json);
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });

@@ -33,6 +33,7 @@ import type { View } from './live/view.js';
 import { chainOf, type Link } from './parents.js';
 import { checkPlacement, placeParts, positionsOf, type PlacedParts } from './placement.js';
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
+import { AnswerRooms, requireRoom } from './answer_room.js';
 import { lookBefore, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
 import { ServersOfRuns } from './run_servers.js';
 import { freePort, supervise, workerEnvironment, type Worker } from './supervise.js';
@@ -69,6 +70,7 @@ export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 /** Runs configs, one after another or several at once; a judge that was started for one serves the others too. */
 export class Launcher {
   #devices: Devices | null = null;
+  readonly #rooms = new AnswerRooms();
   readonly #hub: HubModels;
   readonly #guardian = new Guardian();
   readonly #servers: ServersOfRuns;
@@ -114,6 +116,13 @@ export class Launcher {
     const claimed = fresh ? parents.map((link) => link.config) : configs;
     requireNone(await lookBefore(configs, { ...looking, claimed }));
     if (!(await this.fetchModels(configs, looking))) return { kind: 'interrupted', run_name: config.settings.run_name };
+    await requireRoom(
+      unfinished(configs, looking.anew),
+      (warning) => {
+        this.#say(`warning: ${warning}`);
+      },
+      this.#rooms,
+    );
     for (const tight of tightRuns(configs, looking)) this.#say(`warning: ${tight}`);
     if (fresh) this.#setAside(config);
     const { base_exp_dir, run_name: own } = config.settings;

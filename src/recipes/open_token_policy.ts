@@ -116,10 +116,11 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
   const scores = isScored && (algorithm.type !== 'sft' || judge !== null || !asksJudge(reward));
+  const longestAnswer = settings.rollout.max_response_tokens;
   const scorer = scores ? await openScorer(settings, bench, judge) : null;
   const collector: Collector<P, TokenAnswer, TokenSampling> | null =
     scorer === null ? null : { task, policy, scorer, group };
-  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings));
+  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings), longestAnswer);
   if (algorithm.type === 'sft') {
     return new SupervisedTraining<P, TokenAnswer, TokenSampling>({
       policy,
@@ -141,6 +142,7 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
     ...collector,
     heldOut,
     how: samplingOf(settings),
+    longestAnswer,
     schedule,
     trained,
     mismatchAlarm: MISMATCH_ALARM,

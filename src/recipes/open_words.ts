@@ -4,6 +4,7 @@ import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import type { TokenPolicy } from '../policies/tokens/policy.js';
 import type { TrainedSettings } from '../schema/run.js';
+import { describeRoom } from '../scoring/prompt_room.js';
 import type { Task } from '../scoring/task.js';
 import { noteDatasets, type Bench } from '../train/bench.js';
 import type { Training } from '../train/loop.js';
@@ -34,6 +35,11 @@ export async function openWordsTraining(
   { model, around, isScored = true, keepsStart = false }: WordsTraining = {},
 ): Promise<Training> {
   await words.checkPrompts();
+  const rooms = bench.handle === null ? [] : await words.room();
+  for (const room of rooms) {
+    const told = describeRoom(room, words.roomLimits);
+    if (told !== null) bench.log.logger.warn(told);
+  }
   noteDatasets(bench, settings.data, words.sources);
   const { algorithm, validation } = settings;
   const forms = { constrained: false, separateVocabularies: false, keepsStart };

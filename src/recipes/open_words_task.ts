@@ -12,6 +12,7 @@ import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingTerms } from '../rewards/score/choice.js';
 import type { RecordedEpisode } from '../run/episodes.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
+import type { PromptRoom, RoomLimits } from '../scoring/prompt_room.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
 import type { NamedSource } from './named_sources.js';
 import type { Words } from './open_vocabulary.js';
@@ -73,7 +74,7 @@ export interface WordsSettings {
   readonly seed: number;
   readonly algorithm: { readonly type: 'grpo' | 'ppo' | 'sft' };
   readonly validation: Pick<ValidationSettings, 'prompts'>;
-  readonly rollout: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample'>;
+  readonly rollout: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample' | 'max_response_tokens'>;
   readonly reward: RewardSettings;
   readonly policy: {
     readonly model_context_size: number;
@@ -95,6 +96,8 @@ interface Parts<Source extends AskedSource> {
   readonly sight: Sight<Source> | null;
 }
 
+/** Rows of a dataset whose room is looked at, at most: they stand for the others. */
+const MOST_LOOKED_AT = 512;
 /** Tokens that a tokenizer puts around a text, at most. */
 const MOST_AROUND = 8;
 
@@ -226,11 +229,37 @@ export class WordsTask<
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
   }
 
-  /** The ids of a question that no sample asks, without the words that answers begin with. Raises DataError as `promptOf`. */
-  async idsOf(asked: Question['asked'], where: string): Promise<readonly number[]> {
-    const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
-    const { text, addSpecial } = promptText(this.words, asked, options);
-    return this.#encode(text, addSpecial, where);
+  /**
+   * How much room the context leaves for answers, in each dataset whose prompts are answered: under supervised training the held-out ones. Raises as
+   * `checkPrompts` for a prompt that cannot be asked.
+   */
+  async room(): Promise<PromptRoom[]> {
+    const { algorithm } = this.settings;
+    const { context, answer } = this.roomLimits;
+    const answered = [...this.asked].filter(([source]) => algorithm.type !== 'sft' || !this.train.includes(source));
+    const rooms: PromptRoom[] = [];
+    for (const [source, length] of answered) {
+      const looked = Math.min(length, MOST_LOOKED_AT);
+      const left: number[] = [];
+      for (let i = 0; i < looked; i++) {
+        const index = Math.floor((i * length) / looked);
+        const { text, addSpecial } = this.#textOf(source, index);
+        const seen = this.sight?.mostTokens(source, index) ?? 0;
+        if (text.trim() !== '' && Buffer.byteLength(text) + MOST_AROUND + seen + answer <= context) continue;
+        const said = await this.#encode(text, addSpecial, source.place(index));
+        if (said.length + seen + answer <= context) continue;
+        const ids = (await this.sight?.show(source, index, said))?.ids ?? said;
+        if (ids.length + answer > context) left.push(Math.max(0, context - ids.length));
+      }
+      const ends = left.length === 0 ? { least: 0, most: 0 } : { least: Math.min(...left), most: Math.max(...left) };
+      rooms.push({ name: source.name, looked, short: left.length, ...ends });
+    }
+    return rooms;
+  }
+
+  get roomLimits(): RoomLimits {
+    const { policy, rollout } = this.settings;
+    return { context: policy.model_context_size, answer: rollout.max_response_tokens };
   }
 
   /** Raises DataError for a text without a token, which there is nothing to go on from. */

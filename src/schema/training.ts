@@ -65,7 +65,7 @@ export const rollout = section(
       ),
       generations_per_sample: result('Answers per prompt: the size of a group.', positiveInteger.default(8)),
       max_response_tokens: result(
-        'Longest answer, in tokens; one ends earlier where prompt and answer fill policy.model_context_size.',
+        'Longest answer, in tokens; one ends earlier where prompt and answer fill policy.model_context_size (episode/cut_by_context counts these).',
         positiveInteger.default(2048),
       ),
       temperature: result('Sampling temperature.', positive.default(1)),

@@ -98,12 +98,14 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
   { handle }: Pick<Bench, 'handle'>,
   collector: Collector<P, A, H>,
   manners: Readonly<Record<string, H>>,
+  longestAnswer: number | null,
 ): HeldOut<P, A, H> {
   const averaged = optimizer.ema_decay !== null && validation.weights !== 'current';
   return new HeldOut({
     ...collector,
     validation,
     manners,
+    longestAnswer,
     weights: averaged ? 'average' : 'current',
     chunk: chunkOf(rollout),
     show: (iteration, rows) => keepContactSheet(must(handle, 'the handle').paths, iteration, rows),
@@ -113,7 +115,10 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
 
 /** What a recipe adds to what follows from its settings. */
 export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
-  Pick<GrpoDeps<P, A, H>, 'how' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf'> & {
+  Pick<
+    GrpoDeps<P, A, H>,
+    'how' | 'longestAnswer' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf'
+  > & {
     readonly schedule: ReturnType<typeof scheduleOf>;
   };
 

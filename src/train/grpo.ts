@@ -34,6 +34,8 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
   /** How answers are sampled in training. */
   readonly how: H;
+  /** The most actions that an answer may have; null where every answer has as many. */
+  readonly longestAnswer: number | null;
   /** Owns the policy's, the scorer's and the task's end as well. */
   readonly heldOut: HeldOut<P, A, H>;
   /** Whether the images of an iteration are kept. */
@@ -90,7 +92,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const made = {
       ...scores,
       ...describeLimits(scores),
-      ...describeEpisodes(groups, advantages),
+      ...describeEpisodes(groups, advantages, deps.longestAnswer),
       ...(all.measured === null ? {} : describeArtifacts(groups, all.measured)),
       ...(await secondOpinion()),
     };

@@ -20,15 +20,27 @@ export function describeOutcomes(outcomes: readonly Outcome[]): Record<string, n
   return metrics;
 }
 
-/** Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped. */
+/** Whether the context cut an answer: it has neither ended nor come to `longest`, the most actions that an answer may have. */
+export function isCutByContext({ finished, logProbs }: Answer, longest: number): boolean {
+  return !finished && logProbs.length < longest;
+}
+
+/**
+ * Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped; where answers have a
+ * `longest` number of actions, how many the context cut before that.
+ */
 export function describeEpisodes(
   groups: readonly { readonly answers: readonly Answer[] }[],
   advantages: readonly GroupAdvantages[],
+  longest: number | null = null,
 ): Record<string, number> {
   const answers = groups.flatMap((group) => group.answers);
   return {
     'episode/length': average(answers.map(({ logProbs }) => logProbs.length)),
     'episode/non_stop_rate': average(answers.map(({ finished }) => (finished ? 0 : 1))),
+    ...(longest === null
+      ? {}
+      : { 'episode/cut_by_context': average(answers.map((answer) => (isCutByContext(answer, longest) ? 1 : 0))) }),
     'group/zero_spread': average(advantages.map(({ zeroSpread }) => (zeroSpread ? 1 : 0))),
     'group/dropped': average(advantages.map(({ dropped }) => (dropped ? 1 : 0))),
   };

@@ -2,6 +2,7 @@
 import type { ValidationSettings } from '../schema/training.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
 import { RandomStream } from '../core/random.js';
+import { average } from '../core/statistics.js';
 import type { Answer } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
@@ -10,12 +11,15 @@ import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';
 import type { Prompt, PromptSource } from '../scoring/task.js';
 import { collect, type Collector } from './collect.js';
 import { episodeLine } from './episodes.js';
+import { isCutByContext } from './grpo_metrics.js';
 import { Stopwatch } from './stopwatch.js';
 
 export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Collector<P, A, H> {
   readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'>;
   /** How answers are sampled, by the names that metrics and records carry; those of the first are shown to people. */
   readonly manners: Readonly<Record<string, H>>;
+  /** The most actions that an answer may have; null where every answer has as many. */
+  readonly longestAnswer: number | null;
   /** Which of the policy's weights answer. */
   readonly weights: 'current' | 'average';
   /** Prompts whose answers are sampled together, at most. */
@@ -31,6 +35,8 @@ const SHOWN = 6;
 
 interface Evaluated {
   readonly outcomes: readonly Outcome[];
+  /** Of each answer whether the context cut it. */
+  readonly cut: readonly boolean[];
   readonly rows: readonly ContactSheetRow[];
   readonly lines: readonly object[];
 }
@@ -38,22 +44,27 @@ interface Evaluated {
 export class HeldOut<P extends Prompt, A extends Answer, H> {
   constructor(private readonly deps: HeldOutDeps<P, A, H>) {}
 
-  /** Metrics `validation/[<set>/]<manner>/<mean|stderr|unscored>` and the mean of every score part. */
+  /** Metrics `validation/[<set>/]<manner>/<mean|stderr|unscored>`, the mean of every score part, and `validation/<manner>/cut_by_context`. */
   async evaluate(iteration: number): Promise<Metrics> {
-    const { manners, task, group, show, record } = this.deps;
+    const { manners, task, group, show, record, longestAnswer } = this.deps;
     const metrics: Record<string, number> = {};
     const shown: ContactSheetRow[] = [];
     const episodes: object[] = [];
     for (const [at, [manner, how]] of Object.entries(manners).entries()) {
       const all: Outcome[] = [];
+      const cutAnswers: boolean[] = [];
       for (const set of task.validation) {
-        const { outcomes, rows, lines } = await this.#evaluateSet(iteration, set, manner, how);
+        const { outcomes, cut, rows, lines } = await this.#evaluateSet(iteration, set, manner, how);
         Object.assign(metrics, summariseOutcomes(`validation/${set.name}/${manner}`, outcomes));
         all.push(...outcomes);
+        cutAnswers.push(...cut);
         if (at === 0) shown.push(...rows);
         episodes.push(...lines);
       }
       Object.assign(metrics, summariseOutcomes(`validation/${manner}`, all));
+      if (longestAnswer !== null) {
+        metrics[`validation/${manner}/cut_by_context`] = average(cutAnswers.map(Number));
+      }
     }
     if (group.rank === 0) {
       record(iteration, episodes);
@@ -70,7 +81,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
   }
 
   async #evaluateSet(iteration: number, set: PromptSource<P>, manner: string, how: H): Promise<Evaluated> {
-    const { validation, weights, chunk, group } = this.deps;
+    const { validation, weights, chunk, group, longestAnswer } = this.deps;
     const count = Math.min(set.length, validation.prompts);
     const prompts = await Promise.all(Array.from({ length: count }, (_, i) => set.prompt(i)));
     const { start, answers, rendered, outcomes } = await collect(
@@ -100,7 +111,8 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
             : { thought: thought ?? null, answer: item.answer, expected: item.expected ?? null },
       })),
     );
-    const all = await group.allGather({ outcomes: outcomes.flat(), rows });
+    const cut = answers.flat().map((answer) => longestAnswer !== null && isCutByContext(answer, longestAnswer));
+    const all = await group.allGather({ outcomes: outcomes.flat(), cut, rows });
     const lines = await group.gather(
       rendered.map(([{ record, item }], i) =>
         episodeLine(prompts[start + i], answers[i][0], { key: item.key, record }, outcomes[i][0]),
@@ -108,6 +120,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     );
     return {
       outcomes: all.flatMap((one) => one.outcomes),
+      cut: all.flatMap((one) => one.cut),
       rows: all.flatMap((one) => one.rows),
       lines: lines?.flat() ?? [],
     };

@@ -1,5 +1,6 @@
 /** The contract of what stands in a recipe's open.ts. */
 import type { RunResolver } from '../models/reference.js';
+import type { PromptRoom } from '../scoring/prompt_room.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { SampledSet } from '../scoring/sample_rows.js';
 import type { Prompt, Task } from '../scoring/task.js';
@@ -19,4 +20,9 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
    * without a model. Data of the tiny world that is not made yet is drawn. Raises DataError as opening the datasets does.
    */
   sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
+  /**
+   * How much room the context leaves for answers, dataset by dataset; absent where no prompt of any length stands before an answer. Raises EditrlError
+   * where data or models are gone, and DataError for a prompt that cannot be asked.
+   */
+  promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
 }

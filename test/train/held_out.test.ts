@@ -45,6 +45,20 @@ describe('held-out evaluation', () => {
     expect(made.shown[0][0].truth).not.toBeNull();
   });
 
+  it('counts the answers that the context cut, apart from those of max_response_tokens', async () => {
+    // Few unconstrained answers of random weights end: where the longest has 3 tokens, that is what cuts them, and the context otherwise.
+    const changes = { policy: { emu3_use_logit_processor: false } };
+    const cut = async (tokens: number): Promise<unknown> => {
+      const made = make(
+        scorerOf(() => scored(1)),
+        { ...changes, rollout: { max_response_tokens: tokens } },
+      );
+      return (await made.heldOut.evaluate(0))['validation/sampled/cut_by_context'];
+    };
+    expect(await cut(3)).toBe(0);
+    expect(await cut(100_000)).toBeGreaterThan(0);
+  });
+
   it('has no mean where nothing is scored', async () => {
     const metrics = await make(
       scorerOf(() => unscored),
@@ -115,6 +129,7 @@ describe('the answers that are shown', () => {
         validation: { prompts, seed: 1 },
         manners: { sampled: null, greedy: null },
         weights: 'current',
+        longestAnswer: null,
         chunk: 3,
         scorer: scorerOf((key) => scored(Number(key.split('/').at(-1)))),
         policy: {

@@ -56,6 +56,7 @@ export function smallTraining(
     validation,
     manners: manners(settings),
     weights: 'current',
+    longestAnswer: rollout.max_response_tokens,
     chunk: chunkOf(rollout),
     show: async (_iteration, rows) => void shown.push(rows),
     record: recordHeldOut,
@@ -68,6 +69,7 @@ export function smallTraining(
     reward,
     seed,
     how: samplingOf(settings),
+    longestAnswer: rollout.max_response_tokens,
     schedule: scheduleOf(settings),
     trained: (iteration, prompt, answer) =>
       trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, new Emu3Format(task.space)),

@@ -5,7 +5,8 @@ import { RunPaths } from '../../run/paths.js';
 import { setAside } from '../../run/set_aside.js';
 import { chainOf } from '../parents.js';
 import { fetchModels } from '../hub_models.js';
-import { lookBefore, requireNone } from '../preflight.js';
+import { requireRoom } from '../answer_room.js';
+import { lookBefore, requireNone, unfinished } from '../preflight.js';
 import { submitCells, type Submitted } from './submit.js';
 
 /**
@@ -22,6 +23,8 @@ export async function submitRun(
   const claimed = fresh ? configs.slice(0, -1) : configs;
   requireNone(await lookBefore(configs, { claimed, anew: new Set(fresh ? [config] : []) }));
   await fetchModels(configs, new Set(fresh ? [config] : []));
+  // What is only warned of, the workers write into their logs.
+  await requireRoom(unfinished(configs, new Set(fresh ? [config] : [])), () => {});
   const runs = chain.map((link) => {
     checkRunnable(link.config);
     const { settings } = link.config;

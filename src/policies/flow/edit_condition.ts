@@ -50,24 +50,27 @@ export function textColumns(tokens: number): number {
   return Math.ceil(tokens / granule) * granule;
 }
 
-/**
- * @param told what stands in the place of text
- * @param blank what guidance is measured from: the states of a blank instruction; null where the model is not guided by these
- * Raises CheckpointError for states of another width than the model's text.
- */
+/** Raises CheckpointError for states of another width than the model's text. */
 export function editCondition(
-  told: HiddenStates,
+  { width, states }: HiddenStates,
   source: Planes,
   { patch, source: manner }: EditManner,
-  config: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
-  blank: HiddenStates | null = null,
+  { joint_attention_dim: asked }: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
 ): FlowCondition {
+  if (width !== asked) {
+    throw new CheckpointError(`hidden states are ${width} wide, and the model that draws reads ${asked}`, {
+      next: 'Name the model that the drawing one was trained on.',
+    });
+  }
   const shown = pack(source, patch);
+  const textTokens = states.length / width;
+  const text = new Float32Array(textColumns(textTokens) * width);
+  text.set(states);
   return {
     rows: source.height / patch,
     columns: source.width / patch,
-    ...textOf(told, config),
-    ...(blank === null ? {} : { without: textOf(blank, config) }),
+    text,
+    textTokens,
     pooled: null,
     imageFeatures: null,
     ...(manner === 'channels'
@@ -75,19 +78,4 @@ export function editCondition(
       : // Everything may change.
         { context: new Float32Array(0), kept: { shown, painted: new Float32Array(shown.length).fill(1) } }),
   };
-}
-
-function textOf(
-  { width, states }: HiddenStates,
-  { joint_attention_dim: asked }: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
-): { readonly text: Float32Array; readonly textTokens: number } {
-  if (width !== asked) {
-    throw new CheckpointError(`hidden states are ${width} wide, and the model that draws reads ${asked}`, {
-      next: 'Name the model that the drawing one was trained on.',
-    });
-  }
-  const textTokens = states.length / width;
-  const text = new Float32Array(textColumns(textTokens) * width);
-  text.set(states);
-  return { text, textTokens };
 }

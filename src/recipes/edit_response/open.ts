@@ -1,5 +1,4 @@
 /** Opens `edit_response`: a vision-language model whose words, read once more, tell a frozen model how to edit a picture. */
-import type { Longest } from '../../environments/render_server/client.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
 import type { Bench } from '../../train/bench.js';
@@ -11,8 +10,7 @@ import { openPicturedTask, samplePictured, type PicturedTask } from '../open_pic
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
 import { picturedData } from '../pictured_data.js';
-import { keepsStart, StatesReader, type Drawing } from './drawing.js';
-import { longestEdit } from './longest.js';
+import { isReadByStart, readStates, type Drawing, type ReadStates } from './drawing.js';
 import { OwnDrawing } from './own_drawing.js';
 import { RenderDrawing } from './render_drawing.js';
 import type { EditResponseSettings } from './settings.js';
@@ -21,11 +19,9 @@ import { TextPromptDrawing } from './text_prompt_drawing.js';
 
 /** What reads what the policy wrote. */
 interface Reading {
-  readonly reader: StatesReader;
+  readonly read: ReadStates;
   /** Of a hidden state. */
   readonly width: number;
-  /** Tokens of the longest edit that the run may ask for, and of its blank instruction. */
-  readonly longest: () => Promise<Longest>;
 }
 
 /** How each kind of environment draws, in a run and from its records. */
@@ -38,14 +34,14 @@ type Kinds = { readonly [T in EditorSettings['type']]: Kind<Extract<EditorSettin
 
 const kinds: Kinds = {
   model: {
-    open: (_, environment, { reader }, { resolveRun }) => OwnDrawing.open(environment, reader, resolveRun),
+    open: (_, environment, { read }, { resolveRun }) => OwnDrawing.open(environment, read, resolveRun),
     again: (_, environment, resolveRun) => OwnDrawing.open(environment, null, resolveRun),
   },
   render_server: {
-    open: async (settings, environment, { reader, ...sent }, bench) =>
-      new RenderDrawing(environment, { reader, images: await openRenderServer(settings, environment, sent, bench) }),
+    open: async (settings, environment, { read, width }, bench) =>
+      new RenderDrawing(environment, { read, images: await openRenderServer(settings, environment, width, bench) }),
     again: (settings, environment) =>
-      new RenderDrawing(environment, { reader: null, images: openStoredRenders(settings, environment) }),
+      new RenderDrawing(environment, { read: null, images: openStoredRenders(settings, environment) }),
   },
   images_api_text_prompt: {
     open: async (settings, environment, _, bench) =>
@@ -68,11 +64,10 @@ async function open(settings: EditResponseSettings, bench: Bench): Promise<Train
   if (environment === null) return openWordsTraining(settings, bench, words, { model, isScored: false });
   return openWordsTraining(settings, bench, words, {
     model,
-    keepsStart: keepsStart(environment),
+    keepsStart: isReadByStart(environment),
     around: async (policy) => {
       const width = model.config.hidden_size;
-      const reader = new StatesReader(environment, policy);
-      const reading: Reading = { width, reader, longest: () => longestEdit(pictured, settings) };
+      const reading: Reading = { width, read: readStates(environment, policy) };
       const drawing = await kindOf(environment).open(settings, environment, reading, bench);
       return new ResponseTask(pictured, environment, drawing);
     },
@@ -94,6 +89,7 @@ function openTold(
 export const editResponse: OpenRecipe<EditResponseSettings> = {
   makeData: picturedData.make,
   open,
+  promptRoom: async (settings, resolveRun) => (await openTold(settings, resolveRun)).words.room(),
   openTask: async (settings, resolveRun) => {
     const pictured = await openTold(settings, resolveRun);
     const { environment } = settings;

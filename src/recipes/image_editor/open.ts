@@ -26,7 +26,12 @@ import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask, type EditorPrompt } from './task.js';
 
 /** Of which every held-out answer is one, and nothing else is sampled. */
-const ONE_EACH = { episodes_per_iteration: 1, generations_per_sample: 1, chunk_groups: null } as const;
+const ONE_EACH = {
+  episodes_per_iteration: 1,
+  generations_per_sample: 1,
+  max_response_tokens: 1,
+  chunk_groups: null,
+} as const;
 
 async function open(settings: ImageEditorSettings, bench: Bench): Promise<Training> {
   const { optimizer, reward, environment } = settings;
@@ -54,7 +59,7 @@ async function open(settings: ImageEditorSettings, bench: Bench): Promise<Traini
   };
   const collector: Collector<EditorPrompt, FlowAnswer, FlowSampling> | null =
     scorer === null ? null : { task, policy, scorer, group };
-  const heldOut = collector === null ? null : openHeldOut(judged, bench, collector, { greedy: how });
+  const heldOut = collector === null ? null : openHeldOut(judged, bench, collector, { greedy: how }, null);
   return flowMatching(settings, bench, { task, policy, heldOut });
 }
 

@@ -48,7 +48,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
   const scorer = scores ? await openScorer(settings, bench, judge) : null;
   const collector: Collector<InpaintPrompt, FlowAnswer, FlowSampling> | null =
     scorer === null ? null : { task, policy: trained, scorer, group };
-  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings));
+  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings), null);
   if (algorithm.type === 'sft') {
     return flowMatching({ ...settings, algorithm }, bench, { task, policy: trained, heldOut });
   }
@@ -58,6 +58,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
     ...collector,
     heldOut,
     how: manners(settings).sampled,
+    longestAnswer: null,
     schedule,
     trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
     minibatchesOf: 'actions',

@@ -73,6 +73,7 @@ export function encoderOf({ parts, engine }: OwnImageModel, folder: string, reso
 export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
   makeData: wordData.make,
   open,
+  promptRoom: async (settings, resolveRun) => (await openTextTask(settings, resolveRun)).room(),
   openTask: async (settings, resolveRun) => {
     const words = await openTextTask(settings, resolveRun);
     const { environment } = settings;

@@ -16,4 +16,5 @@ export const textAnswers: OpenRecipe<TextAnswersSettings> = {
   open,
   openTask: openTextTask,
   sampleRows: sampleWords,
+  promptRoom: async (settings, resolveRun) => (await openTextTask(settings, resolveRun)).room(),
 };

@@ -18,6 +18,7 @@ async function open(settings: VideoActionsSettings, bench: Bench): Promise<Train
 export const videoActions: OpenRecipe<VideoActionsSettings> = {
   makeData: clipData.make,
   open,
+  promptRoom: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task.room(),
   openTask: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task,
   sampleRows: sampleQuestions,
 };

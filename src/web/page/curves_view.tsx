@@ -24,7 +24,8 @@ const PANELS: readonly { readonly title: string; readonly holds: (metric: string
   { title: 'length of answers', holds: (metric) => metric === 'episode/length' },
   {
     title: 'groups and answers that teach nothing',
-    holds: (metric) => ['group/zero_spread', 'group/dropped', 'episode/non_stop_rate'].includes(metric),
+    holds: (metric) =>
+      ['group/zero_spread', 'group/dropped', 'episode/non_stop_rate', 'episode/cut_by_context'].includes(metric),
   },
   { title: 'unscored', holds: (metric) => metric.startsWith('reward/unscored/') },
   {

@@ -40,8 +40,9 @@ async function open(settings: ToyWordsSettings, bench: Bench): Promise<Training>
   };
   return openGrpo(settings, bench, {
     ...collector,
-    heldOut: openHeldOut(settings, bench, collector, manners(settings)),
+    heldOut: openHeldOut(settings, bench, collector, manners(settings), rollout.max_response_tokens),
     how: samplingOf(settings),
+    longestAnswer: rollout.max_response_tokens,
     schedule: scheduleOf(settings),
     trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
     mismatchAlarm: 1e-3,
