@@ -45,6 +45,32 @@ export default tseslint.config(
     },
   },
   {
+    // Readers of runs: what lies in a run's folder may be a pipe, a device or a bomb.
+    files: ['src/{run,web,track,rescore}/**'],
+    ignores: [
+      // These open files to write them, or read what is no run's: /proc, the user's own settings, what this process wrote.
+      'src/run/{journal,logs,checkpoints}.ts',
+      'src/web/{actions,page_files}.ts',
+      'src/track/system.ts',
+      'src/track/wandb/environment.ts',
+    ],
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        ...[
+          ['node:fs', ['readFileSync', 'openSync', 'createReadStream', 'readFile', 'promises']],
+          ['node:zlib', ['gunzipSync', 'unzipSync', 'inflateSync', 'brotliDecompressSync']],
+        ].map(([name, importNames]) => ({
+          name,
+          importNames,
+          message:
+            'Files of a run are read through core/plain_file.ts: plain files alone, without waiting, up to a size.',
+        })),
+        ...['node:fs/promises', 'fs', 'fs/promises'],
+      ],
+    },
+  },
+  {
     // Those share a process: a module that another file has loaded is not replaced any more.
     files: ['test/**/*.test.ts'],
     ignores: ['test/**/*.mocks.test.ts', 'test/**/*.slow.test.ts', 'test/e2e/**'],

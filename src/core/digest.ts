@@ -1,6 +1,7 @@
 /** Digests of files, which are read piece by piece: models need not fit into memory, nor into one read. */
 import { createHash, type Hash } from 'node:crypto';
-import { closeSync, createReadStream, openSync, readSync } from 'node:fs';
+import { closeSync, constants, createReadStream, fstatSync, openSync, readSync } from 'node:fs';
+import { requirePlain } from './plain_file.js';
 
 const PIECE_BYTES = 8 * 1024 * 1024;
 
@@ -13,12 +14,13 @@ export async function digestOfFile(path: string, hash: Hash = createHash('sha256
   return hash.digest('hex');
 }
 
-/** The SHA-256 of a file for those who cannot wait; nothing else happens meanwhile. Raises what the system says. */
+/** The SHA-256 of a file for those who cannot wait; nothing else happens meanwhile. Raises what the system says, RunError for what is no plain file. */
 export function digestOfFileSync(path: string): string {
   const hash = createHash('sha256');
   const piece = new Uint8Array(PIECE_BYTES);
-  const file = openSync(path, 'r');
+  const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
+    requirePlain(fstatSync(file), path);
     for (let read = readSync(file, piece); read > 0; read = readSync(file, piece)) hash.update(piece.subarray(0, read));
   } finally {
     closeSync(file);

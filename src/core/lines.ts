@@ -1,6 +1,7 @@
 /** Reading files of lines piece by piece, however large they are. */
-import { closeSync, existsSync, openSync, readSync } from 'node:fs';
+import { closeSync, readSync } from 'node:fs';
 import { RunError } from './errors.js';
+import { MEBIBYTE, openPlain } from './plain_file.js';
 
 const CHUNK_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 10;
@@ -13,16 +14,35 @@ export interface LongLines {
   readonly longest: number;
   /** Told of a line's bytes. */
   readonly onTooLong: (length: number) => void;
+  /** Called as soon as a line turns out to be too long, before its end is found. */
+  readonly onBegun?: () => void;
 }
 
-const anyLength: LongLines = { longest: Infinity, onTooLong: () => undefined };
+/** No line that this program writes is as long: a file without line ends is read no further. */
+export const LONGEST_LINE_BYTES = 64 * MEBIBYTE;
+
+/** Raises RunError for a line that is too long. */
+export function refuseLongLines(path: string): LongLines {
+  const refuse = (): never => {
+    throw lineTooLong(path);
+  };
+  return { longest: LONGEST_LINE_BYTES, onTooLong: refuse, onBegun: refuse };
+}
+
+export function lineTooLong(path: string): RunError {
+  return new RunError(`a line has more than ${LONGEST_LINE_BYTES / MEBIBYTE} MiB, which no line of such a file has`, {
+    where: path,
+    next: 'See who put it there; move it away, or restore the file from a copy.',
+  });
+}
 
 /**
  * Calls back for every whole line of a file, in order, with its place in bytes; a torn last line is passed over. Returns the bytes of that
- * torn line: 0 where the file ends as it should, or is not there. Raises RunError where the file cannot be opened.
+ * torn line: 0 where the file ends as it should, or is not there. Raises RunError where the file cannot be opened, and for a line of more than
+ * 64 MiB unless `long` takes it.
  */
-export function scanLines(path: string, onLine: OnLine, long = anyLength): number {
-  const file = openToRead(path);
+export function scanLines(path: string, onLine: OnLine, long = refuseLongLines(path)): number {
+  const file = openPlain(path);
   if (file === null) return 0;
   try {
     return scanOpenLines(file, onLine, long);
@@ -31,18 +51,8 @@ export function scanLines(path: string, onLine: OnLine, long = anyLength): numbe
   }
 }
 
-/** A descriptor of a file; null where it is not there. Raises RunError where it cannot be opened. */
-export function openToRead(path: string): number | null {
-  if (!existsSync(path)) return null;
-  try {
-    return openSync(path, 'r');
-  } catch (cause) {
-    throw new RunError('cannot read the file', { where: path, cause });
-  }
-}
-
 /** As `scanLines`, of an open file, whatever its path leads to meanwhile. */
-export function scanOpenLines(file: number, onLine: OnLine, { longest, onTooLong }: LongLines = anyLength): number {
+export function scanOpenLines(file: number, onLine: OnLine, { longest, onTooLong, onBegun }: LongLines): number {
   let rest: Buffer = Buffer.alloc(0);
   let restOffset = 0;
   let position = 0;
@@ -64,6 +74,7 @@ export function scanOpenLines(file: number, onLine: OnLine, { longest, onTooLong
     restOffset += start;
     rest = bytes.subarray(start);
     if (passed + rest.length <= longest) continue;
+    if (passed === 0) onBegun?.();
     passed += rest.length;
     restOffset += rest.length;
     rest = Buffer.alloc(0);

@@ -28,6 +28,7 @@ import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import { RunError } from './errors.js';
 import { diskError } from './files.js';
+import { MEBIBYTE, readPlainText } from './plain_file.js';
 import { processStart } from './process_start.js';
 
 /** After this many seconds without a heartbeat a lock of another host may be taken over. */
@@ -270,17 +271,13 @@ function tryCopy(own: string, path: string): boolean {
   }
 }
 
-/** The lock file at a path; null where there is none. */
+const MOST_LOCK_BYTES = MEBIBYTE;
+
+/** The lock file at a path; null where there is none. Raises RunError for what is no plain file. */
 export function readLockFile(path: string, world: LockWorld): FoundLock | null {
-  let text: string;
-  let modified: number;
-  try {
-    text = readFileSync(path, 'utf8');
-    modified = statSync(path).mtimeMs;
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw new RunError('cannot read the lock', { where: path, cause });
-  }
+  const text = readPlainText(path, MOST_LOCK_BYTES);
+  const modified = text === null ? undefined : statSync(path, { throwIfNoEntry: false })?.mtimeMs;
+  if (text === null || modified === undefined) return null;
   const ageS = Math.max(0, (world.nowMs() - modified) / 1000);
   const owner = ownerOf(text);
   return owner === null

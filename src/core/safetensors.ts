@@ -1,6 +1,7 @@
 /** Reading and writing `.safetensors` files (huggingface/safetensors: 8-byte header length, JSON header, raw little-endian data). */
-import { closeSync, openSync, readSync, statSync } from 'node:fs';
-import { CheckpointError } from './errors.js';
+import { closeSync, readSync, statSync } from 'node:fs';
+import { CheckpointError, RunError } from './errors.js';
+import { openPlain } from './plain_file.js';
 
 export type StoredDtype = 'F32' | 'F16' | 'BF16' | 'I64' | 'I32' | 'U8' | 'BOOL';
 
@@ -244,11 +245,15 @@ function noWeights(dtype: string, name: string, path: string): CheckpointError {
 }
 
 function openSafetensors(path: string): number {
+  let file: number | null;
   try {
-    return openSync(path, 'r');
+    file = openPlain(path);
   } catch (cause) {
-    throw new CheckpointError('cannot open the file', { where: path, cause });
+    if (!(cause instanceof RunError)) throw cause;
+    throw new CheckpointError(`cannot open the file: ${cause.message}`, { where: path, cause });
   }
+  if (file === null) throw new CheckpointError('cannot open the file: it is not there', { where: path });
+  return file;
 }
 
 function readAt(file: number, path: string, offset: number, length: number, pieceBytes = READ_PIECE_BYTES): Uint8Array {

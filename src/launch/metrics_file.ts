@@ -2,8 +2,9 @@
  * The metrics of another trainer: JSON lines in a file of its own, one file for each start of its command. They are followed,
  * checked, and passed on so that `metrics.jsonl` holds every iteration once, whatever the trainer repeats.
  */
-import { closeSync, openSync, readSync, statSync } from 'node:fs';
+import { closeSync, readSync, statSync } from 'node:fs';
 import { RunError } from '../core/errors.js';
+import { openPlain } from '../core/plain_file.js';
 import { decodeNumber, dropLinesAfter } from '../run/journal.js';
 import type { MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
@@ -209,7 +210,8 @@ class LineReader {
     if (size <= this.#offset) return Buffer.alloc(0);
     const bytes = Buffer.alloc(size - this.#offset);
     try {
-      const file = openSync(this.path, 'r');
+      const file = openPlain(this.path);
+      if (file === null) return Buffer.alloc(0);
       try {
         const read = readSync(file, bytes, 0, bytes.length, this.#offset);
         this.#offset += read;
@@ -218,6 +220,7 @@ class LineReader {
         closeSync(file);
       }
     } catch (cause) {
+      if (cause instanceof RunError) throw cause;
       throw new RunError("cannot read the trainer's metrics", { where: this.path, cause });
     }
   }

@@ -1,7 +1,8 @@
 /** Recorded episodes as a reward sees them: their images from media/, or drawn again from the recorded tokens. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
+import { readPlain } from '../core/plain_file.js';
 import { imageDigest } from '../rewards/score/image_statistics.js';
 import type { JudgeItem } from '../rewards/score/types.js';
 import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
@@ -141,7 +142,8 @@ async function fromMedia(
   // Words that answer to a picture are read again as what they were: the picture was the prompt's, and rewards see none.
   if (edited === null && (source === null || text !== undefined)) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
-  const read = (name: string): Promise<RgbImage> => decodeImage(readFileSync(paths.media(name)), paths.media(name));
+  const read = (name: string): Promise<RgbImage> =>
+    decodeImage(readPlain(paths.media(name)) ?? Buffer.alloc(0), paths.media(name));
   const item: JudgeItem = {
     key,
     instruction,

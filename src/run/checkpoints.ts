@@ -17,9 +17,10 @@ import {
   writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { CheckpointError, InternalError } from '../core/errors.js';
+import { CheckpointError, InternalError, RunError } from '../core/errors.js';
 import { digestOfFileSync } from '../core/digest.js';
 import { diskError, syncDirectory } from '../core/files.js';
+import { requirePlain } from '../core/plain_file.js';
 import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
 import { pinnedByOthers } from './pins.js';
@@ -283,10 +284,13 @@ function isManifest(value: Manifest): boolean {
 
 function fileProblem(path: string, entry: ManifestEntry): string | null {
   try {
-    const bytes = statSync(path).size;
+    const found = statSync(path);
+    requirePlain(found, path);
+    const bytes = found.size;
     if (bytes !== entry.bytes) return `${path} has ${bytes} bytes, its manifest says ${entry.bytes}`;
     return digestOfFileSync(path) === entry.sha256 ? null : `${path} does not have the SHA-256 of its manifest`;
   } catch (cause) {
+    if (cause instanceof RunError) return `${path}: ${cause.message}`;
     const code = (cause as NodeJS.ErrnoException).code;
     return code === 'ENOENT' ? `${path} is missing` : `${path} cannot be read (${code ?? String(cause)})`;
   }

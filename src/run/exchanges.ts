@@ -3,7 +3,7 @@
  * run. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
 import { closeSync, readSync } from 'node:fs';
-import { openToRead } from '../core/lines.js';
+import { openPlain } from '../core/plain_file.js';
 import { Journal, parseLine, type JournalDisk } from './journal.js';
 import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
 
@@ -159,7 +159,7 @@ export class CollectedExchanges<T extends Exchanged> {
   ) {
     this.#index = new ExchangeIndex(from);
     this.#files = new JudgementFiles(path);
-    this.#file = openToRead(path);
+    this.#file = openPlain(path);
     this.#files.scan(from, this.#file, (line, place) => {
       const { key, requestHash } = form.read(line);
       this.#index.add(key, requestHash, place);

@@ -1,7 +1,8 @@
 /** Reading a run's logs while they are written: late files, rotation and further attempts included. */
-import { closeSync, fstatSync, openSync, readdirSync, readSync, statSync } from 'node:fs';
+import { closeSync, fstatSync, readdirSync, readSync, statSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunError } from '../core/errors.js';
+import { MEBIBYTE, openPlain } from '../core/plain_file.js';
 import type { RunPaths } from './paths.js';
 import { readStatus } from './status.js';
 
@@ -150,12 +151,8 @@ class LogTail {
   /** Opens the file when it is there; the first time at its last `lines` lines. */
   open(lines: number | null): boolean {
     if (this.#file !== null) return true;
-    try {
-      this.#file = openSync(this.path, 'r');
-    } catch (cause) {
-      if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return false;
-      throw new RunError('cannot read the log', { where: this.path, cause });
-    }
+    this.#file = openPlain(this.path);
+    if (this.#file === null) return false;
     this.#inode = fstatSync(this.#file).ino;
     this.#offset = this.#opened || lines === null ? 0 : startOfLast(this.#file, lines);
     this.#opened = true;
@@ -193,7 +190,10 @@ class LogTail {
   }
 }
 
-/** Where the last `lines` lines of a file begin. */
+/** So far back the last lines of a log are looked for. */
+const MOST_TAIL_BYTES = 64 * MEBIBYTE;
+
+/** Where the last `lines` lines of a file begin, within its last 64 MiB. */
 function startOfLast(file: number, lines: number): number {
   let end = fstatSync(file).size;
   let missing = lines;
@@ -201,8 +201,9 @@ function startOfLast(file: number, lines: number): number {
   // A newline at the very end closes the last line and begins none.
   if (end > 0 && readSync(file, last, 0, 1, end - 1) === 1 && last[0] === NEWLINE) end--;
   if (lines === 0) return fstatSync(file).size;
-  while (end > 0) {
-    const from = Math.max(0, end - CHUNK_BYTES);
+  const least = Math.max(0, end - MOST_TAIL_BYTES);
+  while (end > least) {
+    const from = Math.max(least, end - CHUNK_BYTES);
     const chunk = Buffer.alloc(end - from);
     readSync(file, chunk, 0, chunk.length, from);
     for (let at = chunk.lastIndexOf(NEWLINE); at >= 0; at = at === 0 ? -1 : chunk.lastIndexOf(NEWLINE, at - 1)) {
@@ -211,5 +212,5 @@ function startOfLast(file: number, lines: number): number {
     }
     end = from;
   }
-  return 0;
+  return least;
 }

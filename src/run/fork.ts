@@ -1,15 +1,5 @@
 /** Forking: another run that begins with a checkpoint of this one, and with what led to it. */
-import {
-  copyFileSync,
-  existsSync,
-  linkSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { copyFileSync, existsSync, linkSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
@@ -166,6 +156,6 @@ function linkPictures(source: RunPaths, target: RunPaths): void {
       linkOrCopy(source.media(hash), target.media(hash));
     }
   };
-  for (const { path } of listEpisodeFiles(target)) link(readFileSync(path, 'latin1'));
+  for (const { path } of listEpisodeFiles(target)) scanLines(path, link);
   new JudgementFiles(target.pictures).scanAll(link);
 }

@@ -19,6 +19,7 @@ import { dirname, join } from 'node:path';
 import { RunError } from '../core/errors.js';
 import { diskError, writeFileAtomic } from '../core/files.js';
 import { scanLines } from '../core/lines.js';
+import { requirePlain } from '../core/plain_file.js';
 import { parseIterationName, type RunPaths } from './paths.js';
 
 export { scanLines };
@@ -67,12 +68,14 @@ export class Journal {
     try {
       mkdirSync(dirname(path), { recursive: true });
       this.#file = openSync(path, 'a+');
-      const before = fstatSync(this.#file).size;
+      const found = fstatSync(this.#file);
+      requirePlain(found, path);
+      const before = found.size;
       this.#length = wholeLength(this.#file, before);
       if (this.#length < before) ftruncateSync(this.#file, this.#length);
       this.repairedBytes = before - this.#length;
     } catch (cause) {
-      throw diskError(path, cause);
+      throw cause instanceof RunError ? cause : diskError(path, cause);
     }
   }
 

@@ -2,12 +2,13 @@
  * The files of a run's judgements: `judgements.jsonl`, and what lies further back in pieces of some megabytes,
  * `judgements/<number>-<last iteration>.jsonl.gz`, which zcat reads line by line.
  */
-import { closeSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { gunzipSync, gzipSync } from 'node:zlib';
+import { gzipSync } from 'node:zlib';
 import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
 import { RunError } from '../core/errors.js';
-import { openToRead, scanLines, scanOpenLines } from '../core/lines.js';
+import { refuseLongLines, scanLines, scanOpenLines } from '../core/lines.js';
+import { MEBIBYTE, openPlain, readPlain, unpackPlain } from '../core/plain_file.js';
 import { iterationName, parseIterationName } from './paths.js';
 
 /** Where a line lies, in bytes of the text. */
@@ -27,6 +28,8 @@ export interface Piece {
 
 /** A current file of so many bytes becomes a piece. */
 export const PIECE_BYTES = 8 * 2 ** 20;
+/** A piece has a few lines more than that; what holds far more is none. */
+const MOST_PIECE_BYTES = 64 * MEBIBYTE;
 const PLAIN = '.jsonl';
 const PACKED = '.jsonl.gz';
 /** So many pieces are kept unpacked, for those who read here and there. */
@@ -69,12 +72,16 @@ export class JudgementFiles {
       }
     }
     if (current === null) return;
-    scanOpenLines(current, (line, offset, length) => onLine(line, { piece: null, offset, length }, this.current));
+    scanOpenLines(
+      current,
+      (line, offset, length) => onLine(line, { piece: null, offset, length }, this.current),
+      refuseLongLines(this.current),
+    );
   }
 
   /** As `scan`, for those who want the lines alone. */
   scanAll(onLine: (line: string, place: Place, file: string) => void): void {
-    const current = openToRead(this.current);
+    const current = openPlain(this.current);
     try {
       this.scan(null, current, onLine);
     } finally {
@@ -145,7 +152,7 @@ export class JudgementFiles {
       const plain = join(this.folder, file);
       const packed = join(this.folder, basename(file, PLAIN) + PACKED);
       try {
-        if (!existsSync(packed)) writeFileAtomic(packed, gzipSync(readFileSync(plain)));
+        if (!existsSync(packed)) writeFileAtomic(packed, gzipSync(readPlain(plain, MOST_PIECE_BYTES) ?? ''));
         rmSync(plain);
       } catch (cause) {
         throw diskError(packed, cause);
@@ -156,18 +163,7 @@ export class JudgementFiles {
   #textOf(name: string): Buffer {
     const known = this.#texts.get(name);
     if (known !== undefined) return known;
-    const [plain, packed] = [PLAIN, PACKED].map((suffix) => join(this.folder, name + suffix));
-    let text: Buffer;
-    try {
-      // The owner may pack it at any time.
-      text = existsSync(plain) ? (readIfThere(plain) ?? unpacked(packed)) : unpacked(packed);
-    } catch (cause) {
-      throw new RunError('a piece of the judgements cannot be read', {
-        where: packed,
-        next: 'Bring it back from a copy; without the piece its judgements are asked for again.',
-        cause,
-      });
-    }
+    const text = pieceText(join(this.folder, name));
     const oldest = this.#texts.keys().next();
     if (this.#texts.size >= KEPT_TEXTS && oldest.done !== true) this.#texts.delete(oldest.value);
     this.#texts.set(name, text);
@@ -175,17 +171,17 @@ export class JudgementFiles {
   }
 }
 
-function unpacked(path: string): Buffer {
-  return gunzipSync(readFileSync(path));
-}
-
-function readIfThere(path: string): Buffer | null {
-  try {
-    return readFileSync(path);
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw cause;
-  }
+/**
+ * The lines of a piece, packed or not, by its path without an ending: the owner may pack it at any time. Raises RunError where it is gone, no plain
+ * file, no gzip, or larger than a piece is.
+ */
+export function pieceText(piece: string): Buffer {
+  const text = readPlain(piece + PLAIN, MOST_PIECE_BYTES) ?? unpackPlain(piece + PACKED, MOST_PIECE_BYTES);
+  if (text !== null) return text;
+  throw new RunError('a piece of the judgements is gone', {
+    where: piece + PACKED,
+    next: 'Bring it back from a copy; without the piece its judgements are asked for again.',
+  });
 }
 
 /** The iteration that a judgement belongs to; -1 for what belongs to none, such as the judge's own check. */

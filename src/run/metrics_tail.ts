@@ -1,6 +1,6 @@
 /** Follows `metrics.jsonl` while it grows, however long it is: what came last, some curves, and the held-out evaluations. */
 import { closeSync, fstatSync, readSync } from 'node:fs';
-import { openToRead } from '../core/lines.js';
+import { openPlain } from '../core/plain_file.js';
 import { decodeNumber } from './journal.js';
 import type { Metrics, MetricsLine } from './metrics.js';
 
@@ -41,11 +41,12 @@ export class MetricsTail {
 
   /** Takes up what was appended; a file that was replaced or cut is read anew. Raises RunError where it cannot be read. */
   read(): void {
-    const file = openToRead(this.path);
+    const file = openPlain(this.path);
     if (file === null) return;
     try {
       const { size, ino } = fstatSync(file);
-      if (ino !== this.#inode || size < this.#offset) this.#begin(file, size, ino);
+      // What grew by more than the tail meanwhile is begun anew at its end.
+      if (ino !== this.#inode || size < this.#offset || size - this.#offset > TAIL_BYTES) this.#begin(file, size, ino);
       const bytes = Buffer.concat([this.#rest, readBytes(file, this.#offset, size)]);
       this.#offset = size;
       const end = bytes.lastIndexOf(NEWLINE) + 1;

@@ -2,8 +2,8 @@
  * `pictures.jsonl`: what servers of pictures gave a run, stored before it is used and found again by a resumed run. A line names a picture by its
  * file in `media/`.
  */
-import { existsSync, readFileSync } from 'node:fs';
 import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
+import { readPlain } from '../core/plain_file.js';
 import type { PictureStore, StoredPicture } from '../environments/served/pictures.js';
 import { CollectedExchanges, FileExchanges, type Exchanged, type LineForm } from './exchanges.js';
 import { storePng } from './media.js';
@@ -74,8 +74,8 @@ export class RunPictures implements PictureStore {
   /** Null where the file is gone, or holds something else than its name says. */
   async #read(name: string): Promise<RgbImage | null> {
     const path = this.paths.media(name);
-    if (!existsSync(path)) return null;
-    const bytes = readFileSync(path);
+    const bytes = readPlain(path);
+    if (bytes === null) return null;
     return sha256(bytes) === name ? decodeImage(bytes, path) : null;
   }
 }

@@ -1,8 +1,8 @@
 /** Whether a run can go on from what a checkpoint holds: weights and optimizer state that are finite, and counters that count. */
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
 import { notFiniteIn } from '../core/finite.js';
+import { readPlainText } from '../core/plain_file.js';
 
 /** What a training must know besides its weights; `train/trainer_state.ts` writes it. */
 export const TRAINER_FILE = 'trainer.json';
@@ -37,7 +37,7 @@ function tensorProblem(path: string): string | null {
 function counterProblem(path: string): string | null {
   let state: unknown;
   try {
-    state = JSON.parse(readFileSync(path, 'utf8'));
+    state = JSON.parse(readPlainText(path) ?? '');
   } catch (error) {
     if (error instanceof SyntaxError) return null;
     throw error;

@@ -1,7 +1,7 @@
 /** `state.json`: what a run is doing, for people and for other processes. Always replaced whole. */
-import { readFileSync, statSync } from 'node:fs';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
+import { MEBIBYTE, readPlainText } from '../core/plain_file.js';
 import type { RunPaths } from './paths.js';
 
 export const RUN_STATES = ['queued', 'running', 'waiting', 'finished', 'failed', 'interrupted'] as const;
@@ -63,18 +63,13 @@ export function writeState(paths: RunPaths, state: Omit<RunState, 'heartbeat'>):
   return whole;
 }
 
+/** A record of a long run with hundreds of attempts has some hundred kilobytes. */
+const MOST_JSON_BYTES = 16 * MEBIBYTE;
+
 /** Parses a JSON file; null when it does not exist. Raises RunError on anything unreadable. */
 export function readJson(path: string): unknown {
-  let text: string;
-  try {
-    // Cheaper than what reading would raise: of ten thousand cells most have no run yet.
-    if (statSync(path, { throwIfNoEntry: false }) === undefined) return null;
-    text = readFileSync(path, 'utf8');
-  } catch (cause) {
-    // A file on the way to it leaves no room for one either; that is said where it would be written.
-    if (['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '')) return null;
-    throw new RunError('cannot read the file', { where: path, cause });
-  }
+  const text = readPlainText(path, MOST_JSON_BYTES);
+  if (text === null) return null;
   try {
     return JSON.parse(text) as unknown;
   } catch (cause) {

@@ -1,6 +1,8 @@
 /** What a run is doing, as its folder and the processes of this machine say: state and lock are weighed against each other. */
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, fstatSync, readSync } from 'node:fs';
 import { EditrlError, RunError } from '../core/errors.js';
+import { LONGEST_LINE_BYTES, lineTooLong } from '../core/lines.js';
+import { openPlain } from '../core/plain_file.js';
 import { decodeNumber } from './journal.js';
 import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type HeldBy, type LockWorld } from './lock.js';
 import type { RunPaths } from './paths.js';
@@ -139,16 +141,12 @@ function lastReward(paths: RunPaths): number | null {
 
 /** The last line that ends in a newline: a run that is writing may have begun another. */
 function lastLine(path: string): string | null {
-  let file: number;
-  try {
-    file = openSync(path, 'r');
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw new RunError('cannot read the file', { where: path, cause });
-  }
+  const file = openPlain(path);
+  if (file === null) return null;
   try {
     const { size } = fstatSync(file);
     for (let length = 8192; ; length *= 4) {
+      if (length > LONGEST_LINE_BYTES) throw lineTooLong(path);
       const from = Math.max(0, size - length);
       const bytes = Buffer.alloc(size - from);
       const tail = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, from));

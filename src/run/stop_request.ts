@@ -2,8 +2,9 @@
  * A file that asks a run to end, for runs whose process is not theirs alone: a sweep of another trainer supervises several of them, and a
  * signal would end all.
  */
-import { readFileSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { writeFileAtomic } from '../core/files.js';
+import { readPlainText } from '../core/plain_file.js';
 import type { RunPaths } from './paths.js';
 import { readRecord } from './record.js';
 
@@ -27,7 +28,9 @@ export function requestStop(paths: RunPaths, how: StopRequest): void {
 /** What is asked; null where nothing is, or where it cannot be read: whoever asks waits, and sees that the run goes on. */
 export function readStopRequest(paths: RunPaths): StopRequest | null {
   try {
-    return readFileSync(paths.stopRequest, 'utf8') === 'now' ? 'now' : 'save';
+    const asked = readPlainText(paths.stopRequest, 1024);
+    if (asked === null) return null;
+    return asked === 'now' ? 'now' : 'save';
   } catch {
     return null;
   }

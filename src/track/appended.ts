@@ -1,6 +1,8 @@
 /** Reading what was appended to a file of lines since it was last looked at. */
-import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
+import { closeSync, fstatSync, readSync, statSync } from 'node:fs';
 import { RunError } from '../core/errors.js';
+import { LONGEST_LINE_BYTES, lineTooLong } from '../core/lines.js';
+import { openPlain } from '../core/plain_file.js';
 
 const NEWLINE = 10;
 
@@ -17,6 +19,7 @@ export interface PlacedLine {
 export function wholeLines(file: number, from: number, most = PIECE_BYTES): PlacedLine[] {
   const { size } = fstatSync(file);
   for (let length = most; ; length *= 4) {
+    if (length > 4 * LONGEST_LINE_BYTES) throw lineTooLong('a file of the run');
     const bytes = readRange(file, from, Math.min(length, size - from));
     const lines: PlacedLine[] = [];
     let start = 0;
@@ -58,9 +61,11 @@ export class FollowedFile {
         if (ino === there.ino && dev === there.dev) return { file: this.#file, another: there.size < seen };
         this.close();
       }
-      this.#file = openSync(this.path, 'r');
+      this.#file = openPlain(this.path);
+      if (this.#file === null) return null;
       return { file: this.#file, another: true };
     } catch (cause) {
+      if (cause instanceof RunError) throw cause;
       if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
       throw new RunError('cannot read the file', { where: this.path, cause });
     }

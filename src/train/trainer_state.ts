@@ -1,8 +1,8 @@
 /** `trainer.json` of a checkpoint: all that a resumed run must know besides the policy's own files. */
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
+import { readPlainText } from '../core/plain_file.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { TRAINER_FILE } from '../run/soundness.js';
 import { NEVER_VALIDATED, type StoppingState } from './early_stopping.js';
@@ -44,7 +44,7 @@ export function readTrainerState(folder: string): TrainerState {
   const path = join(folder, TRAINER_FILE);
   let found: unknown;
   try {
-    found = JSON.parse(readFileSync(path, 'utf8'));
+    found = JSON.parse(readPlainText(path) ?? '');
   } catch (cause) {
     throw new CheckpointError('cannot read the trainer state', { where: path, cause });
   }

@@ -1,6 +1,7 @@
 /** Recorded episodes for people: filtered, and those of one prompt over iterations. What another version wrote is shown as far as it is understood. */
-import { readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
+import { scanLines } from '../core/lines.js';
 import { Refusal } from '../http/refusal.js';
 import { listEpisodeFiles, type EpisodeFile } from '../run/episodes.js';
 import { decodeNumber } from '../run/journal.js';
@@ -103,22 +104,13 @@ function readEpisodeFile(
 ): { episodes: WireEpisode[]; wrong: number } {
   const episodes: WireEpisode[] = [];
   let wrong = 0;
-  for (const line of textOf(path).split('\n')) {
-    if (line === '' || !only(line)) continue;
+  const torn = scanLines(path, (line) => {
+    if (line === '' || !only(line)) return;
     const episode = episodeOf(line);
     if (episode === null) wrong++;
     else episodes.push(episode);
-  }
-  return { episodes, wrong };
-}
-
-function textOf(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return '';
-    throw cause;
-  }
+  });
+  return { episodes, wrong: torn > 0 ? wrong + 1 : wrong };
 }
 
 const KINDS: ReadonlySet<string> = new Set<WireOutcomeKind>(['scored', 'zero_by_rule', 'unscored']);
@@ -213,10 +205,12 @@ export class PromptIndex {
     const known = this.#samples.get(key);
     if (known !== undefined) return known;
     const samples = new Set<string>();
-    for (const [, text] of textOf(path).matchAll(/"sample":("(?:[^"\\]|\\.)*")/g)) {
-      const sample = text === undefined ? null : sampleOf(text);
-      if (sample !== null) samples.add(sample);
-    }
+    scanLines(path, (line) => {
+      for (const [, text] of line.matchAll(/"sample":("(?:[^"\\]|\\.)*")/g)) {
+        const sample = text === undefined ? null : sampleOf(text);
+        if (sample !== null) samples.add(sample);
+      }
+    });
     this.#samples.set(key, samples);
     return samples;
   }

@@ -1,6 +1,7 @@
 /** The first and the last held-out evaluation in a file of metrics, found from its two ends: most of a long file is never read. */
 import { closeSync, fstatSync, readSync } from 'node:fs';
-import { openToRead } from '../core/lines.js';
+import { LONGEST_LINE_BYTES } from '../core/lines.js';
+import { openPlain } from '../core/plain_file.js';
 import { parseLine } from '../run/journal.js';
 import { metricsOfLine, type MetricsLine } from '../run/metrics.js';
 
@@ -16,7 +17,7 @@ const MOST_BYTES = 16 * 1024 * 1024;
  * RunError where the file cannot be read or such a line is none.
  */
 export function evaluatedLines(path: string): MetricsLine[] {
-  const file = openToRead(path);
+  const file = openPlain(path);
   if (file === null) return [];
   try {
     const { size } = fstatSync(file);
@@ -66,16 +67,17 @@ function findLast(file: number, size: number): FoundLine | null {
   return null;
 }
 
-/** The whole line around a byte; null where it has no end before `limit`. */
+/** The whole line around a byte; null where it has no end before `limit`, and where it is longer than lines are. */
 function lineAround(file: number, at: number, limit: number): FoundLine | null {
   let start = at;
   for (let found = false; !found && start > 0;) {
+    if (at - start > LONGEST_LINE_BYTES) return null;
     const from = Math.max(0, start - CHUNK_BYTES);
     const newline = read(file, from, start).lastIndexOf(NEWLINE);
     found = newline >= 0;
     start = found ? from + newline + 1 : from;
   }
-  for (let from = at; from < limit; from += CHUNK_BYTES) {
+  for (let from = at; from < Math.min(limit, start + LONGEST_LINE_BYTES); from += CHUNK_BYTES) {
     const newline = read(file, from, Math.min(limit, from + CHUNK_BYTES)).indexOf(NEWLINE);
     if (newline >= 0) return { start, text: read(file, start, from + newline).toString('utf8') };
   }

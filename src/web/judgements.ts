@@ -1,7 +1,7 @@
 /** What judges said of one episode, found in the files of judgements by where its iteration has to be. */
-import { readFileSync } from 'node:fs';
-import { gunzipSync } from 'node:zlib';
-import { iterationOfKey, JudgementFiles } from '../run/judgement_files.js';
+import { join } from 'node:path';
+import { scanLines } from '../core/lines.js';
+import { iterationOfKey, JudgementFiles, pieceText } from '../run/judgement_files.js';
 import { readJudgement } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
 import type { WireJudgement } from './wire.js';
@@ -12,31 +12,33 @@ const NEWLINE = 10;
 export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement[] {
   const files = new JudgementFiles(paths.judgements);
   const iteration = iterationOfKey(episodeKey);
+  const start = `{"key":${JSON.stringify(`${episodeKey}/`).slice(0, -1)}`;
   // Read before the pieces are listed: what becomes a piece meanwhile is in both.
-  const current = bytesOf(paths.judgements);
-  const texts: Buffer[] = [];
+  const current: string[] = [];
+  scanLines(paths.judgements, (line) => line.startsWith(start) && current.push(line));
+  const lines: string[] = [];
   let before = -1;
-  for (const { path, last } of files.pieces) {
-    if (last >= iteration && before <= iteration) texts.push(unpacked(path));
+  for (const { name, last } of files.pieces) {
+    if (last >= iteration && before <= iteration) lines.push(...linesIn(pieceText(join(files.folder, name)), start));
     before = last;
   }
-  if (before <= iteration) texts.push(current);
+  if (before <= iteration) lines.push(...current);
   const found = new Map<string, WireJudgement>();
-  for (const text of texts) {
-    for (const judgement of judgementsIn(text, episodeKey)) found.set(judgement.question, judgement);
+  for (const line of lines) {
+    const judgement = readable(line);
+    if (judgement === null) continue;
+    const question = judgement.question.slice(episodeKey.length + 1);
+    found.set(question, { ...judgement, question });
   }
   return [...found.values()];
 }
 
-function* judgementsIn(text: Buffer, episodeKey: string): Generator<WireJudgement> {
-  const start = `{"key":${JSON.stringify(`${episodeKey}/`).slice(0, -1)}`;
+/** The whole lines of a text that begin with `start`. */
+function* linesIn(text: Buffer, start: string): Generator<string> {
   for (let at = text.indexOf(start); at >= 0; at = text.indexOf(start, at + 1)) {
     const end = text.indexOf(NEWLINE, at);
-    // Half a line that is still written.
     if (end < 0) return;
-    if (at > 0 && text[at - 1] !== NEWLINE) continue;
-    const judgement = readable(text.toString('utf8', at, end));
-    if (judgement !== null) yield { ...judgement, question: judgement.question.slice(episodeKey.length + 1) };
+    if (at === 0 || text[at - 1] === NEWLINE) yield text.toString('utf8', at, end);
   }
 }
 
@@ -48,24 +50,5 @@ function readable(line: string): WireJudgement | null {
   } catch (error) {
     if (error instanceof SyntaxError) return null;
     throw error;
-  }
-}
-
-/** The owner of the run packs a piece at any time. */
-function unpacked(path: string): Buffer {
-  const packed = path.endsWith('.gz') ? path : `${path}.gz`;
-  const plain = packed.slice(0, -'.gz'.length);
-  const bytes = bytesOf(plain);
-  if (bytes.length > 0) return bytes;
-  const gz = bytesOf(packed);
-  return gz.length === 0 ? gz : gunzipSync(gz);
-}
-
-function bytesOf(path: string): Buffer {
-  try {
-    return readFileSync(path);
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return Buffer.alloc(0);
-    throw cause;
   }
 }

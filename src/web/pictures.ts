@@ -1,11 +1,11 @@
 /** Pictures of a run: those that episodes name, and the contact sheet. */
-import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
+import { RunError } from '../core/errors.js';
+import { readPlain } from '../core/plain_file.js';
 import { Refusal } from '../http/refusal.js';
 import type { Reply } from '../http/reply.js';
 import type { RunPaths } from '../run/paths.js';
 import { GUARD_HEADERS } from './page_files.js';
 
-const MOST_BYTES = 64 * 1024 * 1024;
 const PNG = Buffer.from('89504e470d0a1a0a', 'hex');
 const CONTACT_SHEET = 'contact_sheet';
 
@@ -23,19 +23,11 @@ export function pictureOf(paths: RunPaths, name: string): Reply {
 }
 
 function readPng(path: string): Buffer | null {
-  let file: number;
   try {
-    // A pipe of that name would be waited for.
-    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  } catch {
-    return null;
-  }
-  try {
-    const found = fstatSync(file);
-    if (!found.isFile() || found.size > MOST_BYTES) return null;
-    const bytes = readFileSync(file);
-    return bytes.subarray(0, PNG.length).equals(PNG) ? bytes : null;
-  } finally {
-    closeSync(file);
+    const bytes = readPlain(path);
+    return bytes !== null && bytes.subarray(0, PNG.length).equals(PNG) ? bytes : null;
+  } catch (error) {
+    if (error instanceof RunError) return null;
+    throw error;
   }
 }

@@ -3,7 +3,8 @@
  * and there stand for all of them.
  */
 import { closeSync, fstatSync, readSync } from 'node:fs';
-import { openToRead } from '../core/lines.js';
+import { LONGEST_LINE_BYTES, lineTooLong } from '../core/lines.js';
+import { openPlain } from '../core/plain_file.js';
 import { decodeNumber } from '../run/journal.js';
 import { Slices } from './runs_index.js';
 
@@ -134,7 +135,7 @@ export class MetricsSeries {
   }
 
   async #advance(): Promise<void> {
-    const file = openToRead(this.path);
+    const file = openPlain(this.path);
     if (file === null) {
       this.#restart('');
       this.#whole = true;
@@ -153,6 +154,7 @@ export class MetricsSeries {
         if (end === 0) {
           // Nothing more, or half a line that is still written; or a line that is longer than a chunk.
           if (read < chunk.length) break;
+          if (chunk.length > LONGEST_LINE_BYTES) throw lineTooLong(this.path);
           chunk = Buffer.alloc(2 * chunk.length);
           continue;
         }
@@ -181,7 +183,7 @@ export class MetricsSeries {
 /** So many lines, evenly spread over a file by its bytes. Raises RunError where it cannot be read. */
 export function sampleLines(path: string, count: number): Columns {
   const columns = new Columns();
-  const file = openToRead(path);
+  const file = openPlain(path);
   if (file === null) return columns;
   try {
     const { size } = fstatSync(file);

@@ -147,10 +147,10 @@ describe('what is asked for', () => {
     const { ask, defects } = await serve(dir);
     const reply = await ask('/api/curves?run=0/run&metric=a');
     expect([reply.status, defects.length]).toEqual([503, 0]);
-    expect(await errorOf(reply)).toContain('EISDIR');
+    expect(await errorOf(reply)).toContain('this is a folder, not a plain file');
     const { runs } = (await (await ask('/api/runs?sort=name&descending=false')).json()) as WireRuns;
     expect(runs.map(({ state }) => state)).toEqual(['unreadable', 'interrupted']);
-    expect(runs[0].reason).toContain('EISDIR');
+    expect(runs[0].reason).toContain('this is a folder');
   });
 });
 

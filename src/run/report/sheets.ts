@@ -1,7 +1,9 @@
 /** The contact sheets of a run's held-out evaluations: the latest lies beside the run's other pictures, some of the earlier ones are kept. */
-import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { must } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
+import { readPlain } from '../../core/plain_file.js';
 import { iterationName, parseIterationName, type RunPaths } from '../paths.js';
 import { writeContactSheet, type ContactSheetRow } from './contact_sheet.js';
 
@@ -21,7 +23,7 @@ export async function keepContactSheet(
 ): Promise<void> {
   const path = sheetPath(paths, iteration);
   await writeContactSheet(path, rows);
-  writeFileAtomic(paths.contactSheet, readFileSync(path));
+  writeFileAtomic(paths.contactSheet, must(readPlain(path), path));
   const kept = contactSheets(paths);
   const stay = new Set(spreadOut(kept.map((sheet) => sheet.iteration)));
   for (const sheet of kept) if (!stay.has(sheet.iteration)) rmSync(sheet.path, { force: true });

@@ -1,5 +1,6 @@
 /** What W&B shows of a run's episodes: a table and lists of images, as files of the run and as the values of its history that name them. */
-import { closeSync, existsSync, openSync, readFileSync, readSync } from 'node:fs';
+import { closeSync, existsSync, readSync } from 'node:fs';
+import { openPlain, readPlain } from '../../core/plain_file.js';
 import { printable } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
 import { readLines } from '../../run/journal.js';
@@ -89,7 +90,7 @@ function pictureList(paths: RunPaths, title: string, kind: Picture, episodes: re
     filenames: there.map(({ name }) => name),
     captions: there.map(({ episode }) => captionOf(episode)),
   };
-  const files = there.map(({ name, path }) => ({ name, read: () => readOrNull(path) }));
+  const files = there.map(({ name, path }) => ({ name, read: () => readPlain(path) }));
   return { values: { [`${title}/${kind}`]: value }, files };
 }
 
@@ -153,28 +154,15 @@ function pathOf(paths: RunPaths, digest: unknown): string | null {
 
 /** As its header says; null for what is gone, or no PNG. */
 function sizeOfPng(path: string): { readonly width: number; readonly height: number } | null {
+  const file = openPlain(path);
+  if (file === null) return null;
   const header = Buffer.alloc(24);
   try {
-    const file = openSync(path, 'r');
-    try {
-      if (readSync(file, header, 0, 24, 0) < 24 || header.toString('latin1', 1, 4) !== 'PNG') return null;
-    } finally {
-      closeSync(file);
-    }
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw cause;
+    if (readSync(file, header, 0, 24, 0) < 24 || header.toString('latin1', 1, 4) !== 'PNG') return null;
+  } finally {
+    closeSync(file);
   }
   return { width: header.readUInt32BE(16), height: header.readUInt32BE(20) };
-}
-
-function readOrNull(path: string): Uint8Array | null {
-  try {
-    return readFileSync(path);
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw cause;
-  }
 }
 
 function captionOf(episode: Episode): string {

@@ -1,0 +1,121 @@
+/**
+ * The one door through which files of a run are read. Folders of runs are written by many people and programs: a file there may be a pipe
+ * that never ends, a link to a device, or larger than memory. What is opened here is a plain file of at most a size, and opening it never waits.
+ */
+import { closeSync, constants, fstatSync, openSync, readSync, statSync, type Stats } from 'node:fs';
+import { gunzipSync } from 'node:zlib';
+import { RunError } from './errors.js';
+
+export const MEBIBYTE = 2 ** 20;
+
+/** The most that a file holds which is read at once and parsed: a record, a state, a picture. */
+export const MOST_BYTES = 64 * MEBIBYTE;
+
+/** Where nothing can be: the file, or a folder on the way to it, is not there. */
+const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR']);
+
+/**
+ * A descriptor for reading a plain file, also through links; null where there is none. Raises RunError, with what was found, for a pipe, a device,
+ * a socket or a folder, for a file of more than `most` bytes, and where the system refuses.
+ */
+export function openPlain(path: string, most = Infinity): number | null {
+  let file: number;
+  try {
+    const there = statSync(path, { throwIfNoEntry: false });
+    if (there === undefined) return null;
+    // Before it is opened: opening a device can do something, and opening a pipe tells its writer that somebody reads.
+    requirePlain(there, path, most);
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (cause) {
+    if (cause instanceof RunError) throw cause;
+    if (ABSENT.has((cause as NodeJS.ErrnoException).code ?? '')) return null;
+    throw new RunError('cannot read the file', { where: path, cause });
+  }
+  try {
+    // Another file may have come in its place meanwhile.
+    requirePlain(fstatSync(file), path, most);
+    return file;
+  } catch (error) {
+    closeSync(file);
+    throw error;
+  }
+}
+
+/** Raises RunError unless this is a plain file of at most so many bytes. */
+export function requirePlain(found: Stats, path: string, most = Infinity): void {
+  if (!found.isFile()) {
+    throw new RunError(`this is ${kindOf(found)}, not a plain file`, {
+      where: path,
+      next: 'See who put it there; move it away, or restore the file from a copy.',
+    });
+  }
+  if (found.size > most) throw tooLarge(path, most);
+}
+
+function kindOf(found: Stats): string {
+  if (found.isFIFO()) return 'a named pipe (FIFO)';
+  if (found.isDirectory()) return 'a folder';
+  if (found.isSocket()) return 'a socket';
+  return 'a device';
+}
+
+function tooLarge(path: string, most: number): RunError {
+  return new RunError(`this has more than ${sizeOf(most)}, which no such file has`, {
+    where: path,
+    next: 'See who put it there; move it away, or restore the file from a copy.',
+  });
+}
+
+function sizeOf(bytes: number): string {
+  return bytes >= MEBIBYTE ? `${Math.floor(bytes / MEBIBYTE)} MiB` : `${bytes} bytes`;
+}
+
+/** All bytes of a plain file; null where there is none. Raises RunError as `openPlain`, also for a file that grows beyond `most` while it is read. */
+export function readPlain(path: string, most = MOST_BYTES): Buffer | null {
+  const file = openPlain(path, most);
+  if (file === null) return null;
+  try {
+    const pieces: Buffer[] = [];
+    let total = 0;
+    // Its size is not trusted: files of /proc have none.
+    for (let size = fstatSync(file).size; ; size = 0) {
+      const piece = Buffer.allocUnsafe(Math.max(size - total, 0) + 4096);
+      const read = readSync(file, piece, 0, piece.length, null);
+      if (read === 0) break;
+      total += read;
+      if (total > most) throw tooLarge(path, most);
+      pieces.push(piece.subarray(0, read));
+    }
+    return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces, total);
+  } catch (cause) {
+    if (cause instanceof RunError) throw cause;
+    throw new RunError('cannot read the file', { where: path, cause });
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** As `readPlain`, as text. */
+export function readPlainText(path: string, most = MOST_BYTES): string | null {
+  return readPlain(path, most)?.toString('utf8') ?? null;
+}
+
+/**
+ * What a gzip file unpacks to, of at most `most` bytes: a few packed bytes can stand for gigabytes. Null where there is no file. Raises RunError as
+ * `openPlain`, and for what is no gzip file or unpacks to more.
+ */
+export function unpackPlain(path: string, most = MOST_BYTES): Buffer | null {
+  const packed = readPlain(path, most);
+  if (packed === null) return null;
+  try {
+    return gunzipSync(packed, { maxOutputLength: most });
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'ERR_BUFFER_TOO_LARGE') {
+      throw new RunError('not a whole gzip file', { where: path, next: 'Bring it back from a copy.', cause });
+    }
+    throw new RunError(`this unpacks to more than ${sizeOf(most)}, which no such file does`, {
+      where: path,
+      next: 'See who put it there; move it away, or restore the file from a copy.',
+    });
+  }
+}
