@@ -26,6 +26,7 @@ import {
 import { mayPass, toText } from './failure.js';
 import { foreignAttempt } from './foreign_attempt.js';
 import { Guardian } from './guardian.js';
+import { markOfRun } from './holder.js';
 import { HubModels } from './hub_models.js';
 import { NativeAttempt } from './native_attempt.js';
 import { Steps } from './live/course.js';
@@ -296,9 +297,10 @@ export class Launcher {
     stop: AbortSignal,
   ): Promise<RunKind> {
     const { settings } = config;
-    const attempt = new NativeAttempt(new RunPaths(settings.base_exp_dir, settings.run_name));
+    const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+    const attempt = new NativeAttempt(paths);
     const place = { processes, placement, port: await freePort() };
-    const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID() };
+    const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID(), ...markOfRun(paths) };
     const main = fileURLToPath(new URL('./worker_main.js', import.meta.url));
     const start: ToWorker = {
       kind: 'start',

@@ -17,6 +17,7 @@ import { readState, writeState } from '../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../run/status.js';
 import { KILLED, requestStop, takesStopRequests } from '../run/stop_request.js';
 import { launcherOf, type LauncherProcess } from './guardian.js';
+import { notTheHolder, realHolderWorld } from './holder.js';
 
 const POLL_MS = 100;
 const PROGRESS_EVERY_MS = 5_000;
@@ -29,10 +30,19 @@ export interface StopWorld extends LockWorld {
   send(pid: number, signal: 'SIGTERM' | 'SIGSTOP' | 'SIGKILL'): void;
   /** The launcher that started a process; null where none did, or it cannot be asked. */
   launcherOf(pid: number): LauncherProcess | null;
+  /** Why the process that a run's lock names is not the run's; null where it is. */
+  notTheHolder(paths: RunPaths, held: HeldBy): string | null;
 }
 
 export function realStopWorld(): StopWorld {
-  return { ...realLockWorld(), send: (pid, signal) => void process.kill(pid, signal), launcherOf };
+  const world = realLockWorld();
+  const holders = realHolderWorld((pid) => world.processStart(pid));
+  return {
+    ...world,
+    send: (pid, signal) => void process.kill(pid, signal),
+    launcherOf,
+    notTheHolder: (paths, held) => notTheHolder(paths, held, holders),
+  };
 }
 
 export interface StopOptions {
@@ -51,8 +61,8 @@ export interface StopResult {
 }
 
 /**
- * Stops a run and waits until its owner has ended. Raises RunError when the owner is on another host or may not be
- * signalled; a run that nobody holds is `not_running`.
+ * Stops a run and waits until its owner has ended. Raises RunError when the owner is on another host, may not be signalled, or is a process that
+ * is not known to be the run's; a run that nobody holds is `not_running`.
  */
 export async function stopRun(
   paths: RunPaths,
@@ -87,6 +97,8 @@ function signal(paths: RunPaths, held: HeldBy, now: boolean, world: StopWorld): 
   // Asked right before the signal: a pid that has passed to another process must not be hit.
   if (lockProblem(held, world) === null) return;
   if (takesStopRequests(paths)) return requestStop(paths, now ? 'now' : 'save');
+  const doubt = world.notTheHolder(paths, held);
+  if (doubt !== null) throw notItsProcess(paths, held, now, doubt);
   try {
     if (!now) return world.send(held.pid, 'SIGTERM');
     // Held still, so that what is written here is the last word: its launcher neither calls it failed nor starts it again.
@@ -101,6 +113,16 @@ function signal(paths: RunPaths, held: HeldBy, now: boolean, world: StopWorld): 
       cause,
     });
   }
+}
+
+function notItsProcess(paths: RunPaths, { pid }: HeldBy, now: boolean, doubt: string): RunError {
+  return new RunError(
+    `the lock of run '${paths.runName}' names process ${pid}, which is not known to be the run's: ${doubt}. It was sent no signal`,
+    {
+      where: paths.lock,
+      next: `See what it is with \`ps -fp ${pid}\`. If it is the run's all the same: kill -${now ? 'KILL' : 'TERM'} ${pid}. If not, see who wrote the lock, and remove it.`,
+    },
+  );
 }
 
 function elsewhere(paths: RunPaths, held: HeldBy): RunError {

@@ -1,11 +1,12 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, realpathSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
+import { markOfRun } from '../../src/launch/holder.js';
 import { realStopWorld, stopRun, type StopWorld } from '../../src/launch/stop.js';
 import { processStart } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -47,6 +48,7 @@ async function owner(paths: RunPaths, obeys: boolean): Promise<ChildProcess> {
     process.send('ready');`;
   const child = spawn(process.execPath, ['-e', script, '--', paths.lock, paths.state, obeys ? state : ''], {
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+    env: { ...process.env, ...markOfRun(paths) },
   });
   children.push(child);
   await once(child, 'message');
@@ -74,6 +76,37 @@ it('kills with --now, and leaves neither a lock nor a state that says it runs', 
   expect(await ended).toEqual([null, 'SIGKILL']);
 });
 
+it.skipIf(process.platform !== 'linux')(
+  'sends nothing to a process that is not that of the run, whatever the lock says',
+  async () => {
+    const bystander = (env: NodeJS.ProcessEnv = {}): ChildProcess => {
+      const child = spawn('sleep', ['1000'], { stdio: 'ignore', env: { PATH: process.env['PATH'], ...env } });
+      children.push(child);
+      return child;
+    };
+    const other = folder.make('other', 'running');
+    const paths = folder.make('mine', 'running');
+    for (const [child, start, why] of [
+      [bystander(), true, 'the process has no EDITRL_RUN in its environment, as workers have'],
+      [bystander(markOfRun(other)), true, `the process works on another run, ${realpathSync(other.dir)}`],
+      [bystander(markOfRun(paths)), false, 'its lock says that the process started at no known time, which it did not'],
+    ] as const) {
+      const pid = child.pid ?? -1;
+      folder.lock(paths, { host: hostname(), pid, process_start: start ? processStart(pid) : null });
+      for (const now of [[], ['--now']]) {
+        written.error = '';
+        expect(await main(['stop', 'mine', ...now, '--exp-dir', folder.dir])).toBe(1);
+        expect(written.error).toContain(
+          `the lock of run 'mine' names process ${pid}, which is not known to be the run's: ${why}. It was sent no signal`,
+        );
+      }
+      expect(child.exitCode ?? child.signalCode).toBeNull();
+      expect(processStart(pid)).not.toBeNull();
+      expect(readState(paths)).toMatchObject({ state: 'running' });
+    }
+  },
+);
+
 /** A run that process 42 of this machine holds, and a world in which the test says whether that lives and sees what it is sent. */
 function heldBy42(): { paths: RunPaths; sent: string[]; world: StopWorld; lives: () => boolean } {
   const paths = folder.make('held', 'running');
@@ -83,6 +116,7 @@ function heldBy42(): { paths: RunPaths; sent: string[]; world: StopWorld; lives:
   let now = Date.now();
   const world: StopWorld = {
     ...realStopWorld(),
+    notTheHolder: () => null,
     nowMs: () => (now += 1_000),
     processStart: (pid) => (pid !== 42 ? processStart(pid) : held.lives() ? '1' : null),
     send: (pid, signal) => sent.push(`${pid} ${signal}: ${readState(paths)?.state ?? ''}`),
@@ -113,6 +147,7 @@ it('kills a run again that its launcher has started meanwhile, and not one that 
     let now = Date.now();
     const world: StopWorld = {
       ...realStopWorld(),
+      notTheHolder: () => null,
       nowMs: () => (now += 500),
       processStart: (pid) => (gone.has(pid) ? null : '1'),
       launcherOf: (pid) => {
