@@ -1,4 +1,5 @@
 /** `editrl logs RUN`: what a run has printed, and prints. */
+import { printable } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import { followLog, readLog, type LogChoice } from '../run/follow_log.js';
 import { readStatus } from '../run/status.js';
@@ -41,6 +42,8 @@ export const logsVerb: Action = {
       attempt: wholeNumber(args, 'attempt', 1),
       lines: wholeNumber(args, 'lines', 0) ?? (follow ? FOLLOWED_LINES : null),
     };
+    // A letter may lie across two chunks.
+    const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
     const stop = new AbortController();
     const end = (): void => stop.abort();
     // A reader that has seen enough (`| head`) closes the pipe: that is no error.
@@ -54,11 +57,12 @@ export const logsVerb: Action = {
       const chunks = follow ? followLog(paths, { ...choice, stop: stop.signal }) : readLog(paths, choice);
       for await (const chunk of chunks) {
         if (stop.signal.aborted) break;
-        process.stdout.write(chunk);
+        process.stdout.write(printable(decoder.decode(chunk, { stream: true })));
       }
+      process.stdout.write(printable(decoder.decode()));
       if (follow && !stop.signal.aborted) {
         const { state, reason } = readStatus(paths);
-        printError(`${paths.runName}: ${state}${reason === null ? '' : ` (${reason})`}`);
+        printError(`${paths.runName}: ${state}${reason === null ? '' : ` (${printable(reason)})`}`);
       }
       return 0;
     } finally {

@@ -1,6 +1,7 @@
 /** Printing: tables, JSON, and colour where a person is watching. */
 
 import { painter, type Style } from '../core/colour.js';
+import { printable } from '../core/errors.js';
 import * as table from '../core/table.js';
 
 export { hasColour, type Style } from '../core/colour.js';
@@ -49,7 +50,7 @@ export function printWarnings(warnings: readonly string[]): void {
   for (const warning of warnings) printError(`${styled('warning', 'yellow', process.stderr)}: ${warning}`);
 }
 
-/** One JSON document on standard output, for machines. */
+/** One JSON document on standard output, for machines; spelled out as JSON has them, letters that a terminal would obey are the same to these. */
 export function printJson(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
+  process.stdout.write(`${printable(JSON.stringify(value, null, 2))}\n`);
 }

@@ -33,11 +33,15 @@ export abstract class EditrlError extends Error {
   }
 }
 
-/** Text with its control characters spelled out, but for line breaks and tabs: what an input holds is shown, and not obeyed by a terminal. */
+/**
+ * Text with its control characters spelled out, but for line breaks and tabs, and those that turn the direction of the text around them or cannot be
+ * seen: what an input holds is shown, and not obeyed by a terminal.
+ */
 export function printable(text: string): string {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, (found) => {
-    return `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  });
+  return text.replace(
+    /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
+    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }
 
 /** The command line was used wrongly. */

@@ -1,5 +1,5 @@
 /** Reading and writing `.safetensors` files (huggingface/safetensors: 8-byte header length, JSON header, raw little-endian data). */
-import { closeSync, readSync, statSync } from 'node:fs';
+import { closeSync, fstatSync, readSync, statSync } from 'node:fs';
 import { CheckpointError, RunError } from './errors.js';
 import { openPlain } from './plain_file.js';
 
@@ -170,9 +170,20 @@ export function readSafetensorsIndex(path: string): {
     const { __metadata__: metadata, ...tensors } = parseHeader(readAt(file, path, 8, headerLength), path);
     const start = 8 + headerLength;
     const entries = Object.entries(tensors).map(([name, entry]) => [name, toEntry(entry, start, name, path)] as const);
+    refuseOverlaps(entries, path);
     return { entries: new Map(entries), metadata: (metadata ?? {}) as Record<string, string> };
   } finally {
     closeSync(file);
+  }
+}
+
+/** Tensors that share bytes can make gigabytes of a small file; the format has every byte in one tensor. */
+function refuseOverlaps(entries: readonly (readonly [string, TensorEntry])[], path: string): void {
+  let [before, end] = ['', 0];
+  for (const [name, { offset, length }] of [...entries].sort(([, a], [, b]) => a.offset - b.offset)) {
+    if (length === 0) continue;
+    if (offset < end) throw malformed(path, `${before} and ${name} lie in the same bytes`);
+    [before, end] = [name, offset + length];
   }
 }
 
@@ -257,6 +268,9 @@ function openSafetensors(path: string): number {
 }
 
 function readAt(file: number, path: string, offset: number, length: number, pieceBytes = READ_PIECE_BYTES): Uint8Array {
+  // Before room is made for it: a header can claim any length.
+  const { size } = fstatSync(file);
+  if (offset + length > size) throw malformed(path, `it ends after ${size} bytes, ${offset + length} are needed`);
   const out = new Uint8Array(length);
   let done = 0;
   while (done < length) {

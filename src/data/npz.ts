@@ -11,12 +11,34 @@ export function encodeNpz(arrays: Readonly<Record<string, NpyArray>>): Uint8Arra
   return zipSync(Object.fromEntries(entries), { level: 0, mtime: new Date(1980, 0, 1) });
 }
 
-/** Reads the named arrays of a zip, stored or deflated. Raises DataError naming `where`. */
+/** A sample is an instruction, grids of codes and two pictures: a megabyte or two. */
+const MOST_UNPACKED_BYTES = 256 * 2 ** 20;
+
+function tooLarge(where: string): DataError {
+  return new DataError(
+    `unpacked, the .npz file has more than ${MOST_UNPACKED_BYTES / 2 ** 20} MiB, which no sample has`,
+    {
+      where,
+      next: 'See where it comes from; make or copy the dataset again.',
+    },
+  );
+}
+
+/** Reads the named arrays of a zip, stored or deflated. Raises DataError naming `where`, also for one that unpacks to more than 256 MiB. */
 export function decodeNpz(bytes: Uint8Array, where: string): Map<string, NpyArray> {
   let entries: Record<string, Uint8Array>;
+  let unpacked = 0;
   try {
-    entries = unzipSync(bytes);
+    entries = unzipSync(bytes, {
+      // What an entry says is what it gets: more than that is cut off.
+      filter: ({ originalSize }) => {
+        unpacked += originalSize;
+        if (unpacked > MOST_UNPACKED_BYTES) throw tooLarge(where);
+        return true;
+      },
+    });
   } catch (cause) {
+    if (cause instanceof DataError) throw cause;
     throw new DataError(`not a readable .npz file (${cause instanceof Error ? cause.message : String(cause)})`, {
       where,
       next: 'The file is cut short or was never one: make or copy the dataset again.',

@@ -77,6 +77,8 @@ export interface Hold {
 export interface BodyLimits {
   /** The largest body. */
   readonly bytes: number;
+  /** What a body may cost, with what its pieces cost: there is never room for more, whatever else is held. */
+  readonly most: number;
   /** The time in which a body has to come on, or to end. */
   readonly windowMs: number;
 }
@@ -87,12 +89,13 @@ export interface BodyLimits {
  */
 export function readBody(
   request: IncomingMessage,
-  { bytes: limit, windowMs }: BodyLimits,
+  { bytes: limit, most, windowMs }: BodyLimits,
   hold: Hold,
 ): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const pieces: Buffer[] = [];
     let size = 0;
+    let cost = 0;
     let seen = 0;
     const settle = (): void => {
       clearInterval(timer);
@@ -103,11 +106,15 @@ export function readBody(
       reject(refusal);
     };
     const tooLarge = (): Refusal =>
-      new Refusal('too_large', `The body is larger than ${limit} bytes; send fewer or smaller images at once.`);
+      new Refusal(
+        'too_large',
+        `The body is larger than ${limit} bytes, where each piece that it comes in counts ${pieceBytes} more; send fewer or smaller images at once.`,
+      );
     const take = (piece: Buffer): void => {
       size += piece.length;
       try {
-        if (size > limit) throw tooLarge();
+        cost += piece.length + pieceBytes;
+        if (size > limit || cost > most) throw tooLarge();
         hold.take(piece.length + pieceBytes);
       } catch (refusal) {
         fail(refusal as Refusal);

@@ -187,7 +187,8 @@ export class HttpServer {
         }
       }
       const { bodyBytes, bodyWindowMs: windowMs } = this.options.limits;
-      const bytes = Math.min(bodyBytes, this.held.most);
+      const { most } = this.held;
+      const bytes = Math.min(bodyBytes, most);
       reply = await handler({
         server: this,
         request,
@@ -198,7 +199,7 @@ export class HttpServer {
         query,
         trusted: route.open !== true || this.#guard.knows(headers),
         gone,
-        read: () => readBody(request, { bytes, windowMs }, hold),
+        read: () => readBody(request, { bytes, most, windowMs }, hold),
       });
     } catch (error) {
       reply = this.#refusal(error);

@@ -35,6 +35,17 @@ describe('editrl logs', () => {
     expect(written.out).toBe(expected);
   });
 
+  it('obeys nothing that a log holds', async () => {
+    const paths = folder.make('mine', 'running');
+    // Long enough that letters of several bytes lie across two reads.
+    folder.log(paths.consoleLog(1), `\u001b[2J evil\u202e\r\tä\n${'ä€'.repeat(200_001)}\u009b1m`);
+    const written = capture();
+    expect(await main(['logs', 'mine', '--exp-dir', folder.dir])).toBe(0);
+    expect(written.out).toBe(
+      String.raw`\u001b[2J evil\u202e\u000d` + `\tä\n${'ä€'.repeat(200_001)}` + String.raw`\u009b1m`,
+    );
+  });
+
   it('says what there is instead of what is not there', async () => {
     const paths = folder.make('mine', 'finished');
     const written = capture();

@@ -35,12 +35,17 @@ it('shows every run in a table', async () => {
 
 it('fits 80 columns, with whole names, and obeys nothing that a reason holds', async () => {
   const name = `kl_ablation__${'kl-3e-4__'.repeat(6)}seed-1`;
-  folder.make(name, 'failed', `rank 0 said \u001b[2J ${'out of memory '.repeat(20)}`);
+  folder.make(name, 'failed', `rank 0 said \u001b[2J \u202e${'out of memory '.repeat(20)}`);
   expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
   for (const line of written.out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
   expect(written.out).toContain(`\n${name}`);
   expect(written.out).toContain(String.raw`\u001b[2J`);
-  expect(written.out).not.toContain('\u001b');
+  expect(written.out).toContain(String.raw`\u202e`);
+  expect(written.out).not.toMatch(/[\u001b\u202e]/);
+  written.out = '';
+  expect(await main(['status', '--exp-dir', folder.dir, '--json'])).toBe(0);
+  expect(written.out).not.toMatch(/[\u001b\u202e]/);
+  expect((JSON.parse(written.out) as { runs: { reason: string }[] }).runs[0].reason).toContain('\u001b[2J \u202eout');
 });
 
 it('prints those that are named as one JSON document', async () => {

@@ -82,3 +82,36 @@ describe('a safetensors file', () => {
     expect(() => checkSafetensors(path, ['w'])).toThrow('tensor w has dtype F8_E4M3, weights must be F32, F16 or BF16');
   });
 });
+
+describe('a hostile header', () => {
+  /** A file whose header names tensors of one byte each at these places, before so many bytes. */
+  function file(places: Readonly<Record<string, readonly [number, number]>>, bytes: number): string {
+    const header = Object.entries(places).map(([name, [from, to]]) => {
+      return [name, { dtype: 'U8', shape: [to - from], data_offsets: [from, to] }] as const;
+    });
+    const text = JSON.stringify(Object.fromEntries(header));
+    const length = Buffer.alloc(8);
+    length.writeBigUInt64LE(BigInt(text.length));
+    const path = join(folder, `hostile-${bytes}-${Object.keys(places).join('-')}.safetensors`);
+    writeFileSync(path, Buffer.concat([length, Buffer.from(text), Buffer.alloc(bytes)]));
+    return path;
+  }
+
+  it('whose tensors lie in the same bytes is refused', () => {
+    const path = file({ b: [2, 6], a: [0, 3] }, 6);
+    for (const read of [
+      () => readSafetensors(path),
+      () => readSafetensorsIndex(path),
+      () => checkSafetensors(path, []),
+    ]) {
+      expect(read).toThrow('not a whole safetensors file: a and b lie in the same bytes');
+    }
+    // An empty tensor lies nowhere.
+    expect([...readSafetensorsIndex(file({ b: [2, 6], none: [3, 3], a: [0, 2] }, 6)).entries.keys()]).toHaveLength(3);
+  });
+
+  it('that claims more than the file has makes no room for it', () => {
+    const path = file({ a: [0, 2 ** 45] }, 6);
+    expect(() => readSafetensors(path)).toThrow(/it ends after \d+ bytes, \d+ are needed/);
+  });
+});

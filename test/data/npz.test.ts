@@ -10,6 +10,9 @@ import { openEditDataset } from '../../src/data/edits.js';
 import { decodeNpy, encodeNpy } from '../../src/data/npy.js';
 import { decodeEditSample, decodeNpz, encodeEditSample, encodeNpz } from '../../src/data/npz.js';
 import type { EditSample } from '../../src/data/types.js';
+import { testFolders } from '../support/folder.js';
+
+const bombs = testFolders('npz-bombs');
 
 const sample: EditSample & { readonly sourcePng: Uint8Array } = {
   id: 'samples/000000.npz',
@@ -190,4 +193,15 @@ describe('datasets of edits', () => {
     expect(problem(() => kinds.read(1)).toText()).toMatch(/'\.xyz' cannot be read\n.*\.npz, \.pt, \.pth/);
     expect(problem(() => kinds.read(2))).toMatchObject({ code: 'data', where: join(folder, 'samples', 'cut.npz') });
   });
+});
+
+it('an archive that unpacks to far more than a sample has is refused before it is unpacked', () => {
+  // 300 MiB of zeros in 0.3 MB, as two entries of which each would do.
+  const zeros = new Uint8Array(150 * 2 ** 20);
+  const folder = bombs();
+  mkdirSync(join(folder, 'samples'), { recursive: true });
+  writeFileSync(join(folder, 'list.json'), JSON.stringify({ path_list: ['samples/a.npz'] }));
+  writeFileSync(join(folder, 'samples', 'a.npz'), zipSync({ 'a.npy': zeros, 'b.npy': zeros }, { level: 1 }));
+  const dataset = openEditDataset(join(folder, 'list.json'));
+  expect(() => dataset.read(0)).toThrow('unpacked, the .npz file has more than 256 MiB, which no sample has');
 });

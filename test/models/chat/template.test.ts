@@ -2,6 +2,9 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import { ChatTemplate, type Message } from '../../../src/models/chat/template.js';
+import { Evaluation, Scope } from '../../../src/models/chat/jinja/evaluate.js';
+import { globals } from '../../../src/models/chat/jinja/globals.js';
+import { parseTemplate } from '../../../src/models/chat/jinja/syntax.js';
 import { openTokenizer } from '../../../src/models/tokenizer/open.js';
 import { FIXTURES, readFixture, toIds, type ChatCase, type Chats } from '../python_fixtures.js';
 
@@ -131,7 +134,7 @@ describe('a template that fails', () => {
       /^the chat template fails: .*stack/,
     );
     const doubled = "{% set n = namespace(x='ab') %}{% for i in range(40) %}{% set n.x = n.x + n.x %}{% endfor %}";
-    expect(fails(doubled).message).toMatch(/^the chat template fails: .*length/);
+    expect(fails(doubled).message).toMatch(/^the chat template fails: it makes a value of more than 8388608 letters/);
   });
 });
 
@@ -141,4 +144,39 @@ test('the date is the local one', () => {
   expect(template.render([user], { addGenerationPrompt: false })).toBe(
     '03 May 2026, Sunday 3 May, 15:07:09 03PM 26% 2026-05-03',
   );
+});
+
+describe('a template that would not end', () => {
+  const render = (source: string): string =>
+    new ChatTemplate(source, 'here', {}).render([{ role: 'user', content: 'x' }], { addGenerationPrompt: false });
+  const rounds = '{% for i in range(1000) %}{% for j in range(900) %}';
+  const ends = '{% endfor %}{% endfor %}';
+
+  test.each([
+    ["{{ 'ab' * 100000000 }}", 'makes a value of more than 8388608 letters'],
+    ['{{ [1, 2] * 100000000 }}', 'makes a value of more than 8388608 letters'],
+    [
+      "{% set ns = namespace(t='abcd') %}{% for i in range(60) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
+      'makes a value',
+    ],
+    ["{{ 'x' | indent(1000000000) }}", 'makes a value of more than'],
+    ["{{ ('a' * 3000) | replace('a', 'b' * 3000) }}", 'makes a value of more than'],
+    ["{% for i in range(20) %}{{ 'x' * 4000000 }}{% endfor %}", 'writes more than 64 MiB'],
+  ])('%s is refused', (source, message) => {
+    expect(() => render(source)).toThrow(DataError);
+    expect(() => render(source)).toThrow(`the chat template fails: it ${message}`);
+  });
+
+  test('is ended after ten seconds', () => {
+    let now = 0;
+    const evaluation = new Evaluation(
+      () => undefined,
+      () => (now += 100),
+    );
+    const body = parseTemplate(`${rounds}{{ i + j }}${ends}`);
+    expect(() => evaluation.render(body, new Scope(globals(() => new Date())))).toThrow(
+      'it takes longer than 10 seconds',
+    );
+    expect(now).toBeLessThan(11_000);
+  });
 });

@@ -13,6 +13,7 @@ import {
   Namespace,
   points,
   present,
+  requireShort,
   str,
   TemplateFailure,
   truth,
@@ -53,11 +54,40 @@ type Ending = 'break' | 'continue' | null;
 /** Turns of all loops of one rendering: a template goes round its messages, their parts and a few lists, and one that goes on would not end. */
 const MOST_TURNS = 1_000_000;
 
-/** One rendering. `onItem` hears of each item that a loop comes to. */
+/** Milliseconds of one rendering: a conversation takes one or two. */
+const MOST_MS = 10_000;
+/** So many values are computed between two looks at the clock. */
+const LOOK_EVERY = 1024;
+/** All that is written in one rendering, into variables and macros too. */
+const MOST_WRITTEN = 64 * 2 ** 20;
+
+/** One rendering, within a time and a size. `onItem` hears of each item that a loop comes to. */
 export class Evaluation {
   #turns = 0;
+  #values = 0;
+  #written = 0;
+  readonly #deadline: number;
 
-  constructor(readonly onItem: (item: Value) => void) {}
+  constructor(
+    readonly onItem: (item: Value) => void,
+    private readonly nowMs: () => number = () => performance.now(),
+  ) {
+    this.#deadline = nowMs() + MOST_MS;
+  }
+
+  /** Called for every value: nothing that a template does goes on without computing one. */
+  #count(): void {
+    if (++this.#values % LOOK_EVERY === 0 && this.nowMs() > this.#deadline) {
+      throw new TemplateFailure(`it takes longer than ${MOST_MS / 1000} seconds`);
+    }
+  }
+
+  #write(out: string[], value: Value): void {
+    const text = requireShort(str(value));
+    this.#written += text.length;
+    if (this.#written > MOST_WRITTEN) throw new TemplateFailure(`it writes more than ${MOST_WRITTEN / 2 ** 20} MiB`);
+    out.push(text);
+  }
 
   render(body: readonly Statement[], scope: Scope): string {
     const out: string[] = [];
@@ -88,10 +118,10 @@ export class Evaluation {
         scope.set(statement.name.value, this.#macro(statement.args, statement.body, scope));
         return null;
       case 'CallStatement':
-        out.push(str(this.#callBlock(statement, scope)));
+        this.#write(out, this.#callBlock(statement, scope));
         return null;
       case 'FilterStatement':
-        out.push(str(this.#filtered(this.render(statement.body, new Scope([], scope)), statement.filter, scope)));
+        this.#write(out, this.#filtered(this.render(statement.body, new Scope([], scope)), statement.filter, scope));
         return null;
       case 'Break':
         return 'break';
@@ -100,7 +130,7 @@ export class Evaluation {
       case 'Comment':
         return null;
       default:
-        out.push(str(this.#value(statement, scope)));
+        this.#write(out, this.#value(statement, scope));
         return null;
     }
   }
@@ -175,6 +205,11 @@ export class Evaluation {
   }
 
   #value(node: Expression, scope: Scope): Value {
+    this.#count();
+    return requireShort(this.#computed(node, scope));
+  }
+
+  #computed(node: Expression, scope: Scope): Value {
     switch (node.type) {
       case 'StringLiteral':
       case 'IntegerLiteral':

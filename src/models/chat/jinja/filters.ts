@@ -10,6 +10,7 @@ import {
   iterate,
   points,
   present,
+  requireLength,
   str,
   TemplateFailure,
   toJson,
@@ -87,6 +88,11 @@ function selecting(kept: boolean, byAttribute: boolean): Filter {
   };
 }
 
+function spaces(count: number): string {
+  requireLength(count * 64);
+  return ' '.repeat(count);
+}
+
 const asJson: Filter = (value, args) => {
   const indent = args.get(1, 'indent') ?? null;
   const separators = args.get(2, 'separators') ?? null;
@@ -94,7 +100,7 @@ const asJson: Filter = (value, args) => {
   const width = asNumber(indent);
   return toJson(value, {
     ascii: args.flag(0, 'ensure_ascii'),
-    indent: indent === null ? null : width === null ? str(indent) : ' '.repeat(width),
+    indent: indent === null ? null : width === null ? str(indent) : spaces(width),
     separators: [item ?? (indent === null ? ', ' : ','), key ?? ': '],
     sorted: args.flag(3, 'sort_keys'),
   });
@@ -132,7 +138,7 @@ function titled(text: string): string {
 
 const indented: Filter = (value, args) => {
   const width = args.get(0, 'width') ?? 4;
-  const space = typeof width === 'string' ? width : ' '.repeat(asNumber(width) ?? 4);
+  const space = typeof width === 'string' ? width : spaces(asNumber(width) ?? 4);
   const [first, blank] = [args.flag(1, 'first'), args.flag(2, 'blank')];
   return str(value)
     .split('\n')

@@ -1,5 +1,5 @@
 /** Python's operators between values. */
-import { asNumber, compare, equal, Float, isList, str, TemplateFailure, Tuple, typeName, Undefined, type Value } from './values.js'; // prettier-ignore
+import { asNumber, compare, equal, Float, isList, requireLength, str, TemplateFailure, Tuple, typeName, Undefined, type Value } from './values.js'; // prettier-ignore
 
 /** Of two numbers; integers stay integers. */
 function arithmetic(a: Value, b: Value, compute: (x: number, y: number) => number): Value | undefined {
@@ -18,6 +18,7 @@ function nonzero(y: number): number {
 function repeated(a: Value, b: Value): Value | undefined {
   const times = b instanceof Float ? null : asNumber(b);
   if (times === null) return undefined;
+  if (typeof a === 'string' || isList(a)) requireLength(a.length * times);
   if (typeof a === 'string') return a.repeat(Math.max(0, times));
   if (isList(a)) return Array.from({ length: Math.max(0, times) }, () => a).flat(1);
   return undefined;

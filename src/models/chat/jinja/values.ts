@@ -232,3 +232,17 @@ function jsonText(value: string | boolean, ascii: boolean): string {
   if (!ascii) return text;
   return text.replace(/[\u007f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
+
+/** Letters of a text, or items of a list, that a template may make: models read a few hundred thousand letters. */
+const MOST_LENGTH = 8 * 2 ** 20;
+
+/** Throws where a value would have more letters or items than a template may make. */
+export function requireLength(length: number): void {
+  if (length > MOST_LENGTH) throw new TemplateFailure(`it makes a value of more than ${MOST_LENGTH} letters or items`);
+}
+
+/** The value itself, where it is no longer than that. */
+export function requireShort<V extends Value>(value: V): V {
+  if (typeof value === 'string' || isList(value)) requireLength(value.length);
+  return value;
+}
