@@ -50,7 +50,11 @@ describe('a file of a run', () => {
     };
     for (const [name, kind] of Object.entries(kinds)) {
       const where = join(folder, name);
-      const refused = expect.objectContaining({ code: 'run', where, message: `this is ${kind}, not a plain file` });
+      const refused = expect.objectContaining({
+        code: 'run',
+        where,
+        message: `this is ${kind}, not a plain file`,
+      }) as Error;
       for (const read of [openPlain, readPlain, unpackPlain]) expect(() => read(where)).toThrow(refused);
       expect(() => scanLines(where, () => undefined)).toThrow(refused);
     }
