@@ -14,7 +14,7 @@ export interface SampleAnswer {
 export interface SampleRow {
   /** Where the row stands. */
   readonly place: string;
-  readonly item: Pick<JudgeItem, 'instruction' | 'source' | 'truth' | 'expected' | 'row'>;
+  readonly item: Pick<JudgeItem, 'instruction' | 'source' | 'truth' | 'mask' | 'expected' | 'row'>;
   readonly answers: readonly SampleAnswer[];
 }
 

@@ -64,7 +64,16 @@ describe('editrl score', () => {
 
   it('says which terms it leaves out, and how to have them asked', async () => {
     const written = capture();
-    const judged = ['--set', 'reward.mode=answer_judge', '--set', 'reward.endpoint=http://127.0.0.1:1'];
+    const judged = [
+      '--set',
+      'reward.terms=[]',
+      '--set',
+      'reward.also_compute=[]',
+      '--set',
+      'reward.mode=answer_judge',
+      '--set',
+      'reward.endpoint=http://127.0.0.1:1',
+    ];
     expect(await main([...START, ...judged])).toBe(0);
     expect(written.out).toContain('not scored: it asks a judge or a server (--deep)');
     expect(await main([...START, ...judged, '--deep'])).toBe(3);

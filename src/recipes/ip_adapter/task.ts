@@ -51,10 +51,10 @@ export function sampleInpaints({ data }: Pick<IpAdapterSettings, 'data'>, count:
       const first = Array.from({ length: Math.min(count, source.length) }, (_, index) => source.read(index));
       return Promise.all(
         first.map(async (sample): Promise<SampleRow> => {
-          const { source: context, ref } = await readTriplet(sample);
+          const { source: context, ref, mask } = await readTriplet(sample);
           return {
             place: sample.paths.source,
-            item: { instruction: sample.prompt, source: context, truth: ref },
+            item: { instruction: sample.prompt, source: context, truth: ref, mask: blackAndWhite(mask) },
             answers: [
               { what: 'the wanted picture', edited: ref },
               { what: 'the context, unchanged', edited: context },
