@@ -19,8 +19,8 @@ local data_dir = std.extVar('APP__DATA_DIR');
     pixels: { image: { max_pixels: 1024 * 28 * 28 } },
   },
   prompt: {
-    // What Qwen-Image-Edit's own pipeline asks of its text encoder, in other words.
-    system: "Describe what the picture shows that matters for the edit (colours, shapes, sizes, textures, objects, background). Then say how the user's instruction changes it, and leave everything else as it is.",
+    // The system message that Qwen-Image-Edit's transformer was trained under, to the letter.
+    system: "Describe the key features of the input image (color, shape, size, texture, objects, background), then explain how the user's text instruction should alter or modify the image. Generate a new image that meets the user's requirements while maintaining consistency with the original input where appropriate.",
   },
   data: {
     dir: data_dir,
@@ -33,7 +33,8 @@ local data_dir = std.extVar('APP__DATA_DIR');
     model_type: 'qwen',
     parts: { vae: data_dir + '/qwen-image-edit/vae' },
     max_pixels: 1024 * 1024,
-    num_steps: 20,
+    num_steps: 50,
+    guidance_scale: 4,
     pictures_at_once: 1,
   },
   reward: {

@@ -7,7 +7,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { isAbsolute, join } from 'node:path';
 import { editResponse } from '../recipes/edit_response/settings.js';
-import { hasPath } from '../schema/paths.js';
+import { getPath, hasPath } from '../schema/paths.js';
 import type { Translation } from './flat.js';
 import type { TableKey } from './flat_table.js';
 import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator, type TrainerSource } from './flat_trainer.js';
@@ -93,6 +93,10 @@ const OWN: readonly EditName[] = [
   'lora_alpha',
   'lora_target_modules',
 ];
+
+/** The system message of diffusers' QwenImageEditPipeline (`prompt_template_encode`), under which the transformer was trained. */
+export const QWEN_EDIT_SYSTEM =
+  "Describe the key features of the input image (color, shape, size, texture, objects, background), then explain how the user's text instruction should alter or modify the image. Generate a new image that meets the user's requirements while maintaining consistency with the original input where appropriate.";
 
 /** The original's own values, and TRL's. */
 const absent = {
@@ -184,10 +188,18 @@ export function translateFlatEdit(raw: Record<string, unknown>, source: TrainerS
   sampling(file);
   scale(file);
   if (!hasPath(file.value, 'reward.mode')) file.put('reward.terms', [{ name: 'align_quality', weight: 1 }]);
+  system(file);
   datasets(file);
   batch(file);
   file.warmUp();
   return file.translation(warnings);
+}
+
+/** What a Qwen-Image-Edit transformer is told begins after this system message; models of other families know none. */
+function system(file: File): void {
+  const isTold = (path: string, value: unknown): boolean => getPath(file.value, path) === value;
+  if (!isTold('environment.type', 'render_server') && !isTold('environment.model_type', 'qwen')) return;
+  if (!isTold('prompt.chat', false)) file.put('prompt.system', QWEN_EDIT_SYSTEM);
 }
 
 /** LoRA, unless the file says that there is none. */

@@ -87,7 +87,7 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
     if (info.channels !== 3) throw new Error(`${info.channels} channels`);
     return { width: info.width, height: info.height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
   } catch (cause) {
-    const size = await sizeOf(bytes);
+    const size = await imageSize(bytes);
     if (size !== null && size.width * size.height > maxPixels) {
       throw new DataError(
         `the image is ${size.width}x${size.height} pixels, more than the ${maxPixels} that are decoded`,
@@ -101,10 +101,10 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
   }
 }
 
-/** The size in a file's header; null where it has none that can be read. */
-async function sizeOf(bytes: Uint8Array): Promise<{ width: number; height: number } | null> {
+/** The size in the header of a file, by its path or its bytes, before it is turned; null where it has none that can be read. */
+export async function imageSize(file: Uint8Array | string): Promise<{ width: number; height: number } | null> {
   try {
-    return await sharp(bytes, { limitInputPixels: false }).metadata();
+    return await sharp(file, { limitInputPixels: false }).metadata();
   } catch {
     return null;
   }

@@ -18,6 +18,7 @@ import type { ModelReference } from '../schema/model.js';
 import type { TinyPicturedSettings } from '../schema/seen_data.js';
 import { picturedVocabulary } from '../tiny/world/pictured.js';
 import { tinyVocabulary } from '../tiny/world/vocabulary.js';
+import type { TokenPrompt } from '../policies/tokens/batch.js';
 import { nameSources } from './named_sources.js';
 import { openSeeing, type Seeing } from './open_seeing.js';
 import { openWords } from './open_vocabulary.js';
@@ -64,6 +65,10 @@ export interface PicturedTask<S extends PicturedSettings> {
   readonly words: WordsTask<S, PicturedSource>;
   readonly seeing: Seeing;
   readonly pictures: PictureFiles;
+  /** What the chat template writes before the picture where its variables ask for that (Qwen's `add_vision_id`); else empty. */
+  readonly pictureName: readonly number[];
+  /** A blank instruction with the picture of a prompt, as the policy reads it before it answers. */
+  readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
 }
 
 /** Opens datasets, the tokenizer and what cuts pictures. Raises DataError or CheckpointError naming what is missing. */
@@ -85,10 +90,21 @@ export async function openPicturedTask<S extends PicturedSettings>(
   const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
   const pictures = new PictureFiles();
   const sight = new PictureSight(seeing.processor, seeing.tokens, pictures);
+  const task = await WordsTask.open(settings, { words, train, coefficients, heldOut, sight });
   return {
-    words: await WordsTask.open(settings, { words, train, coefficients, heldOut, sight }),
+    words: task,
     seeing,
     pictures,
+    pictureName:
+      prompt.variables['add_vision_id'] === true
+        ? await words.tokenizer.encode('Picture 1: ', { addSpecial: false })
+        : [],
+    blank: async ({ row, tokens: { pictures: shown = [] } }) => {
+      const { where } = editOf({ row });
+      const said = await task.idsOf(askedOf(BLANK, prompt), where);
+      const ids = withPictures(said, shown, seeing.tokens, seeing.processor.settings.sizes, where);
+      return { ids, pictures: shown };
+    },
   };
 }
 
@@ -125,9 +141,15 @@ export function editOf({ row }: Pick<TextPrompt, 'row'>): PicturedEdit {
   return row as unknown as PicturedEdit;
 }
 
-/** The place in a prompt at which its picture begins: what stands before it is the system's, or none's. */
-export function pictureStart(ids: readonly number[], { tokens }: Pick<Seeing, 'tokens'>): number {
-  return ids.indexOf(tokens.vision_start_token_id);
+/** The place in a prompt at which its picture begins, or `name` where that stands before it: what is before these is the system's, or none's. */
+export function pictureStart(
+  ids: readonly number[],
+  { tokens }: Pick<Seeing, 'tokens'>,
+  name: readonly number[] = [],
+): number {
+  const start = ids.indexOf(tokens.vision_start_token_id);
+  const named = start - name.length;
+  return named >= 0 && name.every((id, i) => ids[named + i] === id) ? named : start;
 }
 
 /** Those of the tiny world's grid. */
@@ -151,18 +173,18 @@ function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prom
   };
 }
 
-function questionOf(
-  { instruction, response }: PicturedEdit,
-  { system, chat }: Pick<PicturedSettings['prompt'], 'system' | 'chat'>,
-): Question {
+function questionOf({ instruction, response }: PicturedEdit, prompt: PicturedSettings['prompt']): Question {
+  const label = response === null ? {} : { expected: response };
+  return { asked: askedOf(instruction, prompt), instruction, ...label };
+}
+
+/** An instruction that says nothing, as Qwen-Image-Edit's guidance is measured from: a space is what its pipeline is called with. */
+const BLANK = ' ';
+
+function askedOf(instruction: string, { system, chat }: PicturedSettings['prompt']): Question['asked'] {
   const parts = [{ type: 'image' }, { type: 'text', text: instruction }] as const;
   const first = system === null ? [] : [{ role: 'system', content: system }];
-  const label = response === null ? {} : { expected: response };
-  return {
-    asked: chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts),
-    instruction,
-    ...label,
-  };
+  return chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts);
 }
 
 /** Pictures from files; those read last are kept. */

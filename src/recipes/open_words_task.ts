@@ -229,6 +229,13 @@ export class WordsTask<
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
   }
 
+  /** The ids of a question that no sample asks, without the words that answers begin with. Raises DataError as `promptOf`. */
+  async idsOf(asked: Question['asked'], where: string): Promise<readonly number[]> {
+    const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
+    const { text, addSpecial } = promptText(this.words, asked, options);
+    return this.#encode(text, addSpecial, where);
+  }
+
   /**
    * How much room the context leaves for answers, in each dataset whose prompts are answered: under supervised training the held-out ones. Raises as
    * `checkPrompts` for a prompt that cannot be asked.

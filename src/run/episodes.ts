@@ -40,6 +40,8 @@ export interface RecordedEpisode {
   readonly latents?: string;
   /** SHA-256 of the hidden states by which a server drew its picture, where one did. */
   readonly states?: string;
+  /** Of those of a blank instruction, where guidance was measured from these. */
+  readonly blank_states?: string;
   /** The answer's words, where it has some. */
   readonly text?: string;
   /** What rewards read of them, where that is not all. */
@@ -64,6 +66,7 @@ const episode = z.object({
   tokens: z.array(z.int().min(0)).optional(),
   latents: z.base64().optional(),
   states: z.string().optional(),
+  blank_states: z.string().optional(),
   text: z.string().optional(),
   answer: z.string().optional(),
   outcome: z.discriminatedUnion('kind', [

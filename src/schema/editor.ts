@@ -18,6 +18,12 @@ const readBy = result(
   { absent: 'policy' },
 );
 
+const pictureNames = result(
+  "Whether the words that a chat template writes before a picture ('Picture 1: ', with prompt.variables.add_vision_id) are told, too, as Qwen-Image-Edit-2509 was trained to be; false begins at the picture's first mark.",
+  z.boolean().default(true),
+  { absent: false },
+);
+
 const maxPixels =
   'A larger picture is made smaller, with its shape, until it has at most so many pixels, before it is edited and judged; sides become multiples of ';
 
@@ -26,30 +32,65 @@ const sameLatent = result(
   z.boolean().default(true),
 );
 
-const ownEditor = z.strictObject({
-  type: result(
-    "What edits: 'model', a flow model of this process, told by hidden states; 'render_server', a server that is told by them; 'images_api_text_prompt', a server of the OpenAI images API, told by words.",
-    z.literal('model'),
-  ),
-  model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
-  model_type: result(
-    'The family, which says how noise levels are spaced.',
-    z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
-  ),
-  parts: section(
-    'The frozen models around it.',
-    z
-      .strictObject({ vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves') })
-      .prefault({}),
-  ),
-  told,
-  read_by: readBy,
-  max_pixels: result(`${maxPixels}what a token stands for. null: as it is.`, positiveInteger.nullable().default(null)),
-  num_steps: result("Steps of the ODE's solver.", positiveInteger.default(20)),
-  same_latent: sameLatent,
-  pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
-  engine,
-});
+/** What is left out of a record was drawn without guidance. */
+const guided = (description: string, scale: number | null) =>
+  result(description, z.number().gt(1).nullable().default(scale), {
+    allowed: 'a number above 1, or null for none',
+    absent: null,
+  });
+
+/** As diffusers' QwenImageEditPipeline draws by default. */
+const QWEN_EDIT = { steps: 50, guidance: 4 } as const;
+
+/** Whatever the default is or becomes: that of the time before it followed from the model. */
+const RECORDED_STEPS = { absent: () => 20 } as const;
+
+/** Fields in the order in which records have them, on which settings hashes rest. */
+const ownEditorOf = <T extends z.ZodType>(
+  modelType: T,
+  defaults: { readonly steps: z.ZodDefault<z.ZodInt>; readonly guidance: number | null },
+) =>
+  z.strictObject({
+    type: result(
+      "What edits: 'model', a flow model of this process, told by hidden states; 'render_server', a server that is told by them; 'images_api_text_prompt', a server of the OpenAI images API, told by words.",
+      z.literal('model'),
+    ),
+    model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
+    model_type: result(
+      'The family: how noise levels are spaced, and the defaults of num_steps and guidance_scale.',
+      modelType,
+      { allowed: 'tiny, flux or qwen' },
+    ),
+    parts: section(
+      'The frozen models around it.',
+      z
+        .strictObject({ vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves') })
+        .prefault({}),
+    ),
+    told,
+    read_by: readBy,
+    picture_names: pictureNames,
+    max_pixels: result(
+      `${maxPixels}what a token stands for. null: as it is.`,
+      positiveInteger.nullable().default(null),
+    ),
+    num_steps: result("Steps of the ODE's solver.", defaults.steps, RECORDED_STEPS),
+    guidance_scale: guided(
+      'Scale of classifier-free guidance. A model that embeds the guidance is told it; any other is asked twice, the second time by the states of a blank instruction with the same picture, which the weights read that training started from (a model of this program that was trained with condition_dropout: by none at all). null means none.',
+      defaults.guidance,
+    ),
+    same_latent: sameLatent,
+    pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
+    engine,
+  });
+
+const ownEditor = z.discriminatedUnion('model_type', [
+  ownEditorOf(z.enum(['tiny', 'flux']).default('tiny'), { steps: positiveInteger.default(20), guidance: null }),
+  ownEditorOf(z.literal('qwen'), {
+    steps: positiveInteger.default(QWEN_EDIT.steps),
+    guidance: QWEN_EDIT.guidance,
+  }),
+]);
 export type OwnEditor = z.output<typeof ownEditor>;
 
 /** Both sides of a picture that a server is asked to edit are multiples of it, where no size is named: what latent models of patches take. */
@@ -58,7 +99,7 @@ export const SERVED_SIDE = 16;
 const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 1024);
 
 const { base_url, ...asking } = askedServers;
-const { served_model, negative_prompt, num_inference_steps, guidance_scale, extra } = imagesRequest;
+const { served_model, negative_prompt, num_inference_steps, extra } = imagesRequest;
 
 /** Whether a null stands anywhere within. */
 function holdsNull(value: unknown): boolean {
@@ -89,7 +130,7 @@ const textPromptEditor = z.strictObject({
   max_pixels: result(`${maxPixels}${SERVED_SIDE}. Without effect where size says both sides.`, servedMaxPixels),
   negative_prompt,
   num_inference_steps,
-  guidance_scale,
+  guidance_scale: imagesRequest.guidance_scale,
   extra: extra
     .refine((fields) => !holdsNull(fields), { error: 'fields of a form, which says no null: leave them out' })
     .meta(extra.meta() ?? {}),
@@ -118,12 +159,17 @@ const renderEditor = z.strictObject({
   served_model: result('The model that draws, as the server names it.', z.string().min(1)),
   told,
   read_by: readBy,
+  picture_names: pictureNames,
   states_dtype: result(
     'The number format in which hidden states are sent; bfloat16 has half the bytes.',
     z.enum(['float32', 'bfloat16']).default('float32'),
   ),
   max_pixels: result(`${maxPixels}${SERVED_SIDE}.`, servedMaxPixels),
-  num_inference_steps: result('Steps of the solver.', positiveInteger.default(20)),
+  num_inference_steps: result('Steps of the solver.', positiveInteger.default(QWEN_EDIT.steps), RECORDED_STEPS),
+  guidance_scale: guided(
+    'Scale of classifier-free guidance: the server is sent the states of a blank instruction with the same picture, too, which the weights read that training started from. null means none.',
+    QWEN_EDIT.guidance,
+  ),
   same_latent: sameLatent,
   ...asking,
   api_key_env: operation(

@@ -1,5 +1,12 @@
 /** Pictures of a render server. */
-import { RenderClient, renderHash, type RenderAsked, type RenderWanted } from '../environments/render_server/client.js';
+import type { Deadline } from '../core/deadline.js';
+import {
+  RenderClient,
+  renderHash,
+  type Longest,
+  type RenderAsked,
+  type RenderWanted,
+} from '../environments/render_server/client.js';
 import type { ServedPictures, ServerImages } from '../environments/served/pictures.js';
 import type { RenderEditor } from '../schema/editor.js';
 import {
@@ -11,14 +18,26 @@ import {
   type PictureServices,
 } from './pictures_elsewhere.js';
 
-/** As `openServers`; `width`: of the states that it is sent. */
+/** The states that a server is sent. */
+export interface SentStates {
+  readonly width: number;
+  /** Of the run's longest edit, which is asked for where nothing of the run is stored yet. */
+  readonly longest: () => Promise<Longest>;
+}
+
+/** As `openServers`. */
 export function openRenderServer(
   run: PicturedRun,
   settings: RenderEditor,
-  width: number,
+  { width, longest }: SentStates,
   services: PictureServices,
 ): Promise<ServerImages<RenderAsked>> {
-  return openServers(run, serversOf(settings, width), services);
+  const first = async (client: RenderClient, within: Deadline): Promise<void> => client.ready(within, await longest());
+  return openServers(
+    run,
+    { ...serversOf(settings, width), first, hash: (asked) => renderHash(settings, asked) },
+    services,
+  );
 }
 
 /** As `storedPictures`: they are found by the digest of the states, without these. */
@@ -31,13 +50,14 @@ export function lookAtRenderServer(settings: RenderEditor, width: number | null)
   return lookAtServers(serversOf(settings, width));
 }
 
-function serversOf(settings: RenderEditor, width: number | null): PictureServers<RenderAsked, RenderClient> {
+function serversOf(
+  settings: RenderEditor,
+  width: number | null,
+): Pick<PictureServers<RenderAsked, RenderClient>, 'name' | 'settings' | 'open'> {
   return {
     name: 'render server',
     settings,
     open: ({ concurrency, ...services }) =>
       new RenderClient({ settings: { ...settings, concurrency }, width, ...services }),
-    first: (client, within) => client.ready(within),
-    hash: (asked) => renderHash(settings, asked),
   };
 }

@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
+import { QWEN_EDIT_SYSTEM } from '../../src/config/flat_edit.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('flat-edit');
@@ -80,6 +81,18 @@ describe("a flat file of TRL's GRPO", () => {
     });
     for (const name of ['bf16', 'logging_steps']) expect(warnings.join('\n')).toContain(`${name} has no meaning here`);
     expect(warnings.join('\n')).not.toContain('num_generations');
+  });
+
+  it.each<[string, object, string[], string | null]>([
+    ['a transformer of Qwen-Image-Edit', { ...whole.environment, model_type: 'qwen' }, [], QWEN_EDIT_SYSTEM],
+    ['one that --set says is of it', whole.environment, ['environment.model_type=qwen'], QWEN_EDIT_SYSTEM],
+    ['a render server', { type: 'render_server', base_url: 'http://r', served_model: 'm' }, [], QWEN_EDIT_SYSTEM],
+    ['one that was given another', { ...whole.environment, model_type: 'qwen' }, ['prompt.system=Mine.'], 'Mine.'],
+    ['one without chat', { ...whole.environment, model_type: 'qwen' }, ['prompt.chat=false'], null],
+    ['a model of another family', whole.environment, [], null],
+  ])('asks %s under the system message that it was trained under', async (_, environment, sets, expected) => {
+    const { settings } = await load({ ...whole, environment }, sets);
+    expect(settings).toMatchObject({ prompt: { system: expected } });
   });
 
   it("has the original's values where it says nothing, and else TRL's", async () => {

@@ -9,7 +9,7 @@ import { Launcher } from '../../src/launch/run.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';
-import { must } from '../../src/core/errors.js';
+import { must, type EditrlError } from '../../src/core/errors.js';
 import { loadEvaluated } from '../config/evaluated.js';
 import { testFolders } from '../support/folder.js';
 
@@ -109,6 +109,20 @@ describe('what is in the way of runs', () => {
     expect(texts(obstacles([wrong]))[0]).toMatch(
       /own\.mjs: a reward module cannot be used: its default export is number/,
     );
+  });
+
+  it('is too little space for one chain where there was enough for another one in the same folder', async () => {
+    const runs = await chain(newFolder());
+    const found = (of: readonly LoadedConfig[], free: number, seen = new Map<string, EditrlError | null>()) =>
+      texts(obstacles(of, { seen, freeSpace: () => free })).filter((text) => text.includes(' free'));
+    const first = runs.slice(0, 1);
+    const free = Array.from({ length: 40 }, (_, i) => 2 ** i).find((bytes) => found(first, bytes).length === 0);
+    if (free === undefined) throw new Error('one run alone finds no room anywhere');
+    const alone = found(runs, free);
+    expect(alone).toHaveLength(1);
+    const seen = new Map<string, EditrlError | null>();
+    expect(found(first, free, seen)).toEqual([]);
+    expect(found(runs, free, seen)).toEqual(alone);
   });
 
   it('is a model that is not there', async () => {

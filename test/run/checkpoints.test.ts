@@ -355,6 +355,9 @@ describe('retention', () => {
     for (const i of [1, 2]) flipByte(join(saveCheckpoint(paths, i, files(i)), 'policy.safetensors'), 7);
     expect(applyRetention(paths, { keep_every: 0, keep_last: 1 })).toEqual([1]);
     expect(listCheckpoints(paths)).toEqual([2]);
+    // Where none is to be kept, the newest stays all the same: it may be what is left of the run.
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 0 })).toEqual([]);
+    expect(listCheckpoints(paths)).toEqual([2]);
   });
 
   it('never removes the only whole one', () => {

@@ -1,11 +1,16 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/clock.js';
 import { Deadline } from '../../src/core/deadline.js';
-import { encodePng, sha256 } from '../../src/core/image.js';
+import { decodeImage, encodePng, type RgbImage } from '../../src/core/image.js';
+import { RandomStream } from '../../src/core/random.js';
+import { storedSafetensors, type StoredTensor } from '../../src/core/safetensors.js';
 import { RenderClient } from '../../src/environments/render_server/client.js';
+import { QWEN_EDIT_SYSTEM } from '../../src/config/flat_edit.js';
+import { loadConfig } from '../../src/config/load.js';
 import { testFolder } from '../support/folder.js';
 
 /** A Python with diffusers, where there is one. */
@@ -14,7 +19,7 @@ const probe = spawnSync(python, ['-c', 'import diffusers, torch, transformers'],
 const missing = probe.status === 0 ? null : (probe.stderr?.trim().split('\n').at(-1) ?? `there is no ${python}`);
 const why = missing === null ? '' : ` (skipped: ${missing}; EDITRL_TEST_PYTHON names another Python)`;
 
-const WIDTH = 16;
+const [WIDTH, STEPS, SCALE] = [16, 1, 4];
 /** A pipeline of random weights, without what reads words. */
 const MAKE = `
 import sys, torch
@@ -29,8 +34,31 @@ vae = AutoencoderKLQwenImage(
 QwenImageEditPipeline(transformer=transformer, vae=vae, scheduler=FlowMatchEulerDiscreteScheduler(),
     text_encoder=None, tokenizer=None, processor=None).save_pretrained(sys.argv[1])
 `;
+/** What it draws when it is called as its own documentation says. */
+const DRAW = `
+import sys, torch
+from diffusers import QwenImageEditPipeline
+from PIL import Image
+from safetensors.torch import load_file
+pipeline = QwenImageEditPipeline.from_pretrained(sys.argv[1], text_encoder=None, tokenizer=None, processor=None)
+asked = load_file(sys.argv[2])
+states = lambda name, prefix: {prefix + "prompt_embeds": asked[name][None], prefix + "prompt_embeds_mask": torch.ones(1, len(asked[name]), dtype=torch.long)}
+guided = dict(states("blank", "negative_"), true_cfg_scale=${SCALE}) if "blank" in asked else dict(true_cfg_scale=1.0)
+pipeline(image=Image.new("RGB", (32, 32), (90, 90, 90)), width=32, height=32, num_inference_steps=${STEPS}, generator=torch.Generator().manual_seed(5),
+    **states("told", ""), **guided).images[0].save(sys.argv[3])
+`;
+const ASKS = `
+import sys
+from diffusers import QwenImageEditPipeline
+print(QwenImageEditPipeline.from_pretrained(sys.argv[1], text_encoder=None, tokenizer=None, processor=None).prompt_template_encode)
+`;
 const env = { ...process.env, HF_HUB_OFFLINE: '1', RENDER_API_KEY: 'a-key-of-some-length' };
 const MINUTES = 60_000;
+const plain = (side: number): RgbImage => ({
+  width: side,
+  height: side,
+  data: new Uint8Array(3 * side * side).fill(90),
+});
 
 describe.skipIf(missing !== null)(`scripts/serve_render${why}`, () => {
   const folder = join(testFolder('serve-render'), 'tiny');
@@ -50,41 +78,94 @@ describe.skipIf(missing !== null)(`scripts/serve_render${why}`, () => {
   }, 2 * MINUTES);
   afterAll(() => void server?.kill());
 
-  const open = (width: number, apiKey?: string): RenderClient =>
+  const open = (width: number, apiKey?: string, guidance: number | null = null): RenderClient =>
     new RenderClient({
       settings: {
-        ...{ base_url: url, served_model: 'tiny', num_inference_steps: 1, max_pixels: 4096 },
-        ...{ concurrency: 1, timeout_s: 600, max_attempts: 1 },
+        ...{
+          base_url: url,
+          served_model: 'tiny',
+          num_inference_steps: STEPS,
+          guidance_scale: guidance,
+          max_pixels: 4096,
+        },
+        ...{ states_dtype: 'float32' as const, concurrency: 1, timeout_s: 600, max_attempts: 1 },
       },
       width,
       apiKey,
     });
-  const draw = async (client: RenderClient, width: number, side = 32) => {
-    const bytes = new Uint8Array(new Float32Array(3 * width).fill(0.5).buffer);
-    const source = await encodePng({ width: side, height: side, data: new Uint8Array(3 * side * side).fill(90) });
-    const states = { dtype: 'F32', shape: [3, width], bytes } as const;
-    const asked = { states, statesDigest: sha256(bytes), source, size: { width: side, height: side }, seed: 5 };
+  /** As many states as a run of edit_response may send: of a square of 1024 pixels, an instruction and a response. */
+  const TOLD = 1400;
+  const statesOf = (seed: string, tokens: number, width: number): StoredTensor => {
+    const stream = new RandomStream('serve_render', seed);
+    const numbers = Float32Array.from({ length: tokens * width }, () => stream.normal());
+    return { dtype: 'F32', shape: [tokens, width], bytes: new Uint8Array(numbers.buffer) };
+  };
+  const draw = async (
+    client: RenderClient,
+    { width = WIDTH, side = 32, states = statesOf('told', TOLD, width), blank = null as StoredTensor | null } = {},
+  ) => {
+    const source = await encodePng(plain(side));
+    const asked = { states, statesDigest: '', source, size: { width: side, height: side }, seed: 5, blank };
     try {
       return await client.draw(asked, new Deadline(systemClock, 10 * MINUTES));
     } finally {
       await client.close();
     }
   };
+  /** What the pipeline itself draws by the same numbers. */
+  async function byThePipeline(states: StoredTensor, blank: StoredTensor | null): Promise<RgbImage> {
+    const file = join(folder, '..', 'asked.safetensors');
+    const tensors = new Map([['told', states], ...(blank === null ? [] : ([['blank', blank]] as const))]);
+    writeFileSync(file, storedSafetensors(tensors, {}));
+    const drawn = join(folder, '..', 'drawn.png');
+    const made = spawnSync(python, ['-W', 'ignore', '-c', DRAW, folder, file, drawn], { encoding: 'utf8', env });
+    expect(made.status, made.stderr).toBe(0);
+    return decodeImage(readFileSync(drawn), drawn);
+  }
 
   it(
-    'draws by hidden states, in the size of the source',
+    'draws as the pipeline does, guided and not, by all of 1400 states',
     async () => {
-      const answered = await draw(open(WIDTH, env.RENDER_API_KEY), WIDTH);
-      expect(answered).toMatchObject({ picture: { width: 32, height: 32 } });
-      const colours = new Set('picture' in answered ? answered.picture.data : []);
-      expect(colours.size).toBeGreaterThan(8);
+      const states = statesOf('told', TOLD, WIDTH);
+      const blank = statesOf('blank', 1373, WIDTH);
+      const guided = await draw(open(WIDTH, env.RENDER_API_KEY, SCALE), { states, blank });
+      expect(guided).toEqual({ picture: await byThePipeline(states, blank), revised: null });
+      const unguided = await draw(open(WIDTH, env.RENDER_API_KEY), { states });
+      expect(unguided).toEqual({ picture: await byThePipeline(states, null), revised: null });
+      expect(unguided).not.toEqual(guided);
+      // Those behind the 1024th count, too.
+      const bytes = states.bytes.slice();
+      for (let at = 1024; at < TOLD; at++) bytes.copyWithin(4 * at * WIDTH, 0, 4 * WIDTH);
+      const other = await draw(open(WIDTH, env.RENDER_API_KEY), { states: { ...states, bytes } });
+      expect(other).not.toEqual(unguided);
     },
     10 * MINUTES,
   );
 
+  it("'s pipeline asks under the system message that the flat dialect and the shipped config have", async () => {
+    const asked = spawnSync(python, ['-W', 'ignore', '-c', ASKS, folder], { encoding: 'utf8', env });
+    expect(asked.status, asked.stderr).toBe(0);
+    expect(asked.stdout).toContain(
+      `<|im_start|>system\n${QWEN_EDIT_SYSTEM}<|im_end|>\n<|im_start|>user\n<|vision_start|>`,
+    );
+    const file = join(import.meta.dirname, '../../configs/edit_response.jsonnet');
+    const env1 = { APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' };
+    const { settings } = await loadConfig({ file, env: env1 });
+    expect(settings).toMatchObject({ prompt: { system: QWEN_EDIT_SYSTEM } });
+  });
+
+  it('says how many states it takes', async () => {
+    const many = statesOf('many', 4096, WIDTH);
+    await expect(draw(open(WIDTH, env.RENDER_API_KEY), { states: many })).rejects.toThrow(
+      'found states [4096, 16]; allowed: 1 to 4032 tokens of width 16',
+    );
+  });
+
   it('refuses states of another width, sides that it cannot draw, and another key', async () => {
-    await expect(draw(open(24, env.RENDER_API_KEY), 24)).rejects.toThrow('is told by hidden states of width 16');
-    await expect(draw(open(WIDTH, env.RENDER_API_KEY), WIDTH, 40)).rejects.toThrow('multiples of 16');
-    await expect(draw(open(WIDTH, 'another-key-as-long'), WIDTH)).rejects.toThrow('HTTP 401 the key is another');
+    await expect(draw(open(24, env.RENDER_API_KEY), { width: 24 })).rejects.toThrow(
+      'is told by hidden states of width 16',
+    );
+    await expect(draw(open(WIDTH, env.RENDER_API_KEY), { side: 40 })).rejects.toThrow('multiples of 16');
+    await expect(draw(open(WIDTH, 'another-key-as-long'))).rejects.toThrow('HTTP 401 the key is another');
   });
 });

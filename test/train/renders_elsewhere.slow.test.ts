@@ -25,6 +25,7 @@ const folder = testFolders('renders');
 /** A second passes in fifty milliseconds. */
 const clock = fastClock(20);
 const WIDTH = 16;
+const LONGEST = { told: 1500, blank: 1373 };
 /** Pictures of other sizes than are asked for. */
 const [small, large] = await Promise.all([encodePng(pictureOf('', 8, 16)), encodePng(pictureOf('', 128, 64))]);
 const closers: (() => Promise<void>)[] = [];
@@ -39,7 +40,8 @@ async function started(options: StubRenderOptions = {}): Promise<StubRender> {
 }
 
 function settingsOf(base_url: string, settings: object = {}): RenderEditor {
-  const given = { base_url, served_model: 'stub-editor', max_pixels: 1024, timeout_s: 60, ...settings };
+  const unguided = { guidance_scale: null, num_inference_steps: 20 };
+  const given = { base_url, served_model: 'stub-editor', max_pixels: 1024, timeout_s: 60, ...unguided, ...settings };
   return editorEnvironment.parse({ type: 'render_server', ...given }) as RenderEditor;
 }
 
@@ -57,14 +59,19 @@ function opened(
 ): Promise<ServerImages<RenderAsked>> {
   const logger = { warn: (line: string) => lines.push(line), info: (line: string) => lines.push(line) } as never;
   const paths = new RunPaths(base_exp_dir, 'one');
-  return openRenderServer({ run_name: 'one', base_exp_dir }, settingsOf(base_url, settings), WIDTH, {
-    group,
-    stop: new AbortController().signal,
-    checkpoint: null,
-    handle: group.rank > 0 ? null : { paths, setState: () => undefined },
-    log: { logger },
-    clock,
-  });
+  return openRenderServer(
+    { run_name: 'one', base_exp_dir },
+    settingsOf(base_url, settings),
+    { width: WIDTH, longest: async () => LONGEST },
+    {
+      group,
+      stop: new AbortController().signal,
+      checkpoint: null,
+      handle: group.rank > 0 ? null : { paths, setState: () => undefined },
+      log: { logger },
+      clock,
+    },
+  );
 }
 
 /** Of different states, seeds and sources. */
@@ -78,6 +85,7 @@ async function requestsOf(count: number): Promise<Named<RenderAsked>[]> {
       key: `1/${Math.floor(i / 4)}/${i % 4}`,
       states: { dtype: 'F32', shape: [states.length / WIDTH, WIDTH], bytes },
       statesDigest: sha256(bytes),
+      blank: null,
       source: sources[i % 2],
       size,
       seed: i,
@@ -181,6 +189,68 @@ describe("a run's pictures from a render server", () => {
       await images.close();
       expect(stub.asked).toHaveLength(asked);
     }
+  });
+});
+
+describe("a run's pictures that are guided", () => {
+  const settings = { guidance_scale: 4 };
+  /** With states of a blank instruction, of another length, that follow the source. */
+  async function guidedRequests(count: number): Promise<(Named<RenderAsked> & { readonly blankDigest: string })[]> {
+    return (await requestsOf(count)).map((one, i) => {
+      const bytes = new Uint8Array(new Float32Array(2 * WIDTH).fill(-1 - (i % 2)).buffer);
+      return { ...one, blank: { dtype: 'F32', shape: [2, WIDTH], bytes }, blankDigest: sha256(bytes) };
+    });
+  }
+  const digests = (requests: Awaited<ReturnType<typeof guidedRequests>>): string[] =>
+    requests.map(({ statesDigest, seed, source, blankDigest }) =>
+      renderDigest(statesDigest, { seed, num_inference_steps: 20, ...settings }, sha256(source), '', blankDigest),
+    );
+
+  it('are drawn by both states, stored by both, and found again without them', async () => {
+    const stub = await started();
+    const dir = folder();
+    const requests = await guidedRequests(4);
+    const images = await opened(dir, stub.url, { settings });
+    expect(shown(await images.generate(requests))).toEqual(digests(requests));
+    await images.close();
+    // The first was the longest edit of the run, and nobody's.
+    expect(stub.asked.map(({ tokens }) => tokens).slice(0, 2)).toEqual([
+      [LONGEST.told, LONGEST.blank],
+      [1, 2],
+    ]);
+    expect(stub.asked.map(({ fields }) => [fields['protocol'], fields['guidance_scale']])).toEqual(
+      Array.from({ length: 5 }, () => ['editrl-render/2', 4]),
+    );
+
+    const again = await opened(dir, stub.url, { settings });
+    expect(shown(await again.generate(requests))).toEqual(digests(requests));
+    await again.close();
+    expect(stub.asked).toHaveLength(5);
+    const offline = openStoredRenders(
+      { run_name: 'one', base_exp_dir: dir },
+      settingsOf('http://127.0.0.1:9', settings),
+    );
+    const wanted = requests.map(({ key, source, size, seed, statesDigest, blankDigest }) => {
+      return { key, source, size, seed, statesDigest, blankDigest };
+    });
+    expect(shown(await offline.generate(wanted))).toEqual(digests(requests));
+    const others = [{ ...wanted[0], blankDigest: sha256('other states') }];
+    expect(await offline.generate(others)).toMatchObject([{ kind: 'unavailable', reason: 'empty' }]);
+    await offline.close();
+  });
+
+  it('are refused by a server of the first version, which draws unguided ones as before', async () => {
+    const stub = await started({ unguided: true });
+    const message =
+      "it draws without guidance (protocol 'editrl-render/1' alone), and environment.guidance_scale asks for some: start a server of protocol 'editrl-render/2', or set it to null";
+    expect(await messageOf(opened(folder(), stub.url, { settings }))).toContain(message);
+    expect(await messageOf(lookAtRenderServer(settingsOf(stub.url, settings), WIDTH))).toContain(message);
+    expect(stub.asked).toEqual([]);
+    const images = await opened(folder(), stub.url);
+    const requests = await requestsOf(2);
+    expect(shown(await images.generate(requests))).toEqual(expected(requests));
+    await images.close();
+    expect(stub.asked[0].tokens).toEqual([LONGEST.told]);
   });
 });
 

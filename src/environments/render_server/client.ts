@@ -7,7 +7,7 @@ import type { Tried } from '../../balance/ask.js';
 import { systemClock, type Clock } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { encodePng, sha256 } from '../../core/image.js';
-import { storedSafetensors, type StoredTensor } from '../../core/safetensors.js';
+import { narrow, storedSafetensors, type StoredTensor } from '../../core/safetensors.js';
 import { checkedKey } from '../../http/key.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
@@ -15,13 +15,15 @@ import { largestSquare, type RenderEditor } from '../../schema/editor.js';
 import type { PictureSize } from '../../schema/images_api.js';
 import { PictureAsking, PictureMember } from '../served/asking.js';
 import { failed, given, wrong, type Found } from '../served/found.js';
-import { blank, mostReplyBytes, pictureIn, type Answered } from '../served/picture.js';
-import { identityProblem, meaningOfError, meaningOfStatus } from './meaning.js';
+import { blank as grey, mostReplyBytes, pictureIn, type Answered } from '../served/picture.js';
+import { GUIDED, identityProblem, meaningOfError, meaningOfStatus } from './meaning.js';
 
 /** What decides an edit, and finds it again. */
 export interface RenderWanted {
   /** SHA-256 of the states' bytes, as they are sent. */
   readonly statesDigest: string;
+  /** Of those of a blank instruction; absent without guidance. */
+  readonly blankDigest?: string;
   /** The picture before the edit, as a PNG file. */
   readonly source: Uint8Array;
   /** Its sides, and those of the picture that is wanted. */
@@ -34,12 +36,28 @@ export interface RenderWanted {
 export interface RenderAsked extends RenderWanted {
   /** Hidden states [tokens, width], in the order of the tokens; none is padding. */
   readonly states: StoredTensor;
+  /** Those of a blank instruction with the same picture, which guidance is measured from; null without guidance. */
+  readonly blank: StoredTensor | null;
+}
+
+/** Tokens of the longest edit that a run may ask for, and of a blank instruction with its picture. */
+export interface Longest {
+  readonly told: number;
+  readonly blank: number;
 }
 
 /** Of the settings what requests and their meaning follow from. */
 export type RenderClientSettings = Pick<
   RenderEditor,
-  'base_url' | 'served_model' | 'num_inference_steps' | 'max_pixels' | 'concurrency' | 'timeout_s' | 'max_attempts'
+  | 'base_url'
+  | 'served_model'
+  | 'num_inference_steps'
+  | 'guidance_scale'
+  | 'max_pixels'
+  | 'states_dtype'
+  | 'concurrency'
+  | 'timeout_s'
+  | 'max_attempts'
 >;
 
 export interface RenderClientOptions extends AbsenceListener {
@@ -52,6 +70,9 @@ export interface RenderClientOptions extends AbsenceListener {
   readonly random?: () => number;
 }
 
+/** By `environment.states_dtype`. */
+export const STATES_DTYPES = { float32: 'F32', bfloat16: 'BF16' } as const;
+
 /** Before anything was drawn, a server that fails so often is taken for a wrong one. */
 const FIRST_ATTEMPTS = 5;
 
@@ -62,11 +83,12 @@ class RenderMember extends PictureMember {
 
 /** SHA-256 of all that decides a picture. */
 export function renderHash(
-  { served_model, num_inference_steps }: Pick<RenderEditor, 'served_model' | 'num_inference_steps'>,
-  { statesDigest, source, size: { width, height }, seed }: RenderWanted,
+  settings: Pick<RenderEditor, 'served_model' | 'num_inference_steps' | 'guidance_scale'>,
+  { statesDigest, blankDigest, source, size: { width, height }, seed }: RenderWanted,
 ): string {
+  const { served_model, num_inference_steps, guidance_scale: guidance } = settings;
   const decides = ['render', served_model, num_inference_steps, statesDigest, sha256(source), width, height, seed];
-  return sha256(JSON.stringify(decides));
+  return sha256(JSON.stringify(guidance === null ? decides : [...decides, guidance, blankDigest]));
 }
 
 export class RenderClient {
@@ -115,16 +137,21 @@ export class RenderClient {
   }
 
   /**
-   * Waits until a server is there, is the model that is wanted, and has drawn one picture, which is thrown away: so that what it refuses is told
-   * before anything else is done. Raises EndpointError.
+   * Waits until a server is there, is the model that is wanted, and has drawn one picture, which is thrown away, by as many states as the run's
+   * longest edit has: so that what it refuses is told before anything else is done. Raises EndpointError.
    */
-  async ready(within: Deadline): Promise<void> {
+  async ready(within: Deadline, longest: Longest): Promise<void> {
     const { settings, width } = this.options;
     const size = largestSquare(settings);
-    const bytes = new Uint8Array(4 * (width ?? 1));
-    const states = { dtype: 'F32', shape: [1, width ?? 1], bytes } as const;
-    const source = await encodePng(blank(size));
-    const asked = { states, statesDigest: sha256(bytes), source, size, seed: 0 };
+    const zeros = (tokens: number): StoredTensor => {
+      const dtype = STATES_DTYPES[settings.states_dtype];
+      const shape = [tokens, width ?? 1];
+      return { dtype, shape, bytes: narrow(new Float32Array(shape[0] * shape[1]), dtype) };
+    };
+    const states = zeros(longest.told);
+    const source = await encodePng(grey(size));
+    const told = { states, statesDigest: sha256(states.bytes), source, size, seed: 0 };
+    const asked = { ...told, blank: settings.guidance_scale === null ? null : zeros(longest.blank) };
     const answered = await this.#asking.ask(asked, within, FIRST_ATTEMPTS);
     if ('refused' in answered) throw this.#asking.error(`it refuses a grey picture: ${answered.refused}`);
   }
@@ -150,11 +177,12 @@ export class RenderClient {
     const reply = await this.#exchange(member, attempt, null);
     if (!('body' in reply)) return reply;
     if (reply.status !== 200) return reply.meaning;
-    const problem = identityProblem(reply.body, { model: settings.served_model, width });
+    const guided = settings.guidance_scale !== null;
+    const problem = identityProblem(reply.body, { model: settings.served_model, width, guided });
     if (problem !== null) {
       return wrong(
         this.#http.redact(problem),
-        'Check environment.base_url and environment.served_model, and that the server draws by the hidden states of policy.model.',
+        'Check environment.base_url, environment.served_model and environment.guidance_scale, and that the server draws by the hidden states of policy.model.',
       );
     }
     member.isKnown = true;
@@ -169,13 +197,17 @@ export class RenderClient {
     return typeof picture === 'string' ? failed(picture) : given({ picture, revised: null });
   }
 
-  #body({ states, source, size, seed }: RenderAsked): Buffer {
-    const { served_model: model, num_inference_steps } = this.options.settings;
+  /** Without guidance a request of the first version, which every server answers. */
+  #body({ states, blank, source, size, seed }: RenderAsked): Buffer {
+    const { served_model: model, num_inference_steps, guidance_scale } = this.options.settings;
     const tensors = new Map<string, StoredTensor>([
       ['prompt_embeds', states],
       ['source', { dtype: 'U8', shape: [source.length], bytes: source }],
     ]);
-    return storedSafetensors(tensors, { request: JSON.stringify({ model, ...size, seed, num_inference_steps }) });
+    const request = { model, ...size, seed, num_inference_steps };
+    if (blank === null) return storedSafetensors(tensors, { request: JSON.stringify(request) });
+    tensors.set('negative_prompt_embeds', blank);
+    return storedSafetensors(tensors, { request: JSON.stringify({ ...request, protocol: GUIDED, guidance_scale }) });
   }
 
   /** A whole reply, with what a status other than 200 means; or what kept it from coming. A null body asks who the server is. */

@@ -5,23 +5,30 @@ import { parseRetryAfter } from '../../rewards/judge/completion.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { away, AWAY, busy, failed, refusal, wrong, type Found } from '../served/found.js';
 
-/** The version of the protocol that is spoken here. */
-export const PROTOCOL = 'editrl-render/1';
+/** The first version of the protocol, which every server answers. */
+const PROTOCOL = 'editrl-render/1';
+/** The second, in which a request may say how it is guided. */
+export const GUIDED = 'editrl-render/2';
 
 /** What the server has to be. */
 interface Expected {
   readonly model: string;
   /** Of a hidden state; null: not known here. */
   readonly width: number | null;
+  /** Whether it is asked to draw under guidance. */
+  readonly guided: boolean;
 }
 
 /** Why a server that says of itself what `body` holds cannot be asked, in words; null where it can. */
-export function identityProblem(body: Buffer, { model, width }: Expected): string | null {
-  const { protocol, model: served, states_width: wanted } = fieldsOf(body);
+export function identityProblem(body: Buffer, { model, width, guided }: Expected): string | null {
+  const { protocol, protocols, model: served, states_width: wanted } = fieldsOf(body);
   if (protocol !== PROTOCOL) {
     return `it does not say that it is a render server (protocol '${PROTOCOL}'): ${excerpt(body.toString('utf8'))}`;
   }
   if (served !== model) return `it serves ${JSON.stringify(served)}, and no model '${model}'`;
+  if (guided && !(Array.isArray(protocols) && protocols.includes(GUIDED))) {
+    return `it draws without guidance (protocol '${PROTOCOL}' alone), and environment.guidance_scale asks for some: start a server of protocol '${GUIDED}', or set it to null`;
+  }
   if (width === null || wanted === width) return null;
   return `its model ${model} is told by hidden states of width ${JSON.stringify(wanted)}, and those of the policy have ${width}`;
 }

@@ -52,6 +52,14 @@ const usual = {
 export class PictureProcessor {
   constructor(readonly settings: ProcessorSettings) {}
 
+  /** How many tokens stand for an image of a size. */
+  tokensOf({ width, height }: { readonly width: number; readonly height: number }): number {
+    const { sizes, image: limits } = this.settings;
+    const factor = sizes.patch_size * sizes.spatial_merge_size;
+    const shown = smartSize(height, width, factor, limits);
+    return (shown.width * shown.height) / factor ** 2;
+  }
+
   /** An image. Raises DataError, naming `where`, for one that is more than 200 times as long as it is wide. */
   image(image: RgbImage, where: string): Picture {
     const { sizes, colours, image: limits } = this.settings;

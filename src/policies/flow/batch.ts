@@ -11,6 +11,8 @@ export interface FlowCondition {
   readonly text: Float32Array;
   /** How many of the T tokens are text; what follows is padding, which the model does not see. Absent: all. */
   readonly textTokens?: number;
+  /** What guidance is measured from, in the place of the text: as many tokens as it has and their padding. Absent: a text of zeros. */
+  readonly without?: { readonly text: Float32Array; readonly textTokens: number };
   /** [width of the pooled text], for a model that takes it. */
   readonly pooled: Float32Array | null;
   /** [width of the image encoder], of the style image; for a model with an IP-Adapter. */

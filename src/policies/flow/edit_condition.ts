@@ -50,27 +50,24 @@ export function textColumns(tokens: number): number {
   return Math.ceil(tokens / granule) * granule;
 }
 
-/** Raises CheckpointError for states of another width than the model's text. */
+/**
+ * @param told what stands in the place of text
+ * @param blank what guidance is measured from: the states of a blank instruction; null where the model is not guided by these
+ * Raises CheckpointError for states of another width than the model's text.
+ */
 export function editCondition(
-  { width, states }: HiddenStates,
+  told: HiddenStates,
   source: Planes,
   { patch, source: manner }: EditManner,
-  { joint_attention_dim: asked }: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
+  config: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
+  blank: HiddenStates | null = null,
 ): FlowCondition {
-  if (width !== asked) {
-    throw new CheckpointError(`hidden states are ${width} wide, and the model that draws reads ${asked}`, {
-      next: 'Name the model that the drawing one was trained on.',
-    });
-  }
   const shown = pack(source, patch);
-  const textTokens = states.length / width;
-  const text = new Float32Array(textColumns(textTokens) * width);
-  text.set(states);
   return {
     rows: source.height / patch,
     columns: source.width / patch,
-    text,
-    textTokens,
+    ...textOf(told, config),
+    ...(blank === null ? {} : { without: textOf(blank, config) }),
     pooled: null,
     imageFeatures: null,
     ...(manner === 'channels'
@@ -78,4 +75,19 @@ export function editCondition(
       : // Everything may change.
         { context: new Float32Array(0), kept: { shown, painted: new Float32Array(shown.length).fill(1) } }),
   };
+}
+
+function textOf(
+  { width, states }: HiddenStates,
+  { joint_attention_dim: asked }: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
+): { readonly text: Float32Array; readonly textTokens: number } {
+  if (width !== asked) {
+    throw new CheckpointError(`hidden states are ${width} wide, and the model that draws reads ${asked}`, {
+      next: 'Name the model that the drawing one was trained on.',
+    });
+  }
+  const textTokens = states.length / width;
+  const text = new Float32Array(textColumns(textTokens) * width);
+  text.set(states);
+  return { text, textTokens };
 }

@@ -6,9 +6,10 @@ import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
 import { editCondition, editManner, type EditManner } from './edit_condition.js';
 import type { FrozenFlow } from './exported.js';
-import { openFrozenFlow } from './load.js';
+import { openFrozenFlow, requireUnconditional } from './load.js';
 import { flowModelTypes, type FlowModelTypeName } from './model_types.js';
 import { unpack } from './packing.js';
+import { takesGuidance } from './rows.js';
 import { FlowSampler } from './sampler.js';
 
 export interface EditorOptions {
@@ -16,6 +17,8 @@ export interface EditorOptions {
   readonly type: FlowModelTypeName;
   /** Steps of the solver. */
   readonly steps: number;
+  /** Scale of classifier-free guidance; null for none. */
+  readonly guidance: number | null;
   /** Pictures that the model sees at once. */
   readonly batch: number;
   readonly session: SessionOptions;
@@ -27,6 +30,8 @@ export interface Edit {
   readonly source: Planes;
   /** In the place of text: as many tokens as it has, of which none is padding. */
   readonly told: HiddenStates;
+  /** The same of a blank instruction, where `asksBlank` says that it is wanted. */
+  readonly blank?: HiddenStates | null;
   /** Of the noise that it begins with. */
   readonly random: RandomStream;
 }
@@ -35,7 +40,7 @@ export class FlowEditor {
   readonly #sampler: FlowSampler;
   readonly #manner: EditManner;
 
-  /** Raises CheckpointError as `editManner`. */
+  /** Raises CheckpointError as `editManner` and `requireUnconditional`. */
   constructor(
     private readonly model: FrozenFlow,
     codec: Pick<PictureCodec, 'channels'>,
@@ -43,6 +48,7 @@ export class FlowEditor {
     where: string,
   ) {
     this.#manner = editManner(model.config, codec, where);
+    requireUnconditional(model.config, options.guidance, 'environment');
     this.#sampler = new FlowSampler({ ...model, batch: options.batch, session: options.session });
   }
 
@@ -56,15 +62,24 @@ export class FlowEditor {
     return this.#manner.patch;
   }
 
+  /**
+   * Whether guidance is measured from the states of a blank instruction, as pipelines of diffusers do. A model of this program that was trained
+   * with a share of edits without words learnt what to say of zeros instead.
+   */
+  get asksBlank(): boolean {
+    const { config } = this.model;
+    return this.options.guidance !== null && !takesGuidance(config) && config.condition_dropout === null;
+  }
+
   /** Latents of the edited pictures. Raises CheckpointError for states of another width than the model's text; RunError as `FlowSampler.sample`. */
   async draw(edits: readonly Edit[]): Promise<Planes[]> {
-    const { type, steps } = this.options;
-    const prompts = edits.map(({ told, source }) => ({
-      flow: editCondition(told, source, this.#manner, this.model.config),
+    const { type, steps, guidance } = this.options;
+    const prompts = edits.map(({ told, blank, source }) => ({
+      flow: editCondition(told, source, this.#manner, this.model.config, blank),
     }));
     const how = {
       sigmas: (tokens: number) => flowModelTypes[type].sigmas(steps, tokens),
-      guidance: null,
+      guidance,
       sameLatent: false,
       noiseLevel: 0,
       fraction: 0,

@@ -107,13 +107,14 @@ export function takesPooled(config: FlowTransformerConfig): boolean {
   return config.architecture === 'flux' && config.pooled_projection_dim > 0;
 }
 
-/** What the model is asked of nothing: the same place, without words and without style. */
+/** What the model is asked without words and without style: the same place, told by `without` where the condition has that. */
 export function unconditional(condition: FlowCondition): FlowCondition {
   const zeros = (array: Float32Array): Float32Array => new Float32Array(array.length);
-  const { text, pooled, imageFeatures } = condition;
+  const { text, pooled, imageFeatures, without } = condition;
   return {
     ...condition,
     text: zeros(text),
+    ...without,
     pooled: pooled === null ? null : zeros(pooled),
     imageFeatures: imageFeatures === null ? null : zeros(imageFeatures),
   };

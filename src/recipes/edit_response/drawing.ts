@@ -1,9 +1,11 @@
 /** What draws the pictures that responses lead to: a model of this process, or a server. */
+import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { RandomStream } from '../../core/random.js';
 import { resizeCubic } from '../../core/resize.js';
 import type { MadePicture } from '../../environments/image_model.js';
+import { KEPT_BYTES } from '../../models/pictures/picture.js';
 import { smartSize } from '../../models/pictures/processor.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
@@ -20,6 +22,8 @@ export interface Remembered {
   readonly latents?: Float32Array;
   /** SHA-256 of the hidden states that a server was sent. */
   readonly statesDigest?: string;
+  /** Of those of a blank instruction, where it was sent these, too. */
+  readonly blankDigest?: string;
 }
 
 /** An edit that is wanted. */
@@ -32,9 +36,17 @@ export interface WantedEdit {
   readonly words: string;
   /** What it is told, as what the policy reads. */
   readonly read: ToRead;
+  /** A blank instruction with the same picture, where `Drawing.asksBlank` says that guidance is measured from it, else null. */
+  readonly blank: BlankEdit | null;
   /** Of the noise that it begins with. */
   readonly random: RandomStream;
   readonly answer: ResponseAnswer;
+}
+
+export interface BlankEdit {
+  /** The file of its picture, which all that is read of it follows from. */
+  readonly picture: string;
+  readonly read: ToRead;
 }
 
 export interface DrawnEdit {
@@ -44,6 +56,8 @@ export interface DrawnEdit {
 }
 
 export interface Drawing {
+  /** Whether edits are to come with a blank instruction. */
+  readonly asksBlank: boolean;
   /** A picture as it is edited and judged. Raises DataError, naming `path` and `where`, for one of a size that cannot be edited. */
   fitted(image: RgbImage, path: string, where: string): RgbImage;
   /** A picture for each edit, in their order; raises as `ImageModel.generate`. */
@@ -55,23 +69,63 @@ export interface Drawing {
   dispose(): Promise<void>;
 }
 
-/** Reads what weights that answered have written; null where there are none any more, and pictures come from records. */
-export type ReadStates = (items: readonly ToRead[], of: Exclude<WeightsOf, 'reference'>) => Promise<HiddenStates[]>;
+/** What a policy's reading is asked by. */
+interface ReadingPolicy {
+  read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]>;
+}
 
 /** Whether what draws is told the states of the weights that training started from. */
 export function isReadByStart(environment: EditorSettings): boolean {
   return 'read_by' in environment && environment.read_by === 'start';
 }
 
-/** By the settings, those of the policy as it answered or those of its start. */
-export function readStates(
-  environment: EditorSettings,
-  policy: {
-    read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]>;
-  },
-): ReadStates {
-  const isByStart = isReadByStart(environment);
-  return (items, of) => policy.read(items, isByStart ? 'reference' : of);
+/** Whether a run reads with the weights that training started from, be it a blank instruction alone. */
+export function keepsStart(environment: EditorSettings): boolean {
+  return isReadByStart(environment) || ('read_by' in environment && environment.guidance_scale !== null);
+}
+
+/** The states that an edit is told, and those of its blank instruction where it comes with one. */
+export interface Told {
+  readonly told: HiddenStates;
+  readonly blank: HiddenStates | null;
+}
+
+/** What a policy makes of edits. */
+export class StatesReader {
+  /** States of blank instructions by their pictures: the weights that training started from never change. */
+  readonly #blanks = new LRUCache<string, HiddenStates>({
+    maxSize: KEPT_BYTES,
+    sizeCalculation: ({ states }) => states.byteLength,
+  });
+
+  constructor(
+    private readonly environment: EditorSettings,
+    private readonly policy: ReadingPolicy,
+  ) {}
+
+  /** Of the edits, in their order: what the weights that answered make of them, or by the settings those that training started from. */
+  async told(
+    edits: readonly Pick<WantedEdit, 'read' | 'blank'>[],
+    weights: Exclude<WeightsOf, 'reference'>,
+  ): Promise<Told[]> {
+    const states = await this.policy.read(
+      edits.map(({ read }) => read),
+      isReadByStart(this.environment) ? 'reference' : weights,
+    );
+    const told: Told[] = [];
+    for (const [i, { blank }] of edits.entries()) {
+      told.push({ told: states[i], blank: blank === null ? null : await this.#blank(blank) });
+    }
+    return told;
+  }
+
+  async #blank({ picture, read }: BlankEdit): Promise<HiddenStates> {
+    const known = this.#blanks.get(picture);
+    if (known !== undefined) return known;
+    const [states] = await this.policy.read([read], 'reference');
+    this.#blanks.set(picture, states);
+    return states;
+  }
 }
 
 /** A picture whose sides are multiples of `side`, and whose pixels at most so many, made so where `most` is no null; else raises DataError. */

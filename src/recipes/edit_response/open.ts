@@ -1,4 +1,5 @@
 /** Opens `edit_response`: a vision-language model whose words, read once more, tell a frozen model how to edit a picture. */
+import type { Longest } from '../../environments/render_server/client.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
 import type { Bench } from '../../train/bench.js';
@@ -10,7 +11,8 @@ import { openPicturedTask, samplePictured, type PicturedTask } from '../open_pic
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
 import { picturedData } from '../pictured_data.js';
-import { isReadByStart, readStates, type Drawing, type ReadStates } from './drawing.js';
+import { keepsStart, StatesReader, type Drawing } from './drawing.js';
+import { longestEdit } from './longest.js';
 import { OwnDrawing } from './own_drawing.js';
 import { RenderDrawing } from './render_drawing.js';
 import type { EditResponseSettings } from './settings.js';
@@ -19,9 +21,11 @@ import { TextPromptDrawing } from './text_prompt_drawing.js';
 
 /** What reads what the policy wrote. */
 interface Reading {
-  readonly read: ReadStates;
+  readonly reader: StatesReader;
   /** Of a hidden state. */
   readonly width: number;
+  /** Tokens of the longest edit that the run may ask for, and of its blank instruction. */
+  readonly longest: () => Promise<Longest>;
 }
 
 /** How each kind of environment draws, in a run and from its records. */
@@ -34,14 +38,14 @@ type Kinds = { readonly [T in EditorSettings['type']]: Kind<Extract<EditorSettin
 
 const kinds: Kinds = {
   model: {
-    open: (_, environment, { read }, { resolveRun }) => OwnDrawing.open(environment, read, resolveRun),
+    open: (_, environment, { reader }, { resolveRun }) => OwnDrawing.open(environment, reader, resolveRun),
     again: (_, environment, resolveRun) => OwnDrawing.open(environment, null, resolveRun),
   },
   render_server: {
-    open: async (settings, environment, { read, width }, bench) =>
-      new RenderDrawing(environment, { read, images: await openRenderServer(settings, environment, width, bench) }),
+    open: async (settings, environment, { reader, ...sent }, bench) =>
+      new RenderDrawing(environment, { reader, images: await openRenderServer(settings, environment, sent, bench) }),
     again: (settings, environment) =>
-      new RenderDrawing(environment, { read: null, images: openStoredRenders(settings, environment) }),
+      new RenderDrawing(environment, { reader: null, images: openStoredRenders(settings, environment) }),
   },
   images_api_text_prompt: {
     open: async (settings, environment, _, bench) =>
@@ -64,10 +68,11 @@ async function open(settings: EditResponseSettings, bench: Bench): Promise<Train
   if (environment === null) return openWordsTraining(settings, bench, words, { model, isScored: false });
   return openWordsTraining(settings, bench, words, {
     model,
-    keepsStart: isReadByStart(environment),
+    keepsStart: keepsStart(environment),
     around: async (policy) => {
       const width = model.config.hidden_size;
-      const reading: Reading = { width, read: readStates(environment, policy) };
+      const reader = new StatesReader(environment, policy);
+      const reading: Reading = { width, reader, longest: () => longestEdit(pictured, settings) };
       const drawing = await kindOf(environment).open(settings, environment, reading, bench);
       return new ResponseTask(pictured, environment, drawing);
     },

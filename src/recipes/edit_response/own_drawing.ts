@@ -14,15 +14,16 @@ import {
   fittedTo,
   type Drawing,
   type DrawnEdit,
-  type ReadStates,
   type Remembered,
+  type StatesReader,
   type WantedEdit,
 } from './drawing.js';
 
 export interface OwnDrawingParts {
   readonly editor: FlowEditor;
   readonly codec: PictureCodec;
-  readonly read: ReadStates | null;
+  /** Null where there is no policy any more, and pictures come from records. */
+  readonly reader: StatesReader | null;
   /** Pixels that a picture has at most; null: as it is. */
   readonly mostPixels: number | null;
 }
@@ -31,12 +32,16 @@ export class OwnDrawing implements Drawing {
   constructor(private readonly parts: OwnDrawingParts) {}
 
   /** Raises CheckpointError where the model that draws or a part of it cannot be read, or they do not go together. */
-  static open(environment: OwnEditor, read: ReadStates | null, resolveRun: RunResolver): OwnDrawing {
-    const { model, model_type: type, parts, num_steps: steps, pictures_at_once: batch, engine } = environment;
+  static open(environment: OwnEditor, reader: StatesReader | null, resolveRun: RunResolver): OwnDrawing {
+    const { model, model_type: type, parts, num_steps: steps, guidance_scale: guidance, engine } = environment;
     const codec = openCodec(parts.vae, engine, resolveRun);
-    const options = { type, steps, batch, session: sessionOptions(engine) };
+    const options = { type, steps, guidance, batch: environment.pictures_at_once, session: sessionOptions(engine) };
     const editor = FlowEditor.open(modelFolder(model, resolveRun), codec, options);
-    return new OwnDrawing({ codec, read, editor, mostPixels: environment.max_pixels });
+    return new OwnDrawing({ codec, reader, editor, mostPixels: environment.max_pixels });
+  }
+
+  get asksBlank(): boolean {
+    return this.parts.editor.asksBlank;
   }
 
   fitted(image: RgbImage, path: string, where: string): RgbImage {
@@ -71,13 +76,10 @@ export class OwnDrawing implements Drawing {
   ): Promise<Float32Array[]> {
     const recorded = edits.flatMap(({ answer: { latents } }) => latents ?? []);
     if (recorded.length === edits.length) return recorded;
-    const { read, editor } = this.parts;
-    if (read === null) throw new InternalError('answers without pictures, and no policy to draw them by');
-    const states = await read(
-      edits.map((edit) => edit.read),
-      weights,
-    );
-    const made = await editor.draw(edits.map(({ random }, i) => ({ source: shown[i], random, told: states[i] })));
+    const { reader, editor } = this.parts;
+    if (reader === null) throw new InternalError('answers without pictures, and no policy to draw them by');
+    const told = await reader.told(edits, weights);
+    const made = await editor.draw(edits.map(({ random }, i) => ({ source: shown[i], random, ...told[i] })));
     return made.map(({ data }) => data);
   }
 }

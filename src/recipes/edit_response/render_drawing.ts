@@ -3,7 +3,7 @@ import { InternalError, RunError } from '../../core/errors.js';
 import { encodePng, sha256, type RgbImage } from '../../core/image.js';
 import { narrow, type StoredTensor } from '../../core/safetensors.js';
 import { SEEDS } from '../../environments/image_model.js';
-import type { RenderAsked, RenderWanted } from '../../environments/render_server/client.js';
+import { STATES_DTYPES, type RenderAsked, type RenderWanted } from '../../environments/render_server/client.js';
 import type { ServedPictures } from '../../environments/served/pictures.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { HiddenStates } from '../../policies/tokens/hidden_states.js';
@@ -13,30 +13,35 @@ import {
   fittedTo,
   type Drawing,
   type DrawnEdit,
-  type ReadStates,
   type Remembered,
+  type StatesReader,
   type WantedEdit,
 } from './drawing.js';
 
 /** In a run it asks the server by what it reads; from records it finds what was stored, and reads nothing. */
 export type RenderSource =
-  | { readonly images: ServedPictures<RenderAsked>; readonly read: ReadStates }
-  | { readonly images: ServedPictures<RenderWanted>; readonly read: null };
+  | { readonly images: ServedPictures<RenderAsked>; readonly reader: StatesReader }
+  | { readonly images: ServedPictures<RenderWanted>; readonly reader: null };
 
-const DTYPES = { float32: 'F32', bfloat16: 'BF16' } as const;
+/** Of the states that a picture was drawn by. */
+type Digests = Pick<RenderWanted, 'statesDigest' | 'blankDigest'>;
 
 export class RenderDrawing implements Drawing {
   constructor(
-    private readonly environment: Pick<RenderEditor, 'max_pixels' | 'states_dtype'>,
+    private readonly environment: Pick<RenderEditor, 'max_pixels' | 'states_dtype' | 'guidance_scale'>,
     private readonly from: RenderSource,
   ) {}
+
+  get asksBlank(): boolean {
+    return this.environment.guidance_scale !== null;
+  }
 
   fitted(image: RgbImage, path: string, where: string): RgbImage {
     return fittedTo(image, { side: SERVED_SIDE, most: this.environment.max_pixels }, path, where);
   }
 
   async draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]> {
-    const { images, read } = this.from;
+    const { images, reader } = this.from;
     const files = new Map<RgbImage, Uint8Array>();
     for (const { source } of edits) if (!files.has(source)) files.set(source, await encodePng(source));
     const wanted = edits.map(({ key, source, random }) => ({
@@ -45,29 +50,23 @@ export class RenderDrawing implements Drawing {
       size: { width: source.width, height: source.height },
       seed: random.integer(SEEDS),
     }));
-    if (read === null) {
-      const digests = edits.map(({ answer: { statesDigest } }) => {
-        if (statesDigest === undefined) {
-          throw new InternalError('an answer without its states, and no policy to read it');
-        }
-        return statesDigest;
-      });
-      return drawn(await images.generate(wanted.map((one, i) => ({ ...one, statesDigest: digests[i] }))), digests);
+    if (reader === null) {
+      const digests = edits.map(({ answer }) => this.#digestsOf(answer));
+      return drawn(await images.generate(wanted.map((one, i) => ({ ...one, ...digests[i] }))), digests);
     }
-    const states = (
-      await read(
-        edits.map((edit) => edit.read),
-        weights,
-      )
-    ).map((one) => this.#sent(one));
-    const digests = states.map(({ bytes }) => sha256(bytes));
-    const asked = wanted.map((one, i) => ({ ...one, states: states[i], statesDigest: digests[i] }));
+    const sent = (await reader.told(edits, weights)).map(({ told, blank }) => {
+      const of = { states: this.#sent(told), blank: blank === null ? null : this.#sent(blank) };
+      const digests = { statesDigest: sha256(of.states.bytes) };
+      return { of, digests: of.blank === null ? digests : { ...digests, blankDigest: sha256(of.blank.bytes) } };
+    });
+    const digests = sent.map((one) => one.digests);
+    const asked = wanted.map((one, i) => ({ ...one, ...sent[i].of, ...digests[i] }));
     return drawn(await images.generate(asked), digests);
   }
 
-  remembered({ key, states }: RecordedEpisode): Remembered {
+  remembered({ key, states, blank_states: blank }: RecordedEpisode): Remembered {
     if (states === undefined) throw new RunError('the record of an episode has no digest of states', { where: key });
-    return { statesDigest: states };
+    return blank === undefined ? { statesDigest: states } : { statesDigest: states, blankDigest: blank };
   }
 
   async keep(): Promise<void> {
@@ -78,15 +77,25 @@ export class RenderDrawing implements Drawing {
     return this.from.images.close();
   }
 
+  #digestsOf({ statesDigest, blankDigest }: Remembered): Digests {
+    if (statesDigest === undefined || (this.asksBlank && blankDigest === undefined)) {
+      throw new InternalError('an answer without its states, and no policy to read it');
+    }
+    return blankDigest === undefined ? { statesDigest } : { statesDigest, blankDigest };
+  }
+
   #sent({ states, width }: HiddenStates): StoredTensor {
-    const dtype = DTYPES[this.environment.states_dtype];
+    const dtype = STATES_DTYPES[this.environment.states_dtype];
     return { dtype, shape: [states.length / width, width], bytes: narrow(states, dtype) };
   }
 }
 
 function drawn(
   made: Awaited<ReturnType<ServedPictures<RenderWanted>['generate']>>,
-  digests: readonly string[],
+  digests: readonly Digests[],
 ): DrawnEdit[] {
-  return made.map((picture, i) => ({ picture, record: { states: digests[i] } }));
+  return made.map((picture, i) => {
+    const { statesDigest: states, blankDigest } = digests[i];
+    return { picture, record: blankDigest === undefined ? { states } : { states, blank_states: blankDigest } };
+  });
 }

@@ -13,7 +13,7 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { frozenBytes } from '../memory.js';
 import { policyRules } from '../policy_rules.js';
-import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
+import { guidanceNeeds, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { rewardRules } from '../reward_rules.js';
 import { problem, type Problem, type Reader } from '../rules.js';
 import {
@@ -77,7 +77,11 @@ export const editResponse: TrainedRecipe<EditResponseSettings> = {
   imageMemory: drawingBytes,
   images: pictureServer,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs: (settings) => [...picturedNeeds(settings), ...seeingPolicyNeeds(settings), ...drawingNeeds(settings)],
+  needs: (settings, shapeOf) => [
+    ...picturedNeeds(settings),
+    ...seeingPolicyNeeds(settings),
+    ...drawingNeeds(settings, shapeOf),
+  ],
   missing: startMissing,
 };
 
@@ -121,11 +125,12 @@ function pictureServer({ environment, policy }: EditResponseSettings): PictureSe
   }
 }
 
-function drawingNeeds({ environment }: EditResponseSettings): Need[] {
+function drawingNeeds({ environment }: EditResponseSettings, shapeOf: ShapeOf): Need[] {
   if (environment?.type !== 'model') return [];
-  const { model, parts } = environment;
+  const { model, parts, guidance_scale: guidance } = environment;
   return [
+    ...guidanceNeeds('environment', model, guidance, shapeOf),
     ...(typeof parts.vae === 'string' ? [{ kind: 'flow_part', part: 'vae', folder: parts.vae } as const] : []),
-    ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance: null } as const] : []),
+    ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance } as const] : []),
   ];
 }

@@ -12,26 +12,30 @@ import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.j
 import { editOf, pictureStart, type PicturedSource, type PictureFiles, type PicturedTask } from '../open_pictured.js';
 import type { Seeing } from '../open_seeing.js';
 import type { TextPrompt, WordsTask } from '../open_words_task.js';
-import type { Drawing, ResponseAnswer } from './drawing.js';
+import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
 
 /** Of the settings what is asked of whatever draws. */
-type Asking = Pick<EditorSettings, 'told' | 'same_latent'>;
+type Asking = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_names?: boolean };
 
 export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
   readonly #words: WordsTask<EditResponseSettings, PicturedSource>;
   readonly #seeing: Seeing;
   readonly #pictures: PictureFiles;
+  readonly #blank: PicturedTask<EditResponseSettings>['blank'];
+  readonly #name: readonly number[];
 
   constructor(
-    { words, seeing, pictures }: PicturedTask<EditResponseSettings>,
+    { words, seeing, pictures, blank, pictureName }: PicturedTask<EditResponseSettings>,
     private readonly asking: Asking,
     private readonly drawing: Drawing,
   ) {
     this.#words = words;
     this.#seeing = seeing;
     this.#pictures = pictures;
+    this.#blank = blank;
+    this.#name = asking.picture_names === true ? pictureName : [];
     this.validation = words.validation;
   }
 
@@ -50,6 +54,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   ): Promise<Rendered[][]> {
     const written = await this.#words.render(chunk);
     const sources = await Promise.all(chunk.map(({ prompt }) => this.#source(prompt)));
+    const blanks = await Promise.all(chunk.map(({ prompt }) => this.#blankOf(prompt)));
     const isTold = this.asking.told === 'response';
     const edits = chunk.flatMap(({ prompt, answers, keys }, p) =>
       answers.map((answer, g) => ({
@@ -57,6 +62,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
         source: sources[p],
         words: isTold ? (written[p][g].item.answer ?? '') : prompt.instruction,
         read: this.#toRead(prompt, answer),
+        blank: blanks[p],
         random: this.#noise(prompt, g),
         answer,
       })),
@@ -102,8 +108,15 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
 
   /** The picture, the instruction and exactly the tokens that were sampled; what the system says is read, and not told. */
   #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): ToRead {
-    const from = pictureStart(tokens.ids, this.#seeing);
+    const from = pictureStart(tokens.ids, this.#seeing, this.#name);
     return { prompt: tokens, answer: this.asking.told === 'response' ? ids : null, from };
+  }
+
+  async #blankOf(prompt: TextPrompt): Promise<BlankEdit | null> {
+    if (!this.drawing.asksBlank) return null;
+    const tokens = await this.#blank(prompt);
+    const from = pictureStart(tokens.ids, this.#seeing, this.#name);
+    return { picture: editOf(prompt).source, read: { prompt: tokens, answer: null, from } };
   }
 
   #noise({ id }: TextPrompt, answer: number): RandomStream {

@@ -10,6 +10,8 @@ import { pictureSize, sizeText } from '../../schema/images_api.js';
 import { fittedTo, type Drawing, type DrawnEdit, type Remembered, type WantedEdit } from './drawing.js';
 
 export class TextPromptDrawing implements Drawing {
+  readonly asksBlank = false;
+
   constructor(
     private readonly environment: Pick<TextPromptEditor, 'size' | 'max_pixels'>,
     private readonly images: ServedPictures<PictureAsked>,

@@ -22,6 +22,8 @@ export interface RenderRequest {
   readonly states: string | null;
   readonly fields: Readonly<Record<string, unknown>>;
   readonly source: string | null;
+  /** Tokens of the states, and of those of a blank instruction where a request has them. */
+  readonly tokens: readonly number[];
   /** What its picture shows. */
   readonly digest: string | null;
 }
@@ -31,18 +33,22 @@ export interface StubRenderOptions {
   /** Of the hidden states that it takes. */
   readonly width?: number;
   readonly apiKey?: string;
+  /** Whether it speaks the first version of the protocol alone, which knows no guidance. */
+  readonly unguided?: boolean;
   /** Added to what is drawn: another server draws otherwise. */
   readonly salt?: string;
 }
 
 export function renderDigest(
   states: string,
-  { seed, num_inference_steps: steps }: Readonly<Record<string, unknown>>,
+  { seed, num_inference_steps: steps, guidance_scale }: Readonly<Record<string, unknown>>,
   source: string,
   salt = '',
+  blank: string | null = null,
 ): string {
+  const guided = blank === null ? [] : [guidance_scale, blank];
   return createHash('sha256')
-    .update(JSON.stringify([states, seed, steps, source, salt]))
+    .update(JSON.stringify([states, seed, steps, source, salt, ...guided]))
     .digest('hex');
 }
 
@@ -96,24 +102,33 @@ export class StubRender {
   async #answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
     const pieces: Buffer[] = [];
     for await (const piece of incoming) pieces.push(piece as Buffer);
-    const { model = 'stub-editor', width = 16, apiKey, salt } = this.options;
+    const { model = 'stub-editor', width = 16, apiKey, salt, unguided = false } = this.options;
     if (apiKey !== undefined && incoming.headers.authorization !== `Bearer ${apiKey}`) {
       return send(response, 401, { error: 'no such key' });
     }
     if (incoming.url !== '/v1/render') return send(response, 404, { error: 'there is nothing here' });
     if (incoming.method === 'GET') {
-      this.requests.push({ method: 'GET', states: null, fields: {}, source: null, digest: null });
-      return send(response, 200, { protocol: 'editrl-render/1', model, states_width: width });
+      this.requests.push({ method: 'GET', states: null, fields: {}, source: null, tokens: [], digest: null });
+      const protocols = unguided ? {} : { protocols: ['editrl-render/1', 'editrl-render/2'] };
+      return send(response, 200, { protocol: 'editrl-render/1', ...protocols, model, states_width: width });
     }
     const { tensors, fields } = parse(Buffer.concat(pieces));
-    const [states, source] = ['prompt_embeds', 'source'].map((name) => tensors.get(name));
-    if (states === undefined || source === undefined || tensors.size !== 2) throw new Error('other tensors');
-    const digest = renderDigest(sha256(states.bytes), fields, sha256(source.bytes), salt);
+    const isGuided = !unguided && fields['protocol'] === 'editrl-render/2';
+    const [states, source, blank] = ['prompt_embeds', 'source', 'negative_prompt_embeds'].map((name) =>
+      tensors.get(name),
+    );
+    if (states === undefined || source === undefined || tensors.size !== (isGuided ? 3 : 2)) {
+      throw new Error('other tensors');
+    }
+    const told = isGuided && blank !== undefined ? [states, blank] : [states];
+    const blankDigest = isGuided && blank !== undefined ? sha256(blank.bytes) : null;
+    const digest = renderDigest(sha256(states.bytes), fields, sha256(source.bytes), salt, blankDigest);
     const request = {
       method: 'POST',
       states: sha256(states.bytes),
       fields,
       source: sha256(source.bytes),
+      tokens: told.map(({ shape }) => shape[0]),
       digest,
     };
     this.requests.push(request);
@@ -135,12 +150,18 @@ export class StubRender {
     await new Promise((resolve) => setImmediate(resolve));
     this.#underWay--;
     const names = Object.keys(fields).sort().join();
-    if (names !== 'height,model,num_inference_steps,seed,width') throw new Error(`other fields: ${names}`);
+    const more = isGuided ? 'guidance_scale,' : '';
+    const version = isGuided ? 'protocol,' : '';
+    if (names !== `${more}height,model,num_inference_steps,${version}seed,width`) {
+      throw new Error(`other fields: ${names}`);
+    }
     if (fields['model'] !== model) return send(response, 400, { error: `this is ${model}` });
-    if (states.dtype !== 'F32' && states.dtype !== 'BF16') throw new Error(`states of ${states.dtype}`);
-    const [tokens, found] = states.shape;
-    if (found !== width || states.bytes.length !== tokens * width * (states.dtype === 'F32' ? 4 : 2)) {
-      return send(response, 400, { error: `states of [${states.shape.join()}] are not of width ${width}` });
+    for (const { dtype, shape, bytes } of told) {
+      if (dtype !== 'F32' && dtype !== 'BF16') throw new Error(`states of ${dtype}`);
+      const [tokens, found] = shape;
+      if (found !== width || bytes.length !== tokens * width * (dtype === 'F32' ? 4 : 2)) {
+        return send(response, 400, { error: `states of [${shape.join()}] are not of width ${width}` });
+      }
     }
     const { width: columns, height: rows } = await decodeImage(source.bytes, 'the source');
     if (columns !== fields['width'] || rows !== fields['height']) throw new Error('a size other than the source has');

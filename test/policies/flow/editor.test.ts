@@ -36,7 +36,7 @@ const further: QwenImageConfig = {
   condition_dropout: null,
 };
 
-const options = { type: 'tiny', steps: 3, batch: 2, session: { threads: 1 } } as const;
+const options = { type: 'tiny', steps: 3, guidance: null, batch: 2, session: { threads: 1 } } as const;
 const editors: FlowEditor[] = [];
 const reader = new Reader(modelOf('qwen2_5_vl'), { session: { threads: 1 } });
 

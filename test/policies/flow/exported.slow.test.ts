@@ -80,7 +80,7 @@ function edit(seed: number, tokens: number): Edit {
 }
 
 function editor(folder: string): FlowEditor {
-  const made = FlowEditor.open(folder, pixelCodec, { type: 'qwen', steps: 4, batch: 2, session });
+  const made = FlowEditor.open(folder, pixelCodec, { type: 'qwen', steps: 4, guidance: null, batch: 2, session });
   open.push(made);
   return made;
 }

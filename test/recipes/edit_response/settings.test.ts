@@ -11,6 +11,18 @@ describe('settings of edit_response', () => {
     expect(editResponse.reward(smallSettings())).toEqual(reward);
   });
 
+  it('draw as the family does by default: Qwen-Image-Edit as its pipeline, a small editor without guidance', () => {
+    const served = { type: 'render_server', base_url: 'http://127.0.0.1:1', served_model: 'm' };
+    const of = (environment: object) => smallSettings({ environment }).environment;
+    expect(of({ num_steps: undefined })).toMatchObject({ num_steps: 20, guidance_scale: null });
+    expect(of({ num_steps: undefined, model_type: 'qwen' })).toMatchObject({ num_steps: 50, guidance_scale: 4 });
+    expect(of({ ...served, model: undefined, num_steps: undefined })).toMatchObject({
+      num_inference_steps: 50,
+      guidance_scale: 4,
+    });
+    expect(of({ model_type: 'qwen', guidance_scale: null })).toMatchObject({ guidance_scale: null });
+  });
+
   it('need nothing that draws to learn from labels, and then nothing is scored', () => {
     const labelled = { algorithm: { type: 'sft' }, environment: null };
     expect(problemsOf(labelled)).toEqual([]);
@@ -42,6 +54,11 @@ describe('settings of edit_response', () => {
       { environment: { read_by: 'start' } },
       /^environment\.read_by: found 'start' with policy\.model null, where training starts from random weights/,
     ],
+    [
+      { environment: { guidance_scale: 1 } },
+      /^environment\.guidance_scale: found 1; allowed: a number above 1, or null/,
+    ],
+    [{ environment: { model_type: 'other' } }, /^environment\.model_type: found "other"; allowed: tiny, flux or qwen/],
     [{ prompt: { chat: false, system: 'Be brief.' } }, /^prompt\.system: found with prompt\.chat false/],
     [{ data: { tiny: null } }, /^policy\.tokenizer: found null with policy\.init/],
   ])('%j is refused', (changes, message) => {

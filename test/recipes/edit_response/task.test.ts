@@ -6,11 +6,12 @@ import { FlowEditor } from '../../../src/policies/flow/editor.js';
 import { Reader, type ToRead } from '../../../src/policies/tokens/hidden_states.js';
 import { partOf } from '../../../src/nets/vision/config.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
-import { readStates, type ResponseAnswer } from '../../../src/recipes/edit_response/drawing.js';
+import { StatesReader, type ResponseAnswer } from '../../../src/recipes/edit_response/drawing.js';
 import { OwnDrawing } from '../../../src/recipes/edit_response/own_drawing.js';
 import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/schema/editor.js';
-import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
+import { longestEdit } from '../../../src/recipes/edit_response/longest.js';
+import { openPicturedTask, pictureStart } from '../../../src/recipes/open_pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
 import type { TextPrompt } from '../../../src/recipes/open_words_task.js';
 import { picturedData } from '../../../src/recipes/pictured_data.js';
@@ -27,7 +28,7 @@ const base = { data: { ...data, dir, train: list('prompts'), validation: list('v
 const opened: { dispose(): Promise<void> }[] = [];
 
 /** The task with a small model that reads and another that draws, both of random weights, and all that was read. */
-async function open(changes: Parameters<typeof smallSettings>[0] = {}) {
+async function open(changes: Parameters<typeof smallSettings>[0] = {}, guidance: number | null = null) {
   const settings = smallSettings({ ...base, ...changes });
   const pictured = await openPicturedTask(settings, () => '');
   const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
@@ -36,7 +37,7 @@ async function open(changes: Parameters<typeof smallSettings>[0] = {}) {
   const editor = new FlowEditor(
     smallFlow('all', 1, drawingConfig),
     pixelCodec,
-    { type: 'tiny', steps: 2, batch: 4, session: { threads: 1 } },
+    { type: 'tiny', steps: 2, guidance, batch: 4, session: { threads: 1 } },
     'here',
   );
   const environment = settings.environment as OwnEditor;
@@ -44,10 +45,12 @@ async function open(changes: Parameters<typeof smallSettings>[0] = {}) {
     editor,
     codec: pixelCodec,
     mostPixels: environment.max_pixels,
-    read: (asked) => {
-      items.push(...asked);
-      return reader.read(asked, model.weights);
-    },
+    reader: new StatesReader(environment, {
+      read: (asked) => {
+        items.push(...asked);
+        return reader.read(asked, model.weights);
+      },
+    }),
   });
   const task = new ResponseTask(pictured, environment, drawing);
   opened.push(task, reader);
@@ -91,6 +94,53 @@ describe('the task of edit_response', () => {
     expect(first.caption).toBe(`${prompt.instruction} → ${first.item.answer}`);
   });
 
+  it('is guided by a blank instruction with the same picture, read from the picture on', async () => {
+    const { task, items, pictured } = await open({}, 3);
+    const prompt = await task.prompt(0);
+    const [[guided]] = await task.render([ask(prompt, answer(9, 10), answer(7))], 'current');
+    expect(items).toHaveLength(3);
+    const { prompt: asked, answer: said, from } = items[2];
+    expect([said, from]).toEqual([null, 0]);
+    expect(asked.pictures).toEqual(prompt.tokens.pictures);
+    const { image_token_id, vision_start_token_id, vision_end_token_id } = pictured.seeing.tokens;
+    const shown = prompt.tokens.ids.filter((id) => id === image_token_id).length;
+    expect(asked.ids).toEqual([
+      vision_start_token_id,
+      ...Array<number>(shown).fill(image_token_id),
+      vision_end_token_id,
+    ]);
+    const { task: plain } = await open();
+    const [[unguided]] = await plain.render([ask(prompt, answer(9, 10))], 'current');
+    expect(guided.item.edited!.data).not.toEqual(unguided.item.edited!.data);
+  });
+
+  it('counts the tokens of its longest edit, with the longest answer, and of its blank instruction', async () => {
+    const settings = smallSettings({ ...base, policy: { model_context_size: 40 } });
+    const pictured = await openPicturedTask(settings, () => '');
+    const prompts = await Promise.all(
+      [...pictured.words.asked].flatMap(([source, rows]) =>
+        Array.from({ length: rows }, (_, index) => pictured.words.promptOf(source, index)),
+      ),
+    );
+    const most = Math.max(...prompts.map(({ tokens }) => tokens.ids.length));
+    const least = Math.min(...prompts.map(({ tokens }) => tokens.ids.length));
+    expect(most).toBeGreaterThan(least);
+    const shown = prompts[0].tokens.ids.filter((id) => id === pictured.seeing.tokens.image_token_id).length;
+    expect(shown).toBe(pictured.seeing.processor.tokensOf({ width: 32, height: 32 }));
+    expect(await longestEdit(pictured, settings)).toEqual({ told: most + 8, blank: shown + 2 });
+    // Prompt and answer fill the context together.
+    const tight = smallSettings({ ...base, policy: { model_context_size: most + 3 } });
+    expect(await longestEdit(pictured, tight)).toEqual({ told: most + 3, blank: shown + 2 });
+  });
+
+  it('begins at the picture, or at the name that the template writes before it', () => {
+    const seeing = { tokens: { vision_start_token_id: 5 } } as Parameters<typeof pictureStart>[1];
+    expect(pictureStart([1, 2, 7, 8, 5, 6], seeing)).toBe(4);
+    expect(pictureStart([1, 2, 7, 8, 5, 6], seeing, [7, 8])).toBe(2);
+    expect(pictureStart([1, 2, 9, 8, 5, 6], seeing, [7, 8])).toBe(4);
+    expect(pictureStart([5, 6], seeing, [7, 8])).toBe(0);
+  });
+
   it('gives each answer a noise of its own where it is told to', async () => {
     const { task } = await open({ environment: { same_latent: false } });
     const prompt = await task.prompt(0);
@@ -122,7 +172,12 @@ describe('the task of edit_response', () => {
       keepReference: true,
     });
     const draws = smallFlow('all', 1, drawingConfig);
-    const editor = new FlowEditor(draws, pixelCodec, { type: 'tiny', steps: 2, batch: 4, session: { threads: 1 } }, '');
+    const editor = new FlowEditor(
+      draws,
+      pixelCodec,
+      { type: 'tiny', steps: 2, guidance: null, batch: 4, session: { threads: 1 } },
+      '',
+    );
     const bitsOf = (weights: typeof model.weights) =>
       [...weights].map(([name, { data }]) => [name, data.slice()] as const);
     const [weights, drawn] = [bitsOf(model.weights), bitsOf(draws.weights)];
@@ -130,8 +185,8 @@ describe('the task of edit_response', () => {
     const prompt = await pictured.words.prompt(0);
     const written = answer(9, 10, 11);
     const pictureOf = async (read_by: 'policy' | 'start') => {
-      const read = readStates({ ...environment, read_by }, policy);
-      const drawing = new OwnDrawing({ editor, codec: pixelCodec, mostPixels: null, read });
+      const reader = new StatesReader({ ...environment, read_by }, policy);
+      const drawing = new OwnDrawing({ editor, codec: pixelCodec, mostPixels: null, reader });
       const [[rendered]] = await new ResponseTask(pictured, environment, drawing).render(
         [ask(prompt, written)],
         'current',
