@@ -26,9 +26,14 @@ export const doctorVerb: Verb = {
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 doctor', 'one line for each prerequisite'),
   run: async (args) => {
-    const findings = await examine();
-    if (flag(args, 'json')) printJson({ ok: isUsable(findings), findings });
-    else findings.forEach(printFinding);
+    const [findings, { coverage, LIMITS }] = await Promise.all([examine(), import('../launch/coverage.js')]);
+    if (flag(args, 'json')) printJson({ ok: isUsable(findings), findings, coverage: coverage(), limits: LIMITS });
+    else {
+      findings.forEach(printFinding);
+      printLine('\nWhat is covered (docs/coverage.md says what is refused):');
+      for (const { what, names } of coverage()) printLine(`${what}: ${names.join(', ')}`);
+      printLine(LIMITS);
+    }
     return isUsable(findings) ? 0 : 1;
   },
 };

@@ -249,7 +249,7 @@ export function checkSafetensors(path: string, names: readonly string[]): Map<st
 }
 
 /** What can be widened to float32. */
-const WEIGHT_DTYPES: ReadonlySet<string> = new Set(['F32', 'BF16', 'F16'] satisfies StoredDtype[]);
+export const WEIGHT_DTYPES: ReadonlySet<string> = new Set(['F32', 'BF16', 'F16'] satisfies StoredDtype[]);
 
 function noWeights(dtype: string, name: string, path: string): CheckpointError {
   return new CheckpointError(`tensor ${name} has dtype ${dtype}, weights must be F32, F16 or BF16`, { where: path });

@@ -91,6 +91,11 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
   megatron_config: refused("it stands on Megatron's layers"),
 };
 
+/** The keys of which another value than the default is refused. */
+export const refusedKeys: readonly string[] = Object.entries(keys).flatMap(([key, meaning]) =>
+  typeof meaning === 'object' ? [key] : [],
+);
+
 const schema = z.looseObject({
   peft_type: z.literal(peftDefaults.peft_type),
   base_model_name_or_path: z.string().min(1),

@@ -1,0 +1,114 @@
+/** What this program reads, computes and refuses, taken from the tables that decide it: `editrl doctor` and docs/coverage.md show it. */
+import { WEIGHT_DTYPES } from '../core/safetensors.js';
+import { modelTypes } from '../nets/decoder/architectures.js';
+import { flowClasses } from '../nets/flow/config.js';
+import { seeingTypes } from '../nets/vision/architecture.js';
+import { flowModelTypes } from '../policies/flow/model_types.js';
+import { PEFT_VERSION } from '../policies/peft_defaults.js';
+import { refusedKeys } from '../policies/peft_config.js';
+import { exportedDtypes } from '../policies/tokens/export.js';
+import { engine } from '../schema/model.js';
+import { samplingEngine } from '../schema/sampler.js';
+
+export interface Covered {
+  readonly what: string;
+  /** The names that are covered, as files and configs spell them. */
+  readonly names: readonly string[];
+  /** What is refused, in words. */
+  readonly refuses: string;
+}
+
+/** One row for each kind of thing. */
+export function coverage(): Covered[] {
+  const { type, provider, dtype } = engine.unwrap().shape;
+  return [
+    {
+      what: 'language models (`model_type`)',
+      names: modelTypes,
+      refuses:
+        'every other `model_type`, quantized weights, a `hidden_act` other than silu, scalings of positions that are not known',
+    },
+    {
+      what: 'models that see (`model_type`)',
+      names: seeingTypes,
+      refuses: "language models and other encoders where pictures are asked for; picture processors other than Qwen's",
+    },
+    {
+      what: 'flow transformers (`_class_name`)',
+      names: flowClasses,
+      refuses: "every other class of diffusers, and settings of these that the class's checkpoints do not have",
+    },
+    {
+      what: 'noise schedules (`policy.model_type`)',
+      names: Object.keys(flowModelTypes),
+      refuses: 'every other schedule',
+    },
+    {
+      what: 'adapters',
+      names: [`LORA of peft up to ${PEFT_VERSION}`, 'IP_ADAPTER of this program'],
+      refuses: `other kinds, tensors that nobody reads, keys that are not known, and other values than the default of ${refusedKeys.map((key) => `\`${key}\``).join(', ')}`,
+    },
+    {
+      what: 'number formats that are read',
+      names: [...WEIGHT_DTYPES],
+      refuses: 'weights of other formats, pickles, and GGUF (`scripts/gguf_folder.py` makes a folder of one)',
+    },
+    {
+      what: 'number formats that are exported',
+      names: Object.keys(exportedDtypes),
+      refuses: 'numbers beyond the range of float16',
+    },
+    {
+      what: 'engines (`policy.engine.type`)',
+      names: valuesOf(type),
+      refuses: 'other engines',
+    },
+    {
+      what: 'number formats of training (`policy.engine.dtype`)',
+      names: valuesOf(dtype),
+      refuses: 'half precision and quantized weights in training',
+    },
+    {
+      what: 'devices (`policy.engine.provider`)',
+      names: valuesOf(provider),
+      refuses: 'a provider that this machine or this build of onnxruntime lacks',
+    },
+    {
+      what: 'samplers (`rollout.engine.type`; null is the engine that trains)',
+      names: valuesOf(samplingEngine.shape.type),
+      refuses:
+        'a policy that trains all weights, `policy.emu3_use_logit_processor`, pictures in prompts, and a server for shorter sequences',
+    },
+  ];
+}
+
+/** Machines and memory of one run. */
+export const LIMITS = 'One node trains a run, in float32, unsharded: every process holds the whole model.';
+
+function valuesOf(choice: {
+  readonly unwrap?: () => unknown;
+  readonly options?: readonly string[];
+}): readonly string[] {
+  if (choice.options !== undefined) return choice.options;
+  return valuesOf(choice.unwrap?.() as Parameters<typeof valuesOf>[0]);
+}
+
+/** The page of the documentation. */
+export function coveragePage(): string {
+  const rows = coverage().map(
+    ({ what, names, refuses }) => `| ${what} | ${names.map((name) => `\`${name}\``).join(', ')} | ${refuses} |`,
+  );
+  return [
+    '# What is covered',
+    '',
+    'This page is written by `npm run build && node dist/scripts/coverage.js` from the tables that decide it; `editrl doctor` prints the same. What is refused is refused by',
+    'name, before a run starts.',
+    '',
+    '| kind | covered | refused |',
+    '| --- | --- | --- |',
+    ...rows,
+    '',
+    LIMITS,
+    '',
+  ].join('\n');
+}

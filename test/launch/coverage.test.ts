@@ -1,0 +1,37 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { format } from 'prettier';
+import { expect, it } from 'vitest';
+import { coverage, coveragePage } from '../../src/launch/coverage.js';
+import { readArchitecture } from '../../src/nets/decoder/architectures.js';
+import { peftDefaults } from '../../src/policies/peft_defaults.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('coverage');
+
+it('docs/coverage.md is what the tables of the code say', async () => {
+  const page = join(import.meta.dirname, '../../docs/coverage.md');
+  expect(readFileSync(page, 'utf8')).toBe(await format(coveragePage(), { parser: 'markdown' }));
+});
+
+it('names what is covered in every row, once', () => {
+  for (const { what, names, refuses } of coverage()) {
+    expect(names.length, what).toBeGreaterThan(0);
+    expect(new Set(names).size, what).toBe(names.length);
+    expect(refuses, what).not.toBe('');
+  }
+});
+
+it('lists the model types that a refused config.json is told', () => {
+  const where = join(newFolder(), 'config.json');
+  writeFileSync(where, '{}');
+  const [{ names }] = coverage();
+  expect(() => readArchitecture({ model_type: 'other' }, where)).toThrow(names.join(', '));
+});
+
+it('lists keys of adapters that peft has', () => {
+  const row = coverage().find(({ what }) => what === 'adapters');
+  const keys = [...(row?.refuses ?? '').matchAll(/`(\w+)`/g)].map(([, key]) => key);
+  expect(keys).toContain('use_dora');
+  for (const key of keys) expect(peftDefaults).toHaveProperty(key);
+});
