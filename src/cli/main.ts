@@ -4,6 +4,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import yargs, { type Argv } from 'yargs';
 import { EditrlError, UsageError } from '../core/errors.js';
+import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import { nearest } from '../core/nearest.js';
 import { printError } from './output.js';
 import { outliveReaders } from './signals.js';
@@ -210,13 +211,14 @@ function nearestFlag(unknown: string | undefined, parser: Argv): string | null {
 function report(error: unknown, debug: boolean): number {
   if (error instanceof EditrlError) {
     printError(debug ? (error.stack ?? error.toText()) : `editrl: ${error.toText()}`);
+    if (saysTooManyFiles(error) && error.next !== openFilesAdvice()) printError(`  ${openFilesAdvice()}`);
     return error.exitCode;
   }
   const message = error instanceof Error ? error.message : String(error);
   printError(
     debug && error instanceof Error
       ? (error.stack ?? message)
-      : `editrl: ${message}\n  Run it again with --debug to see where this comes from.`,
+      : `editrl: ${message}\n  ${saysTooManyFiles(error) ? openFilesAdvice() : 'Run it again with --debug to see where this comes from.'}`,
   );
   return 1;
 }

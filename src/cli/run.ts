@@ -2,6 +2,7 @@
 import { growable, optimizerSteps } from '../config/growth.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
+import { tooFewFiles } from '../core/open_files.js';
 import { noView, viewOn, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/run.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
@@ -12,7 +13,7 @@ import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED, takesStopRequests } from '../run/stop_request.js';
-import { outputWidth, printError, printJson, printLine, printSentence } from './output.js';
+import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
 import { onStopSignals } from './signals.js';
 import {
   configOf,
@@ -109,9 +110,14 @@ export function describeInterruption(paths: RunPaths): string {
 }
 
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
+/** Files and connections of a launcher, its servers and workers: channels, logs, datasets, and one connection for each question to a judge. */
+const NEEDED_FILES = 512;
+
 async function trainAndReport(config: LoadedConfig, { json, view, fresh = false }: HowShown): Promise<number> {
   const launcher = new Launcher({ view, command: process.argv.slice(2), ...stopOnSignals(view) });
   const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
+  const few = tooFewFiles('this process', NEEDED_FILES);
+  if (few !== null) printWarnings([few]);
   try {
     const result = await launcher.run(config, { fresh }).finally(() => view.end());
     if (result.kind === 'interrupted') {

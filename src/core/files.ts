@@ -14,6 +14,7 @@ import {
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { RunError } from './errors.js';
+import { openFilesAdvice, saysTooManyFiles } from './open_files.js';
 
 /**
  * Writes beside the target, syncs, renames. Raises RunError with what to do when the disk refuses. What is soon written again may go
@@ -88,6 +89,7 @@ export function diskError(path: string, cause: unknown): RunError {
     EDQUOT: 'Your disk quota is used up: free some space, then run the same command again.',
     EROFS: 'The file system is read-only: choose another base_exp_dir.',
     EACCES: 'You may not write there: choose another base_exp_dir or change its permissions.',
+    ...(saysTooManyFiles(cause) ? { EMFILE: openFilesAdvice(), ENFILE: openFilesAdvice() } : {}),
   };
   return new RunError(`cannot write (${code || (cause instanceof Error ? cause.message : String(cause))})`, {
     where: path,

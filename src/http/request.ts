@@ -2,6 +2,7 @@
  * One HTTP request whose whole reply is wanted. It stands on undici's dispatch, since nobody here reads a reply piece by piece and the
  * streams of its `request` cost processor time. An abort signal covers a server that stalls after its headers, too.
  */
+import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
 
@@ -31,7 +32,8 @@ export function causeOf(error: unknown): string {
   const { message, name } = innermost;
   const { code } = innermost as NodeJS.ErrnoException;
   if (message === '') return code ?? name;
-  return code === undefined || message.includes(code) ? message : `${code}: ${message}`;
+  const told = code === undefined || message.includes(code) ? message : `${code}: ${message}`;
+  return saysTooManyFiles(innermost) ? `${told}: this process may open no more. ${openFilesAdvice()}` : told;
 }
 
 /** Nobody listens there, or nobody yet. */

@@ -14,6 +14,7 @@ import {
   UsageError,
   type ErrorDetails,
 } from '../core/errors.js';
+import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RunReference } from '../schema/model.js';
 import type { SamplerAddress } from '../train/bench.js';
@@ -103,8 +104,12 @@ type Described = Pick<ErrorMessage, 'name' | 'message' | 'where' | 'next'>;
 
 function detailsOf(error: Error): Described {
   const { name, message } = error;
-  if (!(error instanceof EditrlError)) return { name, message };
-  const { where, next } = error;
+  const few = saysTooManyFiles(error) ? openFilesAdvice() : undefined;
+  // As an error with advice: one without would be shown with a stack.
+  if (!(error instanceof EditrlError)) {
+    return few === undefined ? { name, message } : { name: 'RunError', message, next: few };
+  }
+  const { where, next = few } = error;
   return { name, message, ...(where === undefined ? {} : { where }), ...(next === undefined ? {} : { next }) };
 }
 

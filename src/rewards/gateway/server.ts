@@ -4,6 +4,7 @@
  */
 import { setMaxListeners } from 'node:events';
 import { ConfigError, EditrlError } from '../../core/errors.js';
+import { tooFewFiles } from '../../core/open_files.js';
 import { requireToken } from '../../http/guard.js';
 import { checkedKey } from '../../http/key.js';
 import type { Clock } from '../../core/clock.js';
@@ -58,6 +59,9 @@ export async function startGateway(
   const upstreamKey = checkedKey(services.upstreamKey ?? undefined, "the upstreams' key") ?? null;
   const urls = upstreamUrls(options);
   const metrics = new GatewayMetrics();
+  // A question is a connection of its client's and one to an upstream; besides, there are its own files.
+  const few = tooFewFiles('the gateway', 2 * options.maxConcurrency + 128);
+  if (few !== null) log('warn', few);
   const onLost = (file: string): OnDiskError => tellOfLost(file, { metrics, clock, log });
   const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
