@@ -16,6 +16,7 @@ const ruleJudgeModel = 'editrl-rule-judge';
 export const unfit = 'an unfit picture';
 export const thinking = 'think for ever';
 export const large = 'a large reply:';
+export const swift = 'without a pause';
 
 const latencyMs = 50;
 
@@ -25,10 +26,11 @@ async function upstream(): Promise<void> {
     request.on('data', (piece: Buffer) => pieces.push(piece));
     request.on('error', () => undefined);
     request.on('end', () => {
-      const answer = (status: number, body: unknown): void => {
+      const body = Buffer.concat(pieces).toString('latin1');
+      const answer = (status: number, reply: unknown): void => {
         setTimeout(
-          () => response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body)),
-          latencyMs,
+          () => response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(reply)),
+          body.includes(swift) ? 0 : latencyMs,
         );
       };
       if (request.url?.endsWith('/models') === true) {
@@ -36,7 +38,6 @@ async function upstream(): Promise<void> {
         response.end(JSON.stringify({ object: 'list', data: [{ id: attackedModel, object: 'model' }] }));
         return;
       }
-      const body = Buffer.concat(pieces).toString('latin1');
       const size = new RegExp(`${large}(\\d+)`).exec(body)?.[1];
       if (body.includes(unfit)) answer(500, { error: { message: 'image processor failed', code: 500 } });
       else if (body.includes(thinking)) {

@@ -2,7 +2,7 @@
 import { open as openFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { encodePng } from '../../src/core/image.js';
-import { attackedModel, large, thinking, unfit, type Asks } from './attack_process.js';
+import { attackedModel, large, swift, thinking, unfit, type Asks } from './attack_process.js';
 import { addressOf, chatBody, counted, open, post, pour, replyOf, statusOf } from './attack_wire.js';
 import { cpuSecondsOf } from './judge_helpers.js';
 
@@ -199,6 +199,31 @@ async function sendManyImages({ url, pid }: Scene): ReturnType<Attack['run']> {
   return { text: `100,000 tiny images, and gone: ${used.toFixed(1)} s of CPU within 6 s`, held: used < 3 };
 }
 
+/**
+ * Twenty senders that ask again as soon as they are answered, of judges that do not take a moment: what the gateway itself costs decides. Whether
+ * they are answered (`words`: '') or fail each time (`unfit`), the innocent run beside them is to keep the same share.
+ */
+function sendLanes(words: string): Attack['run'] {
+  return async ({ url, pid }) => {
+    const until = performance.now() + 6_000;
+    const [cpu, own] = [cpuSecondsOf(pid), cpuSecondsOf(process.pid)];
+    const statuses: string[] = [];
+    await Promise.all(
+      Array.from({ length: 20 }, async (_, lane) => {
+        for (let i = 0; performance.now() < until; i++) {
+          statuses.push(
+            ...(await fetchMany(url, { times: 1, atOnce: 1, body: () => chatBody(`${swift} ${words} ${lane} ${i}`) })),
+          );
+        }
+      }),
+    );
+    const used = cpuSecondsOf(pid) - cpu;
+    const ms = ((1000 * used) / statuses.length).toFixed(2);
+    const sent = `${used.toFixed(1)} s of CPU in the gateway, ${ms} ms a request, ${(cpuSecondsOf(process.pid) - own).toFixed(1)} s in the senders`;
+    return { text: `20 lanes for 6 s: ${counted(statuses)}; ${sent}`, held: true };
+  };
+}
+
 /** More at once than there is room for, each under a name of its own. */
 async function sendFreshNames({ url }: Scene): ReturnType<Attack['run']> {
   const until = performance.now() + 6_000;
@@ -327,6 +352,8 @@ export const attacks: Readonly<Record<string, Attack>> = {
     },
   },
   images: { server: gateway, run: sendManyImages },
+  'failing-lanes': { server: gateway, upstreams: 2, run: sendLanes(unfit) },
+  'answered-lanes': { server: gateway, upstreams: 2, run: sendLanes('') },
   names: { server: gateway, run: sendFreshNames },
   browser: { server: gateway, run: askAsBrowser },
   readers: { server: gateway, ends: true, innocent: false, run: neverRead },

@@ -19,11 +19,15 @@ export interface WatchServices {
 
 const firstPauseMs = 500;
 const longestPauseMs = 10_000;
+/** After a look that found a suspicion unfounded the next one waits so long, and twice as long each time, up to `longestPauseMs`. */
+const firstSparedMs = 1_000;
 
 export class UpstreamWatch {
   #wake: (() => void) | null = null;
   #woken = false;
   #said = '';
+  #lookedAt = -Infinity;
+  #sparedMs = firstSparedMs;
 
   constructor(
     readonly upstream: Upstream,
@@ -41,9 +45,13 @@ export class UpstreamWatch {
     const { stop, look, score } = this.services;
     let pause = firstPauseMs;
     while (!stop.aborted) {
+      await this.#spare();
+      if (stop.aborted) return;
       this.#woken = false;
+      const isSuspected = this.upstream.ready;
       const found = await look(this.upstream);
       if (stop.aborted) return;
+      if (isSuspected) this.#lookedAt = this.services.clock.now();
       if (found.state !== 'ready') {
         // One that serves and turned the look away is looked at again: whoever fills a server may not take it from the others.
         if (found.busy !== true || !this.upstream.ready) this.#notReady(found);
@@ -62,6 +70,25 @@ export class UpstreamWatch {
       }
       this.#ready(found);
       await this.#whileReady(found);
+    }
+  }
+
+  /**
+   * A look costs the judge a completion with two images. A run whose every request fails, however well the judge works, would bring about one look
+   * after another: while it serves, looks keep a distance that grows as long as suspicions come at once.
+   */
+  async #spare(): Promise<void> {
+    const { clock, stop } = this.services;
+    if (!this.upstream.ready || clock.now() - this.#lookedAt > 2 * this.#sparedMs) {
+      this.#sparedMs = firstSparedMs;
+      return;
+    }
+    const due = this.#lookedAt + this.#sparedMs;
+    this.#sparedMs = Math.min(longestPauseMs, 2 * this.#sparedMs);
+    // What opens its circuit meanwhile is looked into at once.
+    while (!stop.aborted && this.upstream.ready && clock.now() < due) {
+      this.#woken = false;
+      await this.#rest(due - clock.now());
     }
   }
 

@@ -1,6 +1,9 @@
 /** What a look at an upstream that serves makes of it. */
 import { afterEach, expect, it } from 'vitest';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
+import { Upstream } from '../../../src/rewards/gateway/upstream.js';
+import { UpstreamWatch } from '../../../src/rewards/gateway/watch.js';
+import { ManualClock, settle } from '../../core/manual_clock.js';
 import { until } from '../../http/client.js';
 import { openAiError, scoresText, startStubJudge, stubModel, type Behaviour } from '../judge/stub_judge.js';
 
@@ -35,4 +38,67 @@ it.each([
   // The look after the one that was turned away, too: each has been dealt with when the next one begins.
   await until(() => looks >= 3);
   for (let i = 0; i < 5; i++) expect(await post('innocent')).toBe(status);
+});
+
+/** A watch over an upstream that passes every look, in a world whose time is stepped. */
+async function suspicious() {
+  const clock = new ManualClock();
+  const stop = new AbortController();
+  const looks: number[] = [];
+  const upstream = new Upstream('http://judge/v1', 0, clock, 8, 5, {
+    onOpened: () => watch.wake(),
+    onSuspected: () => watch.wake(),
+  });
+  const watch: UpstreamWatch = new UpstreamWatch(upstream, {
+    clock,
+    stop: stop.signal,
+    canaryEveryMs: 1e9,
+    look: () => {
+      looks.push(clock.now());
+      return Promise.resolve({ state: 'ready', maxModelLen: null, models: [] });
+    },
+    score: () => Promise.resolve(null),
+    onChange: () => undefined,
+    log: () => undefined,
+  });
+  const ended = watch.run();
+  opened.push(() => {
+    stop.abort();
+    return ended;
+  });
+  let request = 0;
+  /** So many requests fail that may be at fault themselves, each another one. */
+  const fail = async (times: number, health: 'unsure' | 'fails' = 'unsure'): Promise<void> => {
+    for (let i = 0; i < times; i++) upstream.start()({ load: 'nothing', health, request: request++ });
+    await settle();
+  };
+  await settle();
+  return { clock, looks, upstream, fail };
+}
+
+it('an upstream that passes its looks is not looked at again for each row of failures', async () => {
+  const { clock, looks, fail } = await suspicious();
+  expect(looks).toEqual([0]);
+  // Twenty failures every 100 ms for a minute, which are 2,400 rows.
+  for (let at = 0; at < 600; at++) {
+    await fail(20);
+    await clock.pass(100);
+  }
+  // At once, after 1, 2, 4 and 8 s, then every 10 s.
+  expect(looks).toEqual([0, 0, 1000, 3000, 7000, 15_000, 25_000, 35_000, 45_000, 55_000]);
+  // The last suspicion is looked into when it is due; left in peace for a while, it is looked at as soon as it is suspected.
+  await clock.pass(60_000);
+  await fail(5);
+  expect(looks.at(-1)).toBe(120_000);
+  expect(looks).toHaveLength(12);
+});
+
+it('an upstream whose circuit opens while looks keep their distance is looked at at once', async () => {
+  const { clock, looks, fail } = await suspicious();
+  await fail(5);
+  await clock.pass(100);
+  await fail(5);
+  expect(looks).toEqual([0, 0]);
+  await fail(5, 'fails');
+  expect(looks).toEqual([0, 0, 100]);
 });
