@@ -1,6 +1,7 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { dirname, resolve } from 'node:path';
 import { canonicalMode } from '../rewards/score/settings.js';
+import { ConfigError } from '../core/errors.js';
 import type { Problem } from '../recipes/rules.js';
 import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
@@ -63,7 +64,18 @@ export interface LoadedConfig {
 
 /** Loads a config. Raises one ConfigError that holds every problem. */
 export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
-  return settle(request, await evaluate(request, false));
+  const evaluation = await evaluate(request, false);
+  refuseExperiment(evaluation.value, request.file);
+  return settle(request, evaluation);
+}
+
+/** Raises ConfigError for the file of an experiment. */
+function refuseExperiment(value: unknown, file: string): void {
+  if (!isObject(value) || 'task' in value || !('base' in value) || !('axes' in value)) return;
+  throw new ConfigError("found an experiment, which has 'base' and 'axes'; allowed: the config of one run", {
+    where: displayPath(file),
+    next: `editrl plan ${file} shows the runs of an experiment, and editrl sweep ${file} trains them.`,
+  });
 }
 
 /** What a config is composed of, for a run itself or for one that it starts from. */
