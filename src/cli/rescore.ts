@@ -10,14 +10,16 @@ import { runResolver } from '../launch/resolve.js';
 import { openRecipeOf } from '../recipes/open.js';
 import { isTrainable, rewardOf } from '../recipes/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { canonicalMode } from '../rewards/score/settings.js';
+import { canonicalMode, type MeasureTerm } from '../rewards/score/settings.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
-import { rescore } from '../rescore/rescore.js';
+import { measureRecords } from '../rescore/measure.js';
+import { rescore, type RescoreRequest } from '../rescore/rescore.js';
 import type { RescoreSummary } from '../rescore/rescore_summary.js';
+import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
 import { expDirOption, flag, overlayOption, setOption, text, texts, type Action, type Arguments } from './verb.js';
@@ -29,6 +31,12 @@ export const rescoreVerb: Action = {
       .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
       .option('reward', { type: 'string', describe: 'score by this reward.mode' })
       .option('config', { type: 'string', describe: "score by this config's reward" })
+      .option('measure', {
+        type: 'string',
+        array: true,
+        default: [],
+        describe: 'score the held-out answers by this term, for reports to compare by; may be repeated',
+      })
       .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over --config; may be repeated' })
       .option('set', {
         ...setOption,
@@ -44,6 +52,10 @@ export const rescoreVerb: Action = {
       .option('json', { type: 'boolean', default: false, describe: 'print the summary as one JSON document' })
       .option('exp-dir', expDirOption)
       .example('$0 rescore sft_s__rl_s --reward ground_score', 'what would another reward have said?')
+      .example(
+        '$0 rescore sft_s__rl_s --measure ground_score',
+        'as if validation.measure had named it: editrl report shows it, beside the reward',
+      )
       .example('$0 rescore sft_s__rl_s --offline', 'read the recorded answers again, with the present parser'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
@@ -56,36 +68,58 @@ export const rescoreVerb: Action = {
       throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
     }
     const resolveRun = runResolver(settings.base_exp_dir, () => record);
-    const reward = await otherReward(args, paths, record);
-    const name = fileName(args, reward);
+    const measures = texts(args, 'measure');
     const judges = new EmbeddedJudges({ say: printError });
-    try {
-      const summary = await rescore({
-        paths,
-        openTask: async () =>
-          must(await openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
-        recordedReward,
-        reward,
-        name,
-        resolveRun,
-        judge: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.addressOf(reward),
-        offline: flag(args, 'offline'),
-        heldOutOnly: flag(args, 'held-out'),
-        onNote: printError,
-        onProgress: ({ iteration, heldOut }, at, of) => {
-          const kind = heldOut ? 'held-out episodes' : 'episodes';
-          if (process.stderr.isTTY) process.stderr.write(`\r${at + 1}/${of}: ${kind} of iteration ${iteration}  `);
-        },
-      });
+    const shared = (endpoint: RewardSettings): Omit<RescoreRequest, 'reward' | 'name'> => ({
+      paths,
+      openTask: async () =>
+        must(await openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
+      recordedReward,
+      resolveRun,
+      judge: flag(args, 'offline') || endpoint.endpoint === '' ? null : () => judges.addressOf(endpoint),
+      offline: flag(args, 'offline'),
+      onNote: printError,
+      onProgress: ({ iteration, heldOut }, at, of) => {
+        const kind = heldOut ? 'held-out episodes' : 'episodes';
+        if (process.stderr.isTTY) process.stderr.write(`\r${at + 1}/${of}: ${kind} of iteration ${iteration}  `);
+      },
+    });
+    const show = (summary: RescoreSummary): void => {
       if (process.stderr.isTTY) printError('');
       if (flag(args, 'json')) printJson(JSON.parse(encodeLine(summary).line));
       else printLine(formatSummary(summary));
+    };
+    try {
+      if (measures.length > 0) {
+        for (const term of measuresOf(args, paths, record)) {
+          const read = (path: string): unknown => getPath(settings, path);
+          show(await measureRecords({ ...shared(recordedReward), term, settings: read }));
+        }
+        return 0;
+      }
+      const reward = await otherReward(args, paths, record);
+      const heldOutOnly = flag(args, 'held-out');
+      show(await rescore({ ...shared(reward), reward, name: fileName(args, reward), heldOutOnly }));
       return 0;
     } finally {
       await judges.close();
     }
   },
 };
+
+/** The terms of --measure. Raises ConfigError for those that cannot score the run's answers, UsageError beside what names a reward. */
+function measuresOf(args: Arguments, paths: RunPaths, record: RunRecord): readonly MeasureTerm[] {
+  const others = ['reward', 'config', 'name'].filter((name) => text(args, name) !== '');
+  if (others.length > 0 || texts(args, 'set').length > 0) {
+    throw new UsageError(`found --measure beside --${others[0] ?? 'set'}; allowed: one of the two`, {
+      next: 'A measure is a term by itself; with its fields it is written as JSON: --measure \'{"name": "ocr", "mode": "exact"}\'.',
+    });
+  }
+  return texts(args, 'measure').flatMap((term) => {
+    const { settings } = recordedConfig(paths, record, { sets: [`validation.measure=${term}`] });
+    return rewardOf(settings)?.measure ?? [];
+  });
+}
 
 /** The run's own reward with what was asked for over it, or a config's. Raises ConfigError for one that cannot work. */
 async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord): Promise<RewardSettings> {

@@ -1,6 +1,6 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { dirname, resolve } from 'node:path';
-import { canonicalMode } from '../rewards/score/settings.js';
+import { canonicalMeasure, canonicalMode, canonicalTerm } from '../rewards/score/settings.js';
 import { ConfigError } from '../core/errors.js';
 import type { Problem } from '../recipes/rules.js';
 import type { RunReference } from '../schema/model.js';
@@ -256,9 +256,13 @@ async function rootObject(evaluation: Evaluation, origin: Origin): Promise<Recor
   throw await tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
 }
 
-/** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x, no mode beside terms. */
-function normalise(raw: Record<string, unknown>): Record<string, unknown> {
-  const reward = raw['reward'];
+/** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x, no mode beside terms, one measure or a list. */
+function normalise(given: Record<string, unknown>): Record<string, unknown> {
+  const { reward, validation } = given;
+  const raw =
+    isObject(validation) && 'measure' in validation
+      ? { ...given, validation: { ...validation, measure: canonicalMeasure(validation['measure']) } }
+      : given;
   if (!isObject(reward)) return raw;
   const normalised = { ...reward };
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
@@ -268,10 +272,6 @@ function normalise(raw: Record<string, unknown>): Record<string, unknown> {
   if (Array.isArray(reward['terms'])) normalised['terms'] = reward['terms'].map(canonicalTerm);
   if (Array.isArray(reward['also_compute'])) normalised['also_compute'] = reward['also_compute'].map(canonicalMode);
   return { ...raw, reward: normalised };
-}
-
-function canonicalTerm(term: unknown): unknown {
-  return isObject(term) && 'name' in term ? { ...term, name: canonicalMode(term['name']) } : term;
 }
 
 /** `http://host:4877`, with or without a final slash or /v1, is `http://host:4877/v1`; so is each of a list. */

@@ -1,6 +1,7 @@
 /** The models that settings name, and so the runs that others start from. */
 import { ConfigError } from '../core/errors.js';
-import { decidingTerms, recordedTerms } from '../rewards/score/choice.js';
+import { decidingTerms, measuredTerms, recordedTerms } from '../rewards/score/choice.js';
+import { TERM_LISTS } from '../rewards/score/settings.js';
 import { isTrainable, recipeNamed, recipeOf, rewardOf } from '../recipes/settings.js';
 import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
@@ -11,8 +12,11 @@ import { isObject } from '../schema/walk.js';
 export function modelKeys(raw: Readonly<Record<string, unknown>>): string[] {
   const recipe = recipeNamed(raw['task']);
   if (recipe?.trainer !== 'this program') return [];
-  const terms = getPath(raw, 'reward.terms');
-  return [...recipe.models, ...(Array.isArray(terms) ? terms.map((_, index) => `reward.terms.${index}.model`) : [])];
+  const ofTerms = TERM_LISTS.flatMap((key) => {
+    const terms = getPath(raw, key);
+    return Array.isArray(terms) ? terms.map((_, index) => `${key}.${index}.model`) : [];
+  });
+  return [...recipe.models, ...ofTerms];
 }
 
 /** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */
@@ -99,6 +103,7 @@ function termModels(settings: RunSettings): NamedModel[] {
   const terms = [
     ...decidingTerms(reward).map((term) => ({ ...term, key })),
     ...recordedTerms(reward).map((term) => ({ ...term, key: 'reward.also_compute' })),
+    ...measuredTerms(reward).map((term) => ({ ...term, key: 'validation.measure' })),
   ];
   return terms.flatMap(({ key, kind, fields: { model } }) =>
     isObject(model)

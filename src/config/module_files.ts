@@ -2,6 +2,7 @@
 import { statSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
 import type { Problem } from '../recipes/rules.js';
+import { TERM_LISTS } from '../rewards/score/settings.js';
 import { getPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { displayPath } from './jsonnet.js';
@@ -15,17 +16,23 @@ export function placeModules(
   value: Record<string, unknown>,
   folders: readonly string[],
 ): { readonly value: Record<string, unknown>; readonly problems: readonly Problem[] } {
-  const terms = getPath(value, 'reward.terms');
   const problems: Problem[] = [];
-  if (!Array.isArray(terms)) return { value, problems };
-  const placed = terms.map((term: unknown, index) => {
+  const placed = (term: unknown, key: string): unknown => {
     if (!isObject(term) || typeof term['module'] !== 'string' || term['module'] === '') return term;
     const found = find(term['module'], folders);
     if (found.length === 1) return { ...term, module: found[0] };
-    problems.push({ key: `reward.terms.${index}.module`, message: misplaced(term['module'], found, folders) });
+    problems.push({ key: `${key}.module`, message: misplaced(term['module'], found, folders) });
     return term;
-  });
-  return { value: { ...value, reward: { ...(value['reward'] as object), terms: placed } }, problems };
+  };
+  const changed = { ...value };
+  for (const list of TERM_LISTS) {
+    const terms = getPath(value, list);
+    if (!Array.isArray(terms)) continue;
+    const [section, field] = list.split('.');
+    const moved = terms.map((term, index) => placed(term, `${list}.${index}`));
+    changed[section] = { ...(value[section] as object), [field]: moved };
+  }
+  return { value: changed, problems };
 }
 
 function find(module: string, folders: readonly string[]): string[] {

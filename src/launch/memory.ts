@@ -15,7 +15,7 @@ import { cachedSnapshot } from '../models/hub/cache.js';
 import type { FlowModelShape, ModelShape, ShapeOf, SizeIn } from '../recipes/recipe.js';
 import { frozenBytes } from '../recipes/memory.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
-import { decidingTerms, recordedTerms } from '../rewards/score/choice.js';
+import { chosenTerms } from '../rewards/score/choice.js';
 import { graphsIn } from '../rewards/terms/clip/files.js';
 import type { ModelReference } from '../schema/model.js';
 import { EditrlError } from '../core/errors.js';
@@ -218,7 +218,7 @@ function bytesOf(graphs: readonly string[]): number {
 function rewardBytes(settings: RunSettings, shapeOf: ShapeOf): number {
   const reward = rewardOf(settings);
   if (reward === null) return 0;
-  const models = [...decidingTerms(reward), ...recordedTerms(reward)].map(({ fields }) => fields['model']);
+  const models = chosenTerms(reward).map(({ fields }) => fields['model']);
   const held = new Map(models.map((model) => [JSON.stringify(model), (model ?? null) as ModelReference | null]));
   return [...held.values()].reduce((sum, model) => sum + frozenBytes(model, shapeOf), 0);
 }

@@ -9,7 +9,7 @@ import { manners, samplingOf } from '../policies/tokens/manners.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import { TokenPolicy } from '../policies/tokens/policy.js';
 import type { TokenSampling } from '../policies/tokens/rollout.js';
-import type { RewardSettings } from '../rewards/schema/reward.js';
+import { measuredReward, type RewardSettings } from '../rewards/schema/reward.js';
 import { asksJudge } from '../rewards/score/choice.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { TrainedSettings } from '../schema/run.js';
@@ -30,7 +30,7 @@ const MISMATCH_ALARM = 1e-3;
 
 /** Of a recipe's settings what its policy and training follow. */
 type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> & {
-  readonly validation: ValidationSettings;
+  readonly validation: ValidationSettings & Pick<RewardSettings, 'measure'>;
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
   readonly policy: DecoderSettings;
@@ -109,15 +109,16 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
   bench: Bench,
   { task, policy, batch, heldOutBatch, trained, isScored = true }: TokenTraining<P, T>,
 ): Promise<Training> {
-  const { algorithm, reward } = settings;
+  const { algorithm } = settings;
   const { group, judge, checkpoint } = bench;
+  const reward = measuredReward(settings);
   const sampled = samplerElsewhere(settings);
   if (sampled !== null) policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, policy));
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
   const scores = isScored && (algorithm.type !== 'sft' || judge !== null || !asksJudge(reward));
   const longestAnswer = settings.rollout.max_response_tokens;
-  const scorer = scores ? await openScorer(settings, bench, judge) : null;
+  const scorer = scores ? await openScorer({ ...settings, reward }, bench, judge) : null;
   const collector: Collector<P, TokenAnswer, TokenSampling> | null =
     scorer === null ? null : { task, policy, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings), longestAnswer);

@@ -1,11 +1,11 @@
 /** Combinations of reward settings that cannot work. */
 import { decidingKinds, fieldsWithoutDefault, ownFields, termName, termsThatAsk } from '../rewards/score/choice.js';
-import type { RewardChoice } from '../rewards/score/settings.js';
+import type { MeasureTerm, RewardChoice, TermSettings } from '../rewards/score/settings.js';
 import type { TermKind } from '../rewards/terms/term.js';
 import { termKinds, termNames, type TermName } from '../rewards/terms/table.js';
 import { problem, type Problem, type Reader, type Rule } from './rules.js';
 
-type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults'>;
+type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'measure'>>;
 
 /** How far a sum of weights that were written by hand may be from 1. */
 const weightTolerance = 1e-6;
@@ -17,6 +17,7 @@ function rewardChoice(read: Reader): Choice | null {
     terms: read('reward.terms'),
     also_compute: read('reward.also_compute'),
     defaults: read('reward.defaults'),
+    measure: read('validation.measure'),
   };
   return Object.values(choice).includes(undefined) ? null : (choice as Choice);
 }
@@ -30,6 +31,32 @@ function terms(read: Reader): Problem[] {
   const contradiction = modeOrTerms(choice);
   if (contradiction.length > 0) return contradiction;
   return [weights, repeated, withoutFields, conflicts, deciding].flatMap((rule) => rule(choice));
+}
+
+/** The lists of terms with their own fields, by where they stand. */
+function termLists({
+  terms,
+  measure,
+}: Choice): readonly (readonly [string, readonly (TermSettings | MeasureTerm)[]])[] {
+  return [
+    ['reward.terms', terms],
+    ['validation.measure', measure],
+  ];
+}
+
+/** Of what decides and of what held-out answers are measured by, the kinds that a recipe cannot do with: a problem for either. */
+function unsuitable(choice: Choice, isSo: (kind: TermKind) => boolean, say: (names: string) => string): Problem[] {
+  const found = (kinds: readonly TermKind[], key: string): Problem[] => {
+    const names = kinds.filter(isSo).map(({ name }) => name);
+    return names.length === 0 ? [] : problem(key, say(names.join("', '")));
+  };
+  return [
+    ...found(decidingKinds(choice), choice.mode === null ? 'reward.terms' : 'reward.mode'),
+    ...found(
+      choice.measure.map(({ name }) => termKinds[name]),
+      'validation.measure',
+    ),
+  ];
 }
 
 function modeOrTerms({ mode, terms }: Choice): Problem[] {
@@ -54,19 +81,19 @@ function weights({ terms }: Choice): Problem[] {
   return problem('reward.terms', `the weights sum to ${found}${written}; allowed: weights that sum to 1`);
 }
 
-function repeated({ terms }: Choice): Problem[] {
-  const names = terms.map(termName);
-  return names.flatMap((name, index) => {
-    const first = names.indexOf(name);
-    if (first === index) return [];
-    if (terms[index].name === 'module') {
-      const other = `the name of reward.terms.${first}, too; allowed: a file of another name`;
-      return problem(`reward.terms.${index}.module`, `its metrics would have the name '${name}', which is ${other}`);
-    }
-    return problem(
-      `reward.terms.${index}.name`,
-      `found '${name}', which reward.terms.${first} is already; allowed: each term once, with the sum of both weights`,
-    );
+function repeated(choice: Choice): Problem[] {
+  return termLists(choice).flatMap(([key, terms]) => {
+    const names = terms.map(termName);
+    return names.flatMap((name, index) => {
+      const first = names.indexOf(name);
+      if (first === index) return [];
+      if (terms[index].name === 'module') {
+        const other = `the name of ${key}.${first}, too; allowed: a file of another name`;
+        return problem(`${key}.${index}.module`, `its metrics would have the name '${name}', which is ${other}`);
+      }
+      const once = key === 'reward.terms' ? 'each term once, with the sum of both weights' : 'each term once';
+      return problem(`${key}.${index}.name`, `found '${name}', which ${key}.${first} is already; allowed: ${once}`);
+    });
   });
 }
 
@@ -90,7 +117,7 @@ function deciding(choice: Choice): Problem[] {
   if (names.length === 0) return [];
   return problem(
     choice.mode === null ? 'reward.terms' : 'reward.mode',
-    `found '${names.join("', '")}', which is recorded and never learnt from; allowed: in reward.also_compute`,
+    `found '${names.join("', '")}', which is recorded and never learnt from; allowed: in reward.also_compute and validation.measure`,
   );
 }
 
@@ -98,32 +125,34 @@ function deciding(choice: Choice): Problem[] {
 export const noSource: Rule = (read) => {
   const choice = rewardChoice(read);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
-  const names = decidingKinds(choice).flatMap(({ name, needs }) => (needs.source || needs.truth ? [name] : []));
-  if (names.length === 0) return [];
-  return problem(
-    choice.mode === null ? 'reward.terms' : 'reward.mode',
-    `'${names.join("', '")}' compares with a source or a labelled picture, and task '${String(read('task'))}' has none; allowed: clip, align_quality, or any other that needs none`,
+  return unsuitable(
+    choice,
+    ({ needs }) => needs.source || needs.truth,
+    (names) =>
+      `'${names}' compares with a source or a labelled picture, and task '${String(read('task'))}' has none; allowed: clip, align_quality, or any other that needs none`,
   );
 };
 
 /** Fields of a term that do not go together. */
-function conflicts({ terms }: Choice): Problem[] {
-  return terms.flatMap((term, index) => {
-    const kind: TermKind = termKinds[term.name];
-    const found = kind.conflict?.(ownFields(term)) ?? null;
-    return found === null ? [] : problem(`reward.terms.${index}.${found.field}`, found.message);
-  });
+function conflicts(choice: Choice): Problem[] {
+  return termLists(choice).flatMap(([key, terms]) =>
+    terms.flatMap((term, index) => {
+      const kind: TermKind = termKinds[term.name];
+      const found = kind.conflict?.(ownFields(term)) ?? null;
+      return found === null ? [] : problem(`${key}.${index}.${found.field}`, found.message);
+    }),
+  );
 }
 
 /** For recipes whose datasets hold no labelled words. */
 export const noLabelledWords: Rule = (read) => {
   const choice = rewardChoice(read);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
-  const names = decidingKinds(choice).flatMap(({ name, needs }) => (needs.words === true ? [name] : []));
-  if (names.length === 0) return [];
-  return problem(
-    choice.mode === null ? 'reward.terms' : 'reward.mode',
-    `'${names.join("', '")}' compares with a labelled answer in words, but the datasets of task '${String(read('task'))}' hold images`,
+  return unsuitable(
+    choice,
+    ({ needs }) => needs.words === true,
+    (names) =>
+      `'${names}' compares with a labelled answer in words, but the datasets of task '${String(read('task'))}' hold images`,
   );
 };
 
@@ -131,15 +160,15 @@ export const noLabelledWords: Rule = (read) => {
 export const noImages: Rule = (read) => {
   const choice = rewardChoice(read);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
-  const names = decidingKinds(choice).flatMap(({ name, reads }) => (reads === 'image' ? [name] : []));
-  if (names.length === 0) return [];
   const allowed = termNames.filter((name) => {
     const kind: TermKind = termKinds[name];
     return kind.reads !== 'image' && kind.recordedOnly !== true;
   });
-  return problem(
-    choice.mode === null ? 'reward.terms' : 'reward.mode',
-    `'${names.join("', '")}' looks at an image, but the answers of task '${String(read('task'))}' are words; allowed: ${allowed.join(', ')}`,
+  return unsuitable(
+    choice,
+    ({ reads }) => reads === 'image',
+    (names) =>
+      `'${names}' looks at an image, but the answers of task '${String(read('task'))}' are words; allowed: ${allowed.join(', ')}`,
   );
 };
 
@@ -147,10 +176,11 @@ export const noImages: Rule = (read) => {
 export const thoughtsOnce: Rule = (read) => {
   const choice = rewardChoice(read);
   if (choice === null || modeOrTerms(choice).length > 0 || read('policy.thinking.open') !== '<think>') return [];
-  if (!decidingKinds(choice).some(({ name }) => name === 'format_accuracy')) return [];
+  const kinds = [...decidingKinds(choice), ...choice.measure.map(({ name }) => termKinds[name])];
+  if (!kinds.some(({ name }) => name === 'format_accuracy')) return [];
   return problem(
     'policy.thinking',
-    "found with reward 'format_accuracy', which looks for <think>…</think> itself and would be given what stands after it alone; allowed: null",
+    "found with the term 'format_accuracy', which looks for <think>…</think> itself and would be given what stands after it alone; allowed: null",
   );
 };
 
@@ -180,11 +210,15 @@ function endpoint(read: Reader): Problem[] {
   const value = read('reward.endpoint');
   if (value === '') {
     const choice = rewardChoice(read);
-    const asking = choice === null ? [] : termsThatAsk(choice);
-    if (!['grpo', 'ppo'].includes(read('algorithm.type') as string) || asking.length === 0) return [];
+    if (choice === null) return [];
+    const asking = termsThatAsk(choice);
+    const [trainedOn] = termsThatAsk({ ...choice, measure: [] });
+    const learns = ['grpo', 'ppo'].includes(read('algorithm.type') as string);
+    // Without its judge a supervised run scores no answers, and so measures none.
+    if (asking.length === 0 || (!learns && choice.measure.length === 0)) return [];
     return problem(
       'reward.endpoint',
-      `empty, but reward '${asking[0]}' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
+      `empty, but ${trainedOn === undefined ? 'validation.measure' : 'reward'} '${trainedOn ?? asking[0]}' needs a judge${learns || trainedOn === undefined ? '' : ', without which validation.measure has no answers to score'}: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
     );
   }
   const addresses: readonly unknown[] = Array.isArray(value) ? value : typeof value === 'string' ? [value] : [];

@@ -4,7 +4,7 @@ import { EditrlError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';
 import { imageDigest } from '../rewards/score/image_statistics.js';
-import type { JudgeItem } from '../rewards/score/types.js';
+import { isHeldOut, type JudgeItem } from '../rewards/score/types.js';
 import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Task } from '../scoring/task.js';
@@ -50,10 +50,6 @@ function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
     else group.push(episode);
   }
   return [...groups.values()];
-}
-
-function isHeldOut({ key }: RecordedEpisode): boolean {
-  return key.startsWith('validation/');
 }
 
 /** An episode's prompt, which follows from its key; or why it is not the one that was recorded. */

@@ -11,6 +11,7 @@ import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
 import { scoreChunk } from '../rewards/score/iteration.js';
 import type { JudgeItem, Outcome, Reward } from '../rewards/score/types.js';
+import type { TermServices } from '../rewards/terms/term.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
 import { FileJudgementStore, FollowerJudgements } from '../run/judgements.js';
@@ -38,6 +39,12 @@ export interface RescoreRequest {
   readonly offline?: boolean;
   /** Whether episodes of training are left out. */
   readonly heldOutOnly?: boolean;
+  /** Whether, of held-out evaluations, the first and the last alone are scored. */
+  readonly endsOnly?: boolean;
+  /** Whether the value is a single term's, on its own scale, though it stands in `reward.terms`. */
+  readonly native?: boolean;
+  /** What else the summary says, from the episodes. */
+  readonly more?: (episodes: readonly RescoredEpisode[]) => object;
   /** Told what is worth knowing of the judge; see `WaitOptions`. */
   readonly onNote?: (note: string) => void;
   /** Called before each file of episodes. */
@@ -67,7 +74,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
     return judge;
   };
   const { task, noTask } = await openTask(request);
-  const scored = await createReward(reward, {
+  const services: TermServices = {
     judge: (model = reward.model) => recordedJudge(model, request.judge === null ? null : connection.judge(model)),
     images: new JudgeImages(),
     prompts: loadPrompts(reward),
@@ -79,10 +86,11 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
       judge: recordedJudge,
       reply: (key, requestHash, isUsable) => replies.find(key, requestHash, isUsable),
     },
-  });
+  };
+  const scored = await createReward(reward, services, request.native);
   try {
     const episodes: RescoredEpisode[] = [];
-    const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut || request.heldOutOnly !== true);
+    const files = filesOf(request);
     const redraws = await drawsAsBefore(files, { paths, task, noTask });
     const sources = { paths, task, noTask, redraws };
     for (const [at, file] of files.entries()) {
@@ -90,7 +98,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
       episodes.push(...(await rescoreFile(file, scored, reward, sources, sourcesOfAnswers)));
     }
     const place = paths.rescored(name);
-    const summary = summariseRescored(episodes, {
+    const told = summariseRescored(episodes, {
       run_name: paths.runName,
       name,
       reward: rewardName(reward),
@@ -98,6 +106,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
       judgements: counts,
       file: place.outcomes,
     });
+    const summary = { ...told, ...request.more?.(episodes) };
     writeFileAtomic(place.outcomes, episodes.map((episode) => `${encodeLine(episode).line}\n`).join(''));
     writeFileAtomic(place.summary, `${encodeLine(summary).line}\n`);
     return summary;
@@ -107,6 +116,13 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
     recorded.close();
     await task?.dispose();
   }
+}
+
+function filesOf({ paths, heldOutOnly, endsOnly }: RescoreRequest): EpisodeFile[] {
+  const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut || heldOutOnly !== true);
+  if (endsOnly !== true) return files;
+  const evaluations = files.filter(({ heldOut }) => heldOut);
+  return files.filter((file) => !file.heldOut || file === evaluations.at(0) || file === evaluations.at(-1));
 }
 
 /** The run's data and models, or why they are not there: what was recorded with its images can do without. */

@@ -35,6 +35,8 @@ const experimentRecord = z.object({
   base_axis: z.string().nullable(),
   /** The config that it imports as the base of all cells, absolute; absent where its file does not name one, and in older records. */
   base_file: z.string().optional(),
+  /** The terms that cells are compared by; absent where there are none, and in older records. */
+  measure: z.array(z.record(z.string(), z.unknown())).optional(),
   cells: z.array(recordedRun),
   /** The runs that cells start from and that are no cells themselves. */
   parents: z.array(recordedRun),

@@ -9,6 +9,7 @@ import type { RunSettings } from '../schema/run.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
 import type { Problem } from '../recipes/rules.js';
+import { canonicalMeasure } from '../rewards/score/settings.js';
 import { recipeNamed } from '../recipes/settings.js';
 import { fillAbsent } from '../schema/absent.js';
 import { getPath, setPath } from '../schema/paths.js';
@@ -20,6 +21,12 @@ const FIXED: Readonly<Record<string, string>> = {
   run_name: 'To train on under another name: editrl resume RUN --from ITERATION --as NAME.',
   base_exp_dir: 'Move the folder, and say where it lies with --exp-dir.',
   task: 'Choose another run_name for another task.',
+};
+
+/** Values of `--set` that have several spellings. */
+const CANONICAL: Readonly<Record<string, ((value: unknown) => unknown) | undefined>> = {
+  'reward.endpoint': canonicalEndpoint,
+  'validation.measure': canonicalMeasure,
 };
 
 export interface RecordedRequest {
@@ -87,7 +94,7 @@ function applySet(settings: Record<string, unknown>, text: string): Problem[] {
   if (Object.hasOwn(FIXED, section)) {
     throw new UsageError(`--set ${text}: ${section} stays as it is when a run is continued`, { next: FIXED[section] });
   }
-  const blockedAt = setPath(settings, path, path === 'reward.endpoint' ? canonicalEndpoint(value) : value);
+  const blockedAt = setPath(settings, path, CANONICAL[path]?.(value) ?? value);
   if (blockedAt === null) return [];
   const blocking = JSON.stringify(getPath(settings, blockedAt));
   return [{ key: path, message: `cannot be set: ${blockedAt} is ${blocking}; set ${blockedAt} as a whole` }];

@@ -14,7 +14,7 @@ export function rewardOf(outcome: Outcome): number | null {
   }
 }
 
-/** `<name>/mean`, `/stderr`, `/unscored` and the mean of every score part. */
+/** `<name>/mean`, `/stderr`, `/unscored` and the mean of every score part; the same of every measure, as `<name>/measure/<term>/…`. */
 export function summariseOutcomes(name: string, outcomes: readonly Outcome[]): Record<string, number> {
   const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
   const metrics: Record<string, number> = {
@@ -23,6 +23,11 @@ export function summariseOutcomes(name: string, outcomes: readonly Outcome[]): R
     [`${name}/unscored`]: outcomes.length - rewards.length,
   };
   for (const [part, values] of scoreParts(outcomes)) metrics[`${name}/${part}`] = average(values);
+  const measures = new Set(outcomes.flatMap((outcome) => Object.keys(outcome.measures ?? {})));
+  for (const measure of measures) {
+    const measured = outcomes.flatMap((outcome) => outcome.measures?.[measure] ?? []);
+    Object.assign(metrics, summariseOutcomes(`${name}/measure/${measure}`, measured));
+  }
   return metrics;
 }
 

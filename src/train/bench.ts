@@ -10,6 +10,7 @@ import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { RunResolver } from '../models/reference.js';
 import type { Answer } from '../policies/policy.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { RunHandle } from '../run/claim.js';
@@ -58,7 +59,7 @@ export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;
   readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
-  readonly validation: Omit<ValidationSettings, 'temperature'>;
+  readonly validation: Omit<ValidationSettings, 'temperature'> & Pick<RewardSettings, 'measure'>;
   readonly track: TrackSettings;
 }
 

@@ -1,9 +1,12 @@
 /** Held-out evaluation: always the same prompts with the same random numbers, in every manner of sampling, per dataset and together. */
 import type { ValidationSettings } from '../schema/training.js';
+import { DataError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
 import { RandomStream } from '../core/random.js';
 import { average } from '../core/statistics.js';
 import type { Answer } from '../policies/policy.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
+import { measuredTerms } from '../rewards/score/choice.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
@@ -15,7 +18,7 @@ import { isCutByContext } from './grpo_metrics.js';
 import { Stopwatch } from './stopwatch.js';
 
 export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Collector<P, A, H> {
-  readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'>;
+  readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'> & Pick<RewardSettings, 'measure'>;
   /** How answers are sampled, by the names that metrics and records carry; those of the first are shown to people. */
   readonly manners: Readonly<Record<string, H>>;
   /** The most actions that an answer may have; null where every answer has as many. */
@@ -44,7 +47,10 @@ interface Evaluated {
 export class HeldOut<P extends Prompt, A extends Answer, H> {
   constructor(private readonly deps: HeldOutDeps<P, A, H>) {}
 
-  /** Metrics `validation/[<set>/]<manner>/<mean|stderr|unscored>`, the mean of every score part, and `validation/<manner>/cut_by_context`. */
+  /**
+   * Metrics `validation/[<set>/]<manner>/<mean|stderr|unscored>` the mean of every score part, and `validation/<manner>/cut_by_context`; behind `measure/<term>/` the same of every
+   * measure. Raises DataError for a measure that no held-out prompt has what it needs for.
+   */
   async evaluate(iteration: number): Promise<Metrics> {
     const { manners, task, group, show, record, longestAnswer } = this.deps;
     const metrics: Record<string, number> = {};
@@ -65,12 +71,26 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       if (longestAnswer !== null) {
         metrics[`validation/${manner}/cut_by_context`] = average(cutAnswers.map(Number));
       }
+      if (all.length > 0) this.#requireMeasured(all);
     }
     if (group.rank === 0) {
       record(iteration, episodes);
       if (shown.length > 0) await show(iteration, shown);
     }
     return metrics;
+  }
+
+  #requireMeasured(outcomes: readonly Outcome[]): void {
+    for (const { name, kind } of measuredTerms(this.deps.validation)) {
+      if (outcomes.some(({ measures }) => measures?.[name] !== undefined)) continue;
+      throw new DataError(
+        `validation.measure '${kind.name}' can score none of the held-out answers: their prompts lack what it compares with`,
+        {
+          where: 'data.validation',
+          next: 'Evaluate on data that has it, or choose another measure: editrl config schema says what each term needs.',
+        },
+      );
+    }
   }
 
   async dispose(): Promise<void> {

@@ -6,7 +6,11 @@ import { existsSync } from 'node:fs';
 import { Refusal } from '../http/refusal.js';
 import { liveSweeps } from '../launch/sweep/lock.js';
 import { listExperiments as listRecorded } from '../run/experiment.js';
+import { readMeasure } from '../rewards/score/identity.js';
+import type { MeasureTerm } from '../rewards/score/settings.js';
 import { outcomeOf } from '../run/status.js';
+import type { ReadSettings } from '../schema/mark.js';
+import { whereMeasured } from '../run/report/measures.js';
 import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
 import { sweepActionsOf, type Sweep } from './actions.js';
 import { heldOutOf } from './run_list.js';
@@ -30,6 +34,8 @@ interface FoundExperiment {
   readonly folder: string;
   readonly baseline: Axes | null;
   readonly swept: boolean;
+  /** The terms that its cells are compared by. */
+  readonly measure: readonly MeasureTerm[];
   readonly cells: readonly FoundCell[];
 }
 
@@ -56,8 +62,9 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
     axes,
     outcome: !counts ? 'failed' : run === null ? 'queued' : outcomeOf(run.status),
     report: run === null || run.heldOut === null ? null : { heldout: run.heldOut, iteration: run.status.iteration },
+    settings: run === null || run.settings.length === 0 ? null : settingsOf(index, run),
   }));
-  const results = tabulate(name, runs, baseline);
+  const results = tabulate(name, runs, baseline, experiment.measure);
   return {
     id,
     name,
@@ -67,9 +74,10 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
       .map((axis) => ({ name: axis, values: valuesOf(cells, axis) })),
     metric: results.metric,
     less_is_better: results.less_is_better,
+    comparable: results.incomparable === null,
     caption: resultCaption(results),
     actions: sweepActionsOf(experiment),
-    cells: results.cells.map((cell) => wireCell(cell, byName)),
+    cells: results.cells.map((cell) => wireCell(cell, byName, (run) => soFar(index, run, experiment.measure))),
   };
 }
 
@@ -87,6 +95,7 @@ export function sweepOf(index: RunsIndex, id: string): Sweep {
 function wireCell(
   { axes, is_baseline, after, difference, runs }: ResultCell,
   cells: ReadonlyMap<string, FoundCell>,
+  held: (run: IndexedRun) => number | null,
 ): WireCell {
   return {
     axes,
@@ -104,7 +113,7 @@ function wireCell(
         state: run?.status.state ?? 'queued',
         iteration: run?.status.iteration ?? 0,
         num_iterations: run?.status.num_iterations ?? 0,
-        held_out: run === null ? null : (heldOutOf(run)?.after ?? null),
+        held_out: run === null ? null : held(run),
       };
     }),
   };
@@ -124,7 +133,17 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
         run: byId.get(idOf(number, run_name)) ?? null,
         counts: refused === null,
       }));
-      return [{ id: idOf(number, name), name, folder, baseline: record.baseline, swept: swept.has(name), cells }];
+      return [
+        {
+          id: idOf(number, name),
+          name,
+          folder,
+          baseline: record.baseline,
+          swept: swept.has(name),
+          measure: readMeasure(record.measure),
+          cells,
+        },
+      ];
     });
     const known = new Set(noted.flatMap(({ cells }) => cells.map(({ name }) => name)));
     const names = new Set(noted.map(({ name }) => name));
@@ -138,11 +157,27 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
       cells.push({ name, axes: cell.axes, run, counts: true });
       guessed.set(cell.experiment, cells);
     }
-    const others = [...guessed].flatMap(([name, cells]): FoundExperiment[] =>
-      cells.length < 2 ? [] : [{ id: idOf(number, name), name, folder, baseline: null, swept: swept.has(name), cells }],
-    );
+    const others = [...guessed].flatMap(([name, cells]): FoundExperiment[] => {
+      if (cells.length < 2) return [];
+      const common = cells.map(({ run }) => (run === null ? null : settingsOf(index, run)('validation.measure')));
+      const same = common.every((one) => JSON.stringify(one) === JSON.stringify(common[0]));
+      const measure = same ? readMeasure(common[0]) : [];
+      return [{ id: idOf(number, name), name, folder, baseline: null, swept: swept.has(name), measure, cells }];
+    });
     return [...noted, ...others];
   });
+}
+
+/** The last held-out number of a run, by the first measure where there is one. */
+function soFar(index: RunsIndex, run: IndexedRun, [term]: readonly MeasureTerm[]): number | null {
+  if (term === undefined) return heldOutOf(run)?.after ?? null;
+  const found = whereMeasured(term, run.heldOut?.measures ?? [], settingsOf(index, run));
+  const last = [found?.sampled, found?.greedy].map((one) => one?.after ?? one?.before ?? null);
+  return last.find((one) => one !== null)?.mean ?? null;
+}
+
+function settingsOf(index: RunsIndex, { settings }: IndexedRun): ReadSettings {
+  return (path) => index.settings.valueOf(settings, path);
 }
 
 /** The cell that a run's name says: `NAME__axis-value__axis-value`; null for any other name, and for runs that were set aside. */

@@ -8,9 +8,10 @@ import { EditrlError } from '../core/errors.js';
 import { readStatuses } from '../launch/slurm/status.js';
 import { isRunName, RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
+import { readRescoredMeasures } from '../run/report/measures.js';
 import { heldOut, type HeldOut } from '../run/report/read.js';
 import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
-import { leavesOf } from '../schema/paths.js';
+import { getPath, leavesOf } from '../schema/paths.js';
 import { evaluatedLines } from './evaluated.js';
 import { ExperimentRecords } from './experiment_records.js';
 import { SettingsTable, type SettingsRow } from './settings_table.js';
@@ -326,7 +327,12 @@ function shown(status: RunStatus | null): string {
 
 function heldOutOf(paths: RunPaths): HeldOut | null {
   try {
-    const found = heldOut(evaluatedLines(paths.metrics));
+    const lines = evaluatedLines(paths.metrics);
+    const settings = recordOf(paths)?.settings ?? {};
+    const found = heldOut(lines, {
+      read: (path) => getPath(settings, path),
+      rescored: lines.length === 0 ? [] : readRescoredMeasures(paths),
+    });
     return found.metric === null ? null : found;
   } catch (error) {
     if (error instanceof EditrlError) return null;
@@ -337,7 +343,7 @@ function heldOutOf(paths: RunPaths): HeldOut | null {
 function stampsOf(paths: RunPaths): Stamps {
   return {
     record: stampOf(paths.record),
-    metrics: stampOf(paths.metrics),
+    metrics: `${stampOf(paths.metrics)} ${stampOf(paths.rescoredDir)}`,
     others: `${stampOf(paths.state)} ${stampOf(paths.lock)}`,
   };
 }

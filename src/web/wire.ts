@@ -200,7 +200,7 @@ export interface WireCell {
     readonly state: WireState;
     readonly iteration: number;
     readonly num_iterations: number;
-    /** The last held-out number so far. */
+    /** The last held-out number so far, by what cells are compared by. */
     readonly held_out: WireNumber;
   }[];
 }
@@ -213,6 +213,8 @@ export interface WireMatrix {
   readonly axes: readonly { readonly name: string; readonly values: readonly string[] }[];
   readonly metric: string | null;
   readonly less_is_better: boolean;
+  /** Whether its cells' numbers are of the same thing: else none is better than another. */
+  readonly comparable: boolean;
   readonly caption: string;
   /** What may be asked of its sweep. */
   readonly actions: readonly WireAction[];

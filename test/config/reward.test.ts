@@ -206,7 +206,7 @@ describe('a reward that cannot be', () => {
       `"(--set) reward.terms.0.max_kb: a key of reward.terms.0.name 'jpeg_size' alone; here it is 'viescore'"`,
     );
     expect(await problemsOf('reward.max_kb=3')).toMatchInlineSnapshot(
-      `"(--set) reward.max_kb: unknown key here; did you mean reward.terms[].max_kb?"`,
+      `"(--set) reward.max_kb: unknown key here; did you mean validation.measure[].max_kb or reward.terms[].max_kb?"`,
     );
     expect(await problemsOf('reward.terms={"name":"viescore","weight":1}')).toMatchInlineSnapshot(
       `"(--set) reward.terms: found {"name":"viescore","weight":1}; allowed: a list"`,

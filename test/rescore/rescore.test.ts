@@ -12,12 +12,17 @@ import type { Judge } from '../../src/rewards/judge/judge.js';
 import { JudgeImages } from '../../src/rewards/judge/images.js';
 import { builtInPrompts } from '../../src/rewards/judge/prompts.js';
 import { scoreChunk } from '../../src/rewards/score/iteration.js';
-import { rewardSettingsSchema, type TermSettings } from '../../src/rewards/score/settings.js';
+import { measureScale } from '../../src/rewards/score/identity.js';
+import { measureTerms, rewardSettingsSchema, type TermSettings } from '../../src/rewards/score/settings.js';
 import { writeHeldOutEpisodes } from '../../src/run/episodes.js';
 import { FileJudgementStore } from '../../src/run/judgements.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
 import { recordEpisodes } from '../../src/train/episodes.js';
+import { promptScores, readRescoredMeasures, whereMeasured } from '../../src/run/report/measures.js';
+import { heldOut } from '../../src/run/report/read.js';
+import { getPath } from '../../src/schema/paths.js';
+import { measureRecords } from '../../src/rescore/measure.js';
 import { rescore, type RescoreRequest } from '../../src/rescore/rescore.js';
 import type { RescoredEpisode } from '../../src/rescore/rescore_summary.js';
 import { byPicture, place, rewardOf, type ScoreTerm } from '../rewards/server/served.js';
@@ -375,3 +380,46 @@ describe('scoring again by terms with servers of their own', () => {
 function parseTerm(term: object): TermSettings {
   return rewardSettingsSchema.parse({ mode: null, terms: [term] }).terms[0];
 }
+
+describe('measuring a run from its records', () => {
+  it('gives reports what the evaluation would have given, and leaves the reward as it was', async () => {
+    const [term] = measureTerms.parse([{ name: 'image_similarity', to: 'source' }]);
+    const read = (path: string): unknown => getPath(settings, path);
+    const before = ownFiles();
+    const summary = await measureRecords({
+      paths,
+      ...opening(settings),
+      recordedReward: settings.reward,
+      resolveRun: () => '',
+      judge: null,
+      term,
+      settings: read,
+    });
+    expect(ownFiles()).toEqual(before);
+    expect(summary.reward).toBe('image_similarity');
+    const [found] = readRescoredMeasures(paths);
+    expect(found).toMatchObject({ name: 'image_similarity', identity: measureScale(term, read).identity });
+    expect(found.lines.map(({ iteration }) => iteration)).toEqual([2]);
+    const values = linesOf(summary.name).flatMap(({ key, rescored }) =>
+      key.includes('/sampled/') && rescored?.kind === 'scored' ? [rescored.value] : [],
+    );
+    expect(values.length).toBeGreaterThan(0);
+    // What does not decode is worth nothing, and counts.
+    const all = linesOf(summary.name).filter(({ key }) => key.includes('/sampled/')).length;
+    const mean = values.reduce((sum, value) => sum + value, 0) / all;
+    expect(found.lines[0].metrics['validation/sampled/measure/image_similarity/mean']).toBeCloseTo(mean, 12);
+    const evaluated = [{ iteration: 2, metrics: { 'validation/sampled/mean': 1 } }];
+    const [measure] = heldOut(evaluated, { rescored: [found] }).measures;
+    expect(whereMeasured(term, [measure], read)).toBe(measure);
+    expect(measure.sampled.before?.mean).toBeCloseTo(mean, 12);
+    expect(promptScores(paths, found).size).toBeGreaterThan(0);
+  });
+
+  it('is an error where not one answer could be scored', async () => {
+    const [term] = measureTerms.parse([{ name: 'logit_expectation' }]);
+    const asked = { paths, ...opening(settings), recordedReward: settings.reward, resolveRun: () => '', judge: null };
+    await expect(measureRecords({ ...asked, offline: true, term, settings: () => undefined })).rejects.toThrow(
+      /none of \d+ held-out answers could be scored by 'logit_expectation'/,
+    );
+  });
+});

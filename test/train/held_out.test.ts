@@ -59,6 +59,31 @@ describe('held-out evaluation', () => {
     expect(await cut(100_000)).toBeGreaterThan(0);
   });
 
+  it('has the mean and the error of every measure, of each set and of all', async () => {
+    const made = make(
+      scorerOf((key) => ({ ...scored(1), measures: { viescore: scored(Number(key.split('/').at(-1))) } })),
+      { validation: { greedy: false, measure: [{ name: 'viescore' }] } },
+    );
+    const metrics = await made.heldOut.evaluate(0);
+    for (const name of ['validation/sampled', 'validation/s/sampled']) {
+      expect(metrics[`${name}/mean`]).toBe(1);
+      // 0 to 3: mean 1.5, variance 5/3 of 4
+      expect(metrics[`${name}/measure/viescore/mean`]).toBe(1.5);
+      expect(metrics[`${name}/measure/viescore/stderr`]).toBeCloseTo(Math.sqrt(5 / 12), 12);
+      expect(metrics[`${name}/measure/viescore/unscored`]).toBe(0);
+    }
+  });
+
+  it('refuses a measure that no held-out prompt has what it needs for', async () => {
+    const made = make(
+      scorerOf(() => scored(1)),
+      { validation: { greedy: false, measure: [{ name: 'viescore' }] } },
+    );
+    await expect(made.heldOut.evaluate(0)).rejects.toThrow(
+      "validation.measure 'viescore' can score none of the held-out answers",
+    );
+  });
+
   it('has no mean where nothing is scored', async () => {
     const metrics = await make(
       scorerOf(() => unscored),

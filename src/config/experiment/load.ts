@@ -1,6 +1,11 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
 import { resolve } from 'node:path';
 import { ConfigError, UsageError } from '../../core/errors.js';
+import { termName } from '../../rewards/score/choice.js';
+import { rewardScale } from '../../rewards/score/identity.js';
+import type { MeasureTerm } from '../../rewards/score/settings.js';
+import { rewardOf } from '../../recipes/settings.js';
+import { getPath } from '../../schema/paths.js';
 import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { parseSet } from '../sets.js';
@@ -9,10 +14,13 @@ import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
 import { evaluateMatrix } from './matrix.js';
 import { Runs, type Cell, type Draft } from './runs.js';
-import type { ExperimentOptions } from './schema.js';
+import type { Description, ExperimentOptions } from './schema.js';
 import type { Settler } from './settle.js';
 
 export type { Cell } from './runs.js';
+
+/** What cells are compared by where nothing else is named. */
+const SAMPLED = 'validation/sampled/mean';
 
 export interface ExperimentRequest {
   /** An experiment, or a config, which is then an experiment of one cell. */
@@ -35,6 +43,8 @@ export interface Experiment {
   readonly baseAxis: string | null;
   /** The config's file that it imports as its base; null where its text does not say one. */
   readonly baseFile: string | null;
+  /** The terms that all cells are measured by, and compared. */
+  readonly measure: readonly MeasureTerm[];
   readonly options: ExperimentOptions;
   /** What a person should know before it runs. */
   readonly warnings: readonly string[];
@@ -78,6 +88,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     }
     return cell === undefined;
   });
+  const measure = commonMeasure(cells);
   refuseCycles([...cells, ...others], file);
   refuseMovingEnds(cells, description?.stop_early?.rungs ?? [], file);
   return {
@@ -88,9 +99,45 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     baseline: description?.baseline ?? null,
     baseAxis: typeof description?.base === 'string' ? description.base : null,
     baseFile: importedBase(resolve(file), sources.get(resolve(file)) ?? ''),
-    options: { stop_early: description?.stop_early ?? null },
+    measure,
+    options: { stop_early: halvingOf(cells, description, measure, file) },
     warnings: sameCells(cells),
   };
+}
+
+/** What `validation.measure` says in every cell; nothing where they differ. */
+function commonMeasure(cells: readonly Cell[]): readonly MeasureTerm[] {
+  const all = cells.map(({ config }) => rewardOf(config.settings)?.measure ?? []);
+  return all.every((one) => JSON.stringify(one) === JSON.stringify(all[0])) ? (all[0] ?? []) : [];
+}
+
+/**
+ * Successive halving, by the first measure where nothing else is named. Raises ConfigError where cells would be given up by numbers of rewards that
+ * differ.
+ */
+function halvingOf(
+  cells: readonly Cell[],
+  description: Description | null,
+  measure: readonly MeasureTerm[],
+  file: string,
+): ExperimentOptions['stop_early'] {
+  const halving = description?.stop_early ?? null;
+  if (halving === null) return null;
+  const metric =
+    halving.metric ?? (measure.length > 0 ? `validation/sampled/measure/${termName(measure[0])}/mean` : SAMPLED);
+  const scales = new Set(
+    cells.map(({ config }) => rewardScale((path) => getPath(config.settings, path))?.identity ?? null),
+  );
+  if (/^(validation\/(\w+\/)?(sampled|greedy)|reward)\/mean$/.test(metric) && scales.size > 1) {
+    throw new ConfigError(
+      `stop_early would compare cells by ${metric}, and their rewards differ: each number is of its cell's own reward`,
+      {
+        where: displayPath(file),
+        next: "Name what all cells are compared by, such as measure: 'viescore'; stop_early then goes by it.",
+      },
+    );
+  }
+  return { ...halving, metric };
 }
 
 /** Most groups of equal cells that are named, and most cells of one. */

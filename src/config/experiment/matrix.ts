@@ -5,6 +5,7 @@ import { ConfigError, InternalError, must } from '../../core/errors.js';
 import { LimitError } from '../interpreter.js';
 import { displayPath, evaluateSnippet, fileStem, importClosure, type Environment } from '../jsonnet.js';
 import { problemsOf } from '../problems.js';
+import { canonicalMeasure } from '../../rewards/score/settings.js';
 import { isObject } from '../../schema/walk.js';
 import { checkNamePart, designCells, matches, type AxisValues } from './design.js';
 import { description as descriptionSchema, type Description } from './schema.js';
@@ -215,7 +216,9 @@ function isConfig(described: Record<string, unknown>): boolean {
   return !Object.keys(descriptionSchema.shape).some((key) => key in described);
 }
 
-function readDescription(described: unknown, file: string): Description {
+function readDescription(told: unknown, file: string): Description {
+  const described =
+    isObject(told) && 'measure' in told ? { ...told, measure: canonicalMeasure(told['measure']) } : told;
   const parsed = descriptionSchema.safeParse(described);
   if (parsed.success) return parsed.data;
   const problems = problemsOf(parsed.error, descriptionSchema, described);

@@ -5,8 +5,9 @@ import { ConfigError } from '../../core/errors.js';
 import { dropForeignKeys, hasForeignKeys } from '../inherit.js';
 import { displayPath, evaluateSnippet, importOf, type Environment } from '../jsonnet.js';
 import type { Problem } from '../../recipes/rules.js';
+import { recipeNamed } from '../../recipes/settings.js';
 import { getPath, setPath } from '../../schema/paths.js';
-import { isObject } from '../../schema/walk.js';
+import { isObject, schemaAt } from '../../schema/walk.js';
 import { canonicalForm, foldersOf, type CanonicalForm, type LoadedConfig } from '../load.js';
 import { modelKeys } from '../models.js';
 import { placesOf, type Layer } from '../origin.js';
@@ -101,29 +102,48 @@ export class Runs {
     // A flat file may stand for several runs: a parent's name says which of them is wanted, and a cell's base which file they are in.
     const env = made === 'parent' ? { ...this.env, APP__RUN_NAME: String(value['run_name']) } : this.env;
     const base = made === 'cell' ? importedBase(resolve(file), sources.get(resolve(file)) ?? '') : null;
-    const form = canonicalForm(ownSections(value, sets), { file: base ?? file, env, overlaid: true, sets, folders });
-    const { value: given, problems, warnings, words } = form;
+    const given = made === 'cell' ? this.#measured(value) : value;
+    const form = canonicalForm(ownSections(given, sets), { file: base ?? file, env, overlaid: true, sets, folders });
+    const { value: canonical, problems, warnings, words } = form;
     const parents: Wanted[] = [];
     const renamed: Record<string, unknown> = {};
     const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
     const reached = Object.fromEntries(share.map((axis) => [axis, axes[axis]]));
-    for (const path of modelKeys(given)) {
-      const reference = getPath(given, path);
+    for (const path of modelKeys(canonical)) {
+      const reference = getPath(canonical, path);
       if (!isObject(reference) || typeof reference['run'] !== 'string' || typeof reference['config'] !== 'string') {
         continue;
       }
-      const config = this.#find(file, reference['config'], sources, String(given['run_name']));
+      const config = this.#find(file, reference['config'], sources, String(canonical['run_name']));
       const name = nameWith(reference['run'], share, axes);
       checkName(name);
       const beside = resolve(dirname(file), reference['config']) === config;
       const configPath = beside ? reference['config'] : relative(dirname(resolve(file)), config);
       renamed[path] = { ...reference, run: name, config: configPath };
       if (!parents.some((parent) => parent.name === name)) {
-        parents.push({ name, file: config, axes: reached, by: String(given['run_name']) });
+        parents.push({ name, file: config, axes: reached, by: String(canonical['run_name']) });
       }
     }
-    const raw = this.#withReferences(given, renamed);
+    const raw = this.#withReferences(canonical, renamed);
     return { raw, sets, problems, warnings, words, file, axes, importHash, parents, made };
+  }
+
+  /** A cell with the experiment's measure. */
+  #measured(value: Record<string, unknown>): Record<string, unknown> {
+    const measure = this.description?.measure ?? [];
+    if (measure.length === 0) return value;
+    const { validation, task } = value;
+    const recipe = recipeNamed(task);
+    if (recipe !== undefined && schemaAt(recipe.schema, ['validation', 'measure'], null) === null) {
+      throw new ConfigError(
+        `measure: found with cells of task '${recipe.name}', which has no answers that a term could score`,
+        {
+          where: displayPath(this.file),
+          next: 'Leave measure out; such cells are compared by their held-out loss.',
+        },
+      );
+    }
+    return { ...value, validation: { ...(isObject(validation) ? validation : {}), measure } };
   }
 
   /** Settings with other references. Sections are shared between cells, so one is copied once for each set of references. */

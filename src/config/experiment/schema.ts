@@ -1,5 +1,6 @@
 /** What an experiment file says about its matrix, apart from the settings themselves, which only Jsonnet sees whole. */
 import { z } from 'zod';
+import { measureTerms } from '../../rewards/score/settings.js';
 
 /** Values of some axes; in `include`, `exclude` and `overrides` it stands for every cell that has them. */
 const partialCell = z.record(z.string(), z.string()).meta({ allowed: "{ axis: 'value' }, of some of the axes" });
@@ -11,7 +12,9 @@ const settingsFields = z
 
 /** Successive halving, as a sweep reads it. */
 const stopEarly = z.strictObject({
-  metric: z.string().min(1).default('validation/sampled/mean').meta({ description: 'What runs are compared by.' }),
+  metric: z.string().min(1).nullable().default(null).meta({
+    description: 'The metric that runs are compared by; null means the first measure, or else validation/sampled/mean.',
+  }),
   rungs: z
     .array(z.int().min(1))
     .min(1)
@@ -90,6 +93,11 @@ export const description = z.strictObject({
     .nullable()
     .default(null)
     .meta({ description: 'The values that others are compared with; axes that it does not name are repetitions.' }),
+  measure: measureTerms.default([]).meta({
+    description:
+      "Terms that the held-out answers of every cell are scored by, and that cells are compared by, apart from the reward that each is trained on: validation.measure of every cell. The first decides the order. Without one, cells are compared by their reward where all have the same, and not at all where they don't.",
+    allowed: "a term's name, {name: 'ocr', …} with its fields, or a list of these",
+  }),
   stop_early: stopEarly.nullable().default(null).meta({
     description: 'Successive halving; null means off.',
     allowed: "null, or { metric: 'validation/sampled/mean', rungs: [100, 200], keep: 0.5 }",
@@ -104,5 +112,5 @@ export function experimentSchema(): Record<string, unknown> {
 
 /** Options of an experiment that concern how it is run. */
 export interface ExperimentOptions {
-  readonly stop_early: z.output<typeof stopEarly> | null;
+  readonly stop_early: (z.output<typeof stopEarly> & { readonly metric: string }) | null;
 }

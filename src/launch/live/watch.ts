@@ -229,15 +229,33 @@ function lookAt({ paths }: UnderWay, tail: MetricsTail): Glimpse | null {
   }
 }
 
-const HELD_OUT = [
+const HELD_OUT: readonly HeldOutNumber[] = [
   { label: 'held-out', metric: 'validation/sampled/mean', error: 'validation/sampled/stderr', show: showReward },
   { label: 'greedy', metric: 'validation/greedy/mean', error: 'validation/greedy/stderr', show: showReward },
   { label: 'held-out loss', metric: 'validation/loss', error: '', show: showLoss },
-] as const;
+];
+
+/** What answers are measured by besides the reward, as `validation.measure` says. */
+function measuresAmong(names: ReadonlySet<string>): HeldOutNumber[] {
+  return [...names].flatMap((metric): HeldOutNumber[] => {
+    const [, manner, term] = /^validation\/(sampled|greedy)\/measure\/([^/]+)\/mean$/.exec(metric) ?? [];
+    if (manner === undefined || term === undefined) return [];
+    const label = manner === 'sampled' ? term : `${term} greedy`;
+    return [{ label, metric, error: metric.replace(/mean$/, 'stderr'), show: showReward }];
+  });
+}
+
+interface HeldOutNumber {
+  readonly label: string;
+  readonly metric: string;
+  readonly error: string;
+  readonly show: (value: number) => string;
+}
 
 /** Those that were measured last come first: a supervised run's reward is measured at its ends alone, its loss all along. */
 function heldOutCourses(lines: readonly MetricsLine[]): HeldOutCourse[] {
-  const courses = HELD_OUT.flatMap(({ label, metric, error, show }): HeldOutCourse[] => {
+  const names = new Set(lines.flatMap(({ metrics }) => Object.keys(metrics)));
+  const courses = [...HELD_OUT, ...measuresAmong(names)].flatMap(({ label, metric, error, show }): HeldOutCourse[] => {
     const points = lines.flatMap(({ iteration, metrics }) => {
       const mean = metrics[metric] as number | undefined;
       const stderr = metrics[error] as number | undefined;

@@ -5,11 +5,14 @@ import { ConfigError, must, RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { writeExperiment, type ExperimentRecord, type RecordedRun } from '../../run/experiment.js';
 import { encodeLine } from '../../run/journal.js';
+import { promptsOf } from '../../run/report/measures.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
 import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
+import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../devices.js';
 import { lookBefore, requireNone } from '../preflight.js';
 import { lockExperiment } from './lock.js';
+import { measureFinished } from './measure.js';
 import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
 import type { Found, Phase, Schedule } from './schedule.js';
 import { hasRoom, openSchedule, runSweep, type Runner, type RunWorld, type SweepView } from './sweep.js';
@@ -108,6 +111,7 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
     baseline: experiment.baseline === null ? null : { ...experiment.baseline },
     base_axis: experiment.baseAxis,
     ...(experiment.baseFile === null ? {} : { base_file: experiment.baseFile }),
+    ...(experiment.measure.length === 0 ? {} : { measure: experiment.measure.map((term) => ({ ...term })) }),
     cells: experiment.cells.map(recorded),
     parents: experiment.parents.map(recorded),
   };
@@ -166,6 +170,7 @@ export async function sweep(
       { runner, slots: makeSlots(prepared), world, view, stop: AbortSignal.any([stop, lost.signal]) },
     );
     if (lostTo !== null) throw lostTo as Error;
+    await measureFinished(experiment, (sentence) => view.remark(sentence), stop);
     const results = collectResults(experiment, schedule);
     return { runs: outcomes(schedule), results, resultsFile: writeResults(results, baseExpDir) };
   } finally {
@@ -235,8 +240,10 @@ function collectResults(experiment: Experiment, schedule: Schedule): Results {
     axes: cell.axes,
     outcome: swept.has(cell.run_name) ? schedule.phase(cell.run_name) : phaseOf(inspect(cell.config)),
     report: reportOf(cell),
+    settings: (path: string) => getPath(cell.config.settings, path),
+    prompts: promptsOf(pathsOf(cell.config)),
   }));
-  return tabulate(experiment.name, runs, experiment.baseline);
+  return tabulate(experiment.name, runs, experiment.baseline, experiment.measure);
 }
 
 function phaseOf(found: Found): Phase {

@@ -4,13 +4,14 @@
  */
 import { join } from 'node:path';
 import { z } from 'zod';
-import { wordsReward } from '../../rewards/schema/reward.js';
+import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
+import { measured } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/seen_data.js';
 import { editorEnvironment, imagesServer, type PictureServer } from '../../schema/editor.js';
 import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { rollout } from '../../schema/training.js';
+import { rollout, validation } from '../../schema/training.js';
 import { frozenBytes } from '../memory.js';
 import { policyRules } from '../policy_rules.js';
 import { guidanceNeeds, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
@@ -31,6 +32,7 @@ import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../train
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('edit_response'),
+  validation: measured(validation),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(supervised, rollout),
   policy: seeingPolicy,
@@ -68,7 +70,7 @@ export const editResponse: TrainedRecipe<EditResponseSettings> = {
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine', 'environment.engine'],
   // Without pictures there is nothing to score.
-  reward: ({ environment, reward }) => (environment === null ? null : reward),
+  reward: (settings) => (settings.environment === null ? null : measuredReward(settings)),
   ...seeingNeeds,
   memory: (settings, shapeOf) => {
     const trained = seeingNeeds.memory(settings, shapeOf);

@@ -1,13 +1,14 @@
 /** The recipe `image_edit_tokens`: an autoregressive token policy that edits images, trained by SFT or GRPO (EARL). */
 import { join } from 'node:path';
 import { z } from 'zod';
-import { reward } from '../../rewards/schema/reward.js';
+import { measuredReward, reward } from '../../rewards/schema/reward.js';
+import { measured } from '../../rewards/score/settings.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
 import { idleWhere, result, section } from '../../schema/mark.js';
 import { engine, type ModelReference, neededModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { rollout } from '../../schema/training.js';
+import { rollout, validation } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
@@ -60,6 +61,7 @@ const environment = section(
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('image_edit_tokens'),
+  validation: measured(validation),
   algorithm,
   rollout: idleWhere(supervised, rollout),
   policy,
@@ -80,7 +82,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine', 'environment.engine'],
-  reward: (settings) => settings.reward,
+  reward: measuredReward,
   ...decoderNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs,

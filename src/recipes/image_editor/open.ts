@@ -12,6 +12,7 @@ import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { Reader } from '../../policies/tokens/hidden_states.js';
 import { loadPolicy } from '../../policies/tokens/load.js';
+import { measuredReward } from '../../rewards/schema/reward.js';
 import { asksJudge } from '../../rewards/score/choice.js';
 import { openScorer } from '../../scoring/judge_scorer.js';
 import { noteDatasets, openHeldOut, type Bench } from '../../train/bench.js';
@@ -34,7 +35,7 @@ const ONE_EACH = {
 } as const;
 
 async function open(settings: ImageEditorSettings, bench: Bench): Promise<Training> {
-  const { optimizer, reward, environment } = settings;
+  const { optimizer, environment } = settings;
   const { group, judge, resolveRun } = bench;
   const { task, config, sources } = await openEditorTask(settings, resolveRun);
   noteDatasets(bench, settings.data, sources);
@@ -46,7 +47,8 @@ async function open(settings: ImageEditorSettings, bench: Bench): Promise<Traini
     peers: group,
     keepReference: false,
   });
-  const judged = { ...settings, rollout: ONE_EACH };
+  const reward = measuredReward(settings);
+  const judged = { ...settings, rollout: ONE_EACH, reward };
   const scores = judge !== null || !asksJudge(reward);
   const scorer = scores ? await openScorer(judged, bench, judge) : null;
   const how: FlowSampling = {

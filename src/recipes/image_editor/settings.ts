@@ -4,7 +4,8 @@
  */
 import { join } from 'node:path';
 import { z } from 'zod';
-import { wordsReward } from '../../rewards/schema/reward.js';
+import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
+import { measured } from '../../rewards/score/settings.js';
 import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/seen_data.js';
 import { told } from '../../schema/editor.js';
@@ -27,7 +28,7 @@ const { pixels, model_context_size } = seeingFields;
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('image_editor'),
-  validation: flowValidation,
+  validation: measured(flowValidation),
   algorithm: flowMatchingAlgorithm,
   prompt: seeingPrompt,
   data: picturedData,
@@ -74,7 +75,7 @@ export const imageEditor: TrainedRecipe<ImageEditorSettings> = {
   models: ['environment.parts.vae', 'reader.model'],
   tokenizers: [],
   engines: ['environment.engine', 'reader.engine'],
-  reward: ({ reward }) => reward,
+  reward: measuredReward,
   sampler: () => null,
   parameters: (settings, shapeOf) => flowModelParameters(shapeOfModel(settings, shapeOf)),
   memory: (settings, shapeOf) => {

@@ -11,6 +11,7 @@ import { describeFlowModel, loadFlow, requireUnconditional } from '../../policie
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
+import { measuredReward } from '../../rewards/schema/reward.js';
 import { asksJudge } from '../../rewards/score/choice.js';
 import { openScorer } from '../../scoring/judge_scorer.js';
 import { noteDatasets, openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
@@ -26,7 +27,8 @@ import { dropoutSeen, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints, type InpaintPrompt } from './task.js';
 
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
-  const { algorithm, policy, optimizer, reward, rollout } = settings;
+  const { algorithm, policy, optimizer, rollout } = settings;
+  const reward = measuredReward(settings);
   const { group, judge, resolveRun } = bench;
   const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
   const conditions = conditionsOf(settings, resolveRun);
@@ -45,7 +47,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only.
   const scores = algorithm.type !== 'sft' || judge !== null || !asksJudge(reward);
-  const scorer = scores ? await openScorer(settings, bench, judge) : null;
+  const scorer = scores ? await openScorer({ ...settings, reward }, bench, judge) : null;
   const collector: Collector<InpaintPrompt, FlowAnswer, FlowSampling> | null =
     scorer === null ? null : { task, policy: trained, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings), null);

@@ -1,7 +1,8 @@
 /** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures, trained by flow matching, or by GRPO or PPO on its noisy steps. */
 import { join } from 'node:path';
 import { z } from 'zod';
-import { reward } from '../../rewards/schema/reward.js';
+import { measuredReward, reward } from '../../rewards/schema/reward.js';
+import { measured } from '../../rewards/score/settings.js';
 import { readsQuoted } from '../../rewards/score/choice.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
@@ -96,7 +97,7 @@ const policy = section(
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('ip_adapter'),
-  validation: flowValidation,
+  validation: measured(flowValidation),
   algorithm: flowAlgorithm,
   rollout: idleWhere(supervised, flowRollout),
   policy,
@@ -124,7 +125,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   models: ['policy.parts.vae', 'policy.parts.text_encoder', 'policy.parts.image_encoder', 'policy.model'],
   tokenizers: [],
   engines: ['policy.engine'],
-  reward: (settings) => settings.reward,
+  reward: measuredReward,
   sampler: () => null,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfModel(settings, shapeOf);

@@ -1,7 +1,8 @@
 /** The recipe `prompt_enhance`: a language model rewrites prompts for a frozen image model, judged by how well the picture fits the user's own words. */
 import { join } from 'node:path';
 import { z } from 'zod';
-import { wordsReward } from '../../rewards/schema/reward.js';
+import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
+import { measured } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { imageEnvironment } from '../../schema/image_model.js';
@@ -26,12 +27,14 @@ const schema = z.strictObject({
   ...trainedFields,
   ...taskField('prompt_enhance'),
   algorithm: wordsAlgorithm,
-  validation: section(
-    validation.description ?? '',
-    validation
-      .unwrap()
-      .extend({ temperature: result('Sampling temperature.', positive.default(0.7)) })
-      .prefault({}),
+  validation: measured(
+    section(
+      validation.description ?? '',
+      validation
+        .unwrap()
+        .extend({ temperature: result('Sampling temperature.', positive.default(0.7)) })
+        .prefault({}),
+    ),
   ),
   rollout: idleWhere(
     supervised,
@@ -85,7 +88,7 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
   ],
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine', 'environment.engine'],
-  reward: (settings) => settings.reward,
+  reward: measuredReward,
   ...decoderNeeds,
   memory: (settings, shapeOf) => {
     const trained = decoderNeeds.memory(settings, shapeOf);

@@ -1,14 +1,15 @@
 /** The recipe `text_answers`: a language model answers prompts in words, trained by GRPO on any reward that reads words, or by SFT. */
 import { join } from 'node:path';
 import { z } from 'zod';
-import { wordsReward } from '../../rewards/schema/reward.js';
+import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
+import { measured } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { idleWhere, result, section } from '../../schema/mark.js';
 import { type ModelReference, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { thinkingTags, type ThinkingTags } from '../../schema/thinking.js';
-import { rollout } from '../../schema/training.js';
+import { rollout, validation } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { exampleConversation } from '../example_conversation.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
@@ -71,6 +72,7 @@ export const textPrompt = section(
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('text_answers'),
+  validation: measured(validation),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(supervised, rollout),
   policy: textPolicy,
@@ -103,7 +105,7 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
   models: ['policy.tokenizer', 'policy.model'],
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine'],
-  reward: (settings) => settings.reward,
+  reward: measuredReward,
   ...decoderNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: textNeeds,

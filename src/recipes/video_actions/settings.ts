@@ -1,12 +1,13 @@
 /** The recipe `video_actions`: a vision-language model answers questions about videos in words, trained by GRPO or by SFT. */
 import { join } from 'node:path';
 import { z } from 'zod';
-import { wordsReward } from '../../rewards/schema/reward.js';
+import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
+import { measured } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { questionData } from '../../schema/seen_data.js';
 import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { rollout } from '../../schema/training.js';
+import { rollout, validation } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import type { Need, TrainedRecipe } from '../recipe.js';
 import { noImages, rewardRules } from '../reward_rules.js';
@@ -24,6 +25,7 @@ import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../train
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('video_actions'),
+  validation: measured(validation),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(supervised, rollout),
   policy: seeingPolicy,
@@ -50,7 +52,7 @@ export const videoActions: TrainedRecipe<VideoActionsSettings> = {
   models: ['policy.tokenizer', 'policy.model'],
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine'],
-  reward: (settings) => settings.reward,
+  reward: measuredReward,
   ...seeingNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs,

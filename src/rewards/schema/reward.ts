@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { nonNegative, operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { endpointSchema, modelAliasSchema } from '../judge/endpoints.js';
-import { rewardFields } from '../score/settings.js';
+import { rewardFields, type MeasureTerm } from '../score/settings.js';
 import { termNames } from '../terms/table.js';
 
 /** A second judge that the policy is not trained on. */
@@ -80,4 +80,15 @@ export const wordsReward = section(
     .prefault({}),
 );
 
-export type RewardSettings = z.output<typeof reward>;
+export type RewardSettings = z.output<typeof reward> & {
+  /** What held-out answers are scored by besides (`validation.measure`); nothing where absent. */
+  readonly measure?: readonly MeasureTerm[];
+};
+
+/** The reward of a run with what its held-out answers are scored by besides. */
+export function measuredReward(settings: {
+  readonly reward: RewardSettings;
+  readonly validation: { readonly measure?: readonly MeasureTerm[] };
+}): RewardSettings {
+  return { ...settings.reward, measure: settings.validation.measure ?? [] };
+}

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { fillAbsent } from '../../schema/absent.js';
 import type { Shown } from '../judge/judge.js';
-import type { RewardChoice, TermSettings } from './settings.js';
+import type { MeasureTerm, RewardChoice, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
 
@@ -17,7 +17,7 @@ export interface ChosenTerm {
   readonly weight: number;
 }
 
-type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults'>;
+type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'measure'>;
 type Deciding = Pick<Choice, 'mode' | 'terms' | 'defaults'>;
 
 /** The terms that decide: the mode's, or those that are weighed. Empty where the settings name neither. */
@@ -39,10 +39,25 @@ export function recordedTerms(choice: Choice): ChosenTerm[] {
     .map((name) => byDefault(name, choice.defaults));
 }
 
+/** The terms that held-out answers are measured by. */
+export function measuredTerms({ measure = [] }: Pick<Choice, 'measure'>): ChosenTerm[] {
+  return measure.map((term) => ({
+    kind: termKinds[term.name],
+    name: termName(term),
+    fields: ownFields(term),
+    weight: 1,
+  }));
+}
+
 /** What a term is called among the others. */
-export function termName(term: TermSettings): string {
+export function termName(term: MeasureTerm | TermSettings): string {
   const kind: TermKind = termKinds[term.name];
   return kind.nameOf?.(ownFields(term)) ?? kind.name;
+}
+
+/** All of them: those that decide, those that are only recorded, and those that held-out answers are measured by. */
+export function chosenTerms(choice: Choice): ChosenTerm[] {
+  return [...decidingTerms(choice), ...recordedTerms(choice), ...measuredTerms(choice)];
 }
 
 /** The kinds of the terms that decide. */
@@ -51,14 +66,19 @@ export function decidingKinds({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): 
   return terms.map(({ name }) => termKinds[name]);
 }
 
-/** The chosen terms that ask the run's judge, recorded ones included. */
-export function termsThatAsk({ mode, terms, also_compute }: Choice): TermName[] {
+/** The chosen terms that ask the run's judge, recorded ones and measures included. */
+export function termsThatAsk({ mode, terms, also_compute, measure = [] }: Choice): TermName[] {
   const bare = [...(mode === null || terms.length > 0 ? [] : [mode]), ...also_compute];
-  const weighed = terms.filter((term) => {
-    const kind: TermKind = termKinds[term.name];
-    return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
-  });
-  return [...weighed.map(({ name }) => name), ...bare.filter((name) => termKinds[name].needs.judge)];
+  return [
+    ...[...terms, ...measure].filter(asksRunsJudge).map(({ name }) => name),
+    ...bare.filter((name) => termKinds[name].needs.judge),
+  ];
+}
+
+/** Whether a term asks the run's judge, and none of its own. */
+export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
+  const kind: TermKind = termKinds[term.name];
+  return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
 }
 
 /** What the run's judge is shown by those who ask it: words where none shows it images. */
@@ -72,9 +92,9 @@ export function asksJudge(choice: Choice): boolean {
   return termsThatAsk(choice).length > 0;
 }
 
-/** Whether any chosen term, recorded ones included, compares with the text that an instruction quotes, as far as is known. */
+/** Whether any chosen term, recorded ones and measures included, compares with the text that an instruction quotes, as far as is known. */
 export function readsQuoted(choice: Choice): boolean {
-  return [...decidingTerms(choice), ...recordedTerms(choice)].some(({ kind, fields }) => kind.readsQuoted?.(fields));
+  return chosenTerms(choice).some(({ kind, fields }) => kind.readsQuoted?.(fields));
 }
 
 /** For messages: the mode's name, or those of the terms with their weights. */
@@ -96,7 +116,7 @@ export function fieldsWithoutDefault(name: TermName): readonly string[] {
 }
 
 /** The fields of a term that are its kind's own. */
-export function ownFields(term: TermSettings): Readonly<Record<string, unknown>> {
+export function ownFields(term: MeasureTerm | TermSettings): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(term).filter(([key]) => key !== 'name' && key !== 'weight'));
 }
 

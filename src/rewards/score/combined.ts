@@ -1,6 +1,6 @@
 /** The reward that a config describes: one term on its native scale, or a weighted sum of terms. */
 import { ConfigError, DataError, must } from '../../core/errors.js';
-import { decidingTerms, recordedTerms, rewardName, type ChosenTerm } from './choice.js';
+import { chosenTerms, decidingTerms, measuredTerms, rewardName, type ChosenTerm } from './choice.js';
 import type { Judge } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
 import { sharedQuestions } from '../judge/shared_questions.js';
@@ -8,7 +8,7 @@ import type { WaitOptions } from '../judge/readiness.js';
 import type { RewardChoice } from './settings.js';
 import { missingInput, type Term, type TermKind, type TermServices } from '../terms/term.js';
 import { together } from '../../core/together.js';
-import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from './types.js';
+import { isHeldOut, type JudgeItem, type Outcome, type ScoreOptions, type ScoreParts } from './types.js';
 import { weightedSum, type TermOutcome } from './weighted.js';
 
 /** An outcome with those that it was made of. */
@@ -35,13 +35,18 @@ interface Asked extends ChosenTerm {
 
 /**
  * Makes the terms that the settings choose. An outcome of `mode` is that of its term; one of `terms` is their weighted sum. What
- * `also_compute` names is asked besides and only recorded: it leaves out items that lack what it compares with.
- * Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source, labelled
+ * `also_compute` names is asked besides and only recorded: it leaves out items that lack what it compares with. Held-out items alone are scored by
+ * the terms of `measure` as well, each on its native scale, under the same exception.
+ * `native`: whether the outcome is that of one term, on its own scale. Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source, labelled
  * image or labelled words that a deciding term needs.
  */
-export async function createReward(settings: RewardChoice, services: TermServices): Promise<CombinedReward> {
+export async function createReward(
+  settings: RewardChoice,
+  services: TermServices,
+  native = settings.terms.length === 0,
+): Promise<CombinedReward> {
   const deciding = decidingTerms(settings);
-  const chosenTerms = [...deciding, ...recordedTerms(settings)];
+  const chosen = chosenTerms(settings);
   const judges = new Map<string | undefined, Judge>();
   const shared: TermServices = {
     ...services,
@@ -50,7 +55,7 @@ export async function createReward(settings: RewardChoice, services: TermService
       if (known !== undefined) return known;
       const judge = services.judge(model);
       // Telling questions apart means hashing their images: a single term has nobody to share with.
-      judges.set(model, chosenTerms.length > 1 ? sharedQuestions(judge) : judge);
+      judges.set(model, chosen.length > 1 ? sharedQuestions(judge) : judge);
       return must(judges.get(model), 'a judge that was just made');
     },
   };
@@ -59,16 +64,17 @@ export async function createReward(settings: RewardChoice, services: TermService
     await Promise.all(asked.map(({ term }) => term.close()));
   };
   try {
-    for (const chosen of chosenTerms) {
-      refuseConflict(chosen);
-      asked.push({ ...chosen, term: await chosen.kind.create(chosen.fields, shared) });
+    for (const one of chosen) {
+      refuseConflict(one);
+      asked.push({ ...one, term: await one.kind.create(one.fields, shared) });
     }
   } catch (error) {
     await close();
     throw error;
   }
   const decides = asked.slice(0, deciding.length);
-  const recorded = asked.slice(deciding.length);
+  const measures = asked.slice(chosen.length - measuredTerms(settings).length);
+  const recorded = asked.slice(deciding.length, chosen.length - measures.length);
 
   async function scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome> {
     for (const { kind } of decides) requireInputs(kind, item);
@@ -92,9 +98,32 @@ export async function createReward(settings: RewardChoice, services: TermService
       );
     const outcomes = await together([...starts(decides), ...starts(besides).map(unlessLacking)], signal);
     const terms = named((index) => must(outcomes[index], 'the outcome of a term that decides'));
-    const outcome = settings.terms.length === 0 ? terms[0].outcome : weightedSum(terms);
+    const outcome = native ? terms[0].outcome : weightedSum(terms);
     const more = outcomes.slice(decides.length).map((found, i) => found && recordedParts(besides[i].kind.name, found));
     return { outcome: { ...outcome, parts: Object.assign({}, ...more, outcome.parts) as ScoreParts }, terms };
+  }
+
+  /** Whether an answer ended by itself is the reward's own affair. */
+  async function measure(
+    { kind, term }: Asked,
+    item: JudgeItem,
+    stop: AbortSignal,
+    options?: ScoreOptions,
+  ): Promise<Outcome | null> {
+    if (missingInput(kind.needs, item) !== null) return null;
+    if (item.unavailable !== undefined) return { kind: 'unscored', ...item.unavailable, parts: {} };
+    return unlessLacking((signal) => term.score(item, signal, options))(stop);
+  }
+
+  async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
+    const reward = async (stop?: AbortSignal): Promise<Outcome> => (await scoreTerms(item, stop, options)).outcome;
+    if (measures.length === 0 || !isHeldOut(item)) return reward(signal);
+    const [outcome, ...found] = await together<Outcome | null>(
+      [reward, ...measures.map((one) => (stop: AbortSignal) => measure(one, item, stop, options))],
+      signal,
+    );
+    const named = measures.flatMap(({ name }, i) => (found[i] === null ? [] : [[name, found[i]] as const]));
+    return { ...must(outcome, 'the outcome of the reward'), measures: Object.fromEntries(named) };
   }
 
   return {
@@ -108,7 +137,7 @@ export async function createReward(settings: RewardChoice, services: TermService
       const looks = decides.flatMap(({ term }) => (term.canary === undefined ? [] : [term.canary(signal)]));
       return (await Promise.all(looks)).find(({ ok }) => !ok) ?? { ok: true };
     },
-    score: async (item, signal, options) => (await scoreTerms(item, signal, options)).outcome,
+    score,
     close,
   };
 }

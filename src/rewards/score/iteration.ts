@@ -25,7 +25,7 @@ export async function scoreChunk(
 /** How much of an iteration is unscored, of what was put to the judge. */
 export interface UnscoredSummary {
   readonly unscored: number;
-  /** Episodes that were put to the judge: scored or unscored, but not zero by rule. */
+  /** Episodes that were put to the judge: scored or unscored by the reward or a measure, but not zero by rule. */
   readonly judged: number;
   readonly fraction: number;
   readonly reasons: Readonly<Partial<Record<UnscoredReason, number>>>;
@@ -39,13 +39,20 @@ export function summariseUnscored(outcomes: readonly Outcome[]): UnscoredSummary
   let judged = 0;
   let example = '';
   for (const outcome of outcomes) {
-    if (outcome.kind === 'zero_by_rule') continue;
+    const lacking = unscoredOf(outcome);
+    if (outcome.kind === 'zero_by_rule' && lacking === null) continue;
     judged++;
-    if (outcome.kind === 'scored') continue;
-    if (unscored++ === 0) example = outcome.detail;
-    reasons[outcome.reason] = (reasons[outcome.reason] ?? 0) + 1;
+    if (lacking === null) continue;
+    if (unscored++ === 0) example = lacking.detail;
+    reasons[lacking.reason] = (reasons[lacking.reason] ?? 0) + 1;
   }
   return { unscored, judged, fraction: judged === 0 ? 0 : unscored / judged, reasons, example };
+}
+
+/** What is unscored of an episode: the reward, or the first of its measures that is; null where all is scored. */
+function unscoredOf(outcome: Outcome): Extract<Outcome, { kind: 'unscored' }> | null {
+  const all = [outcome, ...Object.values(outcome.measures ?? {})];
+  return all.find((one) => one.kind === 'unscored') ?? null;
 }
 
 export interface UnscoredPolicy {
@@ -156,7 +163,7 @@ async function askUnscoredAgain(
   outcomes: readonly Outcome[],
   signal?: AbortSignal,
 ): Promise<readonly Outcome[]> {
-  const indices = outcomes.flatMap((outcome, i) => (outcome.kind === 'unscored' ? [i] : []));
+  const indices = outcomes.flatMap((outcome, i) => (unscoredOf(outcome) === null ? [] : [i]));
   const again = await scoreChunk(
     reward,
     indices.map((i) => items[i]),

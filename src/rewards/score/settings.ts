@@ -1,7 +1,7 @@
 /** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
 import { z } from 'zod';
-import { positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { markOf } from '../../schema/walk.js';
+import { operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { isObject, markOf } from '../../schema/walk.js';
 import { usualReplyTokens } from '../judge/prompts.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, termNames, type TermName } from '../terms/table.js';
@@ -30,6 +30,37 @@ const term = z.discriminatedUnion('name', [
   termSchema(firstKind),
   ...otherKinds.map(termSchema),
 ]) as unknown as z.ZodType<TermSettings>;
+
+/** A term that answers are measured by: one of a reward's, without a weight. */
+export type MeasureTerm = { [Name in TermName]: Omit<Extract<TermSettings, { name: Name }>, 'weight'> }[TermName];
+
+/** The keys of settings at which terms stand with their own fields. */
+export const TERM_LISTS = ['reward.terms', 'validation.measure'] as const;
+
+function measureSchema(kind: TermKind): z.ZodObject {
+  return termSchema(kind).omit({ weight: true });
+}
+
+export const measureTerms = z.array(
+  z.discriminatedUnion('name', [
+    measureSchema(firstKind),
+    ...otherKinds.map(measureSchema),
+  ]) as unknown as z.ZodType<MeasureTerm>,
+);
+
+/** Adds `measure` to a section that says how a policy is evaluated. It trains nothing, so that a run may be given one at any time. */
+export function measured<Shape extends z.ZodRawShape>(
+  validation: z.ZodPrefault<z.ZodObject<Shape, z.core.$strict>>,
+): z.ZodPrefault<z.ZodObject<Shape & { measure: typeof measureField }, z.core.$strict>> {
+  const extended = validation.unwrap().extend({ measure: measureField });
+  return section(validation.description ?? '', extended.prefault({} as never)) as never;
+}
+
+const measureField = operation(
+  'Terms that held-out answers are scored by besides the reward, in evaluations and never in training: what runs with other rewards, and a run before and after, are compared by. The first decides which is better; all are shown. A term that asks a judge asks that of the reward.',
+  measureTerms.default([]),
+  { allowed: "a term's name, {name: 'ocr', …} with its fields, or a list of these" },
+);
 
 const promptFile = z.string().min(1).nullable().default(null);
 /** What such a file says decides the result, and not where it lies. */
@@ -109,10 +140,27 @@ export const rewardSettingsSchema = z.strictObject(rewardFields);
 
 export type RewardSettings = z.output<typeof rewardSettingsSchema>;
 /** What decides which terms score an episode. */
-export type RewardChoice = Pick<RewardSettings, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'zero_if_unfinished'>;
+export type RewardChoice = Pick<
+  RewardSettings,
+  'mode' | 'terms' | 'also_compute' | 'defaults' | 'zero_if_unfinished'
+> & {
+  /** What held-out answers are scored by besides (`validation.measure`); nothing where absent. */
+  readonly measure?: readonly MeasureTerm[];
+};
 
 /** Spellings of a mode's name that mean the same: spaces, and `*` for the `x` of sqrt(viescore_pqxground_score). */
 export function canonicalMode(mode: unknown): unknown {
   if (typeof mode !== 'string') return mode;
   return mode.replace(/\s/g, '').replace('viescore_pq*ground_score', 'viescore_pqxground_score');
+}
+
+/** The same of a term with its fields. */
+export function canonicalTerm(term: unknown): unknown {
+  return isObject(term) && 'name' in term ? { ...term, name: canonicalMode(term['name']) } : term;
+}
+
+/** `measure` as a list of terms: of a single one, and of names alone. */
+export function canonicalMeasure(measure: unknown): unknown {
+  const terms = Array.isArray(measure) ? (measure as readonly unknown[]) : [measure];
+  return terms.map((term) => canonicalTerm(typeof term === 'string' ? { name: term } : term));
 }

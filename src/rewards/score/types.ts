@@ -3,7 +3,10 @@ import type { RgbImage } from '../../core/image.js';
 
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
 export interface JudgeItem {
-  /** Unique within a run: names the episode in records and lets stored judgements be replayed. */
+  /**
+   * Unique within a run: names the episode in records and lets stored judgements be replayed. Those of a held-out evaluation begin with
+   * `validation/`.
+   */
   readonly key: string;
   /** What was asked for: the instruction of an edit, the user's own prompt of a generated image, the question of an answer in words. */
   readonly instruction: string;
@@ -25,6 +28,11 @@ export interface JudgeItem {
   readonly unavailable?: { readonly reason: UnscoredReason; readonly detail: string };
   /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
   readonly finished: boolean;
+}
+
+/** Whether an episode of this key belongs to a held-out evaluation. */
+export function isHeldOut({ key }: Pick<JudgeItem, 'key'>): boolean {
+  return key.startsWith('validation/');
 }
 
 export const unscoredReasons = [
@@ -53,17 +61,29 @@ export type UnscoredReason = (typeof unscoredReasons)[number];
  * `zero_by_rule` is about the answer (it does not decode, it did not stop); `unscored` is everything on the judge's side
  * and is never a number.
  */
-export type Outcome =
-  | {
-      readonly kind: 'scored';
-      readonly value: number;
-      readonly normalised: number;
-      readonly parts: ScoreParts;
-      /** What a weighted sum is made of, in the order of its terms; absent where one term alone decides. */
-      readonly terms?: readonly TermScore[];
-    }
-  | { readonly kind: 'zero_by_rule'; readonly reason: 'undecodable' | 'unfinished'; readonly parts: ScoreParts }
-  | { readonly kind: 'unscored'; readonly reason: UnscoredReason; readonly detail: string; readonly parts: ScoreParts };
+export type Outcome = Measured &
+  (
+    | {
+        readonly kind: 'scored';
+        readonly value: number;
+        readonly normalised: number;
+        readonly parts: ScoreParts;
+        /** What a weighted sum is made of, in the order of its terms; absent where one term alone decides. */
+        readonly terms?: readonly TermScore[];
+      }
+    | { readonly kind: 'zero_by_rule'; readonly reason: 'undecodable' | 'unfinished'; readonly parts: ScoreParts }
+    | {
+        readonly kind: 'unscored';
+        readonly reason: UnscoredReason;
+        readonly detail: string;
+        readonly parts: ScoreParts;
+      }
+  );
+
+interface Measured {
+  /** Of a held-out answer, what the terms of `validation.measure` say of it, by their names; absent where there are none. */
+  readonly measures?: Readonly<Record<string, Outcome>>;
+}
 
 /** One term's share of a weighted sum. */
 export interface TermScore {

@@ -181,6 +181,7 @@ export const alignQuality = termKind({
         .default(defaultKeyVariable),
     ),
   },
+  most: maxScore,
   reads: 'image',
   needs: { judge: true, truth: false, source: false },
   ownJudge: ({ endpoint }) => endpoint !== null,

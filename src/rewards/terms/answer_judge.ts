@@ -63,6 +63,7 @@ export const answerJudge = termKind({
     ),
     max_reply_tokens: result('Longest reply of the judge, in tokens.', positiveInteger.default(400)),
   },
+  most: maxScore,
   reads: 'words',
   needs: { judge: true, truth: false, source: false },
   async create({ criteria, max_reply_tokens: room }, services) {

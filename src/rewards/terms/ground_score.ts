@@ -30,6 +30,7 @@ export const groundScore = termKind({
   name: 'ground_score',
   description: 'Agreement of the edit with the labelled result, by the judge, from 0 to 10.',
   fields: {},
+  most: 10,
   reads: 'image',
   needs: { judge: true, truth: true, source: true },
   create: async (_settings, services) =>

@@ -66,6 +66,7 @@ export const promptQualityTerm = termKind({
   description:
     'Five points of a rewritten prompt: longer than the original, keeps its keywords, adds five words or more, speaks of quality, and has five words or more. In also_compute alone: it is recorded and never learnt from.',
   fields: {},
+  most: 5,
   reads: 'words',
   recordedOnly: true,
   needs: { judge: false, truth: false, source: false },

@@ -8,6 +8,7 @@ export const qualityAndGround = termKind({
   name: 'sqrt(viescore_pqxground_score)',
   description: "The geometric mean of VIEScore's perceptual quality and the ground score, by the judge, from 0 to 10.",
   fields: {},
+  most: 10,
   reads: 'image',
   needs: { judge: true, truth: true, source: true },
   create: async (_settings, services) =>

@@ -74,6 +74,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly description: string;
   /** The term's own fields, each marked `result` or `operation`; `name` and `weight` are added by the table. */
   readonly fields: Fields;
+  /** The highest value of its native scale, whose lowest is 0; 1 where absent. */
+  readonly most?: number;
   /** What of an answer it looks at. */
   readonly reads: 'image' | 'words' | 'either';
   /** Whether it may only be looked at (also_compute), and never decides. */

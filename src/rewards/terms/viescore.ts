@@ -52,6 +52,7 @@ export const viescore = termKind({
   name: 'viescore',
   description: 'VIEScore: how well the edit follows the instruction and how good it looks, by the judge, from 0 to 10.',
   fields: {},
+  most: 10,
   reads: 'image',
   needs: { judge: true, truth: false, source: true },
   create: async (_settings, services) =>

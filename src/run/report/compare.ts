@@ -2,14 +2,16 @@
 import { settingsDifferences, type Difference, type Side } from '../../config/diff.js';
 import { EditrlError, must } from '../../core/errors.js';
 import { average, standardError } from '../../core/statistics.js';
-import { listEpisodeFiles } from '../episodes.js';
-import { readLines } from '../journal.js';
+import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
+import type { ReadSettings } from '../../schema/mark.js';
+import { getPath } from '../../schema/paths.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
-import { showEstimate, showLoss, showSpeed, signedEstimate } from './numbers.js';
-import { readRun, type Estimate, type RunReport } from './read.js';
+import { pairedByPrompt, promptScores } from './measures.js';
+import { showEstimate, showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
+import { readRun, type BeforeAfter, type Estimate, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
 
 export interface ComparedRun {
@@ -24,6 +26,8 @@ export interface PromptDifference extends PairedDifference {
   /** Which of the compared runs it is of, from 0: runs of different folders may share a name. */
   readonly at: number;
   readonly run_name: string;
+  /** The measure that it is by; null for the reward. */
+  readonly by: string | null;
   /** How answers were sampled: `sampled`, `greedy`. */
   readonly manner: string;
 }
@@ -52,13 +56,7 @@ export function compareRuns(all: readonly RunPaths[]): Comparison {
   });
   const remarks: string[] = [];
   const settings = settingRows(all, remarks);
-  const rewards = settings.filter(({ key, effect }) => effect === 'result' && key.startsWith('reward.'));
-  if (rewards.length > 0) {
-    remarks.push(
-      `their rewards differ (${rewards.map(({ key }) => key).join(', ')}): their numbers may be of different things`,
-    );
-  }
-  return { runs, paired: promptDifferences(all), settings, remarks };
+  return { runs, paired: promptDifferences(runs, basesOf(runs, remarks)), settings, remarks };
 }
 
 function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] {
@@ -98,49 +96,79 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
     }));
 }
 
-function promptDifferences(all: readonly RunPaths[]): PromptDifference[] {
-  const [first, ...others] = all.map((paths, at) => ({ at, paths, scores: lastScores(paths) }));
-  return others.flatMap(({ at, paths, scores }) =>
-    [...new Set([...scores.values()].map(({ manner }) => manner))].flatMap((manner): PromptDifference[] => {
-      const pairs = [...scores].flatMap(([prompt, own]) => {
-        const base = first.scores.get(prompt);
-        return own.manner !== manner || base === undefined || base.sample !== own.sample
-          ? []
-          : [own.score - base.score];
-      });
-      if (pairs.length === 0) return [];
-      const stderr = standardError(pairs);
-      const error = Number.isFinite(stderr) ? stderr : null;
-      return [{ at, run_name: paths.runName, manner, mean: average(pairs), stderr: error, n: pairs.length }];
-    }),
-  );
+/** What runs can be compared by: their reward where it is the same one, and the measures that all of them have. */
+interface Basis {
+  /** Null for the reward. */
+  readonly label: string | null;
+  readonly scores: readonly ReturnType<typeof promptScores>[];
 }
 
-interface Score {
-  readonly sample: string;
-  readonly manner: string;
-  readonly score: number;
-}
-
-/** The scores of the last evaluation by set, manner and prompt; what no judge scored is left out. */
-function lastScores(paths: RunPaths): Map<string, Score> {
-  const file = listEpisodeFiles(paths).findLast(({ heldOut }) => heldOut);
-  if (file === undefined) return new Map();
-  return new Map(readLines(file.path).flatMap(scoreOf));
-}
-
-/** Of `validation/<iteration>/<set>/<manner>/<prompt>`. */
-function scoreOf(line: Readonly<Record<string, unknown>>): [string, Score][] {
-  const { key, sample, outcome } = line;
-  if (typeof key !== 'string' || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) {
-    return [];
+function basesOf(runs: readonly ComparedRun[], remarks: string[]): Basis[] {
+  const reads = runs.map(({ paths }): ReadSettings => {
+    const settings = recordOf(paths)?.settings ?? {};
+    return (path) => getPath(settings, path);
+  });
+  const measures = measuresOf(runs[0], reads[0]).flatMap(({ identity, label, where }): Basis[] => {
+    const others = runs
+      .slice(1)
+      .map((run, i) => measuresOf(run, reads[i + 1]).find((one) => one.identity === identity));
+    if (others.includes(undefined)) return [];
+    const places = [where, ...others.map((one) => must(one, 'a measure that all runs have').where)];
+    return [{ label, scores: runs.map(({ paths }, at) => promptScores(paths, places[at])) }];
+  });
+  const scales = reads.map(rewardScale);
+  const known = scales.flatMap((scale) => scale ?? []);
+  if (new Set(known.map(({ identity }) => identity)).size <= 1) {
+    return [{ label: null, scores: runs.map(({ paths }) => promptScores(paths, null)) }, ...measures];
   }
-  const { kind, value } = outcome as Readonly<Record<string, unknown>>;
-  const score = kind === 'zero_by_rule' ? 0 : kind === 'scored' ? value : null;
-  const [, , ...rest] = key.split('/');
-  const manner = rest.at(-2);
-  if (typeof score !== 'number' || manner === undefined) return [];
-  return [[rest.join('/'), { sample, manner, score }]];
+  const said = [...new Set(known.map(({ label }) => label))];
+  const differ = said.length === 1 ? `${said[0]}, with other fields or another judge` : said.join('; ');
+  const instead =
+    measures.length > 0
+      ? `compared by ${measures.map(({ label }) => label).join(', ')}`
+      : `not compared: measure them by one term, from their records: editrl rescore RUN --measure ${known[0].label.includes(' ') ? 'TERM' : known[0].label} for each, or validation.measure in configs to come`;
+  remarks.push(`their rewards differ (${differ}), and each number is of its run's own reward; ${instead}`);
+  return measures;
+}
+
+interface FoundMeasure {
+  readonly label: string;
+  readonly identity: string;
+  readonly where: Parameters<typeof promptScores>[1];
+}
+
+function measuresOf({ report }: ComparedRun, read: ReadSettings): FoundMeasure[] {
+  const own = readMeasure(read('validation.measure')).map((term) => measureScale(term, read));
+  const found = report.heldout.measures.flatMap((where): FoundMeasure[] => {
+    const identity = where.identity ?? own.find(({ label }) => label === where.name)?.identity;
+    return identity === undefined ? [] : [{ label: where.name, identity, where }];
+  });
+  return found.filter(({ identity }, at) => found.findIndex((one) => one.identity === identity) === at);
+}
+
+/** A run's record; null where it cannot be read, which is said with its settings. */
+function recordOf(paths: RunPaths): ReturnType<typeof readRecord> {
+  try {
+    return readRecord(paths);
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return null;
+  }
+}
+
+function promptDifferences(runs: readonly ComparedRun[], bases: readonly Basis[]): PromptDifference[] {
+  return bases.flatMap(({ label, scores: [first, ...others] }) =>
+    others.flatMap((scores, i) =>
+      [...new Set([...scores.values()].map(({ manner }) => manner))].flatMap((manner): PromptDifference[] => {
+        const pairs = pairedByPrompt(first, scores, manner);
+        if (pairs.length === 0) return [];
+        const stderr = standardError(pairs);
+        const error = Number.isFinite(stderr) ? stderr : null;
+        const run_name = runs[i + 1].paths.runName;
+        return [{ at: i + 1, run_name, by: label, manner, mean: average(pairs), stderr: error, n: pairs.length }];
+      }),
+    ),
+  );
 }
 
 /** Letters for the runs, which are the titles of columns: names are long. */
@@ -156,21 +184,35 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
   });
   const estimate = (value: Estimate | null): string | null => (value === null ? null : showEstimate(value));
   const loss = (value: number | null): string | null => (value === null ? null : showLoss(value));
-  const manners = [...new Set(paired.map(({ manner }) => manner))];
+  const manners = paired.filter(
+    ({ by, manner }, at) => paired.findIndex((one) => one.by === by && one.manner === manner) === at,
+  );
+  const measures = [...new Set(runs.flatMap(({ report }) => report.heldout.measures.map(({ name }) => name)))];
+  const heldOutPair = (
+    label: string,
+    of: (report: RunReport) => BeforeAfter<Estimate> | undefined,
+  ): ReturnType<typeof row>[] => [
+    row(`held-out before, ${label}`, (report) => estimate(of(report)?.before ?? null)),
+    row(`held-out after, ${label}`, (report) => estimate(of(report)?.after ?? null)),
+  ];
   const rows = [
     row('state', ({ state }) => state),
     row('iteration', ({ iteration, num_iterations }) => `${iteration}/${num_iterations}`),
-    row('held-out before, sampled', ({ heldout }) => estimate(heldout.sampled.before)),
-    row('held-out after, sampled', ({ heldout }) => estimate(heldout.sampled.after)),
-    row('held-out before, greedy', ({ heldout }) => estimate(heldout.greedy.before)),
-    row('held-out after, greedy', ({ heldout }) => estimate(heldout.greedy.after)),
+    row('held-out number', ({ heldout }) => (heldout.scale === null ? null : showScale(heldout.scale))),
+    ...heldOutPair('sampled', ({ heldout }) => heldout.sampled),
+    ...heldOutPair('greedy', ({ heldout }) => heldout.greedy),
+    ...measures.flatMap((name) =>
+      (['sampled', 'greedy'] as const).flatMap((manner) =>
+        heldOutPair(`${name}, ${manner}`, ({ heldout }) => heldout.measures.find((one) => one.name === name)?.[manner]),
+      ),
+    ),
     row('held-out loss before', ({ heldout }) => loss(heldout.loss.before)),
     row('held-out loss after', ({ heldout }) => loss(heldout.loss.after)),
-    ...manners.map((manner) => {
-      const found = runs.map((_, at) => paired.find((one) => one.at === at && one.manner === manner));
+    ...manners.map(({ by, manner }) => {
+      const found = runs.map((_, at) => paired.find((one) => one.at === at && one.manner === manner && one.by === by));
       const counts = [...new Set(found.flatMap((one) => one?.n ?? []))];
       return {
-        label: `against ${letterOf(0)}, ${manner} (${counts.join(', ')} pairs)`,
+        label: `against ${letterOf(0)}${by === null ? '' : `, ${by}`}, ${manner} (${counts.join(', ')} pairs)`,
         values: found.map((one) => (one === undefined ? '–' : signedEstimate(one))),
       };
     }),

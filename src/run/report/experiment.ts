@@ -1,9 +1,14 @@
 /** An experiment as its run directories say: what became of each run, and the result table. Needs neither its file nor a lock. */
 import { EditrlError } from '../../core/errors.js';
+import { readMeasure } from '../../rewards/score/identity.js';
+import type { ReadSettings } from '../../schema/mark.js';
+import { getPath } from '../../schema/paths.js';
 import { type ExperimentRecord, type RecordedRun } from '../experiment.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import { RunPaths } from '../paths.js';
+import { readRecord } from '../record.js';
 import { outcomeOf, readStatus, type RunStatus } from '../status.js';
+import { promptsOf } from './measures.js';
 import { readRun, type RunReport } from './read.js';
 import { tabulate, type ResultRun, type Results } from './results.js';
 
@@ -30,7 +35,8 @@ export interface ExperimentReport {
 /** Reads every cell. Nothing is raised for what is wrong with a run's folder: its `problem` says it. */
 export function readExperimentReport(baseExpDir: string, record: ExperimentRecord): ExperimentReport {
   const runs = record.cells.map((cell) => readCell(baseExpDir, cell));
-  return { record, runs, results: tabulate(record.experiment, runs, record.baseline) };
+  const results = tabulate(record.experiment, runs, record.baseline, readMeasure(record.measure));
+  return { record, runs, results };
 }
 
 function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
@@ -41,13 +47,23 @@ function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
   try {
     const lines = readMetrics(paths);
     const report = readRun(paths, lines);
+    const recorded = readRecord(paths)?.settings ?? {};
+    const settings: ReadSettings = (path) => getPath(recorded, path);
     const outcome = refused !== null ? 'failed' : outcomeOf(status);
-    return { ...common, status, report, lines, outcome, problem: refused };
+    return { ...common, status, report, lines, outcome, problem: refused, settings, prompts: promptsOf(paths) };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
     // A cell that was never begun has no folder, and that is no problem of one.
     const begun = status.state !== 'queued';
     const problem = begun ? error.toText() : null;
-    return { ...common, status: begun ? status : null, report: null, lines: [], outcome: status.state, problem };
+    return {
+      ...common,
+      status: begun ? status : null,
+      report: null,
+      lines: [],
+      outcome: status.state,
+      problem,
+      settings: null,
+    };
   }
 }

@@ -1,5 +1,5 @@
 /** The held-out numbers of a run, row by row, in words. */
-import { showEstimate, showLoss, signed, signedLoss } from './numbers.js';
+import { showEstimate, showScale, showLoss, signed, signedLoss } from './numbers.js';
 import type { BeforeAfter, Estimate, HeldOut } from './read.js';
 
 export interface HeldOutRow {
@@ -20,12 +20,19 @@ export function heldOutRows({
   sets,
   parts,
   loss,
-}: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'parts' | 'loss'>): HeldOutRow[] {
+  scale,
+  measures,
+}: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'parts' | 'loss' | 'scale' | 'measures'>): HeldOutRow[] {
   const reward = (label: string, values: BeforeAfter<Estimate>, of_set = false): HeldOutRow =>
     rowOf(label, of_set, values, { show: showEstimate, change: (a, b) => signed(b.mean - a.mean) });
+  const named = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
   return [
-    reward('reward, sampled', sampled),
-    reward('reward, greedy', greedy),
+    reward(`${named}, sampled`, sampled),
+    reward(`${named}, greedy`, greedy),
+    ...measures.flatMap((measure) => [
+      reward(`measure ${measure.name}, sampled`, measure.sampled),
+      reward(`measure ${measure.name}, greedy`, measure.greedy),
+    ]),
     ...Object.entries(sets).flatMap(([set, values]) => [
       reward(`${set}, sampled`, values.sampled, true),
       reward(`${set}, greedy`, values.greedy, true),
@@ -33,7 +40,7 @@ export function heldOutRows({
     ...Object.entries(parts).map(([part, values]) =>
       rowOf(part, false, values, { show: (mean) => mean.toFixed(3), change: (a, b) => signed(b - a) }),
     ),
-    rowOf('loss', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) }),
+    rowOf('loss, lower is better', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) }),
   ].filter(({ before, after }) => before !== null || after !== null);
 }
 

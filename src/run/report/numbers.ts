@@ -1,6 +1,6 @@
 /** Numbers as reports show them, on a terminal and on a page alike. */
 import type { Speed } from '../metrics.js';
-import type { Estimate } from './read.js';
+import type { Estimate, HeldOutScale } from './read.js';
 
 /** `4.020 ± 0.240`; the mean alone where its error is not known. */
 export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
@@ -34,4 +34,9 @@ export function showLoss(value: number): string {
 /** A difference of losses. */
 export function signedLoss(value: number): string {
   return `${value >= 0 ? '+' : ''}${showLoss(value)}`;
+}
+
+/** What a held-out number is: `viescore, 0 to 10`, `loss, lower is better`. */
+export function showScale({ label, most }: HeldOutScale): string {
+  return most === null ? `${label}, lower is better` : `${label}, 0 to ${most}`;
 }

@@ -1,12 +1,16 @@
 /** What a run's own records say about it, in one structure. Needs no lock: a live run can be read. */
 import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
+import { rewardScale } from '../../rewards/score/identity.js';
+import type { ReadSettings } from '../../schema/mark.js';
+import { getPath } from '../../schema/paths.js';
 import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, SPEEDS, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
-import { readRecord } from '../record.js';
+import { readRecord, type RunRecord } from '../record.js';
 import { readState, type RunStateName } from '../state.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
+import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type ShownAnswer } from './answers.js';
 
 /** The mean of a held-out evaluation and its standard error (null where it was not recorded). */
@@ -20,16 +24,35 @@ export interface BeforeAfter<T> {
   readonly after: T | null;
 }
 
+/** What a term of `validation.measure` says of the held-out answers, by its name. */
+export interface MeasuredHeldOut {
+  readonly name: string;
+  /** Null where it was measured with the evaluation, as the run's settings say; else what its records were scored by afterwards (`measureScale`). */
+  readonly identity: string | null;
+  readonly sampled: BeforeAfter<Estimate>;
+  readonly greedy: BeforeAfter<Estimate>;
+}
+
+/** What a held-out number is: the reward's name and highest value, or a loss. */
+export interface HeldOutScale {
+  readonly label: string;
+  /** Null for a loss, which is better the lower it is. */
+  readonly most: number | null;
+}
+
 /** Held-out evaluation before training and at the last evaluated iteration; `after` is null until there is a second one. */
 export interface HeldOut extends BeforeAfter<number> {
   /** The metric that `before` and `after` are of: the sampled mean reward, or the held-out loss where there is no reward. */
   readonly metric: string | null;
+  /** What that metric is; null where there is none, and where the run's settings do not say. */
+  readonly scale: HeldOutScale | null;
   readonly iterations: BeforeAfter<number>;
   readonly sampled: BeforeAfter<Estimate>;
   readonly greedy: BeforeAfter<Estimate>;
   readonly loss: BeforeAfter<number>;
   /** Means of what rewards consist of, `<term>/<part>`, as `metric` was sampled. */
   readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
+  readonly measures: readonly MeasuredHeldOut[];
   /** The same for each validation source by its name. */
   readonly sets: Readonly<Record<string, { sampled: BeforeAfter<Estimate>; greedy: BeforeAfter<Estimate> }>>;
 }
@@ -78,10 +101,15 @@ export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunRep
       next: 'See `editrl status` for the runs there are.',
     });
   }
-  return summarise(paths, readState(paths), lines ?? readMetrics(paths));
+  return summarise(paths, readState(paths), lines ?? readMetrics(paths), record.settings);
 }
 
-function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: readonly MetricsLine[]): RunReport {
+function summarise(
+  paths: RunPaths,
+  state: ReturnType<typeof readState>,
+  lines: readonly MetricsLine[],
+  settings: RunRecord['settings'],
+): RunReport {
   const trained = lines.filter((line) => line.iteration > 0);
   const existing = (path: string): string | null => (existsSync(path) ? path : null);
   return {
@@ -90,7 +118,7 @@ function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: 
     reason: state?.reason ?? null,
     iteration: state?.iteration ?? 0,
     num_iterations: state?.num_iterations ?? 0,
-    heldout: heldOut(lines),
+    heldout: heldOut(lines, { read: (path) => getPath(settings, path), rescored: readRescoredMeasures(paths) }),
     training_reward: lastReward(trained),
     answers: heldOutAnswers(paths),
     training_loss: trained.at(-1)?.metrics['policy/loss'] ?? null,
@@ -110,15 +138,19 @@ const PART = /^[^/]+\/[^/]+$/;
 /** What a term is worth from 0 to 1, beside what it says itself. */
 const SCALED = '/normalised';
 
+/** What a run's lines do not say of its evaluations. */
+export interface HeldOutSources {
+  /** Reads the run's settings as they were recorded. */
+  readonly read?: ReadSettings;
+  readonly rescored?: readonly RescoredMeasure[];
+}
+
 /** The evaluations among some lines: of all lines, or of those that have one. */
-export function heldOut(lines: readonly MetricsLine[]): HeldOut {
+export function heldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
   const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
   const first = evaluated.at(0);
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;
-  const both: Both = (read) => ({
-    before: first === undefined ? null : read(first.metrics),
-    after: last === undefined ? null : read(last.metrics),
-  });
+  const both = endsOf(first, last);
   const names = evaluated.flatMap((line) => Object.keys(line.metrics));
   const metric = ['validation/sampled/mean', 'validation/greedy/mean', 'validation/loss'].find((name) =>
     names.includes(name),
@@ -129,11 +161,20 @@ export function heldOut(lines: readonly MetricsLine[]): HeldOut {
   return {
     ...both((metrics) => (metric === undefined ? null : (metrics[metric] ?? null))),
     metric: metric ?? null,
+    scale: metric === undefined ? null : scaleOf(metric, read),
     iterations: { before: first?.iteration ?? null, after: last?.iteration ?? null },
     sampled: both((metrics) => estimate(metrics, 'validation/sampled')),
     greedy: both((metrics) => estimate(metrics, 'validation/greedy')),
     loss: both((metrics) => metrics['validation/loss'] ?? null),
     parts: metric === undefined ? {} : parts(metric, names, both),
+    measures: [
+      ...measureNames(names).map((name) => measured(name, null, both)),
+      ...rescored.map(({ name, identity, lines: again }) => {
+        const at = (iteration: number | undefined): MetricsLine | undefined =>
+          again.find((line) => line.iteration === iteration);
+        return measured(name, identity, endsOf(at(first?.iteration), at(last?.iteration)));
+      }),
+    ],
     sets: Object.fromEntries(
       sets.map((set) => [
         set,
@@ -143,6 +184,35 @@ export function heldOut(lines: readonly MetricsLine[]): HeldOut {
         },
       ]),
     ),
+  };
+}
+
+function endsOf(first: MetricsLine | undefined, last: MetricsLine | undefined): Both {
+  return (read) => ({
+    before: first === undefined ? null : read(first.metrics),
+    after: last === undefined ? null : read(last.metrics),
+  });
+}
+
+function scaleOf(metric: string, read: ReadSettings | undefined): HeldOutScale | null {
+  if (metric === 'validation/loss') return { label: 'loss', most: null };
+  const found = read === undefined ? null : rewardScale(read);
+  return found === null ? null : { label: found.label, most: found.most };
+}
+
+/** `validation/<manner>/measure/<term>/mean`, over all sets together. */
+const MEASURE = /^validation\/(?:sampled|greedy)\/measure\/([^/]+)\/mean$/;
+
+function measureNames(names: readonly string[]): string[] {
+  return [...new Set(names.flatMap((name) => MEASURE.exec(name)?.[1] ?? []))];
+}
+
+function measured(name: string, identity: string | null, both: Both): MeasuredHeldOut {
+  return {
+    name,
+    identity,
+    sampled: both((metrics) => estimate(metrics, `validation/sampled/measure/${name}`)),
+    greedy: both((metrics) => estimate(metrics, `validation/greedy/measure/${name}`)),
   };
 }
 

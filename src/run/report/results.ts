@@ -1,7 +1,13 @@
 /** The result table of an experiment: its runs' held-out numbers, averaged over seeds, best cell first. */
-import { spreadOf, type Spread } from '../../core/statistics.js';
-import { showEstimate, signedEstimate } from './numbers.js';
-import type { RunReport } from './read.js';
+import { average, spreadOf, standardError, type Spread } from '../../core/statistics.js';
+import { termName } from '../../rewards/score/choice.js';
+import { measureScale, mostOf, rewardScale } from '../../rewards/score/identity.js';
+import type { MeasureTerm } from '../../rewards/score/settings.js';
+import type { ReadSettings } from '../../schema/mark.js';
+import type { promptScores } from './measures.js';
+import { pairedByPrompt, whereMeasured } from './measures.js';
+import { showEstimate, showScale, signedEstimate } from './numbers.js';
+import type { BeforeAfter, HeldOutScale, MeasuredHeldOut, RunReport } from './read.js';
 
 /** The axis that is averaged over. */
 const SEED_AXIS = 'seed';
@@ -13,24 +19,37 @@ export interface ResultRun {
   /** What became of it, in the sweep's words. */
   readonly outcome: string;
   readonly report: Pick<RunReport, 'heldout' | 'iteration'> | null;
+  /** Reads its settings; null where they are not known. */
+  readonly settings: ReadSettings | null;
+  /** The scores of its last evaluation, prompt by prompt; absent where they are not looked at. See `promptScores`. */
+  readonly prompts?: (measure: Parameters<typeof promptScores>[1]) => ReturnType<typeof promptScores>;
 }
 
-/** A mean of differences between runs of the same seed; `stderr` is null for a single pair. */
+/** A mean of differences between runs of the same seed, or of a single pair prompt by prompt. `stderr` is null for a single pair. */
 export interface PairedDifference {
   readonly mean: number;
   readonly stderr: number | null;
   readonly n: number;
+  /** What the pairs are; seeds where absent. */
+  readonly over?: 'prompts';
 }
 
-export interface ResultCell {
-  /** Without the seed. */
-  readonly axes: Readonly<Record<string, string>>;
-  readonly is_baseline: boolean;
-  /** The held-out number before training and at the last evaluation, over seeds. */
+/** A held-out number before training and at the last evaluation, over seeds. */
+export interface CellNumber {
   readonly before: Spread | null;
   readonly after: Spread | null;
   /** Against the baseline cell; null where there is none, or no seed that both have. */
   readonly difference: PairedDifference | null;
+}
+
+export interface ResultCell extends CellNumber {
+  /** Without the seed. */
+  readonly axes: Readonly<Record<string, string>>;
+  readonly is_baseline: boolean;
+  /** The other measures, in the order of `Results.measures` after the first. */
+  readonly also: readonly CellNumber[];
+  /** What its held-out reward is called; null where it is not known. */
+  readonly reward: string | null;
   readonly runs: readonly {
     readonly run_name: string;
     readonly seed: string | null;
@@ -45,9 +64,17 @@ export interface Results {
   readonly experiment: string;
   /** The metric of the table; null while no run was evaluated. */
   readonly metric: string | null;
+  /** What that metric is; null where it is not known, or not the same in all cells. */
+  readonly scale: HeldOutScale | null;
   readonly less_is_better: boolean;
+  /** What cells are compared by apart from their rewards: the first decides the order. Empty where they are compared by the reward. */
+  readonly measures: readonly string[];
+  /** Why cells are neither ordered nor compared, and what to do; null where they are. */
+  readonly incomparable: string | null;
+  /** Finished runs that were not measured by the first measure. */
+  readonly unmeasured: readonly string[];
   readonly baseline: Readonly<Record<string, string>> | null;
-  /** Best first; cells without a number last. */
+  /** Best first; cells without a number last. In the order of the matrix where they cannot be compared. */
   readonly cells: readonly ResultCell[];
 }
 
@@ -58,61 +85,194 @@ const METRICS: readonly { readonly name: string; readonly lessIsBetter: boolean 
   { name: 'validation/loss', lessIsBetter: true },
 ];
 
-/** Makes the table. Only finished runs count: half a training is no result. */
+/** A number that cells have, and where a run has it. */
+interface Column {
+  readonly metric: string;
+  readonly scale: HeldOutScale | null;
+  readonly lessIsBetter: boolean;
+  /** The manner that it was sampled in; null for a loss. */
+  readonly manner: string | null;
+  readonly of: (run: ResultRun) => BeforeAfter<number> | null;
+  /** Of which measure a run's prompts are asked for: null for the reward. */
+  readonly measureOf: (run: ResultRun) => Parameters<typeof promptScores>[1];
+}
+
+/** Makes the table. Only finished runs count: half a training is no result. `measure`: what the experiment says cells are compared by. */
 export function tabulate(
   experiment: string,
   runs: readonly ResultRun[],
   baseline: Readonly<Record<string, string>> | null,
+  measure: readonly MeasureTerm[] = [],
 ): Results {
   const finished = runs.filter((run) => run.outcome === 'finished');
-  const metric = METRICS.find(({ name }) => finished.some((run) => run.report?.heldout.metric === name)) ?? null;
+  const columns = measure.length > 0 ? measure.map((term) => measureColumn(term, finished)) : rewardColumn(finished);
+  const [first] = columns;
+  const incomparable = first === undefined ? null : whyIncomparable(runs, measure, first);
   const base = baseline === null ? null : withoutSeed(baseline);
   const groups = new Map<string, ResultRun[]>();
   for (const run of runs) {
     const key = keyOf(withoutSeed(run.axes));
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
-  const value = (run: ResultRun): ReturnType<typeof valueOf> => valueOf(run, metric?.name ?? null);
   const byAxes = new Map(runs.map((run) => [keyOf(run.axes), run]));
   /** The baseline's run that differs from a run in nothing but what the baseline names. */
   const partner = (run: ResultRun): ResultRun | undefined =>
     base === null ? undefined : byAxes.get(keyOf({ ...run.axes, ...base }));
-  const cells = [...groups.values()].map((members): ResultCell => {
-    const own = members.map(value);
+  const numberOf = (members: readonly ResultRun[], column: Column | undefined): CellNumber => {
+    const own = members.map((run) => valueOf(run, column));
     const isBaseline = partner(members[0]) === members[0];
     return {
-      axes: withoutSeed(members[0].axes),
-      is_baseline: isBaseline,
       before: spread(own.map((run) => run.before)),
       after: spread(own.map((run) => run.after)),
-      difference: isBaseline
-        ? null
-        : paired(members.map((run, index) => [own[index].after, afterOf(partner(run), value)])),
-      runs: own,
+      difference:
+        isBaseline || incomparable !== null || column === undefined
+          ? null
+          : differenceOf(
+              members.map((run) => [run, partner(run)] as const),
+              column,
+            ),
     };
-  });
-  const lessIsBetter = metric?.lessIsBetter ?? false;
+  };
+  const cells = [...groups.values()].map((members): ResultCell => ({
+    axes: withoutSeed(members[0].axes),
+    is_baseline: partner(members[0]) === members[0],
+    ...numberOf(members, first),
+    also: columns.slice(1).map((column) => numberOf(members, column)),
+    reward:
+      members.flatMap(({ settings }) => (settings === null ? [] : (rewardScale(settings)?.label ?? [])))[0] ?? null,
+    runs: members.map((run) => valueOf(run, first)),
+  }));
+  const evaluated = first !== undefined && finished.some((run) => first.of(run) !== null);
+  const lessIsBetter = first?.lessIsBetter ?? false;
   return {
     experiment,
-    metric: metric?.name ?? null,
+    metric: evaluated ? first.metric : null,
+    scale: incomparable === null ? (first?.scale ?? null) : null,
     less_is_better: lessIsBetter,
+    measures: measure.map(termName),
+    incomparable,
+    unmeasured:
+      measure.length === 0
+        ? []
+        : finished.filter((run) => first === undefined || first.of(run) === null).map(({ run_name }) => run_name),
     baseline: base,
-    cells: sorted(cells, lessIsBetter),
+    cells: incomparable === null ? sorted(cells, lessIsBetter) : cells,
   };
 }
 
-function valueOf(run: ResultRun, metric: string | null): ResultCell['runs'][number] {
+/** That of the reward, or of the loss; none where no run was evaluated. */
+function rewardColumn(finished: readonly ResultRun[]): Column[] {
+  const metric = METRICS.find(({ name }) => finished.some((run) => run.report?.heldout.metric === name));
+  if (metric === undefined) return [];
+  const manner = /^validation\/(sampled|greedy)\/mean$/.exec(metric.name)?.[1] ?? null;
+  const having = finished.find((run) => run.report?.heldout.metric === metric.name);
+  return [
+    {
+      metric: metric.name,
+      scale: having?.report?.heldout.scale ?? null,
+      lessIsBetter: metric.lessIsBetter,
+      manner,
+      of: ({ report }) => (report === null || report.heldout.metric !== metric.name ? null : report.heldout),
+      measureOf: () => null,
+    },
+  ];
+}
+
+/** That of a measure, sampled where any run has it so. */
+function measureColumn(term: MeasureTerm, finished: readonly ResultRun[]): Column {
+  const found = ({ report, settings }: ResultRun): MeasuredHeldOut | undefined =>
+    report === null || settings === null ? undefined : whereMeasured(term, report.heldout.measures, settings);
+  const sampled = finished.some(
+    (run) => found(run)?.sampled.before !== undefined && found(run)?.sampled.before !== null,
+  );
+  const manner = sampled ? 'sampled' : 'greedy';
+  const label = termName(term);
+  return {
+    metric: `validation/${manner}/measure/${label}/mean`,
+    scale: { label, most: mostOf(term.name) },
+    lessIsBetter: false,
+    manner,
+    of: (run) => {
+      const { before, after } = found(run)?.[manner] ?? { before: null, after: null };
+      return before === null && after === null ? null : { before: before?.mean ?? null, after: after?.mean ?? null };
+    },
+    measureOf: (run) => found(run) ?? null,
+  };
+}
+
+/** Numbers of different things say nothing beside each other. */
+function whyIncomparable(
+  runs: readonly ResultRun[],
+  measure: readonly MeasureTerm[],
+  { metric }: Column,
+): string | null {
+  const known = runs.flatMap(({ settings }) => (settings === null ? [] : [settings]));
+  if (measure.length > 0) {
+    const judges = new Set(known.map((read) => measureScale(measure[0], read).identity));
+    if (judges.size < 2) return null;
+    return `not compared: '${termName(measure[0])}' asks each run's own judge, and that is not the same one in all cells (reward.model, reward.prompts); name a measure that asks none, or one with a judge of its own`;
+  }
+  if (metric === 'validation/loss') return null;
+  const scales = new Map(
+    known.flatMap((read) => rewardScale(read) ?? []).map((scale) => [scale.identity, scale.label]),
+  );
+  if (scales.size < 2) return null;
+  const labels = [...new Set(scales.values())];
+  const said = labels.length === 1 ? `${labels[0]}, with other fields or another judge` : labels.join('; ');
+  return `not compared: the cells' rewards differ (${said}), and each number is of its cell's own reward. To compare them, name a measure in the experiment's file, such as measure: '${exampleOf(known)}', and sweep it again: finished runs are then scored from their records`;
+}
+
+/** A term to name: one that a cell is trained on, where it needs no fields. */
+function exampleOf(known: readonly ReadSettings[]): string {
+  const modes = known.flatMap((read) => {
+    const mode = read('reward.mode');
+    return typeof mode === 'string' ? [mode] : [];
+  });
+  return modes[0] ?? 'TERM';
+}
+
+function valueOf(run: ResultRun, column: Column | undefined): ResultCell['runs'][number] {
   const heldout = run.report?.heldout;
-  const counts = run.outcome === 'finished' && heldout !== undefined && metric !== null && heldout.metric === metric;
+  const found = run.outcome === 'finished' && column !== undefined ? column.of(run) : null;
   // A trainer that evaluates only once, at its end, has a number after training and none before.
-  const single = counts && heldout.after === null && (heldout.iterations.before ?? 0) > 0;
+  const single = found !== null && found.after === null && (heldout?.iterations.before ?? 0) > 0;
   return {
     run_name: run.run_name,
     seed: run.axes[SEED_AXIS] ?? null,
     outcome: run.outcome,
     iteration: run.report?.iteration ?? null,
-    before: counts && !single ? heldout.before : null,
-    after: counts ? (single ? heldout.before : heldout.after) : null,
+    before: single ? null : (found?.before ?? null),
+    after: (single ? found.before : found?.after) ?? null,
+  };
+}
+
+/** Over seeds; of a single pair of runs prompt by prompt, where both have the same ones. */
+function differenceOf(
+  pairs: readonly (readonly [own: ResultRun, base: ResultRun | undefined])[],
+  column: Column,
+): PairedDifference | null {
+  const values = pairs.map(([own, base]) => {
+    return [valueOf(own, column).after, base === undefined ? null : valueOf(base, column).after] as const;
+  });
+  const bySeed = paired(values);
+  if (bySeed?.n !== 1) return bySeed;
+  const [own, base] = pairs[values.findIndex(([a, b]) => a !== null && b !== null)];
+  return byPrompts(own, base, column) ?? bySeed;
+}
+
+function byPrompts(own: ResultRun, base: ResultRun | undefined, column: Column): PairedDifference | null {
+  if (base?.prompts === undefined || own.prompts === undefined || column.manner === null) return null;
+  const differences = pairedByPrompt(
+    base.prompts(column.measureOf(base)),
+    own.prompts(column.measureOf(own)),
+    column.manner,
+  );
+  if (differences.length < 2) return null;
+  return {
+    mean: average(differences),
+    stderr: standardError(differences),
+    n: differences.length,
+    over: 'prompts',
   };
 }
 
@@ -131,13 +291,6 @@ function finite(values: readonly (number | null)[]): number[] {
 /** Of the values that there are; null without one. */
 function spread(all: readonly (number | null)[]): Spread | null {
   return spreadOf(finite(all));
-}
-
-function afterOf(
-  run: ResultRun | undefined,
-  value: (run: ResultRun) => { readonly after: number | null },
-): number | null {
-  return run === undefined ? null : value(run).after;
 }
 
 /** Differences between runs that share their seed: what that brings with it cancels out. */
@@ -168,17 +321,20 @@ export interface Verdict {
   readonly difference: PairedDifference | null;
 }
 
-/** Null while no finished run has a held-out number. */
-export function verdictOf(results: Pick<Results, 'cells' | 'baseline'>): Verdict | null {
+/** Null while no finished run has a held-out number, and where cells cannot be compared. */
+export function verdictOf(results: Pick<Results, 'cells' | 'baseline' | 'incomparable'>): Verdict | null {
+  if (results.incomparable !== null) return null;
   const [winner, second] = results.cells.filter(({ after }) => after !== null);
   if (winner === undefined) return null;
   const baseline = baselineOf(winner, results);
   const toBaseline = baseline !== null && baseline !== winner && baseline.after !== null;
   const against = toBaseline ? baseline : (second ?? null);
   if (against === null) return { winner, against, to_baseline: false, difference: null };
+  // Of a single seed it is known prompt by prompt already.
+  if (toBaseline) return { winner, against, to_baseline: true, difference: winner.difference };
   const bySeed = new Map(against.runs.map(({ seed, after }) => [seed, after]));
   const pairs = winner.runs.map(({ seed, after }) => [after, bySeed.get(seed) ?? null] as const);
-  return { winner, against, to_baseline: toBaseline, difference: paired(pairs) };
+  return { winner, against, to_baseline: false, difference: paired(pairs) };
 }
 
 /**
@@ -204,31 +360,59 @@ export function cellName({ axes }: Pick<ResultCell, 'axes'>, experiment: string)
 export function resultRows(results: Results): { titles: string[]; rows: string[][]; leftColumns: number } {
   const axes = [...new Set(results.cells.flatMap((cell) => Object.keys(cell.axes)))];
   const spreads = results.cells.some((cell) => cell.runs.length > 1);
-  const compared = results.baseline !== null;
+  const compared = results.baseline !== null && results.incomparable === null;
+  const named = results.measures.length > 1;
+  const several = named ? results.measures : [''];
+  const prefixed = (label: string, title: string): string => (named ? `${label}, ${title}` : title);
   const titles = [
     ...(axes.length === 0 ? ['cell'] : axes),
+    ...(results.incomparable === null ? [] : ['reward']),
     ...(spreads ? ['runs'] : []),
-    'before',
-    'after',
-    ...(compared ? ['against the baseline'] : []),
+    ...several.flatMap((label) => [
+      prefixed(label, 'before'),
+      prefixed(label, 'after'),
+      ...(compared ? [prefixed(label, 'against the baseline')] : []),
+    ]),
   ];
   const rows = results.cells.map((cell) => [
     ...(axes.length === 0 ? [results.experiment] : axes.map((axis) => cell.axes[axis] ?? '-')),
+    ...(results.incomparable === null ? [] : [cell.reward ?? '-']),
     ...(spreads ? [countOf(cell)] : []),
-    showSpread(cell.before),
-    showSpread(cell.after),
-    ...(compared ? [cell.is_baseline ? 'baseline' : showDifference(cell.difference)] : []),
+    ...[cell, ...cell.also].flatMap(({ before, after, difference }) => [
+      showSpread(before),
+      showSpread(after),
+      ...(compared ? [cell.is_baseline ? 'baseline' : showDifference(difference)] : []),
+    ]),
   ]);
-  return { titles, rows, leftColumns: Math.max(1, axes.length) };
+  const leftColumns = Math.max(1, axes.length) + (results.incomparable === null ? 0 : 1);
+  return { titles, rows, leftColumns };
 }
 
 /** One line that says what the numbers are. */
 export function resultCaption(results: Results): string {
-  if (results.metric === null) return 'No finished run has a held-out evaluation yet.';
-  const order = results.less_is_better ? 'least first' : 'best first';
+  const { measures, unmeasured, scale } = results;
+  const lacking =
+    unmeasured.length === 0
+      ? ''
+      : `; ${unmeasured.length === 1 ? unmeasured[0] : `${unmeasured.length} finished runs`} not measured by it yet: sweep the experiment again, or editrl rescore ${unmeasured[0]} --measure ${measures[0]}`;
+  if (results.metric === null) {
+    return `No finished run has a held-out evaluation${measures.length > 0 ? ` by ${measures[0]}` : ''} yet${lacking}.`;
+  }
   const seeds = results.cells.some((cell) => cell.runs.length > 1) ? ', mean ± standard deviation over seeds' : '';
-  const difference = results.baseline === null ? '' : '; differences are paired by seed, mean ± standard error (pairs)';
-  return `held-out ${results.metric} at the last evaluation, ${order}${seeds}${difference}`;
+  if (results.incomparable !== null) {
+    return `held-out ${results.metric} at the last evaluation${seeds}; ${results.incomparable}`;
+  }
+  const what = scale === null ? '' : ` (${measures.length > 0 ? 'measure ' : ''}${showScale(scale)})`;
+  const order = results.less_is_better ? 'least first' : 'best first';
+  const pairs = results.cells.flatMap(({ difference }) => difference ?? []);
+  const ways = [
+    ...(pairs.length === 0 || pairs.some(({ over }) => over === undefined)
+      ? ['by seed, mean ± standard error (pairs)']
+      : []),
+    ...(pairs.some(({ over }) => over === 'prompts') ? ['prompt by prompt, mean ± standard error (prompts)'] : []),
+  ];
+  const difference = results.baseline === null ? '' : `; differences are paired ${ways.join(', or ')}`;
+  return `held-out ${results.metric}${what} at the last evaluation, ${order}${seeds}${difference}${lacking}`;
 }
 
 /** The table as a Markdown document. */
@@ -253,5 +437,5 @@ export function showSpread(value: Spread | null): string {
 
 export function showDifference(value: PairedDifference | null): string {
   if (value === null) return '-';
-  return `${signedEstimate(value)} (${value.n})`;
+  return `${signedEstimate(value)} (${value.n}${value.over === undefined ? '' : ` ${value.over}`})`;
 }

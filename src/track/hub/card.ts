@@ -84,6 +84,10 @@ function results({ heldout }: RunReport): string[] {
   };
   add('reward, sampled', heldout.sampled);
   add('reward, greedy', heldout.greedy);
+  for (const { name, sampled, greedy } of heldout.measures) {
+    add(`measure ${inline(name)}, sampled`, sampled);
+    add(`measure ${inline(name)}, greedy`, greedy);
+  }
   for (const [set, values] of Object.entries(heldout.sets)) {
     add(`${inline(set)}, sampled`, values.sampled);
     add(`${inline(set)}, greedy`, values.greedy);

@@ -130,7 +130,7 @@ function Matrix({
                     key={grid.values[at]}
                     cell={cell}
                     shown={shown}
-                    rank={rankOf(valueOf(cell, shown), all, data.less_is_better)}
+                    rank={data.comparable ? rankOf(valueOf(cell, shown), all, data.less_is_better) : null}
                   />
                 ),
               )}

@@ -182,3 +182,54 @@ describe('parents', () => {
     });
   });
 });
+
+describe('a measure', () => {
+  const tiny = (more: string): string =>
+    `{ name: 'm', base: (import '${resolve('configs/sft_s__rl_s.jsonnet')}') + (import '${resolve('configs/lib/tiny.libsonnet')}'),
+       axes: { reward: { viescore: { reward+: { mode: 'viescore' } }, ground: { reward+: { mode: 'ground_score' } } } }, ${more} }`;
+
+  it('is that of every cell, with its fields, and of no parent; it decides no result', async () => {
+    const [plain, measured] = [await load(tiny('')), await load(tiny("measure: 'viescore'"))];
+    expect(measured.measure).toEqual([{ name: 'viescore' }]);
+    expect(plain.measure).toEqual([]);
+    for (const [i, { config }] of measured.cells.entries()) {
+      expect(getPath(config.settings, 'validation.measure')).toEqual([{ name: 'viescore' }]);
+      expect(config.resultHash).toBe(plain.cells[i].config.resultHash);
+    }
+    for (const { config } of measured.parents) expect(getPath(config.settings, 'validation.measure') ?? []).toEqual([]);
+    const several = await load(tiny("measure: ['viescore', { name: 'image_similarity', to: 'truth' }]"));
+    expect(several.measure).toMatchObject([{ name: 'viescore' }, { name: 'image_similarity', to: 'truth' }]);
+  });
+
+  it.each([
+    ["measure: 'beauty'", 'measure.0.name: found "beauty"'],
+    ["measure: 'format_accuracy'", "'format_accuracy' compares with a labelled answer in words, but the datasets"],
+    ["measure: ['viescore', 'viescore']", "found 'viescore', which validation.measure.0 is already"],
+    [
+      'stop_early: { rungs: [10], keep: 0.5 }',
+      'stop_early would compare cells by validation/sampled/mean, and their rewards differ',
+    ],
+  ])('%s is refused', async (more, message) => {
+    await expect(load(tiny(more))).rejects.toThrow(message);
+  });
+
+  it('is what successive halving goes by', async () => {
+    const { options } = await load(tiny("measure: 'viescore', stop_early: { rungs: [10], keep: 0.5 }"));
+    expect(options.stop_early?.metric).toBe('validation/sampled/measure/viescore/mean');
+  });
+
+  it('is refused where nothing scores answers, and where words are asked about pictures', async () => {
+    await expect(load(`{ base: base, axes: { ${ab} }, measure: 'viescore' }`)).rejects.toThrow(
+      "found with cells of task 'external', which has no answers that a term could score",
+    );
+    await expect(
+      loadConfig({
+        file: 'configs/text_plain.jsonnet',
+        overlays: ['configs/lib/tiny.libsonnet'],
+        sets: ['validation.measure=viescore'],
+      }),
+    ).rejects.toThrow(
+      "validation.measure: 'viescore' looks at an image, but the answers of task 'text_answers' are words",
+    );
+  });
+});

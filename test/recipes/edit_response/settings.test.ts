@@ -8,7 +8,7 @@ describe('settings of edit_response', () => {
     const { environment, policy, reward } = smallSettings();
     expect(environment).toMatchObject({ told: 'response', same_latent: true, max_pixels: null });
     expect(policy.train).toEqual({ mm_vision: false, mm_mlp: true, mm_llm: true });
-    expect(editResponse.reward(smallSettings())).toEqual(reward);
+    expect(editResponse.reward(smallSettings())).toEqual({ ...reward, measure: [] });
   });
 
   it('draw as the family does by default: Qwen-Image-Edit as its pipeline, a small editor without guidance', () => {

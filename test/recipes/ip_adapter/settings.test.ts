@@ -147,7 +147,7 @@ describe('the settings of ip_adapter', () => {
     ],
     [
       { validation: { temperature: 0.5 } },
-      'validation.temperature: unknown key; allowed: every_n_iterations, greedy, prompts, seed, weights',
+      'validation.temperature: unknown key; allowed: every_n_iterations, greedy, measure, prompts, seed, weights',
     ],
     [
       { algorithm: { kl_estimator: 'k2' } },

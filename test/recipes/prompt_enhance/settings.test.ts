@@ -27,7 +27,8 @@ describe('rewritten prompts', () => {
       { name: 'clip', weight: 0.5, model: 'clip' },
       { name: 'prompt_quality', weight: 0.5 },
     ];
-    const message = "found 'prompt_quality', which is recorded and never learnt from; allowed: in reward.also_compute";
+    const message =
+      "found 'prompt_quality', which is recorded and never learnt from; allowed: in reward.also_compute and validation.measure";
     expect(problemsOf({ reward: { terms } })).toEqual([`reward.terms: ${message}`]);
     expect(problemsOf({ reward: { terms: [], mode: 'prompt_quality' } })).toEqual([`reward.mode: ${message}`]);
     expect(problemsOf({ reward: { also_compute: ['prompt_quality'] } })).toEqual([]);

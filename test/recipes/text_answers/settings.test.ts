@@ -31,7 +31,7 @@ describe('thoughts that rewards do not read', () => {
     const thinking = (open: string, mode: string) =>
       problemsOf({ policy: { thinking: { open, close: '</think>' } }, reward: { mode } });
     expect(thinking('<think>', 'format_accuracy')).toEqual([
-      expect.stringMatching(/^policy\.thinking: found with reward 'format_accuracy'/),
+      expect.stringMatching(/^policy\.thinking: found with the term 'format_accuracy'/),
     ]);
     expect(thinking('<think>', 'word_overlap')).toEqual([]);
     expect(thinking('<thought>', 'format_accuracy')).toEqual([]);

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../../src/core/errors.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
-import { rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
+import { summariseUnscored } from '../../../src/rewards/score/iteration.js';
+import { measureTerms, rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
 import type { TermKind, TermServices } from '../../../src/rewards/terms/term.js';
 import { termKinds } from '../../../src/rewards/terms/table.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
@@ -227,5 +228,43 @@ describe('making a reward', () => {
     );
     expect(models).toEqual([undefined]);
     await reward.close();
+  });
+});
+
+describe('measures', () => {
+  const measured = { mode: 'jpeg_size', measure: [{ name: 'viescore' }, { name: 'image_similarity' }] };
+  const scoreOf = async (key: string, changes: Partial<JudgeItem> = {}, judge = tableJudge()) => {
+    const { measure, ...reward } = measured;
+    const settings = { ...rewardSettingsSchema.parse(reward), measure: measureTerms.parse(measure) };
+    const made = await createReward(settings, testServices(judge));
+    return { outcome: await made.score(wholeItem({ ...changes, key })), asked: judge.asked.length };
+  };
+
+  it('score held-out answers on their own scales, and leave the reward as it is', async () => {
+    const { outcome } = await scoreOf('validation/5/s/sampled/0');
+    // viescore: sqrt(4 * 5) of 10
+    expect(outcome.measures?.['viescore']).toMatchObject({ kind: 'scored', value: Math.sqrt(20) });
+    expect(outcome.measures?.['image_similarity']).toMatchObject({ kind: 'scored' });
+    const alone = await createReward(rewardSettingsSchema.parse({ mode: 'jpeg_size' }), testServices());
+    expect({ ...outcome, measures: undefined }).toEqual({ ...(await alone.score(wholeItem())), measures: undefined });
+  });
+
+  it('never score an answer of training, and ask nobody about it', async () => {
+    const { outcome, asked } = await scoreOf('5/0/1');
+    expect(outcome).not.toHaveProperty('measures');
+    expect(asked).toBe(0);
+  });
+
+  it('leave out what an item lacks, and say of an answer that its judge did not score that it is unscored', async () => {
+    const lacking = await scoreOf('validation/5/s/sampled/0', { source: null });
+    expect(Object.keys(lacking.outcome.measures ?? {})).toEqual([]);
+    const { outcome } = await scoreOf(
+      'validation/5/s/sampled/0',
+      {},
+      replyingJudge(() => null),
+    );
+    expect(outcome.kind).toBe('scored');
+    expect(outcome.measures?.['viescore']).toMatchObject({ kind: 'unscored' });
+    expect(summariseUnscored([outcome])).toMatchObject({ unscored: 1, judged: 1 });
   });
 });

@@ -43,7 +43,15 @@ it('pairs prompts that both were scored on', () => {
   const comparison = compareRuns([a, b, c]);
   // By hand: 1, 2, 3 have mean 2 and the sample's standard deviation 1.
   expect(comparison.paired).toEqual([
-    { at: 1, run_name: 'b', manner: 'sampled', mean: 2, stderr: expect.closeTo(1 / Math.sqrt(3), 12) as number, n: 3 },
+    {
+      at: 1,
+      run_name: 'b',
+      by: null,
+      manner: 'sampled',
+      mean: 2,
+      stderr: expect.closeTo(1 / Math.sqrt(3), 12) as number,
+      n: 3,
+    },
   ]);
   const rows = comparisonRows(comparison);
   expect(rows.find(({ label }) => label.startsWith('against A'))).toEqual({
@@ -85,7 +93,39 @@ it('lists the settings that are not the same, and warns of other rewards', () =>
     ['algorithm.kl_coeff', 0.0003, 0.5, 0.0003],
     ['reward.mode', 'viescore', 'viescore', 'ground_score'],
   ]);
-  expect(remarks).toEqual(['their rewards differ (reward.mode): their numbers may be of different things']);
+  expect(remarks).toEqual([
+    expect.stringContaining('their rewards differ (viescore; ground_score), and each number is of its run') as string,
+  ]);
+  expect(remarks[0]).toContain('editrl rescore RUN --measure viescore');
+});
+
+it('compares runs with other rewards by the measure that both have, and by nothing else', () => {
+  const validation = { ...at('validation'), measure: [{ name: 'viescore' }] };
+  const a = make('a', 4, { validation });
+  const b = make('b', 5, { validation, reward: { ...at('reward'), mode: 'jpeg_size' } });
+  const measured = { 'validation/sampled/measure/viescore/mean': 6, 'validation/sampled/measure/viescore/stderr': 0.1 };
+  for (const one of [a, b]) {
+    writeFolder(one);
+    appendFileSync(one.metrics, `${JSON.stringify({ iteration: 20, 'validation/sampled/mean': 1, ...measured })}\n`);
+  }
+  const measures = (value: number): object => ({ viescore: { kind: 'scored', value } });
+  const lines = (values: readonly number[]): string =>
+    values
+      .map((value, i) => ({
+        key: `validation/10/s/sampled/${i}`,
+        sample: `p${i}`,
+        outcome: { kind: 'scored', value: 9 - i, measures: measures(value) },
+      }))
+      .map((line) => `${JSON.stringify(line)}\n`)
+      .join('');
+  writeFileSync(a.heldOutEpisodes(10), lines([1, 2, 3]));
+  writeFileSync(b.heldOutEpisodes(10), lines([2, 4, 6]));
+  const comparison = compareRuns([a, b]);
+  expect(comparison.paired).toMatchObject([{ by: 'viescore', manner: 'sampled', mean: 2, n: 3 }]);
+  expect(comparison.remarks[0]).toContain('compared by viescore');
+  const rows = comparisonRows(comparison).map(({ label, values }) => [label, ...values]);
+  expect(rows).toContainEqual(['held-out after, viescore, sampled', '6.000 ± 0.100', '6.000 ± 0.100']);
+  expect(rows).toContainEqual(['held-out number', 'viescore, 0 to 10', 'jpeg_size, 0 to 1']);
 });
 
 it('says which settings cannot be read, and compares the rest', () => {

@@ -140,7 +140,7 @@ describe('a report', () => {
   it('is of losses where there is no reward, and of nothing where nothing was measured', () => {
     const paths = makeRun('sft', (i) => (i % 5 === 0 ? { 'validation/loss': 3 - i / 10 } : { 'policy/loss': 2 }), 10);
     expect(readRun(paths).heldout).toMatchObject({ before: 3, after: 2, metric: 'validation/loss' });
-    expect(formatReport(readRun(paths))).toMatch(/loss +3\.0000 +2\.0000 +-1\.0000/);
+    expect(formatReport(readRun(paths))).toMatch(/loss, lower is better +3\.0000 +2\.0000 +-1\.0000/);
     const empty = makeRun('empty', () => ({}), 0);
     expect(readRun(empty)).toMatchObject({ heldout: { before: null, after: null }, speed: null });
     expect(formatReport(readRun(empty))).toContain('finished, iteration 0 of 0');

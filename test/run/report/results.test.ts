@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { measureTerms } from '../../../src/rewards/score/settings.js';
 import type { RunReport } from '../../../src/run/report/read.js';
 import {
   baselineOf,
+  resultCaption,
   resultRows,
   resultsMarkdown,
   tabulate,
@@ -18,7 +20,7 @@ function run(axes: Record<string, string>, after: number | null, outcome = 'fini
   const run_name = Object.entries(axes)
     .map(([axis, value]) => `${axis}-${value}`)
     .join('__');
-  return { run_name, axes, outcome, report: after === null ? null : report(4, after) };
+  return { run_name, axes, outcome, report: after === null ? null : report(4, after), settings: null };
 }
 
 const runs = [
@@ -124,5 +126,93 @@ describe('the result table', () => {
 
   it('of nothing evaluated says so', () => {
     expect(resultsMarkdown(tabulate('table', [run({ a: '1' }, null, 'failed')], null))).toContain('No finished run');
+  });
+});
+
+describe('cells that were trained on other rewards', () => {
+  const settingsOf = (mode: string, more: Record<string, unknown> = {}): ResultRun['settings'] => {
+    const all: Record<string, unknown> = { 'reward.mode': mode, 'reward.terms': [], 'reward.model': 'judge', ...more };
+    return (path) => all[path];
+  };
+  const measures = (name: string, after: number): object => ({
+    measures: [
+      {
+        name,
+        identity: null,
+        sampled: { before: { mean: 3, stderr: null }, after: { mean: after, stderr: null } },
+        greedy: { before: null, after: null },
+      },
+    ],
+  });
+  const cell = (reward: string, mode: string, after: number, measured: number | null, more = {}): ResultRun => ({
+    ...run({ reward }, after),
+    report: report(4, after, measured === null ? { measures: [] } : measures('viescore', measured)),
+    settings: settingsOf(mode, { 'validation.measure': [{ name: 'viescore' }], ...more }),
+  });
+  const close = cell('close', 'image_similarity', 0.094, 5);
+  const overlap = cell('overlap', 'jpeg_size', 0.021, 6);
+
+  it('have no order, no difference and no winner without a measure, and the reason is said', () => {
+    const results = tabulate('x', [overlap, close], { reward: 'overlap' });
+    expect(results.cells.map(({ axes, difference }) => [axes['reward'], difference])).toEqual([
+      ['overlap', null],
+      ['close', null],
+    ]);
+    expect(verdictOf(results)).toBeNull();
+    const text = resultsMarkdown(results);
+    expect(text).toContain("not compared: the cells' rewards differ (jpeg_size; image_similarity)");
+    expect(text).toContain("name a measure in the experiment's file, such as measure: 'jpeg_size'");
+    expect(text).toContain('| close | image_similarity | 4.000 | 0.094 |');
+    expect(text).not.toContain('against the baseline');
+  });
+
+  it('are compared by the measure, whatever their own rewards say', () => {
+    const results = tabulate('x', [close, overlap], { reward: 'close' }, measureTerms.parse([{ name: 'viescore' }]));
+    expect(verdictOf(results)).toMatchObject({ winner: { axes: { reward: 'overlap' } }, difference: { mean: 1 } });
+    expect(resultCaption(results)).toContain(
+      'held-out validation/sampled/measure/viescore/mean (measure viescore, 0 to 10)',
+    );
+    expect(resultRows(results).rows).toEqual([
+      ['overlap', '3.000', '6.000', '+1.000 (1)'],
+      ['close', '3.000', '5.000', 'baseline'],
+    ]);
+  });
+
+  it('name the runs that were not measured yet', () => {
+    const lacking = cell('close', 'image_similarity', 0.094, null);
+    const results = tabulate('x', [lacking, overlap], null, measureTerms.parse([{ name: 'viescore' }]));
+    expect(results.unmeasured).toEqual(['reward-close']);
+    expect(resultCaption(results)).toContain('editrl rescore reward-close --measure viescore');
+  });
+
+  it('are not compared by a measure that asks another judge of each', () => {
+    const other = cell('overlap', 'jpeg_size', 0.021, 6, { 'reward.model': 'another' });
+    const results = tabulate('x', [close, other], null, measureTerms.parse([{ name: 'viescore' }]));
+    expect(results.incomparable).toContain("asks each run's own judge");
+    expect(verdictOf(results)).toBeNull();
+  });
+
+  it('show every measure, and go by the first', () => {
+    const both = measureTerms.parse([{ name: 'viescore' }, { name: 'jpeg_size' }]);
+    const { titles } = resultRows(tabulate('x', [close, overlap], null, both));
+    expect(titles).toEqual(['reward', 'viescore, before', 'viescore, after', 'jpeg_size, before', 'jpeg_size, after']);
+  });
+
+  it('of one seed are paired prompt by prompt', () => {
+    const prompts = (scores: readonly number[]): Pick<ResultRun, 'prompts'> => ({
+      prompts: () =>
+        new Map(scores.map((score, i) => [`s/sampled/${i}`, { sample: `p${i}`, manner: 'sampled', score }])),
+    });
+    const results = tabulate(
+      'x',
+      [
+        { ...close, ...prompts([1, 2, 3]) },
+        { ...overlap, ...prompts([2, 4, 6]) },
+      ],
+      { reward: 'close' },
+      measureTerms.parse([{ name: 'viescore' }]),
+    );
+    // 1, 2, 3 have mean 2 and the sample's standard deviation 1.
+    expect(resultRows(results).rows[0]).toEqual(['overlap', '3.000', '6.000', '+2.000 ± 0.577 (3 prompts)']);
   });
 });

@@ -18,8 +18,8 @@ export async function comparePage(comparison: Comparison): Promise<string> {
       found === undefined
         ? at === 0
           ? 'the others are compared with it'
-          : 'no prompt that both were evaluated on'
-        : `${signedEstimate(found)} against ${letterOf(0)}, paired over ${found.n} prompts, ${found.manner}`;
+          : 'no prompt that both were evaluated on, by the same reward or measure'
+        : `${signedEstimate(found)} against ${letterOf(0)}${found.by === null ? '' : `, ${found.by}`}, paired over ${found.n} prompts, ${found.manner}`;
     return {
       name: named(report.run_name, at),
       value: `${before?.toFixed(3) ?? '–'} → ${after?.toFixed(3) ?? '–'}`,

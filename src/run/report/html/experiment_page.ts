@@ -105,25 +105,30 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
       more: axes.map(([axis, values]) => `${axis}: ${values.join(', ')}`).join(' · '),
     },
     verdict === null
-      ? { name: 'Winner', value: 'none yet', more: resultCaption(results) }
+      ? {
+          name: 'Winner',
+          value: results.incomparable === null ? 'none yet' : 'none',
+          more: capitalised(results.incomparable ?? resultCaption(results)),
+        }
       : { name: 'Winner', value: cellName(verdict.winner, record.experiment), more: shown(verdict.winner) },
-    differenceFact(verdict, record.experiment),
+    differenceFact(verdict, results),
   ];
 }
 
-function differenceFact(verdict: Verdict | null, experiment: string): Fact {
+function differenceFact(verdict: Verdict | null, { experiment, incomparable }: Results): Fact {
   const name = 'Paired difference ± standard error';
+  if (incomparable !== null) return { name, value: '–', more: 'The cells cannot be compared.' };
   if (verdict === null || verdict.against === null) {
     return { name, value: '–', more: 'There is nothing to compare with.' };
   }
   const { difference, against } = verdict;
   const than = `${verdict.to_baseline ? 'against the baseline' : 'against the second best,'} ${cellName(against, experiment)}`;
   if (difference === null) return { name, value: '–', more: `${than}: no seed that both have finished` };
-  const { n } = difference;
+  const { n, over } = difference;
   return {
     name,
     value: signedEstimate(difference),
-    more: `${than}; ${n} ${n === 1 ? 'pair' : 'pairs'}. ${weight(difference)}`,
+    more: `${than}; ${n} ${over ?? (n === 1 ? 'pair' : 'pairs')}. ${weight(difference)}`,
   };
 }
 

@@ -1,0 +1,74 @@
+/** Finished cells that were evaluated without what the experiment compares them by: their records are scored by it. */
+import type { Experiment } from '../../config/experiment/load.js';
+import { EditrlError, must } from '../../core/errors.js';
+import { isTrainable, rewardOf } from '../../recipes/settings.js';
+import { termName } from '../../rewards/score/choice.js';
+import { whereMeasured } from '../../run/report/measures.js';
+import { readRecord } from '../../run/record.js';
+import { readRun } from '../../run/report/read.js';
+import { getPath } from '../../schema/paths.js';
+import { EmbeddedJudges } from '../embedded_judge.js';
+import { runResolver } from '../resolve.js';
+import type { SweepRun } from './plan.js';
+import { inspect, pathsOf } from './truth.js';
+
+/** Scores the first and the last evaluation of each finished cell by the measures that it lacks. What cannot be done is said, and nothing is raised for it. */
+export async function measureFinished(
+  { cells, measure }: Pick<Experiment, 'cells' | 'measure'>,
+  say: (sentence: string) => void,
+  stop: AbortSignal,
+): Promise<void> {
+  const judges = new EmbeddedJudges({ say });
+  try {
+    for (const cell of measure.length === 0 ? [] : cells) {
+      if (stop.aborted) return;
+      try {
+        await measureCell(cell, judges, say);
+      } catch (error) {
+        if (!(error instanceof EditrlError)) throw error;
+        say(
+          `${cell.run_name}: its records could not be scored by ${measure.map(termName).join(', ')}: ${error.toText()}`,
+        );
+      }
+    }
+  } finally {
+    await judges.close();
+  }
+}
+
+async function measureCell(
+  { config }: SweepRun,
+  judges: EmbeddedJudges,
+  say: (sentence: string) => void,
+): Promise<void> {
+  const { settings } = config;
+  const recordedReward = rewardOf(settings);
+  if (recordedReward === null || !isTrainable(settings) || inspect(config).kind !== 'finished') return;
+  const paths = pathsOf(config);
+  const read = (path: string): unknown => getPath(settings, path);
+  const { heldout } = readRun(paths);
+  for (const term of recordedReward.measure ?? []) {
+    const found = whereMeasured(term, heldout.measures, read);
+    if (found !== undefined && [found.sampled, found.greedy].some(({ before, after }) => (after ?? before) !== null)) {
+      continue;
+    }
+    say(`${settings.run_name}: scoring its held-out answers by ${termName(term)}, from its records`);
+    const [{ measureRecords }, { openRecipeOf }] = await Promise.all([
+      import('../../rescore/measure.js'),
+      import('../../recipes/open.js'),
+    ]);
+    const resolveRun = runResolver(settings.base_exp_dir, () => readRecord(paths) ?? {});
+    await measureRecords({
+      paths,
+      term,
+      settings: read,
+      recordedReward,
+      openTask: async () =>
+        must(await openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
+      resolveRun,
+      judge: recordedReward.endpoint === '' ? null : () => judges.addressOf(recordedReward),
+      endsOnly: true,
+      onNote: say,
+    });
+  }
+}

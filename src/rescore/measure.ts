@@ -1,0 +1,85 @@
+/** Measuring a run that was evaluated without the measure: its recorded held-out answers are scored by the term. */
+import { RunError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { measureScale } from '../rewards/score/identity.js';
+import type { MeasureTerm } from '../rewards/score/settings.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
+import type { MetricsLine } from '../run/metrics.js';
+import { RESCORED_MEASURE } from '../run/report/measures.js';
+import { summariseOutcomes } from '../scoring/outcomes.js';
+import type { ReadSettings } from '../schema/mark.js';
+import { rescore, type RescoreRequest } from './rescore.js';
+import type { RescoredEpisode, RescoreSummary } from './rescore_summary.js';
+
+export interface MeasureRequest extends Omit<RescoreRequest, 'reward' | 'name' | 'heldOutOnly' | 'native' | 'more'> {
+  readonly term: MeasureTerm;
+  /** Reads the run's settings. */
+  readonly settings: ReadSettings;
+}
+
+/**
+ * Scores the held-out answers by the term, on its native scale, and leaves the result where the run's reports find it. Raises as `rescore` does, and
+ * RunError where not one answer could be scored.
+ */
+export async function measureRecords({ term, settings, ...request }: MeasureRequest): Promise<RescoreSummary> {
+  const { label, identity } = measureScale(term, settings);
+  const { recordedReward } = request;
+  const name = `${RESCORED_MEASURE}${label.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')}-${sha256(identity).slice(0, 8)}`;
+  return rescore({
+    ...request,
+    name,
+    reward: onlyTerm(recordedReward, term),
+    native: true,
+    heldOutOnly: true,
+    more: (episodes) => {
+      if (!episodes.some(({ rescored }) => rescored !== null && rescored.kind !== 'unscored')) {
+        const why = episodes.map(
+          ({ missing, rescored }) => missing ?? (rescored?.kind === 'unscored' ? rescored.detail : null),
+        );
+        throw new RunError(
+          `none of ${episodes.length} held-out answers could be scored by '${label}': ${why.find((one) => one !== null) ?? 'none are recorded'}`,
+          {
+            where: request.paths.dir,
+          },
+        );
+      }
+      return { reward: label, measure: { name: label, identity }, evaluations: evaluationsOf(label, episodes) };
+    },
+  });
+}
+
+/** A term alone, whatever a run is trained on; that an answer did not end is the reward's affair. */
+function onlyTerm(reward: RewardSettings, term: MeasureTerm): RewardSettings {
+  return {
+    ...reward,
+    mode: null,
+    terms: [{ ...term, weight: 1 }],
+    also_compute: [],
+    measure: [],
+    zero_if_unfinished: false,
+  };
+}
+
+/** Lines as the evaluations themselves would have written them. */
+function evaluationsOf(label: string, episodes: readonly RescoredEpisode[]): object[] {
+  const iterations = [...new Set(episodes.map(({ iteration }) => iteration))];
+  return iterations.map((iteration) => {
+    const metrics: Record<string, number> = {};
+    const own = episodes.filter((episode) => episode.iteration === iteration);
+    const summarise = (where: string, isIn: (set: string) => boolean): void => {
+      const outcomes = own.flatMap(({ set, rescored }) => (isIn(set) && rescored !== null ? [rescored] : []));
+      if (outcomes.length > 0) {
+        Object.assign(metrics, summariseOutcomes(`validation/${where}/measure/${label}`, outcomes));
+      }
+    };
+    for (const set of new Set(own.map((episode) => episode.set))) summarise(set, (one) => one === set);
+    const manners = new Set(own.map(({ set }) => mannerOf(set)));
+    for (const manner of manners) summarise(manner, (set) => mannerOf(set) === manner);
+    return { iteration, ...metrics } satisfies Record<string, unknown> & Pick<MetricsLine, 'iteration'>;
+  });
+}
+
+/** Of `<set>/<manner>`. */
+function mannerOf(set: string): string {
+  return set.slice(set.lastIndexOf('/') + 1);
+}

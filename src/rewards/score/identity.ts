@@ -1,0 +1,97 @@
+/**
+ * Whether numbers of different runs are of the same thing: texts that are equal where they are. Read from settings as they were recorded, of
+ * whatever version, so that a field that a record lacks has its default.
+ */
+import { z } from 'zod';
+import { fillAbsent } from '../../schema/absent.js';
+import type { ReadSettings } from '../../schema/mark.js';
+import { isObject, markOf } from '../../schema/walk.js';
+import { termKinds, type TermName } from '../terms/table.js';
+import type { TermKind } from '../terms/term.js';
+import { asksRunsJudge, termName } from './choice.js';
+import { canonicalMeasure, type MeasureTerm } from './settings.js';
+
+/** What a number is: of a reward, or of a term that answers are measured by. */
+export interface Scale {
+  /** `viescore`; of a weighted sum the terms with their weights. */
+  readonly label: string;
+  /** The highest value there is; 0 is the lowest. */
+  readonly most: number;
+  /** Equal for runs whose numbers can be compared: everything that decides what an answer is worth. */
+  readonly identity: string;
+}
+
+interface NamedTerm {
+  readonly term: MeasureTerm;
+  readonly weight: number;
+}
+
+/** The scale of the reward that settings name; null where they name none that this version knows. */
+export function rewardScale(read: ReadSettings): Scale | null {
+  const mode = read('reward.mode');
+  const recorded = read('reward.terms');
+  const terms: unknown[] = Array.isArray(recorded) ? recorded : [];
+  const named =
+    terms.length > 0 ? terms.map((term) => readTerm(term)) : [readTerm({ name: mode }, read('reward.defaults') === 2)];
+  const known = named.flatMap((one) => one ?? []);
+  if (known.length < named.length) return null;
+  const sum = terms.length > 0;
+  const said = known.map(({ term, weight }) => `${sum ? `${weight} ` : ''}${termName(term)}`);
+  const identity = JSON.stringify([
+    sum,
+    known.map(({ term, weight }) => [resultFields(term), weight]),
+    judgeOf(
+      known.map(({ term }) => term),
+      read,
+    ),
+    read('reward.zero_if_unfinished') === true,
+  ]);
+  return { label: said.join(' + '), most: sum ? 1 : mostOf(known[0].term.name), identity };
+}
+
+/** The scale of a term that a run's answers are measured by. */
+export function measureScale(term: MeasureTerm, read: ReadSettings): Scale {
+  const identity = JSON.stringify([resultFields(term), judgeOf([term], read)]);
+  return { label: termName(term), most: mostOf(term.name), identity };
+}
+
+/** The terms of a recorded `validation.measure`; those that this version does not know are left out. */
+export function readMeasure(recorded: unknown): MeasureTerm[] {
+  if (!Array.isArray(recorded)) return [];
+  const terms = canonicalMeasure(recorded) as unknown[];
+  return terms.flatMap((term) => readTerm(isObject(term) ? { ...term, weight: 1 } : term)?.term ?? []);
+}
+
+/** `fresh`: whether what is absent has the defaults of today, and not what its absence in a record means. */
+function readTerm(recorded: unknown, fresh = false): NamedTerm | null {
+  if (!isObject(recorded)) return null;
+  const { name, weight, ...fields } = recorded;
+  if (typeof name !== 'string' || !Object.hasOwn(termKinds, name)) return null;
+  const kind: TermKind = termKinds[name as TermName];
+  const schema = z.strictObject(kind.fields);
+  const parsed = schema.safeParse(fresh ? fields : fillAbsent(schema, fields));
+  if (!parsed.success) return null;
+  return { term: { name, ...parsed.data } as MeasureTerm, weight: typeof weight === 'number' ? weight : 1 };
+}
+
+/** The highest value of a term's native scale. */
+export function mostOf(name: TermName): number {
+  const kind: TermKind = termKinds[name];
+  return kind.most ?? 1;
+}
+
+/** Its fields but those that say only where and how it is asked. */
+function resultFields({ name, ...fields }: MeasureTerm): unknown {
+  const kind: TermKind = termKinds[name];
+  const counting = Object.entries(fields).filter(
+    ([key]) => markOf(kind.fields[key] as z.ZodType).effect !== 'operation',
+  );
+  return [name, ...counting.sort(([a], [b]) => (a < b ? -1 : 1))];
+}
+
+/** What of the run's judge decides what terms say; null where none of them asks it. */
+function judgeOf(terms: readonly MeasureTerm[], read: ReadSettings): unknown {
+  if (!terms.some(asksRunsJudge)) return null;
+  const fields = ['model', 'prompts.viescore_sc', 'prompts.viescore_pq', 'prompts.ground_score'];
+  return fields.map((field) => read(`reward.${field}`) ?? null);
+}

@@ -1,0 +1,137 @@
+/** What held-out answers were measured by besides the reward: with the evaluation itself, or by scoring its records afterwards. */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { EditrlError, RunError } from '../../core/errors.js';
+import { measureScale, readMeasure } from '../../rewards/score/identity.js';
+import type { MeasureTerm } from '../../rewards/score/settings.js';
+import type { ReadSettings } from '../../schema/mark.js';
+import { listEpisodeFiles } from '../episodes.js';
+import { readLines } from '../journal.js';
+import { metricsOfLine, type MetricsLine } from '../metrics.js';
+import type { RunPaths } from '../paths.js';
+import { readJson } from '../state.js';
+
+/** How the files are named that hold measures in a run's folder `rescored/`. */
+export const RESCORED_MEASURE = 'measure-';
+
+const rescoredMeasure = z.looseObject({
+  measure: z.object({ name: z.string(), identity: z.string() }),
+  evaluations: z.array(z.looseObject({ iteration: z.number() })),
+});
+
+/** A measure of a run whose evaluations were scored again by it. */
+export interface RescoredMeasure {
+  readonly name: string;
+  /** Of its scale; see `measureScale`. */
+  readonly identity: string;
+  /** One line for each evaluation, with the names that the metrics of an evaluation have. */
+  readonly lines: readonly MetricsLine[];
+  /** The outcomes, one line for each answer. */
+  readonly file: string;
+}
+
+/** Those that lie in the run's folder. Raises RunError for a file that is none. */
+export function readRescoredMeasures(paths: RunPaths): RescoredMeasure[] {
+  if (!existsSync(paths.rescoredDir)) return [];
+  const names = readdirSync(paths.rescoredDir).filter(
+    (name) => name.startsWith(RESCORED_MEASURE) && name.endsWith('.json'),
+  );
+  return names.sort().map((file): RescoredMeasure => {
+    const path = join(paths.rescoredDir, file);
+    const parsed = rescoredMeasure.safeParse(readJson(path));
+    if (!parsed.success) {
+      throw new RunError('not what scoring a run again by a measure leaves', {
+        where: path,
+        next: 'Remove the file, and score the run again: editrl rescore RUN --measure TERM.',
+      });
+    }
+    const { measure, evaluations } = parsed.data;
+    return { ...measure, lines: evaluations.map(metricsOfLine), file: path.replace(/\.json$/, '.jsonl') };
+  });
+}
+
+/** Where a run's values of a measure are: its own evaluations (null), or a rescoring of this identity; undefined where it has none. */
+export function whereMeasured<Found extends { readonly name: string; readonly identity: string | null }>(
+  term: MeasureTerm,
+  measures: readonly Found[],
+  read: ReadSettings,
+): Found | undefined {
+  const { label, identity } = measureScale(term, read);
+  const own = readMeasure(read('validation.measure')).some((one) => measureScale(one, read).identity === identity);
+  return measures.find((one) => one.name === label && (one.identity === identity || (own && one.identity === null)));
+}
+
+/** What a held-out answer was worth. */
+export interface PromptScore {
+  readonly sample: string;
+  /** How it was sampled: `sampled`, `greedy`. */
+  readonly manner: string;
+  readonly score: number;
+}
+
+/**
+ * The scores of the last evaluation by set, manner and prompt, by the reward or by a measure; what no judge scored is left out. Raises RunError for
+ * records that cannot be read.
+ */
+export function promptScores(
+  paths: RunPaths,
+  measure: { readonly name: string; readonly identity: string | null } | null,
+): Map<string, PromptScore> {
+  const last = listEpisodeFiles(paths).findLast(({ heldOut }) => heldOut);
+  if (last === undefined) return new Map();
+  const lines = readLines(last.path);
+  if (measure === null || measure.identity === null) {
+    return new Map(lines.flatMap((line) => scoreOf(line, outcomeOf(line, measure?.name ?? null))));
+  }
+  const rescored = readRescoredMeasures(paths).find(({ identity }) => identity === measure.identity);
+  const byKey = new Map(
+    rescored === undefined ? [] : readLines(rescored.file).map(({ key, rescored: one }) => [key, one]),
+  );
+  return new Map(lines.flatMap((line) => scoreOf(line, byKey.get(line['key']))));
+}
+
+/** `promptScores` of a run, for a table that may or may not ask; nothing of records that cannot be read, which are told of elsewhere. */
+export function promptsOf(paths: RunPaths): (measure: Parameters<typeof promptScores>[1]) => Map<string, PromptScore> {
+  return (measure) => {
+    try {
+      return promptScores(paths, measure);
+    } catch (error) {
+      if (!(error instanceof EditrlError)) throw error;
+      return new Map();
+    }
+  };
+}
+
+type Line = Readonly<Record<string, unknown>>;
+
+function outcomeOf({ outcome }: Line, measure: string | null): unknown {
+  if (measure === null) return outcome;
+  const { measures } = (outcome ?? {}) as { readonly measures?: Readonly<Record<string, unknown>> };
+  return measures?.[measure];
+}
+
+/** Of `validation/<iteration>/<set>/<manner>/<prompt>`. */
+function scoreOf({ key, sample }: Line, outcome: unknown): [string, PromptScore][] {
+  if (typeof key !== 'string' || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) {
+    return [];
+  }
+  const { kind, value } = outcome as Line;
+  const score = kind === 'zero_by_rule' ? 0 : kind === 'scored' ? value : null;
+  const [, , ...rest] = key.split('/');
+  const manner = rest.at(-2);
+  if (typeof score !== 'number' || manner === undefined) return [];
+  return [[rest.join('/'), { sample, manner, score }]];
+}
+
+/** How much higher the second of two runs scores, prompt by prompt, for the answers of one manner. */
+export function pairedByPrompt(
+  base: ReadonlyMap<string, PromptScore>,
+  other: ReadonlyMap<string, PromptScore>,
+  wanted: string,
+): number[] {
+  return [...other].flatMap(([prompt, { sample, manner, score }]) => {
+    const partner = base.get(prompt);
+    return manner !== wanted || partner === undefined || partner.sample !== sample ? [] : [score - partner.score];
+  });
+}
