@@ -5,7 +5,7 @@
  * is the original's value where it has one of its own, else TRL's.
  */
 import { existsSync, readFileSync } from 'node:fs';
-import { isAbsolute, join } from 'node:path';
+import { basename, isAbsolute, join } from 'node:path';
 import { editResponse } from '../recipes/edit_response/settings.js';
 import { getPath, hasPath } from '../schema/paths.js';
 import type { Translation } from './flat.js';
@@ -14,6 +14,9 @@ import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator, type TrainerSou
 
 const keys = {
   ...trainerKeys,
+  // As accelerate's launcher reads them from a file of its own (`--with deepspeed_zero2.yaml`).
+  num_processes: { to: 'launch.processes' },
+  num_machines: { to: null, joint: true },
   model_revision: { to: 'policy.model', joint: true },
   use_peft: { to: 'policy.lora', joint: true },
   lora_r: { to: 'policy.lora.rank', joint: true },
@@ -31,11 +34,14 @@ const keys = {
   beta: { to: 'algorithm.kl_coeff', joint: true },
   epsilon: { to: 'algorithm.clip_range' },
   scale_rewards: { to: 'algorithm.advantage.scale', joint: true },
+  edit_model_path: { to: 'environment', joint: true, shared: true },
+  alignment_weight: { to: 'reward.terms', joint: true },
+  quality_weight: { to: 'reward.terms', joint: true },
   eval_steps: { to: 'validation.every_n_iterations' },
   // Of which one value alone is what is done here.
   loss_type: { to: null, joint: true },
   steps_per_generation: { to: null, joint: true },
-  generation_batch_size: { to: null, joint: true },
+  generation_batch_size: { to: 'rollout.episodes_per_iteration', joint: true, shared: true },
   mask_truncated_completions: { to: null, joint: true },
   sync_ref_model: { to: null, joint: true },
   min_p: { to: null, joint: true },
@@ -48,6 +54,8 @@ const keys = {
   load_in_4bit: { to: null, joint: true },
   use_dora: { to: null, joint: true },
   lora_modules_to_save: { to: null, joint: true },
+  use_think_format_reward: { to: null, joint: true },
+  openai_api_key: { to: null, joint: true },
   // Of another trainer, or of how it is run.
   lora_dropout: { to: null },
   lora_task_type: { to: null },
@@ -80,6 +88,31 @@ const keys = {
   num_completions_to_print: { to: null },
   push_to_hub: { to: null },
   hub_model_id: { to: null },
+  save_only_model: { to: null },
+  // Of the original's data set and judge.
+  complexity: { to: null },
+  image_type: { to: null },
+  n_evals: { to: null },
+  // Of accelerate's launcher.
+  compute_environment: { to: null },
+  debug: { to: null },
+  deepspeed_config: { to: null },
+  fsdp_config: { to: null },
+  distributed_type: { to: null },
+  downcast_bf16: { to: null },
+  enable_cpu_affinity: { to: null },
+  gpu_ids: { to: null },
+  machine_rank: { to: null },
+  main_process_ip: { to: null },
+  main_process_port: { to: null },
+  main_training_function: { to: null },
+  mixed_precision: { to: null },
+  rdzv_backend: { to: null },
+  same_network: { to: null },
+  tpu_env: { to: null },
+  tpu_use_cluster: { to: null },
+  tpu_use_sudo: { to: null },
+  use_cpu: { to: null },
 } as const satisfies Readonly<Record<string, TableKey>>;
 type EditName = keyof typeof keys;
 
@@ -92,6 +125,7 @@ const OWN: readonly EditName[] = [
   'lora_r',
   'lora_alpha',
   'lora_target_modules',
+  'edit_model_path',
 ];
 
 /** The system message of diffusers' QwenImageEditPipeline (`prompt_template_encode`), under which the transformer was trained. */
@@ -123,12 +157,14 @@ interface Only {
 
 /** What would change what is learnt: the values that mean what is done here, and what that is. */
 const ONLY: Readonly<Partial<Record<EditName, Only>>> = {
-  loss_type: { values: ['dapo'], because: "losses of all tokens of an iteration count alike, which is 'dapo'" },
+  loss_type: {
+    values: ['dapo', 'dr_grpo'],
+    because: "losses of all tokens of an iteration count alike, as with 'dapo' and 'dr_grpo'",
+  },
   steps_per_generation: {
     values: [null],
     because: 'an iteration samples once; algorithm.minibatches has several steps',
   },
-  generation_batch_size: { values: [null], because: 'an iteration samples what it learns from' },
   mask_truncated_completions: { values: [false], because: 'answers that did not end are learnt from' },
   sync_ref_model: { values: [false], because: 'the reference is the frozen start' },
   min_p: { values: [null, 0], because: 'tokens are sampled by temperature, top_p and top_k' },
@@ -140,6 +176,9 @@ const ONLY: Readonly<Partial<Record<EditName, Only>>> = {
   load_in_8bit: { values: [false], because: 'frozen weights stay as they are' },
   load_in_4bit: { values: [false], because: 'frozen weights stay as they are' },
   use_dora: { values: [false], because: 'adapters are LoRA' },
+  num_machines: { values: [1], because: 'one machine trains a run' },
+  use_think_format_reward: { values: [false], because: 'a reward module may score the form of an answer' },
+  openai_api_key: { values: [null], because: 'a key goes into the environment (OPENAI_API_KEY), never into a file' },
   lora_modules_to_save: { values: [null], because: 'adapters alone are trained' },
 };
 
@@ -170,8 +209,24 @@ export function translateFlatEdit(raw: Record<string, unknown>, source: TrainerS
     );
   }
   const file: File = new TrainerTranslator(raw, source, { keys, absent, task: editResponse.name, sections });
+  if (raw['loss_type'] === 'dr_grpo') {
+    warnings.push(
+      "loss_type 'dr_grpo' divides by answers times max_completion_length, here by the tokens that are trained: the gradient differs in its length alone, which AdamW takes out and max_grad_norm may not",
+    );
+  }
+  if ('n_evals' in raw) warnings.push('each picture is graded once, whatever n_evals says');
+  if ('complexity' in raw || 'image_type' in raw) {
+    warnings.push(
+      'complexity and image_type choose among the edits of a data set; here dataset_name, or data.train, names the list',
+    );
+  }
+  editor(file);
   // TRL's arguments are the same for prompts of words.
-  if (!('environment' in raw) && !source.changes.some(({ path }) => path.split('.')[0] === 'environment')) {
+  if (
+    !('environment' in raw) &&
+    !('edit_model_path' in raw) &&
+    !source.changes.some(({ path }) => path.split('.')[0] === 'environment')
+  ) {
     const message = `missing: TRL's arguments are read as ${editResponse.name}, whose pictures an environment edits; allowed: an environment beside them, or task 'text_answers' with canonical keys (docs/text_answers.md)`;
     file.problems.push({ key: 'task', message });
   }
@@ -187,7 +242,7 @@ export function translateFlatEdit(raw: Record<string, unknown>, source: TrainerS
   adapter(file);
   sampling(file);
   scale(file);
-  if (!hasPath(file.value, 'reward.mode')) file.put('reward.terms', [{ name: 'align_quality', weight: 1 }]);
+  reward(file);
   system(file);
   datasets(file);
   batch(file);
@@ -200,6 +255,41 @@ function system(file: File): void {
   const isTold = (path: string, value: unknown): boolean => getPath(file.value, path) === value;
   if (!isTold('environment.type', 'render_server') && !isTold('environment.model_type', 'qwen')) return;
   if (!isTold('prompt.chat', false)) file.put('prompt.system', QWEN_EDIT_SYSTEM);
+}
+
+/** A pipeline's folder, with `transformer` and `vae` below it; one that the Hub's name stands for lies in the data's folder. */
+function editor(file: File): void {
+  const { edit_model_path: named } = file.raw;
+  if (named === undefined || hasPath(file.value, 'environment.model')) return;
+  if (typeof named !== 'string' || named === '') {
+    return file.wrong('edit_model_path', named, "a pipeline's folder, or its name on the Hub");
+  }
+  const folder = existsSync(named) ? named : join(file.source.dataDir, basename(named));
+  file.put('environment.type', 'model');
+  file.put('environment.model', join(folder, 'transformer'), 'edit_model_path');
+  file.put('environment.model_type', 'qwen');
+  file.put('environment.parts.vae', join(folder, 'vae'), 'edit_model_path');
+}
+
+/** The judge's two grades by their weights, as shares. */
+function reward(file: File): void {
+  if (hasPath(file.value, 'reward.mode')) return;
+  const { alignment_weight: alignment, quality_weight: quality } = file.raw;
+  if (alignment === undefined && quality === undefined) {
+    return file.put('reward.terms', [{ name: 'align_quality', weight: 1 }]);
+  }
+  const isWeight = (value: unknown): value is number => typeof value === 'number' && value >= 0;
+  if (!isWeight(alignment) || !isWeight(quality) || alignment + quality === 0) {
+    const key = isWeight(alignment) ? 'quality_weight' : 'alignment_weight';
+    return file.wrong(
+      key,
+      file.raw[key] ?? null,
+      'a number of at least 0 beside the other weight, one of them above it',
+    );
+  }
+  const sum = alignment + quality;
+  const shares = { alignment_weight: alignment / sum, quality_weight: quality / sum };
+  file.put('reward.terms', [{ name: 'align_quality', weight: 1, ...shares }], 'alignment_weight');
 }
 
 /** LoRA, unless the file says that there is none. */
@@ -252,10 +342,18 @@ function datasets(file: File): void {
 /** A batch of TRL's counts answers, of which a prompt has `num_generations`; epochs are counted in prompts. */
 function batch(file: File): void {
   const perDevice = file.whole('per_device_train_batch_size');
-  const steps = file.whole('gradient_accumulation_steps');
+  const { generation_batch_size: sampled = null } = file.raw;
+  // What is sampled at once is what is learnt from, so that it stands for the accumulation where that is not said.
+  const isSaid = sampled === null || 'gradient_accumulation_steps' in file.raw;
+  const steps = isSaid
+    ? file.whole('gradient_accumulation_steps')
+    : Number(sampled) / ((perDevice ?? 1) * file.processes);
   const answers = file.whole('num_generations');
   if (perDevice === null || steps === null || answers === null) return;
   const episodes = perDevice * steps * file.processes;
+  if (sampled !== null && sampled !== episodes) {
+    return file.wrong('generation_batch_size', sampled, `${episodes}, which an iteration learns from, or left out`);
+  }
   file.put('rollout.generations_per_sample', answers, 'num_generations');
   file.put('optimizer.per_device_batch_size', perDevice, 'per_device_train_batch_size');
   if (episodes % answers !== 0) {

@@ -51,9 +51,13 @@ export interface SnippetRequest {
   readonly natives?: Readonly<Record<string, (text: string) => unknown>>;
 }
 
-/** The Jsonnet expression that imports a file, wherever the expression itself stands. */
+/** YAML is read by Jsonnet's own std.parseYaml: no other reader, and no other dependency, than configs have anyway. */
+const isYaml = (path: string): boolean => /\.ya?ml$/i.test(path);
+
+/** The Jsonnet expression for what a file of Jsonnet or YAML holds, wherever the expression itself stands. */
 export function importOf(path: string): string {
-  return `(import ${JSON.stringify(resolve(path))})`;
+  const text = JSON.stringify(resolve(path));
+  return isYaml(path) ? `(std.parseYaml(importstr ${text}))` : `(import ${text})`;
 }
 
 /** Evaluates an expression over some files. Raises ConfigError for everything that Jsonnet refuses. */
@@ -68,7 +72,15 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
     const where = displayPath(file);
     text = await interpreter.evaluate({ file: where, snippet, name: compositionName, variables, natives, limits });
   } catch (error) {
-    throw error instanceof Refused ? jsonnetError(file, variables, sources, error) : error;
+    if (error instanceof Refused) throw jsonnetError(file, variables, sources, error);
+    const yaml = roots.filter(isYaml).map(displayPath);
+    // Its reader of YAML ends the process over what it cannot read, and says where on stderr alone.
+    if (!(error instanceof ConfigError) || yaml.length === 0) throw error;
+    throw new ConfigError("Jsonnet's reader of YAML breaks down over it", {
+      where: yaml.join(', '),
+      next: 'Correct the line that the reader itself names above; or write the file as Jsonnet.',
+      cause: error,
+    });
   }
   return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
 }
@@ -132,7 +144,7 @@ export function importClosure(roots: readonly string[]): Map<string, string> {
     if (!evaluated) return;
     for (const { target, isCode } of importsOf(text)) visit(resolve(dirname(path), target), isCode);
   };
-  for (const root of roots) visit(resolve(root), true);
+  for (const root of roots) visit(resolve(root), !isYaml(root));
   return sources;
 }
 

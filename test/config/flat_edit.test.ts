@@ -133,7 +133,7 @@ describe("a flat file of TRL's GRPO", () => {
   });
 
   it.each([
-    [{ loss_type: 'grpo' }, `loss_type: found "grpo"; allowed: "dapo", or left out: losses of all tokens`],
+    [{ loss_type: 'grpo' }, `loss_type: found "grpo"; allowed: "dapo" or "dr_grpo", or left out: losses of all tokens`],
     [{ load_in_4bit: true }, 'load_in_4bit: found true; allowed: false, or left out: frozen weights stay as they are'],
     [
       { reward_weights: [1, 2] },
@@ -171,5 +171,124 @@ describe("a flat file of TRL's GRPO", () => {
     await expect(load(bare)).rejects.toThrow("TRL's arguments are read as edit_response");
     const changed = await load(bare, [`environment=${JSON.stringify(environment)}`]);
     expect(changed.settings).toMatchObject({ task: 'edit_response', environment });
+  });
+
+  /** The arguments that run_8gpu.sh of trl_qwen_ie passes, as TRL's parser reads them from a file. */
+  const script = `
+model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct
+edit_model_path: Qwen/Qwen-Image-Edit-2509
+output_dir: outputs/drgrpo_qwenie
+learning_rate: 1e-5
+num_train_epochs: 3
+max_steps: 1000
+per_device_train_batch_size: 2
+max_prompt_length: 8192
+max_completion_length: 1024
+complexity: "8"
+image_type: real
+use_vllm: true
+vllm_mode: colocate
+use_peft: true
+alignment_weight: 0.6
+quality_weight: 0.4
+n_evals: 3
+logging_steps: 10
+save_strategy: steps
+save_steps: 50
+save_total_limit: 10
+save_only_model: True
+dtype: bfloat16
+num_generations: 16
+generation_batch_size: 16
+report_to: wandb
+log_completions: true
+loss_type: dr_grpo
+lora_target_modules:
+  - q_proj
+  - v_proj
+  - k_proj
+  - o_proj
+lora_r: 128
+lora_alpha: 256
+gradient_checkpointing: false
+`;
+  /** What accelerate's launcher reads there. */
+  const launcher = `
+compute_environment: LOCAL_MACHINE
+debug: false
+deepspeed_config:
+  deepspeed_multinode_launcher: standard
+  offload_optimizer_device: none
+  zero_stage: 2
+distributed_type: DEEPSPEED
+downcast_bf16: 'no'
+enable_cpu_affinity: false
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+`;
+
+  function loadYaml(text: string, beside: string, sets: readonly string[] = []): Promise<LoadedConfig> {
+    const folder = newFolder();
+    const [file, overlay] = [join(folder, 'edits.yaml'), join(folder, 'deepspeed_zero2.yaml')];
+    writeFileSync(file, text);
+    writeFileSync(overlay, beside);
+    return loadConfig({ file, overlays: [overlay], sets, env: { APP__DATA_DIR: folder } });
+  }
+
+  it("loads the original's script as YAML, with the launcher's file over it", async () => {
+    const list = `${script}dataset_name: edits.jsonl\n`;
+    const { settings, warnings } = await loadYaml(list, launcher, ['reward.endpoint=http://judge/v1']);
+    expect(settings).toMatchObject({
+      run_name: 'drgrpo_qwenie',
+      base_exp_dir: 'outputs',
+      num_iterations: 1000,
+      algorithm: { kl_coeff: 0 },
+      optimizer: { learning_rate: 1e-5, per_device_batch_size: 2, gradient_checkpointing: false },
+      rollout: { episodes_per_iteration: 16, generations_per_sample: 16, max_response_tokens: 1024 },
+      policy: {
+        model_context_size: 9216,
+        lora: { rank: 128, alpha: 256, targets: ['q_proj', 'v_proj', 'k_proj', 'o_proj'] },
+      },
+      environment: {
+        type: 'model',
+        model_type: 'qwen',
+        model: expect.stringMatching(/Qwen-Image-Edit-2509\/transformer$/) as string,
+        parts: { vae: expect.stringMatching(/Qwen-Image-Edit-2509\/vae$/) as string },
+      },
+      reward: { terms: [{ name: 'align_quality', alignment_weight: 0.6, quality_weight: 0.4 }] },
+      checkpoint: { save_every_n_iterations: 50, keep_last: 10 },
+      launch: { processes: 8 },
+    });
+    const said = warnings.join('\n');
+    const without = ['deepspeed_config', 'mixed_precision', 'complexity', 'image_type', 'n_evals', 'save_only_model'];
+    for (const name of without) expect(said).toContain(`${name} has no meaning here`);
+    expect(said).toContain("loss_type 'dr_grpo' divides by answers times max_completion_length");
+  });
+
+  it.each([
+    ['num_machines: 2', 'num_machines: found 2; allowed: 1, or left out: one machine trains a run'],
+    ['generation_batch_size: 24\ngradient_accumulation_steps: 1', 'generation_batch_size: found 24; allowed: 16'],
+    ['openai_api_key: sk-x', 'a key goes into the environment (OPENAI_API_KEY), never into a file'],
+    ['use_think_format_reward: true', 'use_think_format_reward: found true; allowed: false'],
+    ['alignment_weight: -1', 'alignment_weight: found -1; allowed: a number of at least 0'],
+  ])('refuses %j over it', async (line, message) => {
+    expect(await refusal(loadYaml(script, `num_processes: 8\n${line}\n`))).toContain(message);
+  });
+
+  it('says where YAML is broken', async () => {
+    const error: unknown = await loadYaml('a: [1, 2\nb: }', launcher).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({
+      message: "Jsonnet's reader of YAML breaks down over it",
+      where: expect.stringContaining('edits.yaml') as string,
+    });
   });
 });
