@@ -3,7 +3,7 @@
  * sources' sizes and coefficients, and n, so that a resumed run goes on where it stopped without saving anything.
  *
  * One epoch takes `coefficient * length` samples of each source: whole copies for the integer part and a fresh random part for
- * the remainder (so 0.25 samples a quarter, another one each epoch), all shuffled together.
+ * the remainder (so 0.25 samples a quarter, another one each epoch unless `part` is 'once'), all shuffled together.
  */
 import { DataError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
@@ -17,6 +17,8 @@ export interface SamplerOptions {
   readonly seed: number;
   /** How often each source is taken in an epoch; an empty list raises all to the largest source's size. */
   readonly coefficients: readonly number[];
+  /** Whether the part that a fraction of a source is, is drawn in each epoch anew (the default) or once for all. */
+  readonly part?: 'each_epoch' | 'once';
 }
 
 /** Which sample to take: its source's place in the list and its index there. */
@@ -86,7 +88,9 @@ export function createSampler(sources: readonly SamplerSource[], options: Sample
       number,
       order: new RandomStream(options.seed, 'sampler', 'order', number).shuffled(identity(epochLength)),
       parts: sources.map((source, i) =>
-        new RandomStream(options.seed, 'sampler', 'part', i, number).shuffled(identity(source.length)),
+        new RandomStream(options.seed, 'sampler', 'part', i, options.part === 'once' ? 0 : number).shuffled(
+          identity(source.length),
+        ),
       ),
     };
     return kept;

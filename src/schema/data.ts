@@ -62,6 +62,11 @@ export const data = section(
   z.strictObject({
     ...places,
     format: result('Form of the datalists and samples.', z.enum(['earl']).default('earl')),
+    subset: result(
+      "When the part is drawn that a coefficient's fraction takes of a source: 'once' for the whole run, as EARL does, or anew in 'each_epoch'.",
+      z.enum(['once', 'each_epoch']).default('once'),
+      { absent: 'each_epoch' },
+    ),
     tiny: tinyWorld,
   }),
 );

@@ -75,6 +75,30 @@ describe('the sampler', () => {
     expect(sum(firstHalf)).toBeLessThan(30);
   });
 
+  it('draws the part of a source once for all where it is told so, and else anew in each epoch', () => {
+    const drawn = (part?: 'once' | 'each_epoch'): string[] => {
+      const sampler = createSampler(sources, {
+        seed: 6,
+        coefficients: [0.5, 1.25],
+        ...(part === undefined ? {} : { part }),
+      });
+      return [0, 1, 2].map((epoch) => {
+        const places = Array.from({ length: sampler.epochLength }, (_, i) =>
+          sampler.at(epoch * sampler.epochLength + i),
+        );
+        return places
+          .map(({ source, index }) => `${source}/${index}`)
+          .sort()
+          .join(' ');
+      });
+    };
+    expect(new Set(drawn('once')).size).toBe(1);
+    expect(new Set(drawn()).size).toBe(3);
+    expect(drawn('each_epoch')).toEqual(drawn());
+    // The first epoch is that of either.
+    expect(drawn('once')[0]).toBe(drawn()[0]);
+  });
+
   it('takes at least one sample of a source that is named', () => {
     expect(createSampler(sources, { seed: 1, coefficients: [0.001, 1] }).perSource).toEqual([1, 40]);
   });

@@ -59,7 +59,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     const open = ({ path }: { readonly path: string }): SampleSource<EditSample> => openEditDataset(placed(path));
     const train = settings.data.train.map(open);
     const coefficients = settings.data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-    const sampler = createSampler(train, { seed: settings.seed, coefficients });
+    const sampler = createSampler(train, { seed: settings.seed, coefficients, part: settings.data.subset });
     const held = settings.data.validation;
     const heldOut = nameSources(
       held.map(({ path }) => path),
