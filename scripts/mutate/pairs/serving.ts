@@ -124,9 +124,9 @@ export const servingPairs: readonly Pair[] = [
   },
   {
     id: 'marks-that-turn-text',
-    file: 'src/run/report/html/markup.ts',
-    text: '/[\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]/g',
-    replacement: '/[\\u202a-\\u202e]/g',
+    file: 'src/core/errors.ts',
+    text: '\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff]/g',
+    replacement: '\\u2028-\\u202e]/g',
     tests: ['test/run/report/html/markup.test.ts'],
   },
   {

@@ -28,11 +28,8 @@ const ENTITIES: Readonly<Record<string, string>> = {
   "'": '&#39;',
 };
 
-/** Control characters are spelled out, and so are those that turn the direction in which text is read. */
 function escapeHtml(text: string): string {
-  return printable(text)
-    .replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (found) => `\\u${found.charCodeAt(0).toString(16)}`)
-    .replace(/[&<>"']/g, (character) => ENTITIES[character]);
+  return printable(text).replace(/[&<>"']/g, (character) => ENTITIES[character]);
 }
 
 /** A whole page in one file, which asks nothing of anywhere: the policy forbids it, scripts as well. */
