@@ -9,6 +9,7 @@ const MODULES = [
   'test/engines/vllm/plain_sampling',
   'test/nets/reference_decoder',
   'src/core/errors',
+  'src/core/plain_file',
   'src/core/random',
   'src/core/safetensors',
 ];
