@@ -109,10 +109,10 @@ export function describeInterruption(paths: RunPaths): string {
     : `${stopped} with a checkpoint of iteration ${last}; run the same command to continue.`;
 }
 
-/** Runs a config to its end and prints what it learned; returns the process's exit code. */
 /** Files and connections of a launcher, its servers and workers: channels, logs, datasets, and one connection for each question to a judge. */
 const NEEDED_FILES = 512;
 
+/** Runs a config to its end and prints what it learned; returns the process's exit code. */
 async function trainAndReport(config: LoadedConfig, { json, view, fresh = false }: HowShown): Promise<number> {
   const launcher = new Launcher({ view, command: process.argv.slice(2), ...stopOnSignals(view) });
   const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);

@@ -58,10 +58,15 @@ describe('a wrong config', () => {
     expectMessage(ended, 2, /seed/, /optimiser/, /optimizer/);
   });
 
-  it('of the full size says in one line what this version cannot load', async () => {
+  it('of the full size says at once what this version cannot load and which data is not there', async () => {
     const ended = await place.call(['run', configFile(START)]);
-    expectMessage(ended, 2, /environment\.model: BAAI\/Emu3-VisionTokenizer .* scripts\/export_emu3_vision/);
-    expect(ended.err.trimEnd().split('\n')).toHaveLength(1);
+    expectMessage(
+      ended,
+      2,
+      /environment\.model: BAAI\/Emu3-VisionTokenizer .* scripts\/export_emu3_vision/,
+      /train_20250224\/list\/tokenized_datalist\.json: there is no list of samples here/,
+    );
+    expect(ended.err.startsWith('editrl: nothing was started: 3 things are in the way\n')).toBe(true);
   });
 
   it('of the full size without a judge says which variable names one', async () => {
