@@ -40,9 +40,9 @@ function ofTraining(settings: TrainedSettings): string[] {
   }
   const steps = optimizerSteps(settings);
   if (algorithm.warmup_steps > 0 && steps <= algorithm.warmup_steps) {
-    const unused = growable(settings) ? '' : `, and optimizer.schedule '${optimizer.schedule}' has no effect`;
+    const unused = growable(settings) ? '' : `; optimizer.schedule '${optimizer.schedule}' has no effect`;
     warnings.push(
-      `algorithm.warmup_steps: the run ends after ${steps} optimizer steps, within its ${algorithm.warmup_steps} warm-up steps: the learning rate never reaches optimizer.learning_rate${unused}`,
+      `algorithm.warmup_steps: found ${algorithm.warmup_steps}; the run ends within them, after ${steps} steps${unused}`,
     );
   }
   if (optimizer.learning_rate > LARGEST_USUAL_LEARNING_RATE) {

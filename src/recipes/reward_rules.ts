@@ -16,8 +16,9 @@ function rewardChoice(read: Reader): Choice | null {
     mode: read('reward.mode'),
     terms: read('reward.terms'),
     also_compute: read('reward.also_compute'),
-    defaults: read('reward.defaults'),
-    measure: read('validation.measure'),
+    // A reward server has neither, and its terms keep the rules all the same.
+    defaults: read('reward.defaults') ?? 2,
+    measure: read('validation.measure') ?? [],
   };
   return Object.values(choice).includes(undefined) ? null : (choice as Choice);
 }

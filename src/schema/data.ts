@@ -65,11 +65,17 @@ export const data = section(
     subset: result(
       "When the part is drawn that a coefficient's fraction takes of a source: 'once' for the whole run, as EARL does, or anew in 'each_epoch'.",
       z.enum(['once', 'each_epoch']).default('once'),
-      { absent: 'each_epoch' },
+      { absent: 'each_epoch', idle: (settings) => !takesPart(settings('data.train')) },
     ),
     tiny: tinyWorld,
   }),
 );
+
+/** Whether a source's coefficient has a fraction: only then is a part of it drawn. */
+function takesPart(train: unknown): boolean {
+  const sources = Array.isArray(train) ? (train as { readonly coefficient?: number | null }[]) : [];
+  return sources.some(({ coefficient }) => !Number.isInteger(coefficient ?? 1));
+}
 
 const rowSource = z.strictObject({
   path: result(

@@ -1,7 +1,7 @@
 /** Settings that a run recorded before they said when the part of a source is drawn. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { resultHash } from '../../../src/config/hash.js';
+import { diffSettings, resultHash } from '../../../src/config/hash.js';
 import { imageEditTokens, type ImageEditSettings } from '../../../src/recipes/image_edit_tokens/settings.js';
 import { fillAbsent } from '../../../src/schema/absent.js';
 
@@ -16,5 +16,17 @@ describe('a recorded run of image_edit_tokens', () => {
     // As the program computed it that recorded these settings.
     expect(resultHash(settings)).toBe('87e41cbc0c333e488287442412780a17eee949e77b8464c9e8996e66086b8884');
     expect(imageEditTokens.schema.parse(recorded)).toMatchObject({ data: { subset: 'once' } });
+  });
+
+  it('is the run of a config of today where no part of a source is taken', () => {
+    const changed = (coefficient: number | null): string[] => {
+      const train = recorded.data.train.map(({ path }) => ({ path, coefficient }));
+      const before = fillAbsent(imageEditTokens.schema, { ...recorded, data: { ...recorded.data, train } });
+      const today = { ...before, data: { ...before.data, subset: 'once' as const } };
+      return diffSettings(before, today).map(({ key }) => key);
+    };
+    expect(changed(null)).toEqual([]);
+    expect(changed(2)).toEqual([]);
+    expect(changed(0.5)).toEqual(['data.subset']);
   });
 });
