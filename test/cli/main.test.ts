@@ -61,7 +61,7 @@ describe('editrl', () => {
     ],
     [
       ['config', 'chek', 'x'],
-      "editrl: unknown action 'config chek'; allowed: show, check, diff, schema\n  Did you mean: editrl config check?\n",
+      "editrl: unknown action 'config chek'; allowed: show, check, diff, explain, schema\n  Did you mean: editrl config check?\n",
     ],
     [['doctor', '--jsn'], 'editrl: Unknown argument: jsn\n  Did you mean --json?\n'],
     [

@@ -72,7 +72,10 @@ describe('edits of pictures in rows', () => {
 
   it.each([
     ['{"source":\n{"source":"a.png","instruction":"x"}', 'edits.jsonl:1: is not JSON'],
-    ['{"prompt":"x"}', "edits.jsonl: the dataset has no column 'source'; found: prompt"],
+    [
+      '{"question":"x"}',
+      'edits.jsonl: the rows are neither edits (columns source, instruction), nor captioned pictures',
+    ],
   ])('are looked for in rows of any kind: %s', async (lines, message) => {
     const list = listOf([]);
     writeFiles(join(list, '..'), { 'edits.jsonl': lines });

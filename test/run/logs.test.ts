@@ -82,9 +82,10 @@ describe('progress', () => {
         'tokens/s': 12345.6,
         'time/total': seconds,
       });
-    const lines = [step(1, 4.4, 1), step(12, 10, 2), progress.line(13, { 'reward/mean': NaN })];
+    const lines = [step(1, 4.4, 1), step(2, 5, 2), step(12, 10, 2), progress.line(13, { 'reward/mean': NaN })];
     expect(lines.join('\n')).toMatchInlineSnapshot(`
-      "iteration  1/60  reward  4.400  KL  0.0012  entropy  1.500   12,346 tokens/s  1.00 s/it     59 s left
+      "iteration  1/60  reward  4.400  KL  0.0012  entropy  1.500   12,346 tokens/s  1.00 s/it        - left
+      iteration  2/60  reward  5.000  KL  0.0012  entropy  1.500   12,346 tokens/s  2.00 s/it        - left
       iteration 12/60  reward 10.000  KL  0.0012  entropy  1.500   12,346 tokens/s  2.00 s/it   1m 36s left
       iteration 13/60  reward    NaN  KL       -  entropy      -        -                -/it   1m 34s left"
     `);
@@ -107,7 +108,7 @@ describe('progress', () => {
     ];
     expect(lines.join('\n')).toMatchInlineSnapshot(`
       "iteration   0/400  loss       -  held-out loss  3.5000        -                -/it        - left
-      iteration   1/400  loss  3.2500  held-out loss  3.5000    9,000 tokens/s  0.15 s/it   1m 00s left"
+      iteration   1/400  loss  3.2500  held-out loss  3.5000    9,000 tokens/s  0.15 s/it        - left"
     `);
   });
 
