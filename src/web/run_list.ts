@@ -1,4 +1,5 @@
 /** Lists of runs: filtered and sorted by any column or setting. */
+import { showScale } from '../run/report/numbers.js';
 import type { ShownState } from '../run/status.js';
 import { fulfils, ordering, parseFilter, resolveKey } from './filter.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
@@ -98,9 +99,11 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
 /** The last number that a run has, and the first where there are two. */
 export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
   if (heldOut?.metric === undefined || heldOut.metric === null) return null;
-  const { metric, before, after, iterations } = heldOut;
+  const { metric, scale, before, after, iterations } = heldOut;
   return {
     metric,
+    label: scale?.label ?? null,
+    scale: scale === null ? null : showScale(scale),
     before: after === null ? null : finite(before),
     after: finite(after ?? before),
     iteration: iterations.after ?? iterations.before ?? 0,

@@ -10,6 +10,10 @@ export type WireNumber = number | null;
 /** The held-out number of a run's last evaluation, and that of its first where there were two. */
 export interface WireHeldOut {
   readonly metric: string;
+  /** What it is a number of, such as `viescore`; null where that is not known. */
+  readonly label: string | null;
+  /** The same with its range, or that lower is better. */
+  readonly scale: string | null;
   readonly before: WireNumber;
   readonly after: WireNumber;
   /** The iteration of the last evaluation. */

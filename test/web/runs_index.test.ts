@@ -54,7 +54,13 @@ describe('an index of runs', () => {
       ['0/a', 'finished', 10, null],
       ['1/a', 'failed', 4, 'it broke'],
     ]);
-    expect(runs[0].held_out).toMatchObject({ metric: 'validation/sampled/mean', before: 0, iteration: 10 });
+    expect(runs[0].held_out).toMatchObject({
+      ...{ metric: 'validation/sampled/mean', before: 0, iteration: 10 },
+      ...{
+        label: expect.any(String) as string,
+        scale: expect.stringMatching(/, (?:0 to \d+|lower is better)$/) as string,
+      },
+    });
     expect(runs[0].held_out?.after).toBeCloseTo(5 * (1 - Math.exp(-4)));
     expect(changes.flat()).toEqual(['0/a', '1/a']);
   });

@@ -3,7 +3,10 @@ import type { LoadedConfig } from '../../config/load.js';
 import type { ProgressColumn } from '../../recipes/columns.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
+import { rewardScale } from '../../rewards/score/identity.js';
 import { readState } from '../../run/state.js';
+import { getPath } from '../../schema/paths.js';
+import type { RunSettings } from '../../schema/run.js';
 import type { Phase } from '../sweep/schedule.js';
 
 /** A run that is worked at. */
@@ -19,6 +22,8 @@ export interface UnderWay {
   readonly where: string;
   /** What its recipe shows of an iteration. */
   readonly columns: readonly ProgressColumn[];
+  /** What its held-out reward is a number of, such as `viescore`; null where it has no reward that is known. */
+  readonly rewardName: string | null;
 }
 
 /** Stays live: it is asked anew for every picture. */
@@ -45,7 +50,15 @@ export function underWay({ settings }: Pick<LoadedConfig, 'settings'>, where = '
     startedMs: performance.now(),
     where,
     columns: isTrainable(settings) ? recipeOf(settings).columns(settings) : [],
+    rewardName: rewardName(settings),
   };
+}
+
+/** The term that decides alone; of several, which would be too long for a line, that they are weighed. Null without a reward. */
+function rewardName(settings: RunSettings): string | null {
+  const scale = rewardScale((path) => getPath(settings, path));
+  if (scale === null) return null;
+  return scale.terms === 1 ? scale.label : 'weighted sum';
 }
 
 /** A run after those that it starts from, one by one. */

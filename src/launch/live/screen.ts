@@ -145,6 +145,7 @@ export function heldOutLine({ points }: HeldOutCourse, room: number): string {
 }
 
 const TITLES = ['run', 'iteration', '', 'latest', '', 'held-out', 'time', 'left', 'on'] as const;
+const HELD_OUT = TITLES.indexOf('held-out');
 const BAR_WIDTH = 12;
 const SPARK_WIDTH = 10;
 const LEFT_ALIGNED = new Set([0, 2, 4, 8]);
@@ -160,9 +161,11 @@ const NARROWER: readonly { readonly without: readonly number[]; readonly shortes
 ];
 
 function runningTable(title: string, running: readonly RunningRow[], width: number, paint: Paint): string[] {
-  const cells = running.map((row) => rowCells(title, row));
+  const shared = sharedNumber(running);
+  const titles = TITLES.map((head, index) => (index === HELD_OUT ? (shared ?? head) : head));
+  const cells = running.map((row) => rowCells(title, row, shared !== null));
   const used = TITLES.map((_, index) => index).filter((index) => index === 2 || cells.some((row) => row[index] !== ''));
-  const widths = TITLES.map((head, index) => Math.max(head.length, ...cells.map((row) => textWidth(row[index]))));
+  const widths = titles.map((head, index) => Math.max(head.length, ...cells.map((row) => textWidth(row[index]))));
   const longest = widths[0];
   const total = (columns: readonly number[]): number => columns.reduce((sum, index) => sum + widths[index] + 2, 0);
   let columns = used;
@@ -184,7 +187,7 @@ function runningTable(title: string, running: readonly RunningRow[], width: numb
   const styleOf = ({ alarms, waitsFor }: RunningRow): Style | null =>
     alarms.length > 0 ? 'red' : waitsFor === null ? null : 'yellow';
   return [
-    paint(line(TITLES), 'dim'),
+    paint(line(titles), 'dim'),
     ...cells.map((row, index) => {
       const style = styleOf(running[index]);
       return style === null ? line(row) : paint(line(row), style);
@@ -192,7 +195,18 @@ function runningTable(title: string, running: readonly RunningRow[], width: numb
   ];
 }
 
-function rowCells(title: string, row: RunningRow): string[] {
+/** What the held-out numbers of all runs are, such as `held-out viescore`; null where they are not of one kind, or none is there. */
+function sharedNumber(running: readonly RunningRow[]): string | null {
+  const [label, ...others] = new Set(
+    running.flatMap(({ heldOut }) => heldOut.slice(0, 1).map((course) => course.label)),
+  );
+  return label === undefined || others.length > 0 ? null : label;
+}
+
+/** `shared`: the title says what the held-out number is; else the cell does. */
+function rowCells(title: string, row: RunningRow, shared: boolean): string[] {
+  const [course] = row.heldOut;
+  const number = course?.points.at(-1)?.shown ?? '';
   const filled = barOf(row, BAR_WIDTH);
   const { learning } = row;
   return [
@@ -201,7 +215,7 @@ function rowCells(title: string, row: RunningRow): string[] {
     '━'.repeat(filled) + '┄'.repeat(BAR_WIDTH - filled),
     latestOf(row),
     learning === null ? '' : sparkline(learning.values, SPARK_WIDTH),
-    row.heldOut[0]?.points.at(-1)?.shown ?? '',
+    shared || number === '' ? number : `${course.label.replace(/^held-out /, '')} ${number}`,
     formatDuration(row.elapsedS),
     row.leftS === null ? '' : formatDuration(row.leftS),
     row.where,

@@ -38,7 +38,7 @@ export interface HeldOutPoint {
 
 /** Held-out numbers of one kind, oldest first; never empty. */
 export interface HeldOutCourse {
-  /** `held-out`, `greedy`, `held-out loss`. */
+  /** `held-out viescore`, `greedy`, `held-out loss`. */
   readonly label: string;
   readonly points: readonly HeldOutPoint[];
 }
@@ -177,7 +177,7 @@ export class Watch {
       waitsFor: seen?.state?.state === 'waiting' ? (seen.state.reason ?? 'its judge') : null,
       learning:
         kind === undefined ? null : { label: kind.label, show: kind.show, values: seen?.curve(kind.metric) ?? [] },
-      heldOut: heldOutCourses(seen?.heldOut ?? []),
+      heldOut: heldOutCourses(seen?.heldOut ?? [], run.rewardName),
       figures: figuresOf(run, metrics, kind?.metric ?? null),
       alarms: alarmsOf(metrics),
       unscored: unscoredOf(metrics),
@@ -229,8 +229,11 @@ function lookAt({ paths }: UnderWay, tail: MetricsTail): Glimpse | null {
   }
 }
 
+/** The reward of sampled answers, which is called by its own name besides. */
+const HELD_OUT_REWARD = 'held-out';
+
 const HELD_OUT: readonly HeldOutNumber[] = [
-  { label: 'held-out', metric: 'validation/sampled/mean', error: 'validation/sampled/stderr', show: showReward },
+  { label: HELD_OUT_REWARD, metric: 'validation/sampled/mean', error: 'validation/sampled/stderr', show: showReward },
   { label: 'greedy', metric: 'validation/greedy/mean', error: 'validation/greedy/stderr', show: showReward },
   { label: 'held-out loss', metric: 'validation/loss', error: '', show: showLoss },
 ];
@@ -253,7 +256,7 @@ interface HeldOutNumber {
 }
 
 /** Those that were measured last come first: a supervised run's reward is measured at its ends alone, its loss all along. */
-function heldOutCourses(lines: readonly MetricsLine[]): HeldOutCourse[] {
+function heldOutCourses(lines: readonly MetricsLine[], rewardName: string | null): HeldOutCourse[] {
   const names = new Set(lines.flatMap(({ metrics }) => Object.keys(metrics)));
   const courses = [...HELD_OUT, ...measuresAmong(names)].flatMap(({ label, metric, error, show }): HeldOutCourse[] => {
     const points = lines.flatMap(({ iteration, metrics }) => {
@@ -263,7 +266,8 @@ function heldOutCourses(lines: readonly MetricsLine[]): HeldOutCourse[] {
       const spread = stderr === undefined ? '' : ` ± ${show(stderr)}`;
       return [{ iteration, shown: `${show(mean)}${spread}` }];
     });
-    return points.length === 0 ? [] : [{ label, points }];
+    const named = label === HELD_OUT_REWARD && rewardName !== null ? `${label} ${rewardName}` : label;
+    return points.length === 0 ? [] : [{ label: named, points }];
   });
   const latest = ({ points }: HeldOutCourse): number => points[points.length - 1].iteration;
   return courses.sort((a, b) => latest(b) - latest(a));

@@ -15,6 +15,8 @@ import { canonicalMeasure, type MeasureTerm } from './settings.js';
 export interface Scale {
   /** `viescore`; of a weighted sum the terms with their weights. */
   readonly label: string;
+  /** How many terms it has. */
+  readonly terms: number;
   /** The highest value there is; 0 is the lowest. */
   readonly most: number;
   /** Equal for runs whose numbers can be compared: everything that decides what an answer is worth. */
@@ -46,13 +48,13 @@ export function rewardScale(read: ReadSettings): Scale | null {
     ),
     read('reward.zero_if_unfinished') === true,
   ]);
-  return { label: said.join(' + '), most: sum ? 1 : mostOf(known[0].term.name), identity };
+  return { label: said.join(' + '), terms: known.length, most: sum ? 1 : mostOf(known[0].term.name), identity };
 }
 
 /** The scale of a term that a run's answers are measured by. */
 export function measureScale(term: MeasureTerm, read: ReadSettings): Scale {
   const identity = JSON.stringify([resultFields(term), judgeOf([term], read)]);
-  return { label: termName(term), most: mostOf(term.name), identity };
+  return { label: termName(term), terms: 1, most: mostOf(term.name), identity };
 }
 
 /** The terms of a recorded `validation.measure`; those that this version does not know are left out. */

@@ -40,8 +40,15 @@ const COLUMNS: readonly Column[] = [
     title: 'held-out',
     numeric: true,
     cell: ({ held_out }) => (
-      <span title={held_out === null ? undefined : `${held_out.metric} at iteration ${held_out.iteration}`}>
+      <span
+        title={
+          held_out === null ? undefined : `${held_out.scale ?? held_out.metric}, at iteration ${held_out.iteration}`
+        }
+      >
         {showNumber(held_out?.after)}
+        {held_out === null || held_out.label === null ? null : (
+          <span class="number-name">{visible(held_out.label)}</span>
+        )}
       </span>
     ),
   },

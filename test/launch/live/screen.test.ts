@@ -90,6 +90,22 @@ describe('the live screen', () => {
     ]);
   });
 
+  it('names the held-out number, in the title where all runs have the same, else beside each', () => {
+    const measured = (label: string, shown: string): RunningRow => ({
+      ...working,
+      heldOut: [{ label, points: [{ iteration: 20, shown }] }],
+    });
+    const table = (...running: RunningRow[]): string =>
+      renderScreen({ ...standing, running }, { columns: 130, rows: 30 }).join('\n');
+    const alike = table(measured('held-out viescore', '4.02'), measured('held-out viescore', '3.10'));
+    expect(alike).toMatch(/latest +held-out viescore +time/);
+    expect(alike).toMatch(/▁▃▆█ +4\.02 /);
+    const unlike = table(measured('held-out viescore', '4.02'), measured('held-out loss', '0.12'));
+    expect(unlike).toMatch(/latest +held-out +time/);
+    expect(unlike).toMatch(/▁▃▆█ +viescore 4\.02 /);
+    expect(unlike).toMatch(/▁▃▆█ +loss 0\.12 /);
+  });
+
   it.each([200, 80, 60, 40, 24])('fits a terminal of %i columns', (columns) => {
     for (const running of [[working], [waiting], [working, waiting]]) {
       const lines = renderScreen({ ...standing, running }, { columns, rows: 30 });
