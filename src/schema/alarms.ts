@@ -67,6 +67,25 @@ export const alarms = section(
         'How much higher the training judge scores than the held-out judge, on the scale from 0 to 1 (reward.held_out_judge).',
         { fall: null, rise: 0.15, in: 'its own unit' },
       ),
+      repeated_words: statistic('Share of rows of three words that stand in the same answer before.', {
+        fall: null,
+        rise: 0.15,
+        in: 'its own unit',
+      }),
+      prompt_copy: statistic("Share of an answer's rows of three words that stand in its prompt.", {
+        fall: null,
+        rise: 0.4,
+        in: 'its own unit',
+      }),
+      at_token_limit: statistic('Share of answers in words that did not end by themselves.', {
+        fall: null,
+        rise: 0.25,
+        in: 'its own unit',
+      }),
+      second_gap: statistic(
+        'How much higher the reward is than a term of reward.also_compute, both on the scale from 0 to 1: it rises where the reward rises and the second measure does not.',
+        { fall: null, rise: 0.25, in: 'its own unit' },
+      ),
       at_limit: section(
         'Share of the scores at a limit of their scale, where a reward tells no differences any more; of the term with the largest.',
         z

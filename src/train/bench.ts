@@ -2,6 +2,7 @@
 import type { GrpoSettings } from '../schema/algorithm.js';
 import type { OptimizerSettings, RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { TrackSettings } from '../schema/track.js';
+import { getPath } from '../schema/paths.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { belowFolder } from '../config/hash.js';
 import { must } from '../core/errors.js';
@@ -11,6 +12,7 @@ import type { ProcessGroup } from '../group/process_group.js';
 import type { RunResolver } from '../models/reference.js';
 import type { Answer } from '../policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
+import { mostOf, rewardScale } from '../rewards/score/identity.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { RunHandle } from '../run/claim.js';
@@ -142,6 +144,10 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     reward,
     checkpoint,
     keepsImages,
+    scales: {
+      most: rewardScale((path) => getPath(settings, path))?.most ?? 1,
+      besides: reward.also_compute.map((name) => ({ name, most: mostOf(name) })),
+    },
     record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
     // All ranks see the same; one of them says it.
     alarm: (message) => void (group.rank === 0 && warn(message)),

@@ -9,7 +9,6 @@ import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Rendered } from '../scoring/task.js';
 import type { GroupAdvantages } from './advantages.js';
 import type { Collected } from './collect.js';
-import type { ArtifactStatistics } from './hack_alarms.js';
 import { isUntold } from './importance.js';
 
 /** What rank 0 records of an answer's artifact. */
@@ -30,27 +29,25 @@ export interface IterationRecord<P, A> {
   readonly kept: readonly (readonly KeptArtifact[])[];
 }
 
-type Measured = readonly (readonly (ArtifactStatistics | null)[])[];
-
 /** By prompt and answer, over all ranks; what only rank 0 needs is null on the others. */
-export interface AllEpisodes<A> {
+export interface AllEpisodes<A, M> {
   readonly answers: readonly (readonly A[])[];
   readonly outcomes: readonly (readonly Outcome[])[];
   readonly kept: readonly (readonly KeptArtifact[])[] | null;
-  readonly measured: Measured | null;
+  readonly measured: readonly (readonly M[])[] | null;
 }
 
 /**
  * Every rank's answers and outcomes, in the order of the prompts, for all, those of other ranks in outline; their artifacts, with images where
  * these are kept, for rank 0.
  */
-export async function exchange<A>(
+export async function exchange<A, M>(
   group: ProcessGroup,
   { answers, rendered, outcomes }: Collected<A>,
-  measured: Measured,
+  measured: readonly (readonly M[])[],
   withImages: boolean,
   outline: (answer: A) => A,
-): Promise<AllEpisodes<A>> {
+): Promise<AllEpisodes<A, M>> {
   const all = await group.allGather({ answers: answers.map((one) => one.map(outline)), outcomes });
   const artifacts = rendered.map((one) =>
     one.map(({ record, item: { key, edited, truth } }, i): KeptArtifact => ({

@@ -13,13 +13,8 @@ import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { collect, type Asked, type Collector } from './collect.js';
 import { exchange, type IterationRecord } from './episodes.js';
 import { describeEpisodes, describeOutcomes } from './grpo_metrics.js';
-import {
-  describeArtifacts,
-  describeLimits,
-  measureArtifact,
-  type ArtifactStatistics,
-  type HackAlarms,
-} from './hack_alarms.js';
+import { describeLimits, describeStatistics, statisticsOf, type HackAlarms, type Statistics } from './hack_alarms.js';
+import { describeSecondGap } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { extended, type PromptHistory } from './prompt_history.js';
@@ -43,6 +38,8 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   /** Called on rank 0 alone. */
   readonly record: (record: IterationRecord<P, A>) => Promise<void>;
   /** Watches what the policy makes; on rank 0 alone, and null where nothing is watched. */
+  /** The reward's scale, and those of what is recorded besides. */
+  readonly scales: Parameters<typeof describeSecondGap>[1];
   readonly hackAlarms: HackAlarms | null;
   /** The judge at `reward.held_out_judge`; on rank 0 alone. */
   readonly heldOutJudge: HeldOutJudge | null;
@@ -66,7 +63,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const watch = new Stopwatch();
     const [runtimeBefore, compileBefore] = [runtimeSeconds(), compileSeconds()];
     const prompts = await this.#prompts(iteration);
-    const measured: (readonly (ArtifactStatistics | null)[])[] = [];
+    const measured: (readonly Statistics[])[] = [];
     const own = await collect(deps, this.#asked(iteration, prompts, measured), watch);
     const all = await watch.time('exchange', () => {
       const outline = (answer: A): A => deps.policy.outline?.(answer) ?? answer;
@@ -92,8 +89,9 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const made = {
       ...scores,
       ...describeLimits(scores),
+      ...describeSecondGap(scores, deps.scales),
       ...describeEpisodes(groups, advantages, deps.longestAnswer),
-      ...(all.measured === null ? {} : describeArtifacts(groups, all.measured)),
+      ...(all.measured === null ? {} : describeStatistics(groups, all.measured)),
       ...(await secondOpinion()),
     };
     const times = watch.times();
@@ -141,7 +139,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     return Promise.all(Array.from({ length: task.promptsPerIteration }, (_, i) => task.prompt(first + i)));
   }
 
-  #asked(iteration: number, prompts: readonly P[], measured: (readonly (ArtifactStatistics | null)[])[]): Asked<P, H> {
+  #asked(iteration: number, prompts: readonly P[], measured: (readonly Statistics[])[]): Asked<P, H> {
     const { rollout, how, seed } = this.deps;
     return {
       prompts,
@@ -151,7 +149,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       chunk: rollout.chunk_groups ?? prompts.length,
       random: (p, g) => new RandomStream(seed, 'rollout', iteration, p, g),
       key: (p, g) => `${iteration}/${p}/${g}`,
-      meanwhile: (chunk) => measured.push(...chunk.map((made) => made.map(({ item }) => measureArtifact(item)))),
+      meanwhile: (chunk) => measured.push(...chunk.map((made) => made.map(({ item }) => statisticsOf(item)))),
     };
   }
 }

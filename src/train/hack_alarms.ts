@@ -10,6 +10,7 @@ import type { JudgeItem } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { average } from '../core/statistics.js';
+import { describeWords, measureWords, type WordStatistics } from './word_statistics.js';
 
 /** What is measured of one artifact; see rewards/image_statistics.ts for the formulae. */
 export interface ArtifactStatistics {
@@ -55,6 +56,34 @@ export function describeArtifacts(
   };
 }
 
+/** What hack alarms watch of one answer. */
+export interface Statistics {
+  readonly artifact: ArtifactStatistics | null;
+  readonly words: WordStatistics | null;
+}
+
+/** Measures one answer, its picture and its words. */
+export function statisticsOf(item: JudgeItem): Statistics {
+  return { artifact: measureArtifact(item), words: measureWords(item) };
+}
+
+/** The metrics `hack/…` of an iteration. Axes of `measured`: [group, answer]. */
+export function describeStatistics(
+  groups: readonly Answered<Prompt, Pick<Answer, 'logProbs' | 'finished'>>[],
+  measured: readonly (readonly Statistics[])[],
+): Record<string, number> {
+  return {
+    ...describeArtifacts(
+      groups,
+      measured.map((one) => one.map(({ artifact }) => artifact)),
+    ),
+    ...describeWords(
+      groups,
+      measured.map((one) => one.map(({ words }) => words)),
+    ),
+  };
+}
+
 const LIMIT_PART = /^reward\/.*\/at_limit$/;
 
 /**
@@ -79,6 +108,10 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   repeat_rate: { label: 'the share of repeated pictures', of: 'unit' },
   answer_length: { label: 'answer length', of: 'value' },
   judge_gap: { label: 'the gap to the held-out judge', of: 'unit' },
+  repeated_words: { label: 'the share of repeated words', of: 'unit' },
+  prompt_copy: { label: 'the share of words copied from the prompt', of: 'unit' },
+  at_token_limit: { label: 'the share of answers at the token limit', of: 'unit' },
+  second_gap: { label: 'the gap from a measure recorded besides to the reward', of: 'unit' },
   at_limit: { label: 'the share of scores at a limit of their scale', of: 'unit' },
 };
 

@@ -77,6 +77,7 @@ export function smallTraining(
     keepsImages: (iteration) => iteration % track.log_episodes_every_n_iterations === 0,
     record: async (record) => void records.push(record),
     alarm: (message) => alarms.push(message),
+    scales: { most: 10, besides: [] },
     hackAlarms: null,
     heldOutJudge: null,
     checkpoint: null,
