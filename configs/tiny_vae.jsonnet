@@ -7,8 +7,8 @@ local data_dir = std.extVar('APP__DATA_DIR');
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   task: 'image_autoencoder',
   num_iterations: 1500,
-  algorithm: { warmup_steps: 20, sft: { batch_size: 32 } },
-  optimizer: { learning_rate: 3e-3, per_device_batch_size: 32, betas: [0.9, 0.99], schedule: 'cosine' },
+  algorithm: { warmup_steps: 20, sft: { batch_size: 16 } },
+  optimizer: { learning_rate: 3e-3, per_device_batch_size: 16, betas: [0.9, 0.99], schedule: 'cosine' },
   environment: { init: { latent_channels: 8, block_out_channels: [16, 32, 64] }, engine: { provider: 'cpu' } },
   data: {
     dir: data_dir,
