@@ -2,8 +2,8 @@
 // how noisy its steps are; at laptop size, one factor changed at a time, the settings of configs/ip_adapter.jsonnet in the middle:
 //   editrl sweep experiments/ip_adapter_ablation.jsonnet --max-parallel 1
 
-// Six cells of about three minutes each on two cores, from the autoencoder and the warm-up that configs/ip_adapter.jsonnet leaves behind (eleven
-// minutes where they are not there). Of several seeds, each with parents of its own: ['1', '2', '3']; of every combination: design: 'product'.
+// Six cells of about three minutes each on two cores, from the autoencoder and the warm-up that configs/ip_adapter.jsonnet leaves behind (five
+// minutes more where they are not there). Of several seeds, each with parents of its own: ['1', '2', '3']; of every combination: design: 'product'.
 local seeds = [];
 
 local terms(ocr) = {

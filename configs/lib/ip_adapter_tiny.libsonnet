@@ -8,14 +8,12 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
   // The autoencoder's config has its own sizes.
   local paints = super.task == 'ip_adapter',
   local supervised = paints && super.algorithm.type == 'sft',
-  // The supervised batch: small ones teach more in the same minutes than few large ones.
-  local batch = 32,
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   num_iterations: if !paints then super.num_iterations else if supervised then 2000 else 40,
   optimizer: if !paints
   then super.optimizer
   else if supervised
-  then { learning_rate: 1e-3, per_device_batch_size: batch, schedule: 'cosine' }
+  then { learning_rate: 1e-3, per_device_batch_size: 32, schedule: 'cosine' }
   else { learning_rate: 5e-5, per_device_batch_size: 64 },
   rollout+: {
     episodes_per_iteration: 256,
@@ -49,7 +47,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
     tiny: {},
   } else {},
   // Nothing is guided here.
-  algorithm+: if !paints then {} else if supervised then { sft+: { batch_size: batch, condition_dropout: 0, patience: null } } else { kl_coeff: 0, clip_range: null, minibatches: 1 },
+  algorithm+: if !paints then {} else if supervised then { sft+: { batch_size: 32, condition_dropout: 0, patience: null } } else { kl_coeff: 0, clip_range: null, minibatches: 1 },
   // What tesseract reads, and what a judge sees: OCR alone is gamed.
   reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
   validation+: if paints then { every_n_iterations: if supervised then 100 else 20, prompts: 128 } else {},
