@@ -25,7 +25,9 @@ describe('editrl run, from nothing', () => {
   });
 
   it('says evaluations when they come, in few and short lines', () => {
-    expect(first.out).toMatch(new RegExp(`\\n${RL} {2}held-out viescore at 0: \\d\\.\\d\\d ± \\d\\.\\d\\d, greedy \\d`));
+    expect(first.out).toMatch(
+      new RegExp(`\\n${RL} {2}held-out viescore at 0: \\d\\.\\d\\d ± \\d\\.\\d\\d, greedy \\d`),
+    );
     const lines = first.out.split('\n').slice(0, first.out.split('\n').indexOf(''));
     expect(lines.length).toBeLessThan(40);
     expect(lines.filter((line) => !line.includes(place.runs) && line.length > 100)).toEqual([]);
