@@ -13,6 +13,7 @@ import type { RunHandle } from '../run/claim.js';
 import { IN_PASSING, openRunLog, type RunLog } from '../run/logs.js';
 import type { RunPaths } from '../run/paths.js';
 import { RunDirectoryTracker } from '../track/tracker.js';
+import { notedWandbId } from '../track/wandb/run_id.js';
 import type { Placement } from './devices.js';
 import type { Guardian } from './guardian.js';
 import { TrainerMetrics } from './metrics_file.js';
@@ -251,8 +252,13 @@ function runEnvironment(config: LoadedConfig, claimed: Claimed): Record<string, 
   };
 }
 
-/** One id for all attempts of a run; another one when the run is made anew under the same name. */
-export function wandbRunId({ record }: Pick<RunHandle, 'record'>): string {
+/**
+ * One id for all attempts of a run, that of WANDB_RUN_ID where it was started with one; another one when the run is made anew under the
+ * same name. Raises RunError for a note of it that cannot be read.
+ */
+export function wandbRunId({ record, paths }: Pick<RunHandle, 'record' | 'paths'>): string {
+  const noted = notedWandbId(paths);
+  if (noted !== null) return noted;
   return sha256(Buffer.from(`${record.run_name} ${record.created_at}`)).slice(0, 16);
 }
 

@@ -100,6 +100,7 @@ export class Launcher {
    * error a worker ended with.
    */
   async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
+    this.#trackings.asked(config.settings.run_name);
     try {
       return await this.#chain(config, fresh);
     } finally {

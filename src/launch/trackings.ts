@@ -6,6 +6,7 @@ import type { RunSettings } from '../schema/run.js';
 import { MetricsPages } from '../track/prometheus.js';
 import { RunTracking } from '../track/run_tracking.js';
 import type { Say } from '../track/say.js';
+import { noteWandbId, wandbIdOfEnvironment } from '../track/wandb/run_id.js';
 
 export interface TrackingsOptions {
   /** Where lines go once their run has ended. */
@@ -19,6 +20,7 @@ export class Trackings {
   readonly #of = new Map<string, RunTracking>();
 
   readonly #pages = new MetricsPages();
+  #asked: string | null = null;
 
   constructor(private readonly options: TrackingsOptions) {
     const giveUp = (): void => {
@@ -27,9 +29,15 @@ export class Trackings {
     options.kill?.addEventListener('abort', giveUp, { once: true });
   }
 
+  /** Says which run somebody asked for: WANDB_RUN_ID means that one, and none that it starts from. */
+  asked(run: string): void {
+    this.#asked = run;
+  }
+
   /** For an attempt that is about to start. */
   attempt(settings: RunSettings): TrackedAttempt {
-    return new TrackedAttempt(settings, this.#of, this.#pages, this.options);
+    const env = settings.run_name === this.#asked ? process.env : {};
+    return new TrackedAttempt(settings, this.#of, this.#pages, { ...this.options, env });
   }
 
   /** Waits for all of them: for W&B at most its own limit, for the Hub as long as its uploads try. */
@@ -51,7 +59,9 @@ export class TrackedAttempt {
     private readonly settings: RunSettings,
     private readonly others: Map<string, RunTracking>,
     private readonly pages: MetricsPages,
-    private readonly options: TrackingsOptions,
+    private readonly options: TrackingsOptions & {
+      /** Where WANDB_RUN_ID may stand. */ readonly env: NodeJS.ProcessEnv;
+    },
   ) {
     this.#say = options.say;
   }
@@ -77,6 +87,7 @@ export class TrackedAttempt {
     const record = readRecord(paths);
     if (record === null) return;
     this.#say = say;
+    this.#noteWandbId(paths, say);
     const earlier = this.others.get(run_name);
     const tracking = new RunTracking({
       paths,
@@ -91,6 +102,15 @@ export class TrackedAttempt {
     });
     this.#tracking = tracking;
     this.others.set(run_name, tracking);
+  }
+
+  #noteWandbId(paths: RunPaths, say: Say): void {
+    const id = wandbIdOfEnvironment(this.options.env);
+    if (id === null) return;
+    const { launch, track } = this.settings;
+    // Another trainer's program has its own way to W&B.
+    if (track.wandb !== null || launch.command !== null) noteWandbId(paths, id);
+    else say('WANDB_RUN_ID is set, but nothing goes to W&B: --set track.wandb.project=NAME sends it there', 'warn');
   }
 
   /** It has ended, and its state says how. What is left is passed on beside whatever comes next. */

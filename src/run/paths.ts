@@ -151,6 +151,10 @@ export class RunPaths {
   get wandb(): string {
     return join(this.trackDir, 'wandb.json');
   }
+  /** The id that the run has in W&B in place of its run_name. */
+  get wandbId(): string {
+    return join(this.trackDir, 'wandb_id');
+  }
   /** How far the event files have the run. */
   get tensorboard(): string {
     return join(this.trackDir, 'tensorboard.json');

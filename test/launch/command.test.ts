@@ -3,6 +3,10 @@ import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { rankCommands, startsItsOwnRanks, wandbRunId } from '../../src/launch/command.js';
 import { RunPaths } from '../../src/run/paths.js';
 import type { RunRecord } from '../../src/run/record.js';
+import { noteWandbId } from '../../src/track/wandb/run_id.js';
+import { testFolders } from '../support/folder.js';
+
+const folder = testFolders('command');
 
 const load = (...sets: string[]): Promise<LoadedConfig> =>
   loadConfig({ file: 'experiments/foreign/quadratic.jsonnet', sets, env: {} });
@@ -68,5 +72,11 @@ describe('a command', () => {
     const [first, again, anew] = [claimed('new'), claimed('resumed'), claimed('new', '2026-02-02')].map(wandbRunId);
     expect(again).toBe(first);
     expect(anew).not.toBe(first);
+  });
+
+  it('has the W&B run that was noted for it', () => {
+    const handle = { ...claimed('new'), paths: new RunPaths(folder(), 'quadratic') };
+    noteWandbId(handle.paths, 'mine');
+    expect(wandbRunId(handle)).toBe('mine');
   });
 });

@@ -13,6 +13,8 @@ const cursor = z.object({
   base_url: z.string(),
   entity: z.string(),
   project: z.string(),
+  /** Its id there; absent where that is the run_name. */
+  run: z.string().optional(),
   /** When the run directory was made: a run made anew under its name is another one. */
   created_at: z.string(),
   /** What the server had under this name before: lines of each file, and the first step. */

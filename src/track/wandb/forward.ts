@@ -12,6 +12,7 @@ import { GivenUp, WandbClient, type Patience } from './client.js';
 import { readWandbCursor, type WandbCursor } from './cursor.js';
 import { pageAddress, type WandbEnvironment } from './environment.js';
 import { WandbForwarder, type Pace } from './forwarder.js';
+import { notedWandbId } from './run_id.js';
 import { attach, defaultEntity } from './run_of_server.js';
 
 export interface ForwardOptions {
@@ -59,7 +60,7 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
   let forwarder: WandbForwarder | null = null;
   try {
     const cursor = await attached(client, options);
-    const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${paths.runName}`;
+    const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run ?? paths.runName}`;
     say(`W&B: ${page}`, 'info');
     forwarder = new WandbForwarder({
       paths,
@@ -114,10 +115,12 @@ async function attached(client: WandbClient, options: ForwardOptions): Promise<W
   const { baseUrl } = environment;
   const before = readWandbCursor(paths);
   const named = settings.entity ?? environment.entity;
+  const id = notedWandbId(paths) ?? paths.runName;
   // Sent to another place it begins anew, and so does a run that was made anew.
   const known =
     before?.base_url === baseUrl &&
     before.project === settings.project &&
+    (before.run ?? paths.runName) === id &&
     before.created_at === record.created_at &&
     (named === null || before.entity === named)
       ? before
@@ -125,6 +128,7 @@ async function attached(client: WandbClient, options: ForwardOptions): Promise<W
   const entity = named ?? known?.entity ?? (await defaultEntity(client));
   const last = record.attempts.at(-1);
   const described = {
+    id,
     name: paths.runName,
     project: settings.project,
     entity,

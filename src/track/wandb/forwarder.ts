@@ -80,7 +80,7 @@ export class WandbForwarder {
     this.#rows = new RowFollower(paths.metrics, cursor.rows, () => record.attempts);
     this.#output = new OutputFollower(paths);
     this.#events = new FollowedFile(paths.systemMetrics);
-    const target = { entity: cursor.entity, project: cursor.project, run: paths.runName };
+    const target = { entity: cursor.entity, project: cursor.project, run: cursor.run ?? paths.runName };
     this.#uploads = new Uploads(client, target, clock, say);
     if (episodes === 0) return;
     const missing = listEpisodeFiles(paths)
@@ -175,8 +175,8 @@ export class WandbForwarder {
 
   async #stream(body: object): Promise<void> {
     const { client, paths, onStop } = this.options;
-    const { entity, project } = this.#cursor;
-    const segments = [entity, project, paths.runName].map(encodeURIComponent).join('/');
+    const { entity, project, run = paths.runName } = this.#cursor;
+    const segments = [entity, project, run].map(encodeURIComponent).join('/');
     const { stopped } = await client.stream(`/files/${segments}/file_stream`, JSON.stringify(body));
     this.#sentMs = this.#clock.now();
     // A server that said so when the run went on says so of an earlier attempt.

@@ -7,6 +7,9 @@ import type { WandbCursor } from './cursor.js';
 
 /** How a run is described there. */
 export interface RunDescription {
+  /** Its id. */
+  readonly id: string;
+  /** What it is shown as. */
   readonly name: string;
   readonly project: string;
   readonly entity: string;
@@ -70,8 +73,8 @@ export async function attach(
   known: WandbCursor | null,
   baseUrl: string,
 ): Promise<WandbCursor> {
-  const { name, project, entity, settings } = described;
-  const found = foundIn(await client.graphql('RunResumeStatus', RESUME_QUERY, { name, project, entity }));
+  const { id, name, project, entity, settings } = described;
+  const found = foundIn(await client.graphql('RunResumeStatus', RESUME_QUERY, { name: id, project, entity }));
   const identity = asObject(valueOf(found?.config[IDENTITY]));
   const isOwn = identity['created_at'] === created_at;
   const before = isOwn ? (asBase(identity['before']) ?? NOTHING) : (found?.base ?? NOTHING);
@@ -80,7 +83,8 @@ export async function attach(
     ...wrapped(asObject(settings)),
     [IDENTITY]: { value: { created_at, before: base } },
   });
-  const place = { base_url: baseUrl, entity: data.entity, project: data.project, created_at, base };
+  const run = id === name ? {} : { run: id };
+  const place = { base_url: baseUrl, entity: data.entity, project: data.project, ...run, created_at, base };
   // A server that has lost the run gets all of it again.
   if (known !== null && found !== null) return { ...known, ...place, ended: null };
   return {
@@ -100,7 +104,7 @@ const NOTHING: WandbCursor['base'] = { history: 0, events: 0, output: 0, step: 0
 
 async function upsert(
   client: WandbClient,
-  { name, project, entity, group, jobType, tags, notes, code, host, version }: RunDescription,
+  { id, name, project, entity, group, jobType, tags, notes, code, host, version }: RunDescription,
   found: Found | null,
   config: Readonly<Record<string, unknown>>,
 ): Promise<{ readonly data: { readonly entity: string; readonly project: string } }> {
@@ -112,7 +116,7 @@ async function upsert(
     UPSERT,
     {
       id: found?.id ?? null,
-      name,
+      name: id,
       project,
       entity,
       groupName: group,

@@ -6,6 +6,7 @@ import { encodePlainPng } from '../../../src/core/png.js';
 import { storePng } from '../../../src/run/media.js';
 import { MetricsPages } from '../../../src/track/prometheus.js';
 import { readWandbCursor, type WandbCursor } from '../../../src/track/wandb/cursor.js';
+import { noteWandbId } from '../../../src/track/wandb/run_id.js';
 import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun, trackSettings } from '../run_directory.js';
@@ -100,6 +101,37 @@ describe('W&B', () => {
     expect(config['seed']).toEqual({ value: 3 });
     expect(params).toMatchObject({ displayName: 'run', jobType: 'text_answers', project: 'edits' });
     expect(said).toEqual([`W&B: ${stub.url}/team/edits/runs/run`]);
+  });
+
+  it('has the run under the id that was noted for it, also when it goes on', async () => {
+    const run = new FakeRun(folder());
+    noteWandbId(run.paths, 'mine');
+    run.iterations(0, 2);
+    await forward(run);
+    run.goOnFrom(2);
+    run.iterations(3, 4);
+    run.state('finished', 4);
+    await forward(run);
+    expect(iterations('mine')).toEqual([0, 1, 2, 3, 4]);
+    expect([...stub.runs.keys()]).toEqual(['team/edits/mine']);
+    expect(stub.run('mine').params).toMatchObject({ displayName: 'run' });
+    expect(said).toContain(`W&B: ${stub.url}/team/edits/runs/mine`);
+  });
+
+  it('sends everything to the run that is named later', async () => {
+    const run = new FakeRun(folder());
+    run.iterations(0, 1);
+    await forward(run);
+    noteWandbId(run.paths, 'mine');
+    run.iteration(2);
+    await forward(run);
+    noteWandbId(run.paths, 'run');
+    run.iteration(3);
+    await forward(run);
+    expect([iterations('run'), iterations('mine')]).toEqual([
+      [0, 1, 2, 3],
+      [0, 1, 2],
+    ]);
   });
 
   it('loses no row and doubles none where every third request fails and the server is away for a while', async () => {

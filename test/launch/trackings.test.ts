@@ -1,0 +1,46 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { loadConfig } from '../../src/config/load.js';
+import { Trackings } from '../../src/launch/trackings.js';
+import type { RunSettings } from '../../src/schema/run.js';
+import { notedWandbId } from '../../src/track/wandb/run_id.js';
+import { testFolders } from '../support/folder.js';
+import { FakeRun } from '../track/run_directory.js';
+
+const folder = testFolders('trackings');
+afterEach(() => vi.unstubAllEnvs());
+
+async function begun(base: string, name: string, ...sets: string[]): Promise<{ run: FakeRun; settings: RunSettings }> {
+  const all = [`base_exp_dir="${base}"`, `run_name="${name}"`, ...sets];
+  const { settings } = await loadConfig({ file: 'configs/text_plain.jsonnet', sets: all, env: {} });
+  return { run: new FakeRun(base, name), settings };
+}
+
+describe('WANDB_RUN_ID', () => {
+  it('means the run that was asked for, and none that it starts from', async () => {
+    vi.stubEnv('WANDB_RUN_ID', 'mine');
+    vi.stubEnv('WANDB_MODE', 'disabled');
+    const base = folder();
+    const trackings = new Trackings({ say: () => undefined, kill: undefined });
+    trackings.asked('own');
+    const runs = [];
+    for (const name of ['parent', 'own']) {
+      const { run, settings } = await begun(base, name, 'track.wandb={"project":"edits"}');
+      trackings.attempt(settings).begin(() => undefined);
+      runs.push(run);
+    }
+    await trackings.close();
+    expect(runs.map(({ paths }) => notedWandbId(paths))).toEqual([null, 'mine']);
+  });
+
+  it('is said to do nothing where the run goes nowhere', async () => {
+    vi.stubEnv('WANDB_RUN_ID', 'mine');
+    const trackings = new Trackings({ say: () => undefined, kill: undefined });
+    trackings.asked('own');
+    const { run, settings } = await begun(folder(), 'own');
+    const said: string[] = [];
+    trackings.attempt(settings).begin((line) => void said.push(line));
+    await trackings.close();
+    expect(said).toEqual([expect.stringContaining('--set track.wandb.project=NAME')]);
+    expect(notedWandbId(run.paths)).toBeNull();
+  });
+});
