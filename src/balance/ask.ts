@@ -1,18 +1,14 @@
 /** The retry policy of everyone who asks one of several equal servers. */
 import { sleep, type Clock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
+import { backoffMs, FULL_JITTER, type Backoff } from '../core/retry.js';
 import type { Ending, Member, Members } from './member.js';
 
-export interface AskPolicy {
+/** Pauses, with full jitter, come after all servers were tried. */
+export interface AskPolicy extends Backoff {
   /** Requests for one question that may fail. */
   readonly maxAttempts: number;
   readonly attemptTimeoutMs: number;
-  /**
-   * Backoff after all were tried for the k-th time is uniform in [0, min(cap, base * 2^(k-1))] ("full jitter"; Brooker, AWS Architecture
-   * Blog, 2015).
-   */
-  readonly backoffBaseMs: number;
-  readonly backoffCapMs: number;
   /** A longer `Retry-After` is cut to this. */
   readonly retryAfterCapMs: number;
 }
@@ -94,7 +90,7 @@ export async function askMembers<M extends Member, R>(
   }
 
   function jitterMs(): number {
-    return random() * Math.min(policy.backoffCapMs, policy.backoffBaseMs * 2 ** rounds);
+    return backoffMs(policy, rounds, FULL_JITTER, random);
   }
 }
 

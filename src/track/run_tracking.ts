@@ -13,7 +13,7 @@ import type { MetricsPages } from './prometheus.js';
 import type { Say } from './say.js';
 import { sampleSystem } from './system.js';
 import type { Pace } from './wandb/forwarder.js';
-import type { Patience } from './wandb/client.js';
+import type { WandbPatience } from './wandb/client.js';
 
 /** A server that does not answer is waited for so long when its run has ended. */
 const FINISH_MS = 30_000;
@@ -35,7 +35,7 @@ export interface TrackingOptions {
   readonly onStop: () => void;
   readonly clock?: Clock;
   readonly pace?: Pace;
-  readonly patience?: Patience;
+  readonly patience?: WandbPatience;
   readonly publish?: NonNullable<HubOptions['publish']>;
   readonly finishMs?: number;
 }

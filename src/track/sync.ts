@@ -8,7 +8,7 @@ import { track as trackSchema } from '../schema/track.js';
 import { lockTracking } from './run_tracking.js';
 import type { Say } from './say.js';
 import type { Pace } from './wandb/forwarder.js';
-import type { Patience } from './wandb/client.js';
+import type { WandbPatience } from './wandb/client.js';
 import type { Forwarded } from './wandb/forward.js';
 
 /** Somebody waits at a terminal. */
@@ -20,7 +20,7 @@ export interface SyncOptions {
   readonly say: Say;
   readonly env?: NodeJS.ProcessEnv;
   readonly pace?: Pace;
-  readonly patience?: Patience;
+  readonly patience?: WandbPatience;
   readonly finishMs?: number;
 }
 

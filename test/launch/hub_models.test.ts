@@ -46,7 +46,7 @@ async function place() {
     vi.stubEnv(name, '');
   }
   const said: string[] = [];
-  const patience = { retries: 1, pauseMs: 1, silenceMs: 5000, connectMs: 5000 };
+  const patience = { retries: 1, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
   const models = new HubModels({ say: (line) => void said.push(line), patience });
   onTestFinished(async () => {
     await models.close();

@@ -29,7 +29,7 @@ async function world(files: Record<string, Buffer>) {
   const stub = await new StubHub({
     'datasets/some/edits': { refs: { main: COMMIT }, commits: { [COMMIT]: files } },
   }).start();
-  const patience = { retries: 0, pauseMs: 1, silenceMs: 5000, connectMs: 5000 };
+  const patience = { retries: 0, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
   const environment = { endpoint: stub.endpoint, cacheDir: newFolder(), token: null, offline: false };
   const client = new HubClient(environment, patience);
   onTestFinished(async () => {
@@ -93,7 +93,7 @@ describe('setting up datasets', () => {
 
   it('says that a dataset is not there, or the Hub is away', async () => {
     const { stub, folder } = await world({});
-    const patience = { retries: 0, pauseMs: 1, silenceMs: 5000, connectMs: 5000 };
+    const patience = { retries: 0, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
     const client = new HubClient({ endpoint: stub.endpoint, cacheDir: folder, token: null, offline: false }, patience);
     onTestFinished(() => client.close());
     const other = setUpDatasets(folder, [readArchive('some/other:x.tar.gz')], client, () => {});

@@ -1,8 +1,8 @@
 /** What a reply or an error of an images server means, and what may be done about it. */
 import OpenAI from 'openai';
 import type { Tried } from '../../balance/ask.js';
+import { retryAfterMs } from '../../http/meaning.js';
 import { causeOf, isNotThere } from '../../http/request.js';
-import { parseRetryAfter } from '../../rewards/judge/completion.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { refusedFields } from '../../rewards/judge/traits.js';
 import { away, AWAY, busy, failed, given, refusal, wrong, type Found } from '../served/found.js';
@@ -72,10 +72,6 @@ function adviceFor(status: number): string {
 }
 
 function retryAfter({ headers }: StatusError): { readonly retryAfterMs?: number } {
-  const milliseconds = parseRetryAfter(
-    headers?.get('retry-after-ms') ?? null,
-    headers?.get('retry-after') ?? null,
-    Date.now(),
-  );
-  return milliseconds === null ? {} : { retryAfterMs: milliseconds };
+  const wait = retryAfterMs((name) => headers?.get(name));
+  return wait === null ? {} : { retryAfterMs: wait };
 }

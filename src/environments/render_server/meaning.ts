@@ -1,7 +1,7 @@
 /** What replies of a render server mean besides pictures. */
 import type { Tried } from '../../balance/ask.js';
+import { retryAfterMs } from '../../http/meaning.js';
 import { causeOf, isNotThere, type WholeReply } from '../../http/request.js';
-import { parseRetryAfter } from '../../rewards/judge/completion.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { away, AWAY, busy, failed, refusal, wrong, type Found } from '../served/found.js';
 
@@ -39,7 +39,7 @@ export function meaningOfStatus({ status, headers, body }: WholeReply, redact: (
   const message = typeof error === 'string' ? error : (detail ?? body.toString('utf8'));
   const words = redact(typeof message === 'string' ? message : JSON.stringify(message));
   const found = excerpt(`HTTP ${status} ${words}`).slice(1, -1);
-  const wait = parseRetryAfter(null, textOf(headers['retry-after']), Date.now());
+  const wait = retryAfterMs((name) => headers[name]);
   const retry = wait === null ? {} : { retryAfterMs: wait };
   if (status === 422 && typeof refused === 'string') return refusal(redact(refused));
   if (status === 429) return { ...busy(found), ...retry };
@@ -70,8 +70,4 @@ function fieldsOf(body: Buffer): Readonly<Record<string, unknown>> {
   } catch {
     return {}; // Whatever it is, the caller says what it found.
   }
-}
-
-function textOf(header: string | string[] | undefined): string | null {
-  return typeof header === 'string' ? header : null;
 }

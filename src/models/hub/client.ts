@@ -3,14 +3,15 @@
  * errors mean is said here, in the one `fetch` that it is given.
  */
 import { datasetInfo, listFiles, listModels, modelInfo } from '@huggingface/hub';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { EnvHttpProxyAgent, fetch as undiciFetch, Response } from 'undici';
 import { ConfigError, EndpointError, type EditrlError } from '../../core/errors.js';
 import { nearest } from '../../core/nearest.js';
+import { Passing, retry, type RetryPolicy } from '../../core/retry.js';
+import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import type { HubReference } from '../../schema/model.js';
 import { DATASETS, isCommit, nameOf } from './cache.js';
 import type { HubEnvironment } from './environment.js';
-import { codeOf, Passing, passingOf } from './passing.js';
+import { codeOf, HUB_STATUSES, passingOf } from './passing.js';
 
 /** A file of a repository. */
 export interface RepositoryFile {
@@ -20,22 +21,19 @@ export interface RepositoryFile {
   readonly digest: { readonly of: 'sha256' | 'git'; readonly hex: string };
 }
 
-/** How patient a client is; tests are less so. */
-export interface Patience {
-  /** How often what may pass is tried again in a row. */
-  readonly retries: number;
-  /** Before the first of them; doubled each time. */
-  readonly pauseMs: number;
+/** How long a client retries and waits. */
+export interface HubPatience extends RetryPolicy {
   /** For headers, and between two pieces of a body. */
   readonly silenceMs: number;
   /** For a connection. */
   readonly connectMs: number;
 }
 
-const usual: Patience = { retries: 5, pauseMs: 1000, silenceMs: 30_000, connectMs: 10_000 };
+export const HUB_RETRIES: RetryPolicy = { retries: 5, backoffBaseMs: 1000, backoffCapMs: Infinity };
+const usual: HubPatience = { ...HUB_RETRIES, silenceMs: 30_000, connectMs: 10_000 };
 
 /** A server that asks to be left alone for longer is not waited for. */
-const LONGEST_WAIT_S = 300;
+const LONGEST_WAIT_MS = 300_000;
 /** So many models of an owner are looked through for the one that was meant. */
 const MOST_NAMES = 200;
 
@@ -49,7 +47,7 @@ export class HubClient {
 
   constructor(
     readonly environment: HubEnvironment,
-    readonly patience: Patience = usual,
+    readonly patience: HubPatience = usual,
     /** Ends everything that is under way. */
     readonly signal: AbortSignal = new AbortController().signal,
   ) {
@@ -109,22 +107,12 @@ export class HubClient {
 
   /** Does something again while what stops it may pass and it comes further; says what stopped it in the end. */
   async persevere<T>(reference: HubReference, work: () => Promise<T>, progress: () => number = () => 0): Promise<T> {
-    let [reached, inVain] = [progress(), 0];
-    for (;;) {
-      try {
-        return await work();
-      } catch (cause) {
-        this.signal.throwIfAborted();
-        const passing = cause instanceof Passing ? cause : passingOf(cause);
-        if (passing === null) throw cause;
-        inVain = progress() > reached ? 1 : inVain + 1;
-        reached = Math.max(reached, progress());
-        if (inVain > this.patience.retries || (passing.waitS ?? 0) > LONGEST_WAIT_S) {
-          throw this.#away(reference, passing);
-        }
-        const pauseMs = Math.max((passing.waitS ?? 0) * 1000, this.patience.pauseMs * 2 ** (inVain - 1));
-        await sleep(pauseMs, undefined, { signal: this.signal });
-      }
+    const { patience: policy, signal } = this;
+    try {
+      return await retry(work, { policy, signal, longestWaitMs: LONGEST_WAIT_MS, passingOf, progress });
+    } catch (cause) {
+      signal.throwIfAborted();
+      throw cause instanceof Passing ? this.#away(reference, cause) : cause;
     }
   }
 
@@ -179,12 +167,14 @@ export class HubClient {
       this.signal.throwIfAborted();
       throw passingOf(cause) ?? this.#away(reference, new Passing(codeOf(cause), null, cause));
     }
-    if (response.ok) return response;
-    const { status } = response;
+    const meaning = byStatus(HUB_STATUSES, response.status);
+    if (meaning === 'taken') return response;
     const said = (await response.text().catch(() => '')).slice(0, 200);
-    if (status === 429 || status >= 500) {
-      const asked = Number(response.headers.get('retry-after'));
-      throw new Passing(`it answers ${status}`, Number.isFinite(asked) ? asked : null);
+    if (meaning === 'passing') {
+      throw new Passing(
+        `it answers ${response.status}`,
+        retryAfterMs((name) => response.headers.get(name)),
+      );
     }
     throw await this.#refusal(reference, response, said);
   }
@@ -271,8 +261,8 @@ export class HubClient {
     });
   }
 
-  #away(reference: HubReference, { found, waitS, cause }: Passing): EndpointError {
-    const wait = waitS === null || waitS <= 0 ? '' : ` and asks to be left alone for ${waitS} s`;
+  #away(reference: HubReference, { found, waitMs, cause }: Passing): EndpointError {
+    const wait = waitMs === null || waitMs <= 0 ? '' : ` and asks to be left alone for ${waitMs / 1000} s`;
     return new EndpointError(`the Hub cannot be asked for ${nameOf(reference)}: ${found}${wait}`, {
       where: this.environment.endpoint,
       next: 'Check the network (HTTPS_PROXY is taken from the environment) and HF_ENDPOINT, then give the same command again: what was downloaded stays. With HF_HUB_OFFLINE=1 the cache alone is used.',

@@ -9,10 +9,10 @@ import { dirname, join, relative } from 'node:path';
 import type { Response } from 'undici';
 import { digestOfFile } from '../../core/digest.js';
 import { EndpointError, RunError } from '../../core/errors.js';
+import { Passing } from '../../core/retry.js';
 import type { HubReference } from '../../schema/model.js';
 import { repositoryFolder, snapshotFolder } from './cache.js';
 import type { HubClient, RepositoryFile } from './client.js';
-import { Passing } from './passing.js';
 
 /** Told of every piece: so many bytes of the file are on the disk. */
 export type OnBytes = (bytes: number) => void;

@@ -1,15 +1,14 @@
-/** What may go better at another try. */
+/** Which failures of a connection to the Hub may go better at another try. */
+import { Passing } from '../../core/retry.js';
+import type { StatusTable } from '../../http/meaning.js';
 
-/** Something that may pass: the connection broke, or the server has too much to do. */
-export class Passing extends Error {
-  constructor(
-    readonly found: string,
-    readonly waitS: number | null = null,
-    cause?: unknown,
-  ) {
-    super(found, { cause });
-  }
-}
+/** What the status of a reply of the Hub means. */
+export const HUB_STATUSES: StatusTable<'taken' | 'passing' | 'refused'> = {
+  '2xx': 'taken',
+  429: 'passing',
+  '5xx': 'passing',
+  rest: 'refused',
+};
 
 /** What of a broken exchange may pass; null where it would be the same again. */
 export function passingOf(cause: unknown): Passing | null {

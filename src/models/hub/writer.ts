@@ -3,13 +3,14 @@
  * again and what errors mean is said here, in the one `fetch` that it is given, as for what is fetched.
  */
 import { commit, createBranch, createRepo, listFiles, type CommitOperation } from '@huggingface/hub';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { EnvHttpProxyAgent, fetch as undiciFetch, type Response } from 'undici';
 import { ConfigError, EditrlError, EndpointError } from '../../core/errors.js';
-import type { Patience } from './client.js';
+import { Passing, retry, type RetryPolicy } from '../../core/retry.js';
+import { byStatus, retryAfterMs } from '../../http/meaning.js';
+import { HUB_RETRIES } from './client.js';
 import type { HubEnvironment } from './environment.js';
-import { codeOf, passingOf } from './passing.js';
+import { codeOf, HUB_STATUSES, passingOf } from './passing.js';
 
 /** A file to publish: its path in the repository, and where it lies here. */
 export interface PublishedFile {
@@ -43,8 +44,6 @@ const REPOSITORY = /^([\w.-]+\/)?[\w.-]+$/;
 /** The last byte of a large file is sent long before the Hub has stored it. */
 const SILENCE_MS = 600_000;
 
-const usual: Pick<Patience, 'retries' | 'pauseMs'> = { retries: 5, pauseMs: 1000 };
-
 /** Raises ConfigError for what cannot be a repository's name. */
 export function checkRepository(repository: string, where: string): void {
   if (REPOSITORY.test(repository) && repository.length <= 96) return;
@@ -59,7 +58,7 @@ export class HubWriter {
 
   constructor(
     readonly environment: HubEnvironment,
-    private readonly patience: Pick<Patience, 'retries' | 'pauseMs'> = usual,
+    private readonly policy: RetryPolicy = HUB_RETRIES,
     private readonly signal: AbortSignal = new AbortController().signal,
   ) {}
 
@@ -165,26 +164,22 @@ export class HubWriter {
     const headers = new Headers(init.headers);
     headers.delete('authorization');
     if (new URL(address).origin === new URL(endpoint).origin) headers.set('authorization', `Bearer ${token ?? ''}`);
-    for (let tries = 0; ; tries++) {
-      const last = tries >= this.patience.retries;
-      let waitMs = this.patience.pauseMs * 2 ** tries;
-      try {
-        const response = await undiciFetch(address, {
-          ...(init as object),
-          headers: Object.fromEntries(headers),
-          dispatcher: this.#agent,
-          signal: this.signal,
-        });
-        if (last || (response.status !== 429 && response.status < 500)) return response;
-        const asked = Number(response.headers.get('retry-after') ?? 0);
-        if (Number.isFinite(asked)) waitMs = Math.max(waitMs, asked * 1000);
-        await response.body?.cancel();
-      } catch (cause) {
-        this.signal.throwIfAborted();
-        if (last || passingOf(cause) === null) throw cause;
-      }
-      await sleep(waitMs, undefined, { signal: this.signal });
-    }
+    const attempt = async (isLast: boolean): Promise<Response> => {
+      const response = await undiciFetch(address, {
+        ...(init as object),
+        headers: Object.fromEntries(headers),
+        dispatcher: this.#agent,
+        signal: this.signal,
+      });
+      // The library makes an error of the last one.
+      if (isLast || byStatus(HUB_STATUSES, response.status) !== 'passing') return response;
+      await response.body?.cancel();
+      throw new Passing(
+        `it answers ${response.status}`,
+        retryAfterMs((name) => response.headers.get(name)),
+      );
+    };
+    return retry(attempt, { policy: this.policy, signal: this.signal, passingOf });
   }
 
   /** Errors in words; none of them holds the token. */

@@ -1,5 +1,6 @@
 /** What a server's answer to a chat request means: a text, or a problem and what may be done about it. */
 import OpenAI from 'openai';
+import { retryAfterMs } from '../../http/meaning.js';
 import { causeOf } from '../../http/request.js';
 import { bySetting, type AllowAlias } from './endpoints.js';
 import { readFirstToken } from './first_token.js';
@@ -207,22 +208,8 @@ function readStatus(error: StatusError, nowMs: number): Problem {
 }
 
 function withRetryAfter(found: Problem, error: StatusError, nowMs: number): Problem {
-  const headers = error.headers;
-  const retryAfterMs = parseRetryAfter(
-    headers?.get('retry-after-ms') ?? null,
-    headers?.get('retry-after') ?? null,
-    nowMs,
-  );
-  return retryAfterMs === null ? found : { ...found, retryAfterMs };
-}
-
-/** `Retry-After` (seconds or a date, RFC 9110) or its millisecond relative, in milliseconds from `nowMs` (since 1970); null where neither can be read. */
-export function parseRetryAfter(milliseconds: string | null, value: string | null, nowMs: number): number | null {
-  if (milliseconds !== null && /^\d+(\.\d+)?$/.test(milliseconds)) return Number(milliseconds);
-  if (value === null) return null;
-  if (/^\d+(\.\d+)?$/.test(value)) return Number(value) * 1000;
-  const date = Date.parse(value);
-  return Number.isNaN(date) ? null : Math.max(0, date - nowMs);
+  const wait = retryAfterMs((name) => error.headers?.get(name), nowMs);
+  return wait === null ? found : { ...found, retryAfterMs: wait };
 }
 
 function field(value: unknown, name: string): unknown {

@@ -5,27 +5,36 @@
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import axios, { type AxiosInstance, type AxiosResponse } from 'axios';
-import { sleep, systemClock, type Clock } from '../../core/clock.js';
+import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, printable } from '../../core/errors.js';
+import { Passing, retry, type Jitter, type RetryPolicy } from '../../core/retry.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { redactor, type Redact } from '../../http/redact.js';
 
-/** How patient a client is; tests are less so. */
-export interface Patience {
-  /** The pause before the second try; doubled for each further one. */
-  readonly firstMs: number;
-  readonly longestMs: number;
-  /** How long one try may take. */
-  readonly tryMs: number;
+/** How long a client waits between attempts, and for one. It never gives up: the signal ends it. */
+export interface WandbPatience extends Omit<RetryPolicy, 'retries'> {
+  readonly attemptTimeoutMs: number;
 }
 
-export const usualPatience: Patience = { firstMs: 2000, longestMs: 60_000, tryMs: 180_000 };
+const usualPatience: WandbPatience = { backoffBaseMs: 2000, backoffCapMs: 60_000, attemptTimeoutMs: 180_000 };
+/** As W&B's own SDK has it: a pause is up to a quarter longer. */
+const JITTER: Jitter = [1, 1.25];
 
 /** A server that asks to be left alone for longer is asked again after this. */
 const LONGEST_WAIT_MS = 300_000;
 const LONGEST_REPLY_BYTES = 64 * 1024 * 1024;
 
-/** What trying again cannot change. */
-const FINAL: ReadonlySet<number> = new Set([400, 401, 403, 404, 409, 410, 413, 422, 501]);
+type Meaning = 'taken' | 'passing' | 'refused';
+/** What the status of a reply means; retrying cannot change what is refused. */
+const STATUSES: StatusTable<Meaning> = {
+  '2xx': 'taken',
+  ...Object.fromEntries([400, 401, 403, 404, 409, 410, 413, 422, 501].map((status) => [status, 'refused' as const])),
+  '4xx': 'passing',
+  '5xx': 'passing',
+  rest: 'refused',
+};
+/** For an operation that two writers may do at one moment. */
+const RACING: StatusTable<Meaning> = { ...STATUSES, 409: 'passing' };
 
 /** The server answers, and will not take it. */
 export class WandbRefused extends EndpointError {
@@ -41,22 +50,12 @@ export class WandbRefused extends EndpointError {
 /** Given up, since nobody waits for it any more. */
 export class GivenUp extends Error {}
 
-/** A try that may go better the next time. */
-class Passing extends Error {
-  constructor(
-    readonly found: string,
-    readonly waitMs: number | null = null,
-  ) {
-    super(found);
-  }
-}
-
 export interface WandbClientOptions {
   readonly baseUrl: string;
   readonly key: string;
   /** Ends every request and every pause. */
   readonly signal: AbortSignal;
-  readonly patience?: Patience;
+  readonly patience?: WandbPatience;
   readonly clock?: Clock;
   /** Told once of each stretch of time in which the server does not answer. */
   readonly onAway?: (found: string) => void;
@@ -67,7 +66,7 @@ export class WandbClient {
   /** Without the key, which storage elsewhere must not see. */
   readonly #storage: AxiosInstance;
   readonly #redact: Redact;
-  readonly #patience: Patience;
+  readonly #patience: WandbPatience;
   readonly #clock: Clock;
   #away = false;
   /** When the server last took something, on this client's clock. */
@@ -113,7 +112,8 @@ export class WandbClient {
     { racing = false } = {},
   ): Promise<Readonly<Record<string, unknown>>> {
     const body = JSON.stringify({ operationName: operation, query, variables });
-    const reply = await this.#persevere(operation, racing, (signal) => this.#api.post('/graphql', body, { signal }));
+    const statuses = racing ? RACING : STATUSES;
+    const reply = await this.#persevere(operation, statuses, (signal) => this.#api.post('/graphql', body, { signal }));
     const parsed = parsedObject(reply.data);
     const { data, errors } = parsed ?? {};
     if (Array.isArray(errors) && errors.length > 0) throw this.#refusal(200, operation, saidIn(parsed));
@@ -123,7 +123,7 @@ export class WandbClient {
 
   /** Sends lines of a run's files; says whether somebody pressed Stop on its page. Raises as `graphql`. */
   async stream(path: string, body: string): Promise<{ readonly stopped: boolean }> {
-    const reply = await this.#persevere('file_stream', false, (signal) => this.#api.post(path, body, { signal }));
+    const reply = await this.#persevere('file_stream', STATUSES, (signal) => this.#api.post(path, body, { signal }));
     // What is taken is taken, whatever the reply says besides.
     return { stopped: parsedObject(reply.data)?.['stopped'] === true };
   }
@@ -132,55 +132,55 @@ export class WandbClient {
   async put(url: string, headers: Readonly<Record<string, string>>, bytes: Uint8Array): Promise<void> {
     // axios would else name a content type, which a signed address need not allow.
     const sent = { 'Content-Type': false, 'Content-Length': bytes.length, ...headers };
-    await this.#persevere('upload', false, (signal) =>
+    await this.#persevere('upload', STATUSES, (signal) =>
       this.#storage.put(url, Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), { headers: sent, signal }),
     );
   }
 
   async #persevere(
     operation: string,
-    racing: boolean,
+    statuses: StatusTable<Meaning>,
     send: (signal: AbortSignal) => Promise<AxiosResponse<string>>,
   ): Promise<AxiosResponse<string>> {
-    for (let tries = 0; ; tries++) {
-      try {
-        const reply = await this.#try(operation, racing, send);
-        this.#away = false;
-        this.heardMs = this.#clock.now();
-        return reply;
-      } catch (error) {
-        if (!(error instanceof Passing)) throw error;
-        if (!this.#away && tries > 0) {
-          this.#away = true;
-          this.options.onAway?.(error.found);
-        }
-        const { firstMs, longestMs } = this.#patience;
-        const backOffMs = Math.min(longestMs, firstMs * 2 ** Math.min(tries, 20) * (1 + Math.random() / 4));
-        await sleep(this.#clock, error.waitMs ?? backOffMs, this.options.signal);
-      }
-    }
+    const reply = await retry(() => this.#try(operation, statuses, send), {
+      policy: { ...this.#patience, retries: Infinity },
+      signal: this.options.signal,
+      jitter: JITTER,
+      onRetry: ({ found }, failures) => {
+        if (this.#away || failures < 2) return;
+        this.#away = true;
+        this.options.onAway?.(found);
+      },
+      clock: this.#clock,
+    });
+    this.#away = false;
+    this.heardMs = this.#clock.now();
+    return reply;
   }
 
   async #try(
     operation: string,
-    racing: boolean,
+    statuses: StatusTable<Meaning>,
     send: (signal: AbortSignal) => Promise<AxiosResponse<string>>,
   ): Promise<AxiosResponse<string>> {
     const { signal } = this.options;
     if (signal.aborted) throw new GivenUp();
-    const late = AbortSignal.timeout(this.#patience.tryMs);
+    const late = AbortSignal.timeout(this.#patience.attemptTimeoutMs);
     let reply: AxiosResponse<string>;
     try {
       reply = await send(AbortSignal.any([signal, late]));
     } catch (cause) {
       if (signal.aborted) throw new GivenUp();
-      throw new Passing(late.aborted ? `no answer within ${this.#patience.tryMs / 1000} s` : nameOf(cause));
+      throw new Passing(late.aborted ? `no answer within ${this.#patience.attemptTimeoutMs / 1000} s` : nameOf(cause));
     }
     const { status } = reply;
-    if (status >= 200 && status < 300) return reply;
-    const final = (FINAL.has(status) && !(racing && status === 409)) || status < 400;
-    if (final) throw this.#refusal(status, operation, saidIn(parsedObject(reply.data)) || reply.data.slice(0, 200));
-    throw new Passing(`it answers ${status}`, waitOf(reply.headers['retry-after']));
+    const meaning = byStatus(statuses, status);
+    if (meaning === 'taken') return reply;
+    if (meaning === 'refused') {
+      throw this.#refusal(status, operation, saidIn(parsedObject(reply.data)) || reply.data.slice(0, 200));
+    }
+    const waitMs = retryAfterMs((name) => reply.headers[name]);
+    throw new Passing(`it answers ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
   }
 
   #refusal(status: number, operation: string, said: string): WandbRefused {
@@ -206,14 +206,6 @@ export class WandbClient {
 function nameOf(cause: unknown): string {
   const { code, name } = cause as { readonly code?: unknown; readonly name?: unknown };
   return typeof code === 'string' ? code : typeof name === 'string' ? name : 'no connection';
-}
-
-/** `Retry-After` as seconds or as a date; null where there is none. */
-function waitOf(header: unknown): number | null {
-  if (typeof header !== 'string' || header.trim() === '') return null;
-  const seconds = Number(header);
-  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(header) - Date.now();
-  return Number.isFinite(ms) ? Math.min(LONGEST_WAIT_MS, Math.max(0, ms)) : null;
 }
 
 function parsedObject(text: string): Readonly<Record<string, unknown>> | null {

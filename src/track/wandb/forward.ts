@@ -8,7 +8,7 @@ import { readState, type RunStateName } from '../../run/state.js';
 import type { WandbSettings } from '../../schema/track.js';
 import { codeRevision } from '../code.js';
 import type { Say } from '../say.js';
-import { GivenUp, WandbClient, type Patience } from './client.js';
+import { GivenUp, WandbClient, type WandbPatience } from './client.js';
 import { readWandbCursor, type WandbCursor } from './cursor.js';
 import { pageAddress, type WandbEnvironment } from './environment.js';
 import { WandbForwarder, type Pace } from './forwarder.js';
@@ -30,7 +30,7 @@ export interface ForwardOptions {
   readonly onStop?: () => void;
   readonly clock?: Clock;
   readonly pace?: Pace;
-  readonly patience?: Patience;
+  readonly patience?: WandbPatience;
 }
 
 /** What has been sent, and where it can be looked at. */

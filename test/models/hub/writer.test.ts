@@ -26,7 +26,7 @@ async function publish(
   for (const [name, text] of Object.entries(files)) writeFileSync(join(dir, name), text);
   const writer = new HubWriter(
     { endpoint: stub.endpoint, cacheDir: dir, token: WRITE_TOKEN, offline: false, ...environment },
-    { retries: 3, pauseMs: 1 },
+    { retries: 3, backoffBaseMs: 1, backoffCapMs: 10 },
   );
   try {
     return await writer.publish({

@@ -1,7 +1,7 @@
 /** One request to one reward server, and what its reply means. */
-import { parseRetryAfter } from '../../judge/completion.js';
 import type { Deadline } from '../../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../../http/pool.js';
+import { retryAfterMs } from '../../../http/meaning.js';
 import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
 import type { ReplyItem } from '../wire.js';
@@ -54,8 +54,8 @@ function readRefusal(response: TextResponse, text: string, url: string): Attempt
   const { status } = response;
   const detail = `${url}: HTTP ${status} ${messageOf(text)}`;
   if (status === 429) {
-    const retryAfterMs = parseRetryAfter(null, response.headers.get('retry-after'), Date.now());
-    return { kind: 'busy', reason: 'rate_limited', detail, ...(retryAfterMs === null ? {} : { retryAfterMs }) };
+    const wait = retryAfterMs((name) => response.headers.get(name));
+    return { kind: 'busy', reason: 'rate_limited', detail, ...(wait === null ? {} : { retryAfterMs: wait }) };
   }
   if (requestAtFault.has(status)) return { kind: 'give_up', reason: 'bad_request', detail };
   if (status === 500) return { kind: 'failed', reason: 'server_error', detail };

@@ -1,0 +1,26 @@
+/** What a reply means by its status and its `Retry-After`. */
+
+/** Meanings by exact status first, then by class, then by `rest`. */
+export type StatusTable<M> = Readonly<Partial<Record<number | '2xx' | '3xx' | '4xx' | '5xx', M>>> & {
+  readonly rest: M;
+};
+
+export function byStatus<M>(table: StatusTable<M>, status: number): M {
+  return table[status] ?? table[`${Math.floor(status / 100)}xx` as '5xx'] ?? table.rest;
+}
+
+/** What a header holds, by its name in lower case; null or undefined where there is none. */
+type HeaderOf = (name: string) => unknown;
+
+/**
+ * How long a server asks to be left alone, in milliseconds: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3); null where
+ * neither can be read.
+ */
+export function retryAfterMs(headerOf: HeaderOf, nowMs = Date.now()): number | null {
+  const [milliseconds, value] = [headerOf('retry-after-ms'), headerOf('retry-after')];
+  if (typeof milliseconds === 'string' && /^\d+(\.\d+)?$/.test(milliseconds)) return Number(milliseconds);
+  if (typeof value !== 'string') return null;
+  if (/^\d+(\.\d+)?$/.test(value)) return Number(value) * 1000;
+  const date = Date.parse(value);
+  return Number.isNaN(date) ? null : Math.max(0, date - nowMs);
+}
