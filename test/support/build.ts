@@ -5,11 +5,16 @@ import { resolve } from 'node:path';
 
 const ROOT = resolve(import.meta.dirname, '../..');
 
-/** Compiles to dist/. Raises with the compiler's output when that fails. */
+/** Compiles to dist/ and bundles the page, as `npm run build` does. Raises with the output of a step that fails. */
 export function build(): void {
   const compiler = createRequire(import.meta.url).resolve('typescript/bin/tsc');
-  for (const project of ['tsconfig.build.json', 'src/web/page']) {
-    const built = spawnSync(process.execPath, [compiler, '-p', project], { cwd: ROOT, encoding: 'utf8' });
+  const steps = [
+    [compiler, '-p', 'tsconfig.build.json'],
+    [compiler, '-p', 'src/web/page'],
+    [resolve(ROOT, 'dist/scripts/bundle_page.js')],
+  ];
+  for (const step of steps) {
+    const built = spawnSync(process.execPath, step, { cwd: ROOT, encoding: 'utf8' });
     if (built.status !== 0) throw new Error(`the build failed:\n${built.stdout}${built.stderr}`);
   }
 }
