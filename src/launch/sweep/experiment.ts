@@ -5,9 +5,11 @@ import { ConfigError, must, RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { writeExperiment, type ExperimentRecord, type RecordedRun } from '../../run/experiment.js';
 import { encodeLine } from '../../run/journal.js';
+import { readRecord } from '../../run/record.js';
 import { promptsOf } from '../../run/report/measures.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
 import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
+import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../devices.js';
 import { lookBefore, requireNone } from '../preflight.js';
@@ -240,7 +242,7 @@ function collectResults(experiment: Experiment, schedule: Schedule): Results {
     axes: cell.axes,
     outcome: swept.has(cell.run_name) ? schedule.phase(cell.run_name) : phaseOf(inspect(cell.config)),
     report: reportOf(cell),
-    settings: (path: string) => getPath(cell.config.settings, path),
+    settings: settingsOf(cell),
     prompts: promptsOf(pathsOf(cell.config)),
   }));
   return tabulate(experiment.name, runs, experiment.baseline, experiment.measure);
@@ -265,6 +267,17 @@ function reportOf(cell: SweepRun): RunReport | null {
     if (!(error instanceof RunError)) throw error;
     return null;
   }
+}
+
+/** As its record has them, which say what its evaluations were measured by; the config's where it has not begun or its record cannot be read. */
+function settingsOf({ config }: SweepRun): ReadSettings {
+  let settings: object = config.settings;
+  try {
+    settings = readRecord(pathsOf(config))?.settings ?? settings;
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+  }
+  return (path) => getPath(settings, path);
 }
 
 function writeResults(results: Results, baseExpDir: string): string {

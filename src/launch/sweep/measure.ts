@@ -5,7 +5,7 @@ import { isTrainable, rewardOf } from '../../recipes/settings.js';
 import { termName } from '../../rewards/score/choice.js';
 import { whereMeasured } from '../../run/report/measures.js';
 import { readRecord } from '../../run/record.js';
-import { readRun } from '../../run/report/read.js';
+import { isMeasuredLast, readRun } from '../../run/report/read.js';
 import { getPath } from '../../schema/paths.js';
 import { EmbeddedJudges } from '../embedded_judge.js';
 import { runResolver } from '../resolve.js';
@@ -45,13 +45,13 @@ async function measureCell(
   const recordedReward = rewardOf(settings);
   if (recordedReward === null || !isTrainable(settings) || inspect(config).kind !== 'finished') return;
   const paths = pathsOf(config);
-  const read = (path: string): unknown => getPath(settings, path);
+  // What its evaluations were measured by is what its record says: a finished run never saw a measure that was named since.
+  const recorded = must(readRecord(paths), `the record of ${settings.run_name}`).settings;
+  const read = (path: string): unknown => getPath(recorded, path);
   const { heldout } = readRun(paths);
   for (const term of recordedReward.measure ?? []) {
     const found = whereMeasured(term, heldout.measures, read);
-    if (found !== undefined && [found.sampled, found.greedy].some(({ before, after }) => (after ?? before) !== null)) {
-      continue;
-    }
+    if (found !== undefined && isMeasuredLast(found, heldout.iterations.after !== null)) continue;
     say(`${settings.run_name}: scoring its held-out answers by ${termName(term)}, from its records`);
     const [{ measureRecords }, { openRecipeOf }] = await Promise.all([
       import('../../rescore/measure.js'),

@@ -1,7 +1,7 @@
 /** What a run's own records say about it, in one structure. Needs no lock: a live run can be read. */
 import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
-import { rewardScale } from '../../rewards/score/identity.js';
+import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { average, standardError } from '../../core/statistics.js';
@@ -167,14 +167,15 @@ export function heldOut(lines: readonly MetricsLine[], { read, rescored = [] }: 
     greedy: both((metrics) => estimate(metrics, 'validation/greedy')),
     loss: both((metrics) => metrics['validation/loss'] ?? null),
     parts: metric === undefined ? {} : parts(metric, names, both),
-    measures: [
-      ...measureNames(names).map((name) => measured(name, null, both)),
-      ...rescored.map(({ name, identity, lines: again }) => {
+    measures: joined(
+      measureNames(names).map((name) => measured(name, null, both)),
+      rescored.map(({ name, identity, lines: again }) => {
         const at = (iteration: number | undefined): MetricsLine | undefined =>
           again.find((line) => line.iteration === iteration);
         return measured(name, identity, endsOf(at(first?.iteration), at(last?.iteration)));
       }),
-    ],
+      { read, ended: last !== undefined },
+    ),
     sets: Object.fromEntries(
       sets.map((set) => [
         set,
@@ -214,6 +215,39 @@ function measured(name: string, identity: string | null, both: Both): MeasuredHe
     sampled: both((metrics) => estimate(metrics, `validation/sampled/measure/${name}`)),
     greedy: both((metrics) => estimate(metrics, `validation/greedy/measure/${name}`)),
   };
+}
+
+/**
+ * One entry for each measure. A run that was given a measure on its way has the last evaluation by it and, from its records, the first: these are
+ * the same measure where the run's settings name it with the same fields. `ended`: whether there is more than one evaluation.
+ */
+function joined(
+  own: readonly MeasuredHeldOut[],
+  rescored: readonly MeasuredHeldOut[],
+  { read, ended }: { readonly read: ReadSettings | undefined; readonly ended: boolean },
+): MeasuredHeldOut[] {
+  const scales =
+    read === undefined ? [] : readMeasure(read('validation.measure')).map((term) => measureScale(term, read));
+  const identityOf = ({ name }: MeasuredHeldOut): string | undefined =>
+    scales.find(({ label }) => label === name)?.identity;
+  const both = own.map((one): MeasuredHeldOut => {
+    const again = rescored.find(({ identity }) => identity === identityOf(one));
+    if (again === undefined) return one;
+    const fill = (manner: 'sampled' | 'greedy'): BeforeAfter<Estimate> => ({
+      before: one[manner].before ?? again[manner].before,
+      after: one[manner].after ?? again[manner].after,
+    });
+    // Where the scores of the last evaluation are.
+    const identity = isMeasuredLast(one, ended) ? null : again.identity;
+    return { name: one.name, identity, sampled: fill('sampled'), greedy: fill('greedy') };
+  });
+  const taken = new Set(own.map(identityOf));
+  return [...both, ...rescored.filter(({ identity }) => !taken.has(identity ?? undefined))];
+}
+
+/** Whether there is a value of the last evaluation. `ended`: whether that is another than the first. */
+export function isMeasuredLast({ sampled, greedy }: MeasuredHeldOut, ended: boolean): boolean {
+  return [sampled, greedy].some(({ before, after }) => (ended ? after : before) !== null);
 }
 
 function parts(metric: string, names: readonly string[], both: Both): HeldOut['parts'] {

@@ -2,7 +2,7 @@
 import { average, spreadOf, standardError, type Spread } from '../../core/statistics.js';
 import { termName } from '../../rewards/score/choice.js';
 import { measureScale, mostOf, rewardScale } from '../../rewards/score/identity.js';
-import type { MeasureTerm } from '../../rewards/score/settings.js';
+import { measureTerms, type MeasureTerm } from '../../rewards/score/settings.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import type { promptScores } from './measures.js';
 import { pairedByPrompt, whereMeasured } from './measures.js';
@@ -73,6 +73,10 @@ export interface Results {
   readonly incomparable: string | null;
   /** Finished runs that were not measured by the first measure. */
   readonly unmeasured: readonly string[];
+  /** The first measure as `editrl rescore RUN --measure` takes it; null where there is none. */
+  readonly measure_argument: string | null;
+  /** Of further measures, why there are no differences by them. */
+  readonly also_incomparable: readonly string[];
   readonly baseline: Readonly<Record<string, string>> | null;
   /** Best first; cells without a number last. In the order of the matrix where they cannot be compared. */
   readonly cells: readonly ResultCell[];
@@ -93,6 +97,8 @@ interface Column {
   /** The manner that it was sampled in; null for a loss. */
   readonly manner: string | null;
   readonly of: (run: ResultRun) => BeforeAfter<number> | null;
+  /** Why its numbers are not of the same thing in all cells; null where they are. */
+  readonly incomparable: string | null;
   /** Of which measure a run's prompts are asked for: null for the reward. */
   readonly measureOf: (run: ResultRun) => Parameters<typeof promptScores>[1];
 }
@@ -105,9 +111,10 @@ export function tabulate(
   measure: readonly MeasureTerm[] = [],
 ): Results {
   const finished = runs.filter((run) => run.outcome === 'finished');
-  const columns = measure.length > 0 ? measure.map((term) => measureColumn(term, finished)) : rewardColumn(finished);
+  const columns =
+    measure.length > 0 ? measure.map((term) => measureColumn(term, finished, runs)) : rewardColumn(finished, runs);
   const [first] = columns;
-  const incomparable = first === undefined ? null : whyIncomparable(runs, measure, first);
+  const incomparable = first?.incomparable ?? null;
   const base = baseline === null ? null : withoutSeed(baseline);
   const groups = new Map<string, ResultRun[]>();
   for (const run of runs) {
@@ -125,7 +132,7 @@ export function tabulate(
       before: spread(own.map((run) => run.before)),
       after: spread(own.map((run) => run.after)),
       difference:
-        isBaseline || incomparable !== null || column === undefined
+        isBaseline || incomparable !== null || column === undefined || column.incomparable !== null
           ? null
           : differenceOf(
               members.map((run) => [run, partner(run)] as const),
@@ -155,13 +162,26 @@ export function tabulate(
       measure.length === 0
         ? []
         : finished.filter((run) => first === undefined || first.of(run) === null).map(({ run_name }) => run_name),
+    measure_argument: measure.length === 0 ? null : argumentOf(measure[0]),
+    also_incomparable: incomparable === null ? columns.slice(1).flatMap((column) => column.incomparable ?? []) : [],
     baseline: base,
     cells: incomparable === null ? sorted(cells, lessIsBetter) : cells,
   };
 }
 
+/** A term as a shell takes it: by its name where its fields are the defaults, else as JSON. */
+function argumentOf(term: MeasureTerm): string {
+  const plain = measureTerms.safeParse([{ name: term.name }]);
+  if (plain.success && measureIdentity(plain.data[0]) === measureIdentity(term)) return term.name;
+  return `'${JSON.stringify(term).replaceAll("'", "'\\''")}'`;
+}
+
+function measureIdentity(term: MeasureTerm): string {
+  return measureScale(term, () => null).identity;
+}
+
 /** That of the reward, or of the loss; none where no run was evaluated. */
-function rewardColumn(finished: readonly ResultRun[]): Column[] {
+function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]): Column[] {
   const metric = METRICS.find(({ name }) => finished.some((run) => run.report?.heldout.metric === name));
   if (metric === undefined) return [];
   const manner = /^validation\/(sampled|greedy)\/mean$/.exec(metric.name)?.[1] ?? null;
@@ -173,18 +193,20 @@ function rewardColumn(finished: readonly ResultRun[]): Column[] {
       lessIsBetter: metric.lessIsBetter,
       manner,
       of: ({ report }) => (report === null || report.heldout.metric !== metric.name ? null : report.heldout),
+      incomparable: metric.lessIsBetter ? null : whyRewardsDiffer(runs),
       measureOf: () => null,
     },
   ];
 }
 
 /** That of a measure, sampled where any run has it so. */
-function measureColumn(term: MeasureTerm, finished: readonly ResultRun[]): Column {
+function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: readonly ResultRun[]): Column {
   const found = ({ report, settings }: ResultRun): MeasuredHeldOut | undefined =>
     report === null || settings === null ? undefined : whereMeasured(term, report.heldout.measures, settings);
-  const sampled = finished.some(
-    (run) => found(run)?.sampled.before !== undefined && found(run)?.sampled.before !== null,
-  );
+  const sampled = finished.some((run) => {
+    const { before, after } = found(run)?.sampled ?? { before: null, after: null };
+    return before !== null || after !== null;
+  });
   const manner = sampled ? 'sampled' : 'greedy';
   const label = termName(term);
   return {
@@ -196,23 +218,20 @@ function measureColumn(term: MeasureTerm, finished: readonly ResultRun[]): Colum
       const { before, after } = found(run)?.[manner] ?? { before: null, after: null };
       return before === null && after === null ? null : { before: before?.mean ?? null, after: after?.mean ?? null };
     },
+    incomparable: whyJudgesDiffer(term, runs),
     measureOf: (run) => found(run) ?? null,
   };
 }
 
-/** Numbers of different things say nothing beside each other. */
-function whyIncomparable(
-  runs: readonly ResultRun[],
-  measure: readonly MeasureTerm[],
-  { metric }: Column,
-): string | null {
-  const known = runs.flatMap(({ settings }) => (settings === null ? [] : [settings]));
-  if (measure.length > 0) {
-    const judges = new Set(known.map((read) => measureScale(measure[0], read).identity));
-    if (judges.size < 2) return null;
-    return `not compared: '${termName(measure[0])}' asks each run's own judge, and that is not the same one in all cells (reward.model, reward.prompts); name a measure that asks none, or one with a judge of its own`;
-  }
-  if (metric === 'validation/loss') return null;
+/** A measure that asks the run's judge is another number where that is another judge. */
+function whyJudgesDiffer(term: MeasureTerm, runs: readonly ResultRun[]): string | null {
+  if (new Set(knownSettings(runs).map((read) => measureScale(term, read).identity)).size < 2) return null;
+  return `not compared: '${termName(term)}' asks each run's own judge, and that is not the same one in all cells (reward.model, reward.prompts); name a measure that asks none, or one with a judge of its own`;
+}
+
+/** Numbers of different rewards say nothing beside each other. */
+function whyRewardsDiffer(runs: readonly ResultRun[]): string | null {
+  const known = knownSettings(runs);
   const scales = new Map(
     known.flatMap((read) => rewardScale(read) ?? []).map((scale) => [scale.identity, scale.label]),
   );
@@ -220,6 +239,10 @@ function whyIncomparable(
   const labels = [...new Set(scales.values())];
   const said = labels.length === 1 ? `${labels[0]}, with other fields or another judge` : labels.join('; ');
   return `not compared: the cells' rewards differ (${said}), and each number is of its cell's own reward. To compare them, name a measure in the experiment's file, such as measure: '${exampleOf(known)}', and sweep it again: finished runs are then scored from their records`;
+}
+
+function knownSettings(runs: readonly ResultRun[]): ReadSettings[] {
+  return runs.flatMap(({ settings }) => (settings === null ? [] : [settings]));
 }
 
 /** A term to name: one that a cell is trained on, where it needs no fields. */
@@ -390,11 +413,11 @@ export function resultRows(results: Results): { titles: string[]; rows: string[]
 
 /** One line that says what the numbers are. */
 export function resultCaption(results: Results): string {
-  const { measures, unmeasured, scale } = results;
+  const { measures, measure_argument, unmeasured, scale } = results;
   const lacking =
     unmeasured.length === 0
       ? ''
-      : `; ${unmeasured.length === 1 ? unmeasured[0] : `${unmeasured.length} finished runs`} not measured by it yet: sweep the experiment again, or editrl rescore ${unmeasured[0]} --measure ${measures[0]}`;
+      : `; ${unmeasured.length === 1 ? unmeasured[0] : `${unmeasured.length} finished runs`} not measured by it yet: sweep the experiment again, or editrl rescore ${unmeasured[0]} --measure ${measure_argument}`;
   if (results.metric === null) {
     return `No finished run has a held-out evaluation${measures.length > 0 ? ` by ${measures[0]}` : ''} yet${lacking}.`;
   }
@@ -412,7 +435,8 @@ export function resultCaption(results: Results): string {
     ...(pairs.some(({ over }) => over === 'prompts') ? ['prompt by prompt, mean ± standard error (prompts)'] : []),
   ];
   const difference = results.baseline === null ? '' : `; differences are paired ${ways.join(', or ')}`;
-  return `held-out ${results.metric}${what} at the last evaluation, ${order}${seeds}${difference}${lacking}`;
+  const others = results.also_incomparable.map((why) => `; ${why}`).join('');
+  return `held-out ${results.metric}${what} at the last evaluation, ${order}${seeds}${difference}${lacking}${others}`;
 }
 
 /** The table as a Markdown document. */

@@ -5,13 +5,14 @@ import sharp from 'sharp';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { reportVerb } from '../../../src/cli/report.js';
 import type { RgbImage } from '../../../src/core/image.js';
+import { measureScale, readMeasure } from '../../../src/rewards/score/identity.js';
 import { claimRun } from '../../../src/run/claim.js';
-import { MetricsJournal, readMetrics } from '../../../src/run/metrics.js';
+import { MetricsJournal, readMetrics, type MetricsLine } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { renderChart, type Point, type Series } from '../../../src/run/report/chart.js';
 import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
 import { curvePanels, smooth, writeCurve } from '../../../src/run/report/curve.js';
-import { readRun } from '../../../src/run/report/read.js';
+import { heldOut, readRun } from '../../../src/run/report/read.js';
 import { formatReport } from '../../../src/run/report/text.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-report-'));
@@ -145,6 +146,36 @@ describe('a report', () => {
     expect(readRun(empty)).toMatchObject({ heldout: { before: null, after: null }, speed: null });
     expect(formatReport(readRun(empty))).toContain('finished, iteration 0 of 0');
     expect(() => readRun(new RunPaths(base, 'nobody'))).toThrow('there is no run here');
+  });
+});
+
+describe('a run that was given a measure on its way', () => {
+  it('has one entry, with the first evaluation from its records and the last as it was evaluated', () => {
+    const settings: Record<string, unknown> = { 'validation.measure': [{ name: 'jpeg_size' }] };
+    const read = (path: string): unknown => settings[path];
+    const [term] = readMeasure(settings['validation.measure']);
+    const line = (iteration: number, ...names: string[]): MetricsLine => ({
+      iteration,
+      metrics: Object.fromEntries(names.map((name) => [`validation/sampled/${name}`, iteration + 0.5])),
+    });
+    const measured = 'measure/jpeg_size/mean';
+    const rescored = { name: 'jpeg_size', identity: measureScale(term, read).identity, file: '' };
+    const again = [{ ...rescored, lines: [line(0, measured), line(2, measured)] }];
+    const late = heldOut([line(0, 'mean'), line(2, 'mean'), line(4, 'mean', measured)], { read, rescored: again });
+    expect(late.measures).toMatchObject([
+      { name: 'jpeg_size', identity: null, sampled: { before: { mean: 0.5 }, after: { mean: 4.5 } } },
+    ]);
+    // Evaluated by it at first and no more, its last scores are those from the records.
+    const early = heldOut([line(0, 'mean', measured), line(2, 'mean')], { read, rescored: again });
+    expect(early.measures).toMatchObject([
+      { identity: rescored.identity, sampled: { before: { mean: 0.5 }, after: { mean: 2.5 } } },
+    ]);
+    // Under other fields it is another measure.
+    const other = heldOut([line(0, 'mean', measured), line(2, 'mean', measured)], {
+      read,
+      rescored: [{ ...again[0], identity: 'another' }],
+    });
+    expect(other.measures.map(({ identity }) => identity)).toEqual([null, 'another']);
   });
 });
 

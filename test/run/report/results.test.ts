@@ -192,6 +192,46 @@ describe('cells that were trained on other rewards', () => {
     expect(verdictOf(results)).toBeNull();
   });
 
+  it('name a measure with fields as a command takes it', () => {
+    const lacking = cell('close', 'image_similarity', 0.094, null);
+    const term = { name: 'image_similarity', to: 'truth' };
+    const results = tabulate('x', [lacking], null, measureTerms.parse([term]));
+    const [, given] = /--measure '([^']*)'/.exec(resultCaption(results)) ?? [];
+    expect(measureTerms.parse([JSON.parse(given)])).toEqual(measureTerms.parse([term]));
+  });
+
+  it('have no difference by a further measure that asks another judge of each, and the reason is said', () => {
+    const both = measureTerms.parse([{ name: 'jpeg_size' }, { name: 'viescore' }]);
+    const measured = (one: ResultRun, value: number): ResultRun => {
+      const named = ['jpeg_size', 'viescore'].flatMap(
+        (name) => (measures(name, value) as { measures: object[] }).measures,
+      );
+      const recorded = { 'validation.measure': [{ name: 'jpeg_size' }, { name: 'viescore' }] };
+      const model = one === close ? 'judge' : 'another';
+      return {
+        ...one,
+        report: report(4, 0, { measures: named } as never),
+        settings: settingsOf('viescore', { ...recorded, 'reward.model': model }),
+      };
+    };
+    const results = tabulate('x', [measured(close, 5), measured(overlap, 6)], { reward: 'close' }, both);
+    expect(results.cells[0]).toMatchObject({
+      difference: { mean: 1 },
+      also: [{ after: { mean: 6 }, difference: null }],
+    });
+    expect(resultCaption(results)).toContain("not compared: 'viescore' asks each run's own judge");
+  });
+
+  it('are compared by sampled answers where a measure was named on the way', () => {
+    const late = [close, overlap].map((one, i): ResultRun => {
+      const half = { before: null, after: { mean: 5 + i, stderr: null } };
+      const late = [{ name: 'viescore', identity: null, sampled: half, greedy: half }];
+      return { ...one, report: report(4, 0, { measures: late }) };
+    });
+    const results = tabulate('x', late, null, measureTerms.parse([{ name: 'viescore' }]));
+    expect(results.metric).toBe('validation/sampled/measure/viescore/mean');
+  });
+
   it('show every measure, and go by the first', () => {
     const both = measureTerms.parse([{ name: 'viescore' }, { name: 'jpeg_size' }]);
     const { titles } = resultRows(tabulate('x', [close, overlap], null, both));
