@@ -292,7 +292,7 @@ export function memoryOf(
         if (!isTrainable(settings)) return found;
         return withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf, sizeIn));
       }
-      const image = recipeOf(settings).imageMemory?.(settings, shapeOf) ?? 0;
+      const image = recipeOf(settings).imageMemory(settings, shapeOf);
       const parts = { policy: bytes - image - reward, image, reward };
       return placedVerdict(parts, placed, placement.memory_limit, usable, machine);
     };

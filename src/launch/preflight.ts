@@ -11,6 +11,7 @@ import { hubKey, modelFolder } from '../models/reference.js';
 import type { SamplerElsewhere } from '../recipes/sampler.js';
 import type { ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
+import { tinyRoot } from '../recipes/tiny_data.js';
 import { checkModule } from '../rewards/terms/module/exports.js';
 import { checkChanges } from '../run/claim.js';
 import { changedFrom } from '../run/claim_request.js';
@@ -265,7 +266,7 @@ function samplerChecks(sampled: SamplerElsewhere | null): Check[] {
 
 function trainedChecks(settings: TrainedSettings, shapeOf: ShapeOf): Check[] {
   const recipe = recipeOf(settings);
-  const tiny = recipe.tinyData(settings);
+  const tiny = tinyRoot(settings);
   const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
   return [
     ...recipe

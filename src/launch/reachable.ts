@@ -159,7 +159,7 @@ export class Servers {
 
   /** What makes pictures of its answers: one server that is ready is enough. */
   async #ofImages(settings: RunSettings): Promise<Found[]> {
-    const server = isTrainable(settings) ? (recipeOf(settings).images?.(settings) ?? null) : null;
+    const server = isTrainable(settings) ? recipeOf(settings).images(settings) : null;
     if (server === null) return [];
     const { base_url, served_model, api_key_env } = server.settings;
     const what = `${server.kind} ${JSON.stringify([base_url, served_model, api_key_env, widthOf(server)])}`;

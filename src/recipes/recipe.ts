@@ -40,14 +40,14 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   reward(settings: S): RewardSettings | null;
   /** What samples its answers elsewhere; null where the policy's own engine does. */
   sampler(settings: S): SamplerElsewhere | null;
-  /** The server that makes pictures of its answers; null where none does, as where this is absent. */
-  images?(settings: S): PictureServer | null;
+  /** The server that makes pictures of its answers; null where none does. */
+  images(settings: S): PictureServer | null;
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
-  /** Of `memory`, the bytes of what makes pictures; absent where nothing does. */
-  imageMemory?(settings: S, shapeOf: ShapeOf): number;
+  /** Of `memory`, the bytes of what makes pictures. */
+  imageMemory(settings: S, shapeOf: ShapeOf): number;
   /** The shape of the model that the run makes; null for one of another kind, or not known. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** Optimizer steps of one iteration. */
@@ -58,8 +58,6 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   columns(settings: S): readonly ProgressColumn[];
   /** The setting that may end a run before its last iteration, with its value; null where none does. */
   patience(settings: S): { readonly key: string; readonly value: number } | null;
-  /** The folder in which a run's data of the tiny world is made; null where the data is brought along. */
-  tinyData(settings: S): string | null;
   /** What has to be there before it is trained, and is looked at before its parents are. That models are there at all is looked at for every recipe. */
   needs(settings: S, shapeOf: ShapeOf): readonly Need[];
   /** What a person should know about settings that are valid. */
@@ -138,30 +136,9 @@ export type Need =
     }
   | { readonly kind: 'vision_tokenizer'; readonly folder: string };
 
-/** The datalists of a recipe that learns from images. */
-export function datalistNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
-  return sourcesOf(data).map(({ path }) => ({ kind: 'datalist', path }));
-}
-
-/** The columns that pictures with captions have to have. */
-const CAPTIONED_COLUMNS = ['file_name', 'text'];
-
-/** The datasets of a recipe that learns from pictures with captions. */
-export function captionedNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
-  return sourcesOf(data).map(({ path }) => ({ kind: 'rows', path, columns: CAPTIONED_COLUMNS }));
-}
-
-/** What guidance is measured from, of the model of a section that a run makes; of one that is there, whoever looks at it says. */
-export function guidanceNeeds(
-  section: 'policy' | 'environment',
-  model: ModelReference | null,
-  guidance: number | null,
-  shapeOf: ShapeOf,
-): Need[] {
-  if (guidance === null || model === null || typeof model === 'string') return [];
-  const shape = shapeOf(model);
-  if (shape === null || !('kind' in shape) || shape.kind !== 'flow' || shape.conditionDropout === null) return [];
-  return [{ kind: 'guidance', section, dropout: shape.conditionDropout }];
+/** The folder that a reference names; null where it names another run or a repository, whose folder is not known yet. */
+export function folderOf(reference: ModelReference | null): string | null {
+  return typeof reference === 'string' ? reference : null;
 }
 
 /** Every dataset of a run. */

@@ -4,6 +4,16 @@ import { tmpdir } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { isMade, pathIn } from '../tiny/world/parts.js';
 
+/** The folder in which a run's data of the tiny world is made; null where the data is brought along. */
+export function tinyRoot({
+  data,
+}: {
+  readonly data?: { readonly dir: string; readonly tiny?: { readonly folder: string } | null };
+}): string | null {
+  const { dir, tiny = null } = data ?? { dir: '' };
+  return tiny === null ? null : join(dir, tiny.folder);
+}
+
 /** What of a config says where a dataset of the tiny world lies, and what it is made from. */
 export interface TinyData<T> {
   readonly data: { readonly dir: string; readonly tiny: T | null };

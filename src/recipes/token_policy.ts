@@ -13,7 +13,6 @@ import {
 } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings } from '../schema/training.js';
-import { lossColumns, rewardColumns } from './columns.js';
 import {
   adapterParameters,
   decoderActivations,
@@ -25,7 +24,9 @@ import {
   visionActivations,
   type MicroBatch,
 } from './memory.js';
-import type { DecoderShape, ShapeOf, TrainedRecipe, VisionShape } from './recipe.js';
+import { policyRules } from './policy_rules.js';
+import { startMissing, stepsPerIteration, type Part } from './preset.js';
+import type { DecoderShape, ShapeOf, VisionShape } from './recipe.js';
 import { samplerElsewhere } from './sampler.js';
 
 /** The decoder: where it starts, and what of it is trained. */
@@ -76,7 +77,7 @@ export type SeeingSettings = z.output<z.ZodObject<typeof seeingFields>>;
 export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
 
 /** Of a recipe's settings what its decoder's needs follow from. */
-type TokenRecipeSettings = TrainedSettings & {
+export type TokenRecipeSettings = TrainedSettings & {
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
   readonly policy: Pick<DecoderSettings, 'init' | 'lora' | 'model_context_size' | 'engine'> & {
@@ -84,68 +85,68 @@ type TokenRecipeSettings = TrainedSettings & {
   };
 };
 
-/** What follows from the decoder alone. */
-export const decoderNeeds = {
-  parameters: (settings, shapeOf) => {
-    const shape = decoderShape(settings, shapeOf);
-    return shape === null ? null : trainedParameters(settings, shape);
+/** A policy that is a decoder. */
+export const decoderPart = {
+  rules: policyRules,
+  models: ['policy.tokenizer'],
+  tokenizers: ['policy.tokenizer'],
+  learns: {
+    engine: 'policy.engine',
+    start: 'policy.model',
+    parameters: (settings, shapeOf) => {
+      const shape = decoderShape(settings, shapeOf);
+      return shape === null ? null : trainedParameters(settings, shape);
+    },
+    memory: (settings, shapeOf) => {
+      const shape = decoderShape(settings, shapeOf);
+      if (shape === null) return null;
+      const activations = decoderActivations(shape, largestBatch(settings));
+      const frozen = settings.policy.lora === null ? 0 : decoderParameters(shape);
+      return trainingBytes(trainedParameters(settings, shape), activations, copiesOf(settings), frozen);
+    },
+    shape: decoderShape,
+    sampler: samplerElsewhere,
+    rows: ({ rollout }) => rollout.episodes_per_iteration,
   },
-  memory: (settings, shapeOf) => {
-    const { policy, optimizer, algorithm } = settings;
-    const shape = decoderShape(settings, shapeOf);
-    if (shape === null) return null;
-    const activations = decoderActivations(shape, largestBatch(settings));
-    // The moving averages, what sampling holds packed, and the frozen reference, which shares all weights with a model that has an adapter.
-    const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
-    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? 1 : 0);
-    const frozen = policy.lora === null ? 0 : decoderParameters(shape);
-    return trainingBytes(trainedParameters(settings, shape), activations, copies, frozen);
-  },
-  shape: decoderShape,
-  sampler: samplerElsewhere,
-  stepsPerIteration,
-  microBatches: (settings) => {
-    const { algorithm, rollout, optimizer } = settings;
-    const answers =
-      algorithm.type === 'sft' ? algorithm.sft.batch_size : rollout.episodes_per_iteration / algorithm.minibatches;
-    return Math.ceil(answers / optimizer.per_device_batch_size);
-  },
-  columns: ({ algorithm }) => (algorithm.type === 'sft' ? lossColumns : rewardColumns),
-  patience: ({ algorithm }) =>
-    algorithm.type !== 'sft' || algorithm.sft.patience === null
-      ? null
-      : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   warnings: (settings) => [...idleClip(settings), ...idlePacking(settings)],
-} as const satisfies Partial<TrainedRecipe<TokenRecipeSettings>>;
+  missing: (settings) => startMissing(settings),
+} as const satisfies Part<TokenRecipeSettings>;
 
-type SeeingRecipeSettings = TokenRecipeSettings & { readonly policy: SeeingSettings };
+/**
+ * Copies of the trained weights: the moving averages, what sampling holds packed, and the frozen reference, which shares all weights with a
+ * model that has an adapter.
+ */
+function copiesOf(settings: TokenRecipeSettings): number {
+  const { policy, optimizer, algorithm } = settings;
+  const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
+  return (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? 1 : 0);
+}
 
-/** What follows from a decoder that sees. */
-export const seeingNeeds = {
-  ...decoderNeeds,
-  parameters: (settings, shapeOf) => {
-    const sizes = seeingSizes(settings, shapeOf);
-    return sizes === null ? null : sizes.trained;
+export type SeeingRecipeSettings = TokenRecipeSettings & { readonly policy: SeeingSettings };
+
+/** A policy that is a decoder and sees. */
+export const seeingPart = {
+  ...decoderPart,
+  learns: {
+    ...decoderPart.learns,
+    parameters: (settings, shapeOf) => seeingSizes(settings, shapeOf)?.trained ?? null,
+    memory: (settings, shapeOf) => {
+      const sizes = seeingSizes(settings, shapeOf);
+      if (sizes === null) return null;
+      const { shape, vision, trained, frozen } = sizes;
+      const batch = largestBatch(settings);
+      // A prompt may be pictures from end to end, but for an answer; labels may be short.
+      const { pixels, train, model_context_size: context } = settings.policy;
+      const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
+      const tokens = settings.algorithm.type === 'sft' ? context : batch.promptTokens;
+      const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
+      const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
+      const bytes = trainingBytes(trained, decoderActivations(shape, batch) + seen, copiesOf(settings), frozen);
+      return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
+    },
+    shape: seeingShape,
   },
-  memory: (settings, shapeOf) => {
-    const sizes = seeingSizes(settings, shapeOf);
-    if (sizes === null) return null;
-    const { optimizer, algorithm, policy } = settings;
-    const { shape, vision, trained, frozen } = sizes;
-    const batch = largestBatch(settings);
-    // A prompt may be pictures from end to end, but for an answer; labels may be short.
-    const { pixels, train, model_context_size: context } = policy;
-    const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
-    const tokens = algorithm.type === 'sft' ? context : batch.promptTokens;
-    const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
-    const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
-    const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
-    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? 1 : 0);
-    const bytes = trainingBytes(trained, decoderActivations(shape, batch) + seen, copies, frozen);
-    return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
-  },
-  shape: seeingShape,
-} as const satisfies Partial<TrainedRecipe<SeeingRecipeSettings>>;
+} as const satisfies Part<SeeingRecipeSettings>;
 
 /** With how many parameters that train, or their adapters, and how many that do not. */
 function seeingSizes(
@@ -251,10 +252,6 @@ function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSett
     answerTokens,
     gradientCheckpointing,
   };
-}
-
-function stepsPerIteration({ algorithm }: LearningSettings): number {
-  return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 
 function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: DecoderShape): number {

@@ -1,28 +1,19 @@
 /** What recipes have alike that train a network of pictures on whole batches, by its loss alone: no policy, no rewards, nothing to start from. */
-import { join } from 'node:path';
 import type { TrainedSettings } from '../schema/run.js';
-import { lossColumns } from './columns.js';
+import { preset, type Learner, type Preset } from './preset.js';
 import type { TrainedRecipe } from './recipe.js';
+import { sharedRules, wholeBatches } from './training_rules.js';
 
-type WholeBatchSettings = TrainedSettings & {
-  readonly algorithm: { readonly sft: { readonly patience: number | null } };
-  readonly data: { readonly dir: string; readonly tiny: { readonly folder: string } | null };
-};
-
-export const wholeBatchRecipe = {
-  trainer: 'this program',
-  models: [],
-  tokenizers: [],
-  engines: ['environment.engine'],
-  reward: () => null,
-  sampler: () => null,
-  stepsPerIteration: () => 1,
+/** The recipe of a network in `environment`. */
+export function wholeBatchRecipe<S extends TrainedSettings>({
+  learns,
+  parts,
+  ...own
+}: Preset<S> & { readonly learns: Omit<Learner<S>, 'engine' | 'start'> }): TrainedRecipe<S> {
+  const trained = {
+    rules: [wholeBatches, ...sharedRules],
+    learns: { engine: 'environment.engine', start: null, ...learns },
+  };
   // One process computes the whole batch.
-  microBatches: () => 1,
-  columns: () => lossColumns,
-  patience: ({ algorithm: { sft } }) =>
-    sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  warnings: () => [],
-  missing: () => [],
-} satisfies Partial<TrainedRecipe<WholeBatchSettings>>;
+  return preset({ microBatches: () => 1, ...own, parts: [trained, ...parts] });
+}

@@ -37,11 +37,17 @@ export function taskField<Name extends string>(name: Name) {
 /** What a run's settings have whatever its recipe; `recipeOf` knows the rest. */
 export type RunSettings = z.output<z.ZodObject<typeof runFields>> & { task: string };
 
+/** What every algorithm's settings have. */
+export type LearningSettings = { warmup_steps: number } & (
+  | { type: 'sft'; sft: { batch_size: number; patience: number | null; min_delta: number } }
+  | { type: 'grpo' | 'ppo'; inner_epochs: number; minibatches: number }
+);
+
 /** What the settings of a run have that this program trains. */
 export type TrainedSettings = Omit<z.output<z.ZodObject<typeof trainedFields>>, 'validation'> & {
   task: string;
-  algorithm: { type: string; warmup_steps: number };
+  algorithm: LearningSettings;
   validation: Omit<ValidationSettings, 'temperature'>;
   /** Absent where no datasets are read. */
-  data?: { dir: string; train: DataSource[]; validation: DataSource[] };
+  data?: { dir: string; train: DataSource[]; validation: DataSource[]; tiny?: { folder: string } | null };
 };

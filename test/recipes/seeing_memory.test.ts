@@ -9,7 +9,7 @@ import {
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
 import { withAdapter, decoderAdapter } from '../../src/nets/decoder/config.js';
-import { seeingNeeds } from '../../src/recipes/token_policy.js';
+import { seeingPart } from '../../src/recipes/token_policy.js';
 import { families, folderOf } from '../nets/vision/fixture.js';
 import { smallSettings } from './video_actions/small.js';
 
@@ -94,7 +94,7 @@ describe('the size of a model that sees', () => {
     ['sft', { algorithm: { type: 'sft', sft: { batch_size: 8 } } }],
   ])('grows with the prompts that a run may see, and with what is frozen: %s', (_, changes) => {
     const bytes = (more: Readonly<Record<string, unknown>>): number =>
-      seeingNeeds.memory({ ...smallSettings(changes), ...more }, () => null) ?? 0;
+      seeingPart.learns.memory({ ...smallSettings(changes), ...more }, () => null) ?? 0;
     const few = bytes({ num_iterations: 1 });
     const many = bytes({ num_iterations: 100_000 });
     expect(many - few).toBeGreaterThan(2 ** 30);

@@ -2,7 +2,6 @@
  * The recipe `edit_response`: a vision-language model describes an edit, the hidden states of exactly what it wrote condition a frozen model
  * that edits the picture, and the picture is judged.
  */
-import { join } from 'node:path';
 import { z } from 'zod';
 import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
 import { measured } from '../../rewards/score/settings.js';
@@ -12,22 +11,19 @@ import { editorEnvironment, imagesServer, type PictureServer } from '../../schem
 import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout, validation } from '../../schema/training.js';
-import { frozenBytes } from '../memory.js';
-import { policyRules } from '../policy_rules.js';
-import { guidanceNeeds, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
+import { frozenFlowPart } from '../flow_model.js';
+import { datasets, preset } from '../preset.js';
 import { rewardRules } from '../reward_rules.js';
 import { problem, type Problem, type Reader } from '../rules.js';
+import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
 import {
   ownWords,
-  picturedNeeds,
+  picturedColumns,
   seeingPolicy,
-  seeingPolicyNeeds,
   seeingPrompt,
-  startMissing,
+  seeingWordsPart,
   turnsNeedChat,
-} from '../seeing_words.js';
-import { seeingNeeds } from '../token_policy.js';
-import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
+} from '../words_policy.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -52,40 +48,20 @@ const schema = z.strictObject({
 });
 export type EditResponseSettings = z.output<typeof schema>;
 
-export const editResponse: TrainedRecipe<EditResponseSettings> = {
+export const editResponse = preset<EditResponseSettings>({
   name: 'edit_response',
-  trainer: 'this program',
   schema,
-  rules: [
-    ...tokenGroupRules,
-    wholeBatches,
-    ...sharedRules,
-    ...policyRules,
-    ...rewardRules,
-    turnsNeedChat,
-    ownWords,
-    drawing,
-  ],
-  models: ['policy.tokenizer', 'environment.parts.vae', 'environment.model', 'policy.model'],
-  tokenizers: ['policy.tokenizer'],
-  engines: ['policy.engine', 'environment.engine'],
   // Without pictures there is nothing to score.
   reward: (settings) => (settings.environment === null ? null : measuredReward(settings)),
-  ...seeingNeeds,
-  memory: (settings, shapeOf) => {
-    const trained = seeingNeeds.memory(settings, shapeOf);
-    return trained === null ? null : trained + drawingBytes(settings, shapeOf);
-  },
-  imageMemory: drawingBytes,
   images: pictureServer,
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs: (settings, shapeOf) => [
-    ...picturedNeeds(settings),
-    ...seeingPolicyNeeds(settings),
-    ...drawingNeeds(settings, shapeOf),
+  parts: [
+    datasets((path, { data }) => ({ kind: 'rows', path, columns: picturedColumns(data) })),
+    { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
+    seeingWordsPart,
+    { rules: [...rewardRules, turnsNeedChat, ownWords, drawing] },
+    frozenFlowPart(['vae']),
   ],
-  missing: startMissing,
-};
+});
 
 /** Rewards need pictures that differ by what was written. */
 function drawing(read: Reader): Problem[] {
@@ -108,13 +84,6 @@ function drawing(read: Reader): Problem[] {
   );
 }
 
-/** Of the model that draws and of its autoencoder, where they are here. */
-function drawingBytes({ environment }: EditResponseSettings, shapeOf: ShapeOf): number {
-  if (environment?.type !== 'model') return 0;
-  const { model, parts } = environment;
-  return frozenBytes(model, shapeOf) + frozenBytes(parts.vae, shapeOf);
-}
-
 function pictureServer({ environment, policy }: EditResponseSettings): PictureServer | null {
   switch (environment?.type) {
     case 'images_api_text_prompt':
@@ -125,14 +94,4 @@ function pictureServer({ environment, policy }: EditResponseSettings): PictureSe
     case undefined:
       return null;
   }
-}
-
-function drawingNeeds({ environment }: EditResponseSettings, shapeOf: ShapeOf): Need[] {
-  if (environment?.type !== 'model') return [];
-  const { model, parts, guidance_scale: guidance } = environment;
-  return [
-    ...guidanceNeeds('environment', model, guidance, shapeOf),
-    ...(typeof parts.vae === 'string' ? [{ kind: 'flow_part', part: 'vae', folder: parts.vae } as const] : []),
-    ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance } as const] : []),
-  ];
 }

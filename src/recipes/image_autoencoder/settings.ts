@@ -6,9 +6,8 @@ import { section } from '../../schema/mark.js';
 import { autoencoderInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
-import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
+import { datasets } from '../preset.js';
 import { number, problem, type Rule } from '../rules.js';
-import { sharedRules, wholeBatches } from '../training_rules.js';
 import { wholeBatchRecipe } from '../whole_batch.js';
 
 const schema = z.strictObject({
@@ -48,36 +47,32 @@ const whole: Rule = (read) => {
   ];
 };
 
-export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
-  ...wholeBatchRecipe,
+export const imageAutoencoder = wholeBatchRecipe<ImageAutoencoderSettings>({
   name: 'image_autoencoder',
   schema,
-  rules: [wholeBatches, ...sharedRules, whole],
-  parameters: parametersOf,
-  memory: (settings) => {
-    const { environment, data, optimizer } = settings;
-    if (data.tiny === null) return null;
-    const { block_out_channels: channels, layers_per_block } = environment.init;
-    const pixels = data.tiny.width * data.tiny.height;
-    const blocks = 2 * layers_per_block + 1;
-    const kept = channels.reduce(
-      (sum, width, level) => sum + (KEPT_PER_BLOCK * blocks * width * pixels) / 4 ** level,
-      0,
-    );
-    return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * kept);
+  parts: [
+    { rules: [whole] },
+    datasets((path, { environment }) => {
+      return { kind: 'self_bench', path, quoted: false, side: reductionOf(environment), resolution: null };
+    }),
+  ],
+  learns: {
+    parameters: parametersOf,
+    memory: (settings) => {
+      const { environment, data, optimizer } = settings;
+      if (data.tiny === null) return null;
+      const { block_out_channels: channels, layers_per_block } = environment.init;
+      const pixels = data.tiny.width * data.tiny.height;
+      const blocks = 2 * layers_per_block + 1;
+      const kept = channels.reduce(
+        (sum, width, level) => sum + (KEPT_PER_BLOCK * blocks * width * pixels) / 4 ** level,
+        0,
+      );
+      return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * kept);
+    },
+    shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
   },
-  shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
-  needs: ({ data, environment }) => {
-    const side = reductionOf(environment);
-    return sourcesOf(data).map(({ path }): Need => ({
-      kind: 'self_bench',
-      path,
-      quoted: false,
-      side,
-      resolution: null,
-    }));
-  },
-};
+});
 
 /** A side of a picture by that of its latents. */
 function reductionOf({ init }: ImageAutoencoderSettings['environment']): number {

@@ -1,18 +1,17 @@
 /** The recipe `image_edit_tokens`: an autoregressive token policy that edits images, trained by SFT or GRPO (EARL). */
-import { join } from 'node:path';
 import { z } from 'zod';
-import { measuredReward, reward } from '../../rewards/schema/reward.js';
+import { reward } from '../../rewards/schema/reward.js';
 import { measured } from '../../rewards/score/settings.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
 import { idleWhere, result, section } from '../../schema/mark.js';
-import { engine, type ModelReference, neededModel } from '../../schema/model.js';
+import { engine, neededModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout, validation } from '../../schema/training.js';
-import { policyRules } from '../policy_rules.js';
-import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
+import { datasets, preset, startMissing } from '../preset.js';
+import { folderOf } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { decoderFields, decoderNeeds } from '../token_policy.js';
+import { decoderFields, decoderPart } from '../token_policy.js';
 import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
 
 const policy = section(
@@ -74,41 +73,35 @@ export type ImageEditSettings = z.output<typeof schema>;
 /** The image tokenizer that EARL names, which nobody can compute as it was published. */
 const PUBLISHED = 'BAAI/Emu3-VisionTokenizer';
 
-export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
+export const imageEditTokens = preset<ImageEditSettings>({
   name: 'image_edit_tokens',
-  trainer: 'this program',
   schema,
-  rules: [...tokenGroupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules, noLabelledWords],
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
-  tokenizers: ['policy.tokenizer'],
-  engines: ['policy.engine', 'environment.engine'],
-  reward: measuredReward,
-  ...decoderNeeds,
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs,
-  missing: ({ policy, environment: { model } }) => [
-    ...(policy.model === null && policy.init === null
-      ? [
-          "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
-        ]
-      : []),
-    ...(typeof model === 'object' && 'hub' in model && model.hub === PUBLISHED
-      ? [
-          `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which is computed from an ONNX export; make that with scripts/export_emu3_vision ${model.hub} FOLDER, and name its folder, or at laptop size: --with configs/lib/tiny.libsonnet`,
-        ]
-      : []),
+  parts: [
+    datasets((path) => ({ kind: 'edits', path })),
+    { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
+    {
+      ...decoderPart,
+      needs: ({ policy, environment }) => {
+        const { lora, model_context_size: contextSize } = policy;
+        const [model, tokenizer, images] = [policy.model, policy.tokenizer, environment.model].map(folderOf);
+        return [
+          ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
+          ...(tokenizer === null ? [] : [{ kind: 'joint_vocabulary', tokenizer, model, images } as const]),
+          ...(images === null ? [] : [{ kind: 'vision_tokenizer', folder: images } as const]),
+        ];
+      },
+      missing: (settings) => startMissing(settings, " (EARL's flat form: model_path)"),
+    },
+    { rules: [...rewardRules, noLabelledWords] },
+    {
+      engines: ['environment.engine'],
+      missing: ({ environment: { model } }) =>
+        typeof model === 'object' && 'hub' in model && model.hub === PUBLISHED
+          ? [
+              `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which is computed from an ONNX export; make that with scripts/export_emu3_vision ${model.hub} FOLDER, and name its folder, or at laptop size: --with configs/lib/tiny.libsonnet`,
+            ]
+          : [],
+    },
   ],
-};
-
-function needs({ data, policy, environment }: ImageEditSettings): Need[] {
-  const folderOf = (reference: ModelReference | null): string | null =>
-    typeof reference === 'string' ? reference : null;
-  const [model, tokenizer, images] = [policy.model, policy.tokenizer, environment.model].map(folderOf);
-  const { lora, model_context_size: contextSize } = policy;
-  return [
-    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'edits', path })),
-    ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
-    ...(tokenizer === null ? [] : [{ kind: 'joint_vocabulary', tokenizer, model, images } as const]),
-    ...(images === null ? [] : [{ kind: 'vision_tokenizer', folder: images } as const]),
-  ];
-}
+});

@@ -6,9 +6,8 @@ import { section } from '../../schema/mark.js';
 import { clipInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { FLOAT, trainingBytes } from '../memory.js';
-import { captionedNeeds, type TrainedRecipe } from '../recipe.js';
+import { captionedPictures } from '../preset.js';
 import { indivisible, type Rule } from '../rules.js';
-import { sharedRules, wholeBatches } from '../training_rules.js';
 import { wholeBatchRecipe } from '../whole_batch.js';
 
 const schema = z.strictObject({
@@ -37,26 +36,26 @@ const whole: Rule = (read) => [
   ),
 ];
 
-export const imageTextEncoder: TrainedRecipe<ImageTextEncoderSettings> = {
-  ...wholeBatchRecipe,
+export const imageTextEncoder = wholeBatchRecipe<ImageTextEncoderSettings>({
   name: 'image_text_encoder',
   schema,
-  rules: [wholeBatches, ...sharedRules, whole],
-  parameters: parametersOf,
-  memory: (settings) => {
-    const { environment, algorithm } = settings;
-    const { text_config: text, vision_config: vision } = environment.init;
-    const patches = (vision.image_size / vision.patch_size) ** 2 + 1;
-    const kept =
-      text.num_hidden_layers *
-        text.max_position_embeddings *
-        (KEPT_WIDTHS * text.hidden_size + 2 * text.intermediate_size) +
-      vision.num_hidden_layers * patches * (KEPT_WIDTHS * vision.hidden_size + 2 * vision.intermediate_size);
-    return trainingBytes(parametersOf(settings), algorithm.sft.batch_size * kept);
+  parts: [{ rules: [whole] }, captionedPictures],
+  learns: {
+    parameters: parametersOf,
+    memory: (settings) => {
+      const { environment, algorithm } = settings;
+      const { text_config: text, vision_config: vision } = environment.init;
+      const patches = (vision.image_size / vision.patch_size) ** 2 + 1;
+      const kept =
+        text.num_hidden_layers *
+          text.max_position_embeddings *
+          (KEPT_WIDTHS * text.hidden_size + 2 * text.intermediate_size) +
+        vision.num_hidden_layers * patches * (KEPT_WIDTHS * vision.hidden_size + 2 * vision.intermediate_size);
+      return trainingBytes(parametersOf(settings), algorithm.sft.batch_size * kept);
+    },
+    shape: (settings) => ({ kind: 'graphs', bytes: FLOAT * parametersOf(settings) }),
   },
-  shape: (settings) => ({ kind: 'graphs', bytes: FLOAT * parametersOf(settings) }),
-  needs: captionedNeeds,
-};
+});
 
 /** Values of a token's width that a layer keeps: its norms, queries, keys, values, and what attention and layers give. */
 const KEPT_WIDTHS = 10;

@@ -6,9 +6,8 @@ import { section } from '../../schema/mark.js';
 import { engine, imageTokenizerInit } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
-import { datalistNeeds, type TrainedRecipe } from '../recipe.js';
+import { datasets } from '../preset.js';
 import { number, problem, type Rule } from '../rules.js';
-import { sharedRules, wholeBatches } from '../training_rules.js';
 import { wholeBatchRecipe } from '../whole_batch.js';
 
 const schema = z.strictObject({
@@ -33,22 +32,22 @@ const patches: Rule = (read) => {
   );
 };
 
-export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
-  ...wholeBatchRecipe,
+export const imageTokenizer = wholeBatchRecipe<ImageTokenizerSettings>({
   name: 'image_tokenizer',
   schema,
-  rules: [wholeBatches, ...sharedRules, patches],
-  parameters: parametersOf,
-  memory: (settings) => {
-    const { environment, data, optimizer } = settings;
-    if (data.tiny === null) return null;
-    const { hidden, patch } = environment.init;
-    const codes = ((data.tiny.grid * data.tiny.cell) / patch) ** 2;
-    return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
+  parts: [{ rules: [patches] }, datasets((path) => ({ kind: 'datalist', path }))],
+  learns: {
+    parameters: parametersOf,
+    memory: (settings) => {
+      const { environment, data, optimizer } = settings;
+      if (data.tiny === null) return null;
+      const { hidden, patch } = environment.init;
+      const codes = ((data.tiny.grid * data.tiny.cell) / patch) ** 2;
+      return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
+    },
+    shape: () => null,
   },
-  shape: () => null,
-  needs: datalistNeeds,
-};
+});
 
 /** Two matrices each way, between pixels, the hidden layer and codes; and the codebook. */
 function parametersOf({ environment: { init } }: ImageTokenizerSettings): number {

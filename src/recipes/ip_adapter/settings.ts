@@ -1,7 +1,6 @@
 /** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures, trained by flow matching, or by GRPO or PPO on its noisy steps. */
-import { join } from 'node:path';
 import { z } from 'zod';
-import { measuredReward, reward } from '../../rewards/schema/reward.js';
+import { reward } from '../../rewards/schema/reward.js';
 import { measured } from '../../rewards/score/settings.js';
 import { readsQuoted } from '../../rewards/score/choice.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
@@ -11,7 +10,7 @@ import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
 import { engine, lora, type ModelReference, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation, noisySteps } from '../../schema/training.js';
-import { lossColumns, rewardColumns } from '../columns.js';
+import { flowPartNeeds, freshFlowShape, guidanceNeeds } from '../flow_model.js';
 import {
   flowActivations,
   flowAdapterParameters,
@@ -19,15 +18,8 @@ import {
   imagePromptParameters,
   trainingBytes,
 } from '../memory.js';
-import {
-  guidanceNeeds,
-  sourcesOf,
-  type FlowModelShape,
-  type Need,
-  type ShapeOf,
-  type SizeIn,
-  type TrainedRecipe,
-} from '../recipe.js';
+import { preset, startMissing } from '../preset.js';
+import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type SizeIn } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
@@ -106,91 +98,74 @@ const schema = z.strictObject({
 });
 export type IpAdapterSettings = z.output<typeof schema>;
 
-export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
+export const ipAdapter = preset<IpAdapterSettings>({
   name: 'ip_adapter',
-  trainer: 'this program',
   schema,
-  rules: [
-    ...groupRules,
-    ...sharedRules,
-    start,
-    scratch,
-    adapters,
-    signs,
-    window,
-    unused,
-    ...rewardRules,
-    noLabelledWords,
+  parts: [
+    { needs: datasetNeeds },
+    { rules: [...groupRules, ...sharedRules, start, scratch, adapters, signs, window, unused] },
+    {
+      models: ['policy.parts.vae', 'policy.parts.text_encoder', 'policy.parts.image_encoder'],
+      learns: {
+        engine: 'policy.engine',
+        start: 'policy.model',
+        parameters: (settings, shapeOf) => {
+          const shape = shapeOfModel(settings, shapeOf);
+          return shape === null ? null : trainedOf(settings, shape);
+        },
+        memory: memoryOf,
+        shape: shapeOfModel,
+        rows: ({ rollout }) => {
+          const { episodes_per_iteration: episodes, num_steps, timestep_fraction, sde_window } = rollout;
+          return episodes * (sde_window?.size ?? noisySteps(num_steps, timestep_fraction));
+        },
+      },
+      needs: ({ policy, algorithm, rollout }, shapeOf) => {
+        const { model, train, lora, ip_adapter: begun, parts } = policy;
+        const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
+        return [
+          ...flowPartNeeds(parts),
+          ...(typeof model === 'string'
+            ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun, guidance } as const]
+            : []),
+          ...guidanceNeeds('policy', model, guidance, shapeOf),
+        ];
+      },
+      warnings: idleClip,
+      missing: (settings) => [
+        ...startMissing(settings),
+        ...partsMissing(settings.policy).map(
+          (part) =>
+            `policy.parts.${part} is null, and policy.model_type '${settings.policy.model_type}' needs it: ${PARTS[part]}; at laptop size: --with configs/lib/ip_adapter_tiny.libsonnet`,
+        ),
+      ],
+    },
+    { rules: [...rewardRules, noLabelledWords] },
   ],
-  models: ['policy.parts.vae', 'policy.parts.text_encoder', 'policy.parts.image_encoder', 'policy.model'],
-  tokenizers: [],
-  engines: ['policy.engine'],
-  reward: measuredReward,
-  sampler: () => null,
-  parameters: (settings, shapeOf) => {
-    const shape = shapeOfModel(settings, shapeOf);
-    return shape === null ? null : trainedOf(settings, shape);
-  },
-  memory: (settings, shapeOf, sizeIn = () => null) => {
-    const { optimizer, algorithm, policy } = settings;
-    const shape = shapeOfModel(settings, shapeOf);
-    if (shape === null) return null;
-    const words = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
-    const tokens = mostPixels(settings.data, sizeIn) / shape.patch ** 2 + words;
-    const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
-    const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
-    const trained = trainedOf(settings, shape);
-    const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
-    return trainingBytes(trained, activations, copies, frozen, 1);
-  },
-  shape: shapeOfModel,
-  stepsPerIteration: ({ algorithm }) => (algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches),
-  microBatches: ({ algorithm, rollout, optimizer }) => {
-    const { episodes_per_iteration: episodes, num_steps, timestep_fraction, sde_window } = rollout;
-    const actions = sde_window?.size ?? noisySteps(num_steps, timestep_fraction);
-    const rows = algorithm.type === 'sft' ? algorithm.sft.batch_size : (episodes * actions) / algorithm.minibatches;
-    return Math.ceil(rows / optimizer.per_device_batch_size);
-  },
-  columns: ({ algorithm }) => (algorithm.type === 'sft' ? lossColumns : rewardColumns),
-  patience: ({ algorithm }) =>
-    algorithm.type !== 'sft' || algorithm.sft.patience === null
-      ? null
-      : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs,
-  warnings: idleClip,
-  missing: ({ policy }) => [
-    ...(policy.model === null && policy.init === null
-      ? [
-          'policy.model is null: set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
-        ]
-      : []),
-    ...partsMissing(policy).map(
-      (part) =>
-        `policy.parts.${part} is null, and policy.model_type '${policy.model_type}' needs it: ${PARTS[part]}; at laptop size: --with configs/lib/ip_adapter_tiny.libsonnet`,
-    ),
-  ],
-};
+});
 
-function needs(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
-  const { data, policy, algorithm, rollout, reward } = settings;
-  const { model, train, lora, ip_adapter, parts } = policy;
+function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn = () => null): number | null {
+  const { optimizer, algorithm, policy } = settings;
+  const shape = shapeOfModel(settings, shapeOf);
+  if (shape === null) return null;
+  const words = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
+  const tokens = mostPixels(settings.data, sizeIn) / shape.patch ** 2 + words;
+  const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
+  const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
+  const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
+  return trainingBytes(trainedOf(settings, shape), activations, copies, frozen, 1);
+}
+
+function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
+  const { data, policy, algorithm, reward } = settings;
   // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run scores held-out pictures alone.
-  const [read, scored] = [parts.text_encoder === null, readsQuoted(reward)];
+  const [read, scored] = [policy.parts.text_encoder === null, readsQuoted(reward)];
+  const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
   const lists = (sources: typeof data.train, quoted: boolean): Need[] =>
     sources.map(({ path }) => ({ kind: 'self_bench', path, quoted, side, resolution: data.resolution }));
-  const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
-  const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
   return [
     ...lists(data.train, read || (scored && algorithm.type !== 'sft')),
     ...lists(data.validation, read || scored),
-    ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
-      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
-    ),
-    ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter, guidance } as const]
-      : []),
-    ...guidanceNeeds('policy', model, guidance, shapeOf),
   ];
 }
 
@@ -257,17 +232,12 @@ function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): FlowModelS
   }
   const reduction = reductionOf(policy.parts.vae, shapeOf);
   if (reduction === null) return null;
-  return {
-    kind: 'flow',
-    width: init.num_attention_heads * init.attention_head_dim,
-    heads: init.num_attention_heads,
-    layers: init.num_layers,
-    singleLayers: init.num_single_layers,
+  return freshFlowShape(init, {
     textWidth: letterWidth(init.text_length),
-    patch: init.patch * reduction,
+    reduction,
     imagePrompt,
     conditionDropout: dropoutSeen(null, settings),
-  };
+  });
 }
 
 /** A side of a picture by that of its latents; null where that is not known before the autoencoder is opened. */

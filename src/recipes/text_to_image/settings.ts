@@ -1,5 +1,4 @@
 /** The recipe `text_to_image`: a flow-matching image model that paints what captions say, trained on labelled pictures; an image model for prompt_enhance. */
-import { join } from 'node:path';
 import { z } from 'zod';
 import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
 import { captionedData } from '../../schema/data.js';
@@ -8,9 +7,9 @@ import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
 import { engine, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowValidation } from '../../schema/training.js';
-import { lossColumns } from '../columns.js';
-import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
-import { captionedNeeds, type FlowModelShape, type TrainedRecipe } from '../recipe.js';
+import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../flow_model.js';
+import { captionedPictures, preset } from '../preset.js';
+import type { FlowModelShape } from '../recipe.js';
 import { problem, type Problem, type Reader } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
@@ -63,57 +62,29 @@ function patches(read: Reader): Problem[] {
   });
 }
 
-export const textToImage: TrainedRecipe<TextToImageSettings> = {
+export const textToImage = preset<TextToImageSettings>({
   name: 'text_to_image',
-  trainer: 'this program',
   schema,
-  rules: [...sharedRules, wholeBatches, patches],
-  models: ['environment.parts.vae', 'environment.parts.text_encoder'],
-  tokenizers: [],
-  engines: ['environment.engine'],
-  reward: () => null,
-  sampler: () => null,
-  parameters: (settings) => flowModelParameters(shapeOfModel(settings)),
-  memory: (settings) => {
-    const { environment, optimizer } = settings;
-    const shape = shapeOfModel(settings);
-    const tokens = (environment.width * environment.height) / shape.patch ** 2 + environment.init.text_length;
-    const copies = optimizer.ema_decay === null ? 0 : 1;
-    const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
-    return trainingBytes(flowModelParameters(shape), activations, copies);
-  },
-  shape: (settings) => shapeOfModel(settings),
-  stepsPerIteration: () => 1,
-  microBatches: ({ algorithm, optimizer }) => Math.ceil(algorithm.sft.batch_size / optimizer.per_device_batch_size),
-  columns: () => lossColumns,
-  patience: ({ algorithm: { sft } }) =>
-    sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs: (settings) => [
-    ...captionedNeeds(settings),
-    ...Object.entries(settings.environment.parts).flatMap(([part, folder]) =>
-      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder } as const] : [],
-    ),
+  parts: [
+    captionedPictures,
+    {
+      rules: [...sharedRules, wholeBatches, patches],
+      models: ['environment.parts.vae', 'environment.parts.text_encoder'],
+      learns: flowMatchingLearner(shapeOfModel, ({ environment: { width, height, init } }, { patch }) => {
+        return { tokens: (width * height) / patch ** 2 + init.text_length };
+      }),
+      needs: ({ environment }) => flowPartNeeds(environment.parts),
+    },
   ],
-  warnings: () => [],
-  missing: () => [],
-};
+});
 
 /** Of a word, where no text encoder says: as many words as a small world has. */
 const ASSUMED_TEXT_WIDTH = 64;
-/** A side of a picture by that of latents, of common autoencoders. */
-const ASSUMED_REDUCTION = 8;
 
 function shapeOfModel({ environment: { init, parts }, algorithm }: TextToImageSettings): FlowModelShape {
-  return {
-    kind: 'flow',
-    width: init.num_attention_heads * init.attention_head_dim,
-    heads: init.num_attention_heads,
-    layers: init.num_layers,
-    singleLayers: init.num_single_layers,
+  return freshFlowShape(init, {
     textWidth: ASSUMED_TEXT_WIDTH,
-    patch: init.patch * (parts.vae === null ? 1 : ASSUMED_REDUCTION),
-    imagePrompt: null,
+    reduction: parts.vae === null ? 1 : ASSUMED_REDUCTION,
     conditionDropout: algorithm.sft.condition_dropout,
-  };
+  });
 }

@@ -1,9 +1,8 @@
 /** The recipe `toy_words`: a small decoder says in words which of some numbers are odd or even, and learns it by GRPO. */
 import { z } from 'zod';
-import { rewardColumns } from '../../../../src/recipes/columns.js';
 import { decoderActivations, decoderParameters, trainingBytes } from '../../../../src/recipes/memory.js';
 import { policyRules } from '../../../../src/recipes/policy_rules.js';
-import type { TrainedRecipe } from '../../../../src/recipes/recipe.js';
+import { preset } from '../../../../src/recipes/preset.js';
 import { rewardRules } from '../../../../src/recipes/reward_rules.js';
 import { groupRules, sharedRules, wholeBatches } from '../../../../src/recipes/training_rules.js';
 import { reward } from '../../../../src/rewards/schema/reward.js';
@@ -37,37 +36,29 @@ const schema = z.strictObject({
 });
 export type ToyWordsSettings = z.output<typeof schema>;
 
-export const toyWords: TrainedRecipe<ToyWordsSettings> = {
+export const toyWords = preset<ToyWordsSettings>({
   name: 'toy_words',
-  trainer: 'this program',
   schema,
-  rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules],
-  models: [],
-  tokenizers: [],
-  engines: ['policy.engine'],
-  reward: (settings) => settings.reward,
-  sampler: () => null,
-  images: () => null,
-  imageMemory: () => 0,
-  parameters: ({ policy }) => decoderParameters(policy.init),
-  memory: ({ policy, optimizer }) => {
-    const activations = decoderActivations(policy.init, {
-      prompts: optimizer.per_device_batch_size,
-      answersPerPrompt: 1,
-      promptTokens: 0,
-      answerTokens: policy.model_context_size,
-      gradientCheckpointing: false,
-    });
-    return trainingBytes(decoderParameters(policy.init), activations, optimizer.ema_decay === null ? 1 : 2);
-  },
-  shape: ({ policy }) => policy.init,
-  stepsPerIteration: ({ algorithm }) => algorithm.inner_epochs * algorithm.minibatches,
-  microBatches: ({ algorithm, rollout, optimizer }) =>
-    Math.ceil(rollout.episodes_per_iteration / algorithm.minibatches / optimizer.per_device_batch_size),
-  columns: () => rewardColumns,
-  patience: () => null,
-  tinyData: () => null,
-  needs: () => [],
-  warnings: () => [],
-  missing: () => [],
-};
+  parts: [
+    {
+      rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules],
+      learns: {
+        engine: 'policy.engine',
+        start: null,
+        parameters: ({ policy }) => decoderParameters(policy.init),
+        memory: ({ policy, optimizer }) => {
+          const activations = decoderActivations(policy.init, {
+            prompts: optimizer.per_device_batch_size,
+            answersPerPrompt: 1,
+            promptTokens: 0,
+            answerTokens: policy.model_context_size,
+            gradientCheckpointing: false,
+          });
+          return trainingBytes(decoderParameters(policy.init), activations, optimizer.ema_decay === null ? 1 : 2);
+        },
+        shape: ({ policy }) => policy.init,
+        rows: ({ rollout }) => rollout.episodes_per_iteration,
+      },
+    },
+  ],
+});

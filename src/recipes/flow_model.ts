@@ -1,0 +1,116 @@
+/** What recipes share with a flow transformer: its shape, what has to be there around it, and what it takes where it only draws. */
+import type { z } from 'zod';
+import type { flowInitFields } from '../schema/flow_init.js';
+import type { ModelReference } from '../schema/model.js';
+import type { TrainedSettings } from '../schema/run.js';
+import { flowActivations, flowModelParameters, frozenBytes, trainingBytes } from './memory.js';
+import type { Learner, Part } from './preset.js';
+import type { FlowModelShape, Need, ShapeOf } from './recipe.js';
+
+/** Pixels on a side of a picture for each latent on a side, of common autoencoders. */
+export const ASSUMED_REDUCTION = 8;
+
+/** The shape of a transformer from random weights; `reduction` is how many pixels a latent stands for on a side. */
+export function freshFlowShape(
+  init: z.output<z.ZodObject<typeof flowInitFields>>,
+  {
+    reduction,
+    ...rest
+  }: Pick<FlowModelShape, 'textWidth' | 'conditionDropout'> & {
+    readonly imagePrompt?: FlowModelShape['imagePrompt'];
+    readonly reduction: number;
+  },
+): FlowModelShape {
+  return {
+    kind: 'flow',
+    width: init.num_attention_heads * init.attention_head_dim,
+    heads: init.num_attention_heads,
+    layers: init.num_layers,
+    singleLayers: init.num_single_layers,
+    patch: init.patch * reduction,
+    imagePrompt: null,
+    ...rest,
+  };
+}
+
+/** The frozen models around a flow transformer that lie in folders. */
+export function flowPartNeeds(
+  parts: Partial<Record<'vae' | 'text_encoder' | 'image_encoder', ModelReference | null>>,
+): Need[] {
+  return Object.entries(parts).flatMap(([part, folder]): Need[] =>
+    typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof parts, folder }] : [],
+  );
+}
+
+/** What the guidance of a section's model is measured from, where a run makes that model; one that is there says it when it is looked at. */
+export function guidanceNeeds(
+  section: 'policy' | 'environment',
+  model: ModelReference | null,
+  guidance: number | null,
+  shapeOf: ShapeOf,
+): Need[] {
+  if (guidance === null || model === null || typeof model === 'string') return [];
+  const shape = shapeOf(model);
+  if (shape === null || !('kind' in shape) || shape.kind !== 'flow' || shape.conditionDropout === null) return [];
+  return [{ kind: 'guidance', section, dropout: shape.conditionDropout }];
+}
+
+/** Trains a flow transformer of all weights on labelled pictures. */
+export function flowMatchingLearner<S extends TrainedSettings>(
+  shape: (settings: S, shapeOf: ShapeOf) => FlowModelShape,
+  sizes: (
+    settings: S,
+    shape: FlowModelShape,
+    shapeOf: ShapeOf,
+  ) => { readonly tokens: number; readonly frozen?: number },
+): Learner<S> {
+  return {
+    engine: 'environment.engine',
+    start: null,
+    parameters: (settings, shapeOf) => flowModelParameters(shape(settings, shapeOf)),
+    memory: (settings, shapeOf) => {
+      const { ema_decay, per_device_batch_size } = settings.optimizer;
+      const trained = shape(settings, shapeOf);
+      const { tokens, frozen } = sizes(settings, trained, shapeOf);
+      const activations = flowActivations(trained, per_device_batch_size, tokens);
+      return trainingBytes(flowModelParameters(trained), activations, ema_decay === null ? 0 : 1, frozen);
+    },
+    shape,
+  };
+}
+
+type Environment =
+  | {
+      readonly type: 'model';
+      readonly model: ModelReference;
+      readonly parts: Parameters<typeof flowPartNeeds>[0];
+      readonly guidance_scale: number | null;
+    }
+  | { readonly type: 'images_api' | 'images_api_text_prompt' | 'render_server' }
+  | null;
+
+/** A frozen flow model that makes pictures of answers, with what is around it; nothing of it is here where a server makes them. */
+export function frozenFlowPart(
+  parts: readonly ('vae' | 'text_encoder')[],
+): Part<TrainedSettings & { readonly environment: Environment }> {
+  return {
+    models: [...parts.map((part) => `environment.parts.${part}`), 'environment.model'],
+    engines: ['environment.engine'],
+    needs: ({ environment }, shapeOf) => {
+      if (environment?.type !== 'model') return [];
+      const { model, parts: around, guidance_scale: guidance } = environment;
+      return [
+        ...flowPartNeeds(around),
+        ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance } as const] : []),
+        ...guidanceNeeds('environment', model, guidance, shapeOf),
+      ];
+    },
+    imageMemory: ({ environment }, shapeOf) => {
+      if (environment?.type !== 'model') return 0;
+      return [environment.model, ...Object.values(environment.parts)].reduce(
+        (sum, part) => sum + frozenBytes(part, shapeOf),
+        0,
+      );
+    },
+  };
+}

@@ -1,0 +1,114 @@
+/** Puts a recipe together from its parts: what each part says of itself is gathered here, once for every recipe. */
+import { measuredReward } from '../rewards/schema/reward.js';
+import type { PictureServer } from '../schema/editor.js';
+import type { TrainedSettings } from '../schema/run.js';
+import { lossColumns, rewardColumns } from './columns.js';
+import { sourcesOf, type ModelShape, type Need, type ShapeOf, type SizeIn, type TrainedRecipe } from './recipe.js';
+import type { Rule } from './rules.js';
+import type { SamplerElsewhere } from './sampler.js';
+
+/** A part of a recipe: its policy, its data, its environment, or how it learns. It leaves out what it has nothing to say of. */
+export interface Part<S extends TrainedSettings = TrainedSettings> {
+  readonly rules?: readonly Rule[];
+  /** Dotted keys at which it names models that stay as they are, in the order in which these are made. */
+  readonly models?: readonly string[];
+  /** Those of `models` of which the tokenizer alone is read. */
+  readonly tokenizers?: readonly string[];
+  /** Dotted keys of engine sections, but for that of what learns. */
+  readonly engines?: readonly string[];
+  /** What learns; exactly one part of a recipe has it. */
+  readonly learns?: Learner<S>;
+  needs?(settings: S, shapeOf: ShapeOf): readonly Need[];
+  /** Bytes of the frozen models that make pictures. */
+  imageMemory?(settings: S, shapeOf: ShapeOf): number;
+  images?(settings: S): PictureServer | null;
+  warnings?(settings: S): readonly string[];
+  missing?(settings: S): readonly string[];
+}
+
+/** The model that a run trains. */
+export interface Learner<S extends TrainedSettings> {
+  /** Dotted key of its engine. */
+  readonly engine: string;
+  /** Dotted key of the model that it starts from; null where it always starts from random weights. */
+  readonly start: string | null;
+  /** How many parameters it trains, estimated; null where the settings do not tell. */
+  parameters(settings: S, shapeOf: ShapeOf): number | null;
+  /** Estimated bytes of one process, without those of `Part.imageMemory`; null where the settings do not tell. */
+  memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
+  shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
+  sampler?(settings: S): SamplerElsewhere | null;
+  /** How many rows the episodes of an iteration are learnt from as; absent where nothing is learnt from rewards. */
+  rows?(settings: S): number;
+}
+
+/** A recipe by its parts, in the order in which their rules and needs are looked at, with what it has in place of what they say. */
+export type Preset<S extends TrainedSettings> = Pick<TrainedRecipe<S>, 'name' | 'schema'> &
+  Partial<TrainedRecipe<S>> & { readonly parts: readonly Part<S>[] };
+
+/** Datasets that are looked at one by one. */
+export function datasets<S extends TrainedSettings>(needOf: (path: string, settings: S) => Need): Part<S> {
+  return { needs: (settings) => sourcesOf(settings.data).map(({ path }) => needOf(path, settings)) };
+}
+
+/** Pictures with captions. */
+export const captionedPictures = datasets((path) => ({ kind: 'rows', path, columns: ['file_name', 'text'] }));
+
+/** The recipe that the parts make. */
+export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>): TrainedRecipe<S> {
+  const [learns] = parts.flatMap((part) => part.learns ?? []);
+  const isScored = 'reward' in own.schema.shape;
+  const all = <T>(of: (part: Part<S>) => readonly T[] | undefined): T[] => parts.flatMap((part) => of(part) ?? []);
+  const imageMemory = (settings: S, shapeOf: ShapeOf): number =>
+    parts.reduce((sum, part) => sum + (part.imageMemory?.(settings, shapeOf) ?? 0), 0);
+  return {
+    trainer: 'this program',
+    rules: all(({ rules }) => rules),
+    models: [...all(({ models }) => models), ...(learns.start === null ? [] : [learns.start])],
+    tokenizers: all(({ tokenizers }) => tokenizers),
+    engines: [learns.engine, ...all(({ engines }) => engines)],
+    reward: (settings) =>
+      isScored ? measuredReward(settings as unknown as Parameters<typeof measuredReward>[0]) : null,
+    sampler: (settings) => learns.sampler?.(settings) ?? null,
+    images: (settings) => parts.flatMap((part) => part.images?.(settings) ?? []).at(0) ?? null,
+    parameters: (settings, shapeOf) => learns.parameters(settings, shapeOf),
+    memory: (settings, shapeOf, sizeIn) => {
+      const trained = learns.memory(settings, shapeOf, sizeIn);
+      return trained === null ? null : trained + imageMemory(settings, shapeOf);
+    },
+    imageMemory,
+    shape: (settings, shapeOf) => learns.shape(settings, shapeOf),
+    stepsPerIteration,
+    microBatches: (settings) => {
+      const { algorithm, optimizer } = settings;
+      const rows =
+        algorithm.type === 'sft' ? algorithm.sft.batch_size : (learns.rows?.(settings) ?? 0) / algorithm.minibatches;
+      return Math.ceil(rows / optimizer.per_device_batch_size);
+    },
+    columns: ({ algorithm }) => (algorithm.type === 'sft' ? lossColumns : rewardColumns),
+    patience: ({ algorithm }) =>
+      algorithm.type !== 'sft' || algorithm.sft.patience === null
+        ? null
+        : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
+    needs: (settings, shapeOf) => all((part) => part.needs?.(settings, shapeOf)),
+    warnings: (settings) => all((part) => part.warnings?.(settings)),
+    missing: (settings) => all((part) => part.missing?.(settings)),
+    ...own,
+  };
+}
+
+/** Optimizer steps of one iteration. */
+export function stepsPerIteration({ algorithm }: Pick<TrainedSettings, 'algorithm'>): number {
+  return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
+}
+
+/** What is left open of a policy that neither starts from a model nor from random weights; `besides` is another name of the key. */
+export function startMissing(
+  { policy }: { readonly policy: { readonly model: unknown; readonly init: unknown } },
+  besides = '',
+): string[] {
+  if (policy.model !== null || policy.init !== null) return [];
+  return [
+    `policy.model is null: set it to a local path, {hub, revision} or {run, config}${besides}, or set policy.init to start from random weights`,
+  ];
+}
