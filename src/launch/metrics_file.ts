@@ -2,15 +2,12 @@
  * The metrics of another trainer: JSON lines in a file of its own, one file for each start of its command. They are followed,
  * checked, and passed on so that `metrics.jsonl` holds every iteration once, whatever the trainer repeats.
  */
-import { closeSync, readSync, statSync } from 'node:fs';
-import { RunError } from '../core/errors.js';
-import { openPlain } from '../core/plain_file.js';
+import { LogReader } from '../core/log/reader.js';
 import { decodeNumber, dropLinesAfter } from '../run/journal.js';
 import type { MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
 import type { Tracker } from '../track/tracker.js';
 
-const NEWLINE = 10;
 /** Names that this program adds to a line itself. */
 const RESERVED = 'iteration';
 
@@ -173,56 +170,35 @@ interface NumberedLine {
 class LineReader {
   #offset = 0;
   #number = 0;
-  #rest: Buffer = Buffer.alloc(0);
 
   constructor(readonly path: string) {}
 
   /** The lines since the last call; a line without its newline waits unless the file has ended. A missing file has none. */
   read(ended: boolean): { lines: NumberedLine[]; begunAgain: boolean } {
-    const size = statSync(this.path, { throwIfNoEntry: false })?.size ?? 0;
+    const log = LogReader.open(this.path);
+    const size = log?.size ?? 0;
+    // Another file with as many bytes or more goes on from there: a trainer may write its file anew to append to it.
     const begunAgain = size < this.#offset;
-    if (begunAgain) {
-      this.#offset = 0;
-      this.#number = 0;
-      this.#rest = Buffer.alloc(0);
-    }
-    const bytes = Buffer.concat([this.#rest, this.#bytesUpTo(size)]);
+    if (begunAgain) [this.#offset, this.#number] = [0, 0];
     const lines: NumberedLine[] = [];
-    let start = 0;
-    for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, start)) {
-      this.#push(lines, bytes.toString('utf8', start, end));
-      start = end + 1;
+    if (log === null) return { lines, begunAgain };
+    try {
+      for (const { text, end } of log.lines(this.#offset)) {
+        this.#push(lines, text);
+        this.#offset = end;
+      }
+      const rest = ended ? log.bytes(this.#offset, log.size) : Buffer.alloc(0);
+      if (rest.length > 0) this.#push(lines, rest.toString('utf8'));
+      this.#offset += rest.length;
+      return { lines, begunAgain };
+    } finally {
+      log.close();
     }
-    this.#rest = bytes.subarray(start);
-    if (ended && this.#rest.length > 0) {
-      this.#push(lines, this.#rest.toString('utf8'));
-      this.#rest = Buffer.alloc(0);
-    }
-    return { lines, begunAgain };
   }
 
   #push(lines: NumberedLine[], text: string): void {
     this.#number++;
     if (text.trim() !== '') lines.push({ text, number: this.#number });
-  }
-
-  #bytesUpTo(size: number): Buffer {
-    if (size <= this.#offset) return Buffer.alloc(0);
-    const bytes = Buffer.alloc(size - this.#offset);
-    try {
-      const file = openPlain(this.path);
-      if (file === null) return Buffer.alloc(0);
-      try {
-        const read = readSync(file, bytes, 0, bytes.length, this.#offset);
-        this.#offset += read;
-        return bytes.subarray(0, read);
-      } finally {
-        closeSync(file);
-      }
-    } catch (cause) {
-      if (cause instanceof RunError) throw cause;
-      throw new RunError("cannot read the trainer's metrics", { where: this.path, cause });
-    }
   }
 }
 

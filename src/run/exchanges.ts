@@ -2,9 +2,9 @@
  * What other machines gave a run (judgements, sampled answers): stored in lines of JSON before it is used, and found again by a resumed
  * run. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
-import { closeSync, readSync } from 'node:fs';
-import { openPlain } from '../core/plain_file.js';
-import { Journal, parseLine, type JournalDisk } from './journal.js';
+import { LogReader } from '../core/log/reader.js';
+import type { LogDisk } from '../core/log/writer.js';
+import { Journal, parseLine } from './journal.js';
 import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
 
 /** Something that was asked of another machine, with what it gave. */
@@ -83,13 +83,13 @@ export class FileExchanges<T extends Exchanged> {
     path: string,
     private readonly form: LineForm<T>,
     private readonly from: number | null = null,
-    private readonly options: { readonly disk?: JournalDisk; readonly pieceBytes?: number } = {},
+    private readonly options: { readonly disk?: LogDisk; readonly pieceBytes?: number } = {},
   ) {
     this.#files = new JudgementFiles(path);
     this.#journal = new Journal(path, options.disk);
     this.#index = new ExchangeIndex(from);
     let number = 0;
-    this.#files.scan(from, this.#journal.descriptor, (text, place, file) => {
+    this.#files.scan(from, this.#journal.log, (text, place, file) => {
       if (place.offset === 0) number = 0;
       number++;
       const line = parseLine(text, file, number) as { readonly key: string; readonly request_hash: string };
@@ -107,7 +107,7 @@ export class FileExchanges<T extends Exchanged> {
     const place = this.#index.find(key, requestHash);
     if (place === undefined) return undefined;
     const { piece, offset, length } = place;
-    return this.form.read(piece === null ? this.#journal.readAt(offset, length) : this.#files.read(piece, place));
+    return this.form.read(piece === null ? this.#journal.log.at(offset, length) : this.#files.read(piece, place));
   }
 
   put(exchange: T): void {
@@ -148,7 +148,7 @@ export class FileExchanges<T extends Exchanged> {
 export class CollectedExchanges<T extends Exchanged> {
   readonly #index: ExchangeIndex;
   readonly #files: JudgementFiles;
-  readonly #file: number | null;
+  readonly #log: LogReader | null;
   #collected = new Map<string, T>();
 
   /** `from` is the first iteration whose exchanges are asked for; null for any. */
@@ -159,8 +159,8 @@ export class CollectedExchanges<T extends Exchanged> {
   ) {
     this.#index = new ExchangeIndex(from);
     this.#files = new JudgementFiles(path);
-    this.#file = openPlain(path);
-    this.#files.scan(from, this.#file, (line, place) => {
+    this.#log = LogReader.open(path);
+    this.#files.scan(from, this.#log, (line, place) => {
       const { key, requestHash } = form.read(line);
       this.#index.add(key, requestHash, place);
     });
@@ -172,10 +172,7 @@ export class CollectedExchanges<T extends Exchanged> {
     const collected = this.#collected.get(name);
     if (collected !== undefined || place === undefined) return collected;
     if (place.piece !== null) return this.form.read(this.#files.read(place.piece, place));
-    if (this.#file === null) return undefined;
-    const bytes = Buffer.alloc(place.length);
-    readSync(this.#file, bytes, 0, place.length, place.offset);
-    return this.form.read(bytes.toString('utf8'));
+    return this.#log === null ? undefined : this.form.read(this.#log.at(place.offset, place.length));
   }
 
   put(exchange: T): void {
@@ -191,7 +188,7 @@ export class CollectedExchanges<T extends Exchanged> {
   }
 
   close(): void {
-    if (this.#file !== null) closeSync(this.#file);
+    this.#log?.close();
   }
 }
 

@@ -1,14 +1,13 @@
 /** Reading a run's logs while they are written: late files, rotation and further attempts included. */
-import { closeSync, fstatSync, readdirSync, readSync, statSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunError } from '../core/errors.js';
-import { MEBIBYTE, openPlain } from '../core/plain_file.js';
+import { FollowedLog } from '../core/log/followed.js';
 import type { RunPaths } from './paths.js';
 import { readStatus } from './status.js';
 
 const POLL_MS = 200;
 const CHUNK_BYTES = 256 * 1024;
-const NEWLINE = 10;
 
 /** Which log: the readable one (rank null), or that of a rank. */
 export interface LogChoice {
@@ -137,12 +136,13 @@ function logsOf(paths: RunPaths, attempt: number): string[] {
 
 /** One growing file. A file that shrinks or is replaced is read again from its beginning. */
 class LogTail {
-  #file: number | null = null;
-  #inode = 0;
+  readonly #file: FollowedLog;
   #offset = 0;
   #opened = false;
 
-  constructor(private readonly path: string) {}
+  constructor(path: string) {
+    this.#file = new FollowedLog(path);
+  }
 
   get wasOpened(): boolean {
     return this.#opened;
@@ -150,67 +150,36 @@ class LogTail {
 
   /** Opens the file when it is there; the first time at its last `lines` lines. */
   open(lines: number | null): boolean {
-    if (this.#file !== null) return true;
-    this.#file = openPlain(this.path);
-    if (this.#file === null) return false;
-    this.#inode = fstatSync(this.#file).ino;
-    this.#offset = this.#opened || lines === null ? 0 : startOfLast(this.#file, lines);
+    if (this.#file.current !== null) return true;
+    const found = this.#file.look(0);
+    if (found === null) return false;
+    this.#offset = this.#opened || lines === null ? 0 : found.log.startOfLast(lines);
     this.#opened = true;
     return true;
   }
 
   *read(): Generator<Uint8Array> {
     yield* this.#drain();
-    if (this.#file === null || !this.#wasReplaced()) return;
+    if (!this.#file.moved) return;
+    // What was written before the move is read first.
     yield* this.#drain();
     this.close();
     if (this.open(null)) yield* this.#drain();
   }
 
   close(): void {
-    if (this.#file !== null) closeSync(this.#file);
-    this.#file = null;
+    this.#file.close();
   }
 
   *#drain(): Generator<Uint8Array> {
-    if (this.#file === null) return;
-    if (fstatSync(this.#file).size < this.#offset) this.#offset = 0;
+    const log = this.#file.current;
+    if (log === null) return;
+    if (log.size < this.#offset) this.#offset = 0;
     for (;;) {
-      const chunk = Buffer.alloc(CHUNK_BYTES);
-      const read = readSync(this.#file, chunk, 0, chunk.length, this.#offset);
-      if (read === 0) return;
-      this.#offset += read;
-      yield chunk.subarray(0, read);
+      const chunk = log.bytes(this.#offset, this.#offset + CHUNK_BYTES);
+      if (chunk.length === 0) return;
+      this.#offset += chunk.length;
+      yield chunk;
     }
   }
-
-  #wasReplaced(): boolean {
-    const now = statSync(this.path, { throwIfNoEntry: false });
-    return now !== undefined && now.ino !== this.#inode;
-  }
-}
-
-/** So far back the last lines of a log are looked for. */
-const MOST_TAIL_BYTES = 64 * MEBIBYTE;
-
-/** Where the last `lines` lines of a file begin, within its last 64 MiB. */
-function startOfLast(file: number, lines: number): number {
-  let end = fstatSync(file).size;
-  let missing = lines;
-  const last = Buffer.alloc(1);
-  // A newline at the very end closes the last line and begins none.
-  if (end > 0 && readSync(file, last, 0, 1, end - 1) === 1 && last[0] === NEWLINE) end--;
-  if (lines === 0) return fstatSync(file).size;
-  const least = Math.max(0, end - MOST_TAIL_BYTES);
-  while (end > least) {
-    const from = Math.max(least, end - CHUNK_BYTES);
-    const chunk = Buffer.alloc(end - from);
-    readSync(file, chunk, 0, chunk.length, from);
-    for (let at = chunk.lastIndexOf(NEWLINE); at >= 0; at = at === 0 ? -1 : chunk.lastIndexOf(NEWLINE, at - 1)) {
-      missing--;
-      if (missing === 0) return from + at + 1;
-    }
-    end = from;
-  }
-  return least;
 }

@@ -3,9 +3,10 @@ import { copyFileSync, existsSync, linkSync, mkdirSync, readdirSync, renameSync,
 import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
+import { scanLines } from '../core/log/reader.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
 import { listEpisodeFiles } from './episodes.js';
-import { parseLine, scanLines } from './journal.js';
+import { parseLine } from './journal.js';
 import { iterationOfKey, JudgementFiles } from './judgement_files.js';
 import { checkRunName, RunPaths } from './paths.js';
 import { readRecord, writeRecord } from './record.js';

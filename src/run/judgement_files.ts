@@ -2,13 +2,13 @@
  * The files of a run's judgements: `judgements.jsonl`, and what lies further back in pieces of some megabytes,
  * `judgements/<number>-<last iteration>.jsonl.gz`, which zcat reads line by line.
  */
-import { closeSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
 import { RunError } from '../core/errors.js';
-import { refuseLongLines, scanLines, scanOpenLines } from '../core/lines.js';
-import { MEBIBYTE, openPlain, readPlain, unpackPlain } from '../core/plain_file.js';
+import { linesIn, scanLines, LogReader } from '../core/log/reader.js';
+import { MEBIBYTE, readPlain, unpackPlain } from '../core/plain_file.js';
 import { iterationName, parseIterationName } from './paths.js';
 
 /** Where a line lies, in bytes of the text. */
@@ -57,35 +57,31 @@ export class JudgementFiles {
   }
 
   /**
-   * Calls back for every line that may belong to the iteration `from` or to a later one, oldest first; null for every line. `current` is
-   * a descriptor of the current file, null where there is none: the places of its lines hold for it whatever the owner of the run does
+   * Calls back for every line that may belong to the iteration `from` or to a later one, oldest first; null for every line. `current` reads
+   * the current file, null where there is none: the places of its lines hold for it whatever the owner of the run does
    * meanwhile. It has to be opened before the pieces are looked at, so that no line is between the two.
    */
-  scan(from: number | null, current: number | null, onLine: (line: string, place: Place, file: string) => void): void {
+  scan(
+    from: number | null,
+    current: LogReader | null,
+    onLine: (line: string, place: Place, file: string) => void,
+  ): void {
     for (const { name, path, last } of this.pieces) {
       if (from !== null && last < from) continue;
-      const text = this.#textOf(name);
-      let start = 0;
-      for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n', start)) {
-        onLine(text.toString('utf8', start, end), { piece: name, offset: start, length: end - start }, path);
-        start = end + 1;
+      for (const { text, start, end } of linesIn(this.#textOf(name))) {
+        onLine(text, { piece: name, offset: start, length: end - 1 - start }, path);
       }
     }
-    if (current === null) return;
-    scanOpenLines(
-      current,
-      (line, offset, length) => onLine(line, { piece: null, offset, length }, this.current),
-      refuseLongLines(this.current),
-    );
+    current?.scan((line, offset, length) => onLine(line, { piece: null, offset, length }, this.current));
   }
 
   /** As `scan`, for those who want the lines alone. */
   scanAll(onLine: (line: string, place: Place, file: string) => void): void {
-    const current = openPlain(this.current);
+    const current = LogReader.open(this.current);
     try {
       this.scan(null, current, onLine);
     } finally {
-      if (current !== null) closeSync(current);
+      current?.close();
     }
   }
 

@@ -1,7 +1,7 @@
 /** `judgements.jsonl`: every exchange with a judge, stored before it is used and found again by a resumed run. */
 import type { Judgement, JudgementStore } from '../rewards/score/types.js';
+import type { LogDisk } from '../core/log/writer.js';
 import { CollectedExchanges, FileExchanges, type LineForm } from './exchanges.js';
-import type { JournalDisk } from './journal.js';
 import type { RunPaths } from './paths.js';
 
 interface JudgementLine {
@@ -40,7 +40,7 @@ export class FileJudgementStore extends FileExchanges<Judgement> implements Judg
   constructor(
     paths: Pick<RunPaths, 'judgements'>,
     from: number | null = null,
-    options: { readonly disk?: JournalDisk; readonly pieceBytes?: number } = {},
+    options: { readonly disk?: LogDisk; readonly pieceBytes?: number } = {},
   ) {
     super(paths.judgements, form, from, options);
   }

@@ -1,7 +1,7 @@
 /** `metrics.jsonl`: one line per iteration, flat names, plain numbers. */
 import { InternalError } from '../core/errors.js';
-import { writeFileAtomic } from '../core/files.js';
-import { decodeNumber, encodeLine, Journal, parseLine, readLines, scanLines, type JournalDisk } from './journal.js';
+import { rewriteLines, type LogDisk } from '../core/log/writer.js';
+import { decodeNumber, encodeLine, Journal, parseLine, readLines } from './journal.js';
 import type { RunPaths } from './paths.js';
 
 /** Metrics of one iteration by name, such as `reward/mean`. */
@@ -35,7 +35,7 @@ export class MetricsJournal {
 
   constructor(
     paths: RunPaths,
-    private readonly disk?: JournalDisk,
+    private readonly disk?: LogDisk,
   ) {
     this.#journal = new Journal(paths.metrics, disk);
   }
@@ -48,17 +48,15 @@ export class MetricsJournal {
   replace(iteration: number, metrics: Metrics): void {
     const { path } = this.#journal;
     const { line } = encodeLine(lineOf(iteration, metrics));
-    const lines: string[] = [];
     let found = false;
-    scanLines(path, (earlier) => {
-      const same = parseLine(earlier, path, lines.length + 1)['iteration'] === iteration;
-      lines.push(same ? line : earlier);
-      found ||= same;
-    });
-    if (!found) lines.push(line);
     this.#journal.close();
-    writeFileAtomic(path, lines.map((one) => `${one}\n`).join(''));
+    rewriteLines(path, (earlier, number) => {
+      const same = parseLine(earlier, path, number)['iteration'] === iteration;
+      found ||= same;
+      return same ? line : earlier;
+    });
     this.#journal = new Journal(path, this.disk);
+    if (!found) this.append(iteration, metrics);
   }
 
   sync(): void {

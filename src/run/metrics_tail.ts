@@ -1,28 +1,25 @@
 /** Follows `metrics.jsonl` while it grows, however long it is: what came last, some curves, and the held-out evaluations. */
-import { closeSync, fstatSync, readSync } from 'node:fs';
-import { openPlain } from '../core/plain_file.js';
-import { decodeNumber } from './journal.js';
-import type { Metrics, MetricsLine } from './metrics.js';
+import { FollowedLog } from '../core/log/followed.js';
+import type { LogReader } from '../core/log/reader.js';
+import { metricsOfLine, type MetricsLine } from './metrics.js';
 
 /** Of a file that is there already, so much of its end is read. */
 const TAIL_BYTES = 512 * 1024;
-/** The first evaluation stands in the first line. */
-const HEAD_BYTES = 64 * 1024;
-const NEWLINE = 10;
 
 export class MetricsTail {
+  readonly #file: FollowedLog;
   #offset = 0;
-  #inode = -1;
-  #rest: Buffer = Buffer.alloc(0);
   #last: MetricsLine | null = null;
   #curves = new Map<string, number[]>();
   #heldOut: MetricsLine[] = [];
 
   constructor(
-    private readonly path: string,
+    path: string,
     /** The metrics whose curves are kept. */
     private readonly watched: readonly string[],
-  ) {}
+  ) {
+    this.#file = new FollowedLog(path);
+  }
 
   /** The last line; null before the first. */
   get last(): MetricsLine | null {
@@ -39,37 +36,36 @@ export class MetricsTail {
     return this.#heldOut;
   }
 
-  /** Takes up what was appended; a file that was replaced or cut is read anew. Raises RunError where it cannot be read. */
+  /** Takes up what was appended; a file that was replaced or cut is read from its beginning. Raises RunError where it cannot be read. */
   read(): void {
-    const file = openPlain(this.path);
-    if (file === null) return;
+    const found = this.#file.look(this.#offset);
+    if (found === null) return;
     try {
-      const { size, ino } = fstatSync(file);
-      // What grew by more than the tail meanwhile is begun anew at its end.
-      if (ino !== this.#inode || size < this.#offset || size - this.#offset > TAIL_BYTES) this.#begin(file, size, ino);
-      const bytes = Buffer.concat([this.#rest, readBytes(file, this.#offset, size)]);
-      this.#offset = size;
-      const end = bytes.lastIndexOf(NEWLINE) + 1;
-      this.#rest = bytes.subarray(end);
-      for (const line of parse(bytes.subarray(0, end))) this.#take(line);
+      const { log, replaced, shorter } = found;
+      // Where the file grew by more than the tail, it starts over at the file's end.
+      if (replaced || shorter || log.size - this.#offset > TAIL_BYTES) this.#begin(log);
+      for (const { text, end } of log.lines(this.#offset)) {
+        this.#offset = end;
+        const line = parse(text);
+        if (line !== null) this.#take(line);
+      }
     } finally {
-      closeSync(file);
+      this.#file.close();
     }
   }
 
-  #begin(file: number, size: number, ino: number): void {
-    this.#inode = ino;
-    this.#rest = Buffer.alloc(0);
+  #begin(log: LogReader): void {
     this.#last = null;
     this.#curves = new Map();
     this.#heldOut = [];
     this.#offset = 0;
+    const { size } = log;
     if (size <= TAIL_BYTES) return;
-    const head = readBytes(file, 0, HEAD_BYTES);
-    const first = parse(head.subarray(0, head.indexOf(NEWLINE) + 1)).filter(isHeldOut);
-    this.#heldOut.push(...first);
-    const tail = readBytes(file, size - TAIL_BYTES, size);
-    this.#offset = size - TAIL_BYTES + tail.indexOf(NEWLINE) + 1;
+    // The first evaluation stands in the first line.
+    const first = parse(log.piece(0, 1)[0]?.text ?? '');
+    if (first !== null && isHeldOut(first)) this.#heldOut.push(first);
+    // The line that the tail begins in the middle of is left out.
+    this.#offset = log.piece(size - TAIL_BYTES, 1)[0]?.end ?? size;
   }
 
   #take(line: MetricsLine): void {
@@ -89,31 +85,15 @@ function isHeldOut({ metrics }: MetricsLine): boolean {
   return Object.keys(metrics).some((name) => name.startsWith('validation/'));
 }
 
-function readBytes(file: number, from: number, to: number): Buffer {
-  const bytes = Buffer.alloc(Math.max(0, to - from));
-  return bytes.subarray(0, readSync(file, bytes, 0, bytes.length, from));
-}
-
-/** Whole lines; what a power failure left where a line was is passed over: the run repairs it when it opens the file. */
-function parse(bytes: Buffer): MetricsLine[] {
-  return bytes
-    .toString('utf8')
-    .split('\n')
-    .flatMap((text): MetricsLine[] => {
-      let value: unknown;
-      try {
-        value = JSON.parse(text);
-      } catch {
-        return [];
-      }
-      if (typeof value !== 'object' || value === null) return [];
-      const { iteration, ...rest } = value as Record<string, unknown>;
-      if (typeof iteration !== 'number') return [];
-      const metrics: Record<string, number> = {};
-      for (const [name, field] of Object.entries(rest)) {
-        const number = decodeNumber(field);
-        if (number !== null) metrics[name] = number;
-      }
-      return [{ iteration, metrics: metrics satisfies Metrics }];
-    });
+/** Null for what a power failure left where a line was: the run repairs it when it opens the file. */
+function parse(text: string): MetricsLine | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (typeof value !== 'object' || value === null) return null;
+  const line = value as Readonly<Record<string, unknown>>;
+  return typeof line['iteration'] === 'number' ? metricsOfLine(line) : null;
 }

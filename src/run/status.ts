@@ -1,8 +1,6 @@
 /** What a run is doing, as its folder and the processes of this machine say: state and lock are weighed against each other. */
-import { closeSync, fstatSync, readSync } from 'node:fs';
 import { EditrlError, RunError } from '../core/errors.js';
-import { LONGEST_LINE_BYTES, lineTooLong } from '../core/lines.js';
-import { openPlain } from '../core/plain_file.js';
+import { withLog } from '../core/log/reader.js';
 import { decodeNumber } from './journal.js';
 import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type HeldBy, type LockWorld } from './lock.js';
 import type { RunPaths } from './paths.js';
@@ -129,33 +127,12 @@ function tenths(seconds: number): number {
 
 /** `reward/mean` of the last whole line of the metrics, read from the file's end; null where there is none. */
 function lastReward(paths: RunPaths): number | null {
-  const line = lastLine(paths.metrics);
+  const line = withLog(paths.metrics, null, (log) => log.last());
   if (line === null) return null;
   try {
     const value = decodeNumber((JSON.parse(line) as Record<string, unknown>)['reward/mean']);
     return value === null || !Number.isFinite(value) ? null : value;
   } catch (cause) {
     throw new RunError('the last line is not a line of this journal', { where: paths.metrics, cause });
-  }
-}
-
-/** The last line that ends in a newline: a run that is writing may have begun another. */
-function lastLine(path: string): string | null {
-  const file = openPlain(path);
-  if (file === null) return null;
-  try {
-    const { size } = fstatSync(file);
-    for (let length = 8192; ; length *= 4) {
-      if (length > LONGEST_LINE_BYTES) throw lineTooLong(path);
-      const from = Math.max(0, size - length);
-      const bytes = Buffer.alloc(size - from);
-      const tail = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, from));
-      const end = tail.lastIndexOf(10);
-      const start = end <= 0 ? -1 : tail.lastIndexOf(10, end - 1);
-      if (end >= 0 && (start >= 0 || from === 0)) return tail.toString('utf8', start + 1, end);
-      if (from === 0) return null;
-    }
-  } finally {
-    closeSync(file);
   }
 }

@@ -1,8 +1,8 @@
 /** What a run printed, over all its attempts, as lines with their time: from rank 0's log, whose entries carry one. */
 import { printable } from '../core/errors.js';
+import { FollowedLog } from '../core/log/followed.js';
 import { listAttempts } from '../run/follow_log.js';
 import type { RunPaths } from '../run/paths.js';
-import { FollowedFile, wholeLines } from './appended.js';
 
 /** Up to where it was read. */
 export interface OutputPlace {
@@ -21,7 +21,7 @@ export interface OutputLine {
 const SHOWN: ReadonlySet<string> = new Set(['error', 'warn', 'info']);
 
 export class OutputFollower {
-  #file: FollowedFile | null = null;
+  #file: FollowedLog | null = null;
 
   constructor(private readonly paths: RunPaths) {}
 
@@ -30,10 +30,10 @@ export class OutputFollower {
     const path = this.paths.rankLog(attempt, 0);
     if (this.#file?.path !== path) {
       this.#file?.close();
-      this.#file = new FollowedFile(path);
+      this.#file = new FollowedLog(path);
     }
     const found = this.#file.look(bytes);
-    const placed = found === null ? [] : wholeLines(found.file, bytes);
+    const placed = found?.log.piece(bytes) ?? [];
     const end = placed.at(-1)?.end;
     if (end !== undefined) {
       return { lines: placed.flatMap(({ text }) => linesOf(text)), place: { attempt, bytes: end } };

@@ -5,9 +5,11 @@
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import { decodeNumber, parseLine } from '../run/journal.js';
+import { FollowedLog } from '../core/log/followed.js';
+import type { LogReader } from '../core/log/reader.js';
+import { parseLine } from '../run/journal.js';
+import { metricsOfLine } from '../run/metrics.js';
 import type { RunAttempt } from '../run/record.js';
-import { FollowedFile, wholeLines } from './appended.js';
 
 /** What is known after so many lines. */
 export const markSchema = z.object({
@@ -41,7 +43,7 @@ export interface Row {
 const SPACING = 500;
 
 export class RowFollower {
-  readonly #file: FollowedFile;
+  readonly #file: FollowedLog;
   #marks: readonly Mark[];
   #at: Mark = BEGINNING;
 
@@ -54,7 +56,7 @@ export class RowFollower {
     marks: readonly Mark[],
     private readonly attempts: () => readonly RunAttempt[],
   ) {
-    this.#file = new FollowedFile(path);
+    this.#file = new FollowedLog(path);
     this.#marks = marks;
   }
 
@@ -77,9 +79,9 @@ export class RowFollower {
       this.#marks = [];
       return [];
     }
-    if (found.another) this.#marks = this.#holding(found.file);
+    if (found.replaced || found.shorter) this.#marks = this.#holding(found.log);
     this.#at = this.#marks.at(-1) ?? BEGINNING;
-    return wholeLines(found.file, this.#at.bytes).map(({ text, end }) => this.#row(text, end));
+    return found.log.piece(this.#at.bytes).map(({ text, end }) => this.#row(text, end));
   }
 
   /** All rows up to this one have been passed on. */
@@ -95,12 +97,12 @@ export class RowFollower {
   }
 
   /** The marks whose lines are still there, unchanged. */
-  #holding(file: number): readonly Mark[] {
+  #holding(log: LogReader): readonly Mark[] {
     let [lines, bytes, digest] = [0, 0, ''];
     const holding: Mark[] = [];
     for (const mark of this.#marks) {
       while (lines < mark.lines) {
-        const piece = wholeLines(file, bytes).slice(0, mark.lines - lines);
+        const piece = log.piece(bytes).slice(0, mark.lines - lines);
         if (piece.length === 0) return holding;
         for (const { text, end } of piece) [lines, bytes, digest] = [lines + 1, end, chained(digest, text)];
       }
@@ -112,16 +114,9 @@ export class RowFollower {
 
   #row(text: string, end: number): Row {
     const { lines: index, digest, runtime, at, attempt } = this.#at;
-    const { iteration, ...fields } = parseLine(text, this.path, index + 1);
-    const metrics: Record<string, number> = {};
-    for (const [name, value] of Object.entries(fields)) {
-      const number = decodeNumber(value);
-      if (number !== null) metrics[name] = number;
-    }
+    const { iteration, metrics } = metricsOfLine(parseLine(text, this.path, index + 1));
     const seconds = Number.isFinite(metrics['time/total']) ? Math.max(0, metrics['time/total']) : 0;
-    const by = this.attempts().findLast(
-      ({ from_iteration }) => from_iteration < Number(iteration) || from_iteration === 0,
-    );
+    const by = this.attempts().findLast(({ from_iteration }) => from_iteration < iteration || from_iteration === 0);
     const began = by === undefined || by.attempt === attempt ? at : Date.parse(by.started_at) / 1000;
     this.#at = {
       lines: index + 1,
@@ -131,7 +126,7 @@ export class RowFollower {
       at: round(began + seconds),
       attempt: by?.attempt ?? attempt,
     };
-    return { index, iteration: Number(iteration), metrics, mark: this.#at };
+    return { index, iteration, metrics, mark: this.#at };
   }
 }
 

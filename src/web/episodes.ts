@@ -1,7 +1,7 @@
 /** Recorded episodes for people: filtered, and those of one prompt over iterations. What another version wrote is shown as far as it is understood. */
 import { statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
-import { scanLines } from '../core/lines.js';
+import { scanLines } from '../core/log/reader.js';
 import { Refusal } from '../http/refusal.js';
 import { listEpisodeFiles, type EpisodeFile } from '../run/episodes.js';
 import { decodeNumber } from '../run/journal.js';

@@ -1,12 +1,10 @@
 /** What judges said of one episode, found in the files of judgements by where its iteration has to be. */
 import { join } from 'node:path';
-import { scanLines } from '../core/lines.js';
+import { linesIn, scanLines } from '../core/log/reader.js';
 import { iterationOfKey, JudgementFiles, pieceText } from '../run/judgement_files.js';
 import { readJudgement } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
 import type { WireJudgement } from './wire.js';
-
-const NEWLINE = 10;
 
 /** Every question's last answer; empty where nothing was asked, or not kept. */
 export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement[] {
@@ -19,7 +17,9 @@ export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement
   const lines: string[] = [];
   let before = -1;
   for (const { name, last } of files.pieces) {
-    if (last >= iteration && before <= iteration) lines.push(...linesIn(pieceText(join(files.folder, name)), start));
+    if (last >= iteration && before <= iteration) {
+      for (const { text } of linesIn(pieceText(join(files.folder, name)))) if (text.startsWith(start)) lines.push(text);
+    }
     before = last;
   }
   if (before <= iteration) lines.push(...current);
@@ -31,15 +31,6 @@ export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement
     found.set(question, { ...judgement, question });
   }
   return [...found.values()];
-}
-
-/** The whole lines of a text that begin with `start`. */
-function* linesIn(text: Buffer, start: string): Generator<string> {
-  for (let at = text.indexOf(start); at >= 0; at = text.indexOf(start, at + 1)) {
-    const end = text.indexOf(NEWLINE, at);
-    if (end < 0) return;
-    if (at === 0 || text[at - 1] === NEWLINE) yield text.toString('utf8', at, end);
-  }
 }
 
 /** Null for a line that is no judgement. */

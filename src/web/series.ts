@@ -2,16 +2,11 @@
  * A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices; until it is read, lines here
  * and there stand for all of them.
  */
-import { closeSync, fstatSync, readSync } from 'node:fs';
-import { LONGEST_LINE_BYTES, lineTooLong } from '../core/lines.js';
-import { openPlain } from '../core/plain_file.js';
+import { FollowedLog } from '../core/log/followed.js';
+import { withLog } from '../core/log/reader.js';
 import { decodeNumber } from '../run/journal.js';
 import { Slices } from './runs_index.js';
 
-const NEWLINE = 10;
-const CHUNK_BYTES = 512 * 1024;
-/** How much of a file is read for one line here and there. */
-const PROBE_BYTES = 16 * 1024;
 const SLICE_MS = 15;
 
 /** Numbers that grow at their end. */
@@ -101,13 +96,14 @@ export class Columns {
 /** One file of metrics, followed. */
 export class MetricsSeries {
   columns = new Columns();
-  /** Which file it was that was read: a number of it alone may be another one's soon after. */
-  #file = '';
+  readonly #file: FollowedLog;
   #offset = 0;
   #whole = false;
   #reading: Promise<void> | null = null;
 
-  constructor(private readonly path: string) {}
+  constructor(path: string) {
+    this.#file = new FollowedLog(path);
+  }
 
   /** Whether everything was read that was there at the last look. */
   get whole(): boolean {
@@ -135,46 +131,30 @@ export class MetricsSeries {
   }
 
   async #advance(): Promise<void> {
-    const file = openPlain(this.path);
-    if (file === null) {
-      this.#restart('');
+    const found = this.#file.look(this.#offset);
+    if (found === null) {
+      this.#restart();
       this.#whole = true;
       return;
     }
+    const { log, replaced, shorter } = found;
     try {
-      const { ino, birthtimeMs, size } = fstatSync(file);
-      const identity = `${ino} ${birthtimeMs}`;
-      if (identity !== this.#file || size < this.#offset) this.#restart(identity);
-      if (size === this.#offset) this.#whole = true;
+      if (replaced || shorter) this.#restart();
+      if (log.size === this.#offset) this.#whole = true;
       const slices = new Slices(SLICE_MS);
-      let chunk = Buffer.alloc(CHUNK_BYTES);
-      for (;;) {
-        const read = readSync(file, chunk, 0, chunk.length, this.#offset);
-        const end = chunk.subarray(0, read).lastIndexOf(NEWLINE) + 1;
-        if (end === 0) {
-          // Nothing more, or half a line that is still written; or a line that is longer than a chunk.
-          if (read < chunk.length) break;
-          if (chunk.length > LONGEST_LINE_BYTES) throw lineTooLong(this.path);
-          chunk = Buffer.alloc(2 * chunk.length);
-          continue;
-        }
-        let start = 0;
-        for (let at = chunk.indexOf(NEWLINE); at >= 0 && at < end; at = chunk.indexOf(NEWLINE, start)) {
-          this.columns.take(chunk.toString('utf8', start, at));
-          start = at + 1;
-        }
-        this.#offset += end;
+      for (const { text, end } of log.lines(this.#offset)) {
+        this.columns.take(text);
+        this.#offset = end;
         if (slices.over) await slices.next();
       }
       this.#whole = true;
     } finally {
-      closeSync(file);
+      this.#file.close();
     }
   }
 
-  #restart(file: string): void {
+  #restart(): void {
     this.columns = new Columns();
-    this.#file = file;
     this.#offset = 0;
     this.#whole = false;
   }
@@ -183,25 +163,10 @@ export class MetricsSeries {
 /** So many lines, evenly spread over a file by its bytes. Raises RunError where it cannot be read. */
 export function sampleLines(path: string, count: number): Columns {
   const columns = new Columns();
-  const file = openPlain(path);
-  if (file === null) return columns;
-  try {
-    const { size } = fstatSync(file);
-    const bytes = Buffer.alloc(PROBE_BYTES);
-    let after = 0;
-    for (let probe = 0; probe < count; probe++) {
-      const from = Math.max(after, Math.floor((probe * size) / count));
-      const found = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, from));
-      const start = from === after && probe === 0 ? 0 : found.indexOf(NEWLINE) + 1;
-      const end = found.indexOf(NEWLINE, start);
-      if (end < 0) continue;
-      columns.take(found.toString('utf8', start, end));
-      after = from + end;
-    }
-    return columns;
-  } finally {
-    closeSync(file);
-  }
+  withLog(path, undefined, (log) => {
+    for (const text of log.sample(count)) columns.take(text);
+  });
+  return columns;
 }
 
 /** The series of the runs that were looked at last, within so many bytes. */

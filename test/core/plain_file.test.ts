@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
-import { LONGEST_LINE_BYTES, scanLines } from '../../src/core/lines.js';
+import { scanLines } from '../../src/core/log/reader.js';
 import { openPlain, readPlain, readPlainText, unpackPlain } from '../../src/core/plain_file.js';
 import { testFolders } from '../support/folder.js';
 
@@ -99,15 +99,4 @@ describe('a packed file of a run', () => {
     writeFileSync(path, 'no gzip');
     expect(() => unpackPlain(path)).toThrow('not a whole gzip file');
   });
-});
-
-it('a file without line ends is read no further than a line is long', () => {
-  const path = join(newFolder(), 'metrics.jsonl');
-  writeFileSync(path, '{"iteration": 0}\n');
-  truncateSync(path, 2 ** 40);
-  const lines: string[] = [];
-  expect(() => scanLines(path, (line) => lines.push(line))).toThrow(
-    `a line has more than ${LONGEST_LINE_BYTES / 2 ** 20} MiB`,
-  );
-  expect(lines).toEqual(['{"iteration": 0}']);
 });

@@ -6,7 +6,6 @@ import {
   readFileSync,
   rmSync,
   statSync,
-  truncateSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,15 +13,7 @@ import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Judgement } from '../../src/rewards/score/types.js';
 import { readEpisodes, writeEpisodes } from '../../src/run/episodes.js';
-import {
-  decodeNumber,
-  encodeLine,
-  Journal,
-  readLines,
-  rewindTo,
-  scanLines,
-  type JournalDisk,
-} from '../../src/run/journal.js';
+import { decodeNumber, encodeLine, Journal, readLines, rewindTo } from '../../src/run/journal.js';
 import { FileJudgementStore } from '../../src/run/judgements.js';
 import { storeImage } from '../../src/run/media.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
@@ -53,41 +44,9 @@ describe('a journal', () => {
     const journal = new Journal(paths.metrics);
     journal.append({ a: 'ä' });
     const place = journal.append({ b: [1, 2] });
-    expect(journal.readAt(place.offset, place.length)).toBe('{"b":[1,2]}');
+    expect(journal.log.at(place.offset, place.length)).toBe('{"b":[1,2]}');
     journal.close();
     expect(readLines(paths.metrics)).toEqual([{ a: 'ä' }, { b: [1, 2] }]);
-  });
-
-  it.each([
-    ['half a line', '{"iteration":2,"rew'],
-    ['a block of zeros', '\0\0\0\0\0\0\n'],
-    ['zeros and half a line', '\0\0\0\0\n{"iter'],
-    ['half a character', Buffer.from([0x7b, 0x22, 0xc3])],
-    ['a line that lacks nothing but its end', '{"iteration":2}'],
-    ['a line with a blank for its end', '{"iteration":2} '],
-    // The newline before it is the first byte of the last piece that is read.
-    ['a line as long as what is read at once', 'x'.repeat(65_536)],
-  ])('cuts off %s when it is opened', (_what, torn) => {
-    const whole = '{"iteration":0}\n{"iteration":1}\n';
-    writeFileSync(paths.metrics, Buffer.concat([Buffer.from(whole), Buffer.from(torn)]));
-    const journal = new Journal(paths.metrics);
-    expect(journal.repairedBytes).toBe(Buffer.from(torn).length);
-    journal.append({ iteration: 2 });
-    journal.close();
-    expect(readFileSync(paths.metrics, 'utf8')).toBe(`${whole}{"iteration":2}\n`);
-  });
-
-  it('cuts off a torn line that is longer than what is read at once, and a file that is only a torn line', () => {
-    // Pieces are read from the end: the newline lies in a piece that begins neither at byte 0 nor at a line.
-    for (const before of [10, 100_000]) {
-      const whole = `{"x":"${'w'.repeat(before)}"}\n`;
-      writeFileSync(paths.metrics, `${whole}{"x":"${'y'.repeat(100_000)}`);
-      new Journal(paths.metrics).close();
-      expect(readFileSync(paths.metrics, 'utf8')).toBe(whole);
-    }
-    writeFileSync(paths.metrics, 'torn');
-    new Journal(paths.metrics).close();
-    expect(readFileSync(paths.metrics, 'utf8')).toBe('');
   });
 
   it('passes over the torn end of a file that another process is writing', () => {
@@ -102,66 +61,6 @@ describe('a journal', () => {
       where: `${paths.metrics}:2`,
       next: expect.stringContaining('Remove that line') as string,
     });
-  });
-
-  it('says where it cannot be opened', () => {
-    mkdirSync(paths.metrics);
-    expect(raisedBy(() => new Journal(paths.metrics))).toMatchObject({
-      message: expect.stringContaining('cannot write (EISDIR)') as string,
-      where: paths.metrics,
-    });
-  });
-
-  it('takes and gives nothing once it is closed, which may happen twice', () => {
-    const journal = new Journal(paths.metrics);
-    const { offset, length } = journal.append({ iteration: 1 });
-    journal.close();
-    journal.close();
-    const closed = { message: expect.stringContaining('the journal is closed') as string, where: paths.metrics };
-    expect(raisedBy(() => journal.append({ iteration: 2 }))).toMatchObject(closed);
-    expect(raisedBy(() => journal.readAt(offset, length))).toMatchObject(closed);
-    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n');
-  });
-
-  it('does not give less than a line where somebody shortened the file', () => {
-    const journal = new Journal(paths.metrics);
-    const { offset, length } = journal.append({ iteration: 1 });
-    truncateSync(paths.metrics, 5);
-    expect(raisedBy(() => journal.readAt(offset, length))).toMatchObject({
-      message: expect.stringContaining('shorter than it was') as string,
-      where: paths.metrics,
-    });
-    journal.close();
-  });
-
-  it('finds lines across the pieces in which a file is read', () => {
-    const long = 'z'.repeat(3_000_000);
-    const journal = new Journal(paths.judgements);
-    const places = [1, 2, 3].map((i) => journal.append({ i, long }));
-    const seen: [number, number][] = [];
-    scanLines(paths.judgements, (_line, offset, length) => seen.push([offset, length]));
-    expect(seen).toEqual(places.map((place) => [place.offset, place.length]));
-    journal.close();
-  });
-
-  it('takes back half a line when the disk is full, and can go on', async () => {
-    const { writeSync } = await import('node:fs');
-    let full = false;
-    const disk: JournalDisk = {
-      write: (file, bytes, offset, length) => {
-        if (full && length < 5) throw Object.assign(new Error('no space'), { code: 'ENOSPC' });
-        return writeSync(file, bytes, offset, full ? length - 4 : length);
-      },
-    };
-    const journal = new Journal(paths.metrics, disk);
-    journal.append({ iteration: 1 });
-    full = true;
-    expect(() => journal.append({ iteration: 2 })).toThrow('cannot write (ENOSPC)');
-    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n');
-    full = false;
-    journal.append({ iteration: 3 });
-    journal.close();
-    expect(readLines(paths.metrics)).toEqual([{ iteration: 1 }, { iteration: 3 }]);
   });
 });
 

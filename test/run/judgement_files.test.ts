@@ -14,6 +14,7 @@ import { gunzipSync } from 'node:zlib';
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Judgement } from '../../src/rewards/score/types.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { LogReader } from '../../src/core/log/reader.js';
 import { forkRun } from '../../src/run/fork.js';
 import { JudgementFiles, type Place } from '../../src/run/judgement_files.js';
 import { FileJudgementStore, FollowerJudgements } from '../../src/run/judgements.js';
@@ -114,7 +115,7 @@ describe('the judgements of a long training', () => {
     const file = openSync(paths.judgements, 'r');
     train(3, 12);
     const places = new Map<string, Place>();
-    new JudgementFiles(paths.judgements).scan(null, file, (line, place) => {
+    new JudgementFiles(paths.judgements).scan(null, new LogReader(file, paths.judgements), (line, place) => {
       const { key } = JSON.parse(line) as { key: string };
       const bytes = Buffer.alloc(place.length);
       if (place.piece === null) readSync(file, bytes, 0, place.length, place.offset);

@@ -117,10 +117,10 @@ export const servingPairs: readonly Pair[] = [
   },
   {
     id: 'mark-across-two-pieces',
-    file: 'src/web/evaluated.ts',
-    text: 'to = from + MARK.length;',
+    file: 'src/core/log/reader.ts',
+    text: 'to = from + mark.length;',
     replacement: 'to = from;',
-    tests: ['test/web/evaluated.test.ts'],
+    tests: ['test/core/log.test.ts'],
   },
   {
     id: 'marks-that-turn-text',

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { z } from 'zod';
 import { renameAside } from '../../core/files.js';
-import { scanLines } from '../../core/lines.js';
+import { scanLines } from '../../core/log/reader.js';
 import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
 import { GatewayLock } from './file_lock.js';
 

@@ -1,7 +1,7 @@
 /** A run to W&B, from its settings and the environment to the last line: while it goes on, and for `editrl sync` afterwards. */
 import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';
-import { scanLines } from '../../core/lines.js';
+import { scanLines } from '../../core/log/reader.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
 import { readState, type RunStateName } from '../../run/state.js';

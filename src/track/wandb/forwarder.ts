@@ -4,10 +4,10 @@
  * places, since line i of a file there is line i here behind a fixed base. One process at a time forwards a run.
  */
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
+import { FollowedLog } from '../../core/log/followed.js';
 import { listEpisodeFiles } from '../../run/episodes.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
-import { FollowedFile, wholeLines } from '../appended.js';
 import { OutputFollower, type OutputLine } from '../output_lines.js';
 import { requireRun } from '../require_run.js';
 import { RowFollower, type Row } from '../rows.js';
@@ -62,7 +62,7 @@ type Sent = 'nothing' | 'all' | 'some';
 export class WandbForwarder {
   readonly #rows: RowFollower;
   readonly #output: OutputFollower;
-  readonly #events: FollowedFile;
+  readonly #events: FollowedLog;
   readonly #uploads: Uploads;
   readonly #pace: Pace;
   readonly #clock: Clock;
@@ -79,7 +79,7 @@ export class WandbForwarder {
     this.#summary = parseExtendedJson(cursor.summary) ?? {};
     this.#rows = new RowFollower(paths.metrics, cursor.rows, () => record.attempts);
     this.#output = new OutputFollower(paths);
-    this.#events = new FollowedFile(paths.systemMetrics);
+    this.#events = new FollowedLog(paths.systemMetrics);
     const target = { entity: cursor.entity, project: cursor.project, run: cursor.run ?? paths.runName };
     this.#uploads = new Uploads(client, target, clock, say);
     if (episodes === 0) return;
@@ -233,8 +233,7 @@ export class WandbForwarder {
 
   #nextEvents(): { readonly lines: readonly string[]; readonly bytes: number } {
     const { bytes } = this.#cursor.events;
-    const found = this.#events.look(bytes);
-    const placed = found === null ? [] : wholeLines(found.file, bytes);
+    const placed = this.#events.look(bytes)?.log.piece(bytes) ?? [];
     const began = Date.parse(this.options.record.created_at) / 1000;
     return { lines: placed.flatMap(({ text }) => eventLine(text, began)), bytes: placed.at(-1)?.end ?? bytes };
   }

@@ -3,9 +3,9 @@ import { closeSync, existsSync, readSync } from 'node:fs';
 import { openPlain, readPlain } from '../../core/plain_file.js';
 import { printable } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
+import { withLog } from '../../core/log/reader.js';
 import { readLines } from '../../run/journal.js';
 import type { RunPaths } from '../../run/paths.js';
-import { FollowedFile, wholeLines } from '../appended.js';
 
 /** A file to upload, and what it holds; null where it is gone. */
 export interface MediaFile {
@@ -24,7 +24,6 @@ export const NO_MEDIA: Media = { values: {}, files: [] };
 /** Longer texts are cut: a table is looked at, and the run directory has the whole. */
 const LONGEST_TEXT = 2000;
 const LONGEST_CAPTION = 300;
-const FIRST_LINE_BYTES = 4096;
 const PICTURES = ['source', 'edited', 'truth'] as const;
 type Picture = (typeof PICTURES)[number];
 
@@ -43,14 +42,8 @@ export function mediaOf(paths: RunPaths, iteration: number, most: number): Media
 
 /** Whether the first episode of a file names a picture: most iterations keep none, and their files are not read. */
 function keepsPictures(path: string): boolean {
-  const first = new FollowedFile(path);
-  try {
-    const found = first.look(0);
-    const [line] = found === null ? [] : wholeLines(found.file, 0, FIRST_LINE_BYTES);
-    return line !== undefined && PICTURES.some((kind) => line.text.includes(`"${kind}":`));
-  } finally {
-    first.close();
-  }
+  const [first] = withLog(path, [], (log) => log.piece(0, 1));
+  return first !== undefined && PICTURES.some((kind) => first.text.includes(`"${kind}":`));
 }
 
 /** So many episodes of a file, spread over it; none where there is no file. */
