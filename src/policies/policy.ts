@@ -141,10 +141,10 @@ export interface Policy<P, A extends Answer, H> {
   /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` begins anew. */
   step(learningRate: number): Promise<StepReport>;
   /** Differs where weights differ in a bit. Ranks that train together must agree on it. */
-  checksum(): string;
+  checksum(): Promise<string>;
   /** The files of a checkpoint. They may be views of the weights, to be written before the next step. */
-  files(): CheckpointFiles;
+  files(): Promise<CheckpointFiles>;
   /** Takes over a checkpoint's files, in place. Raises CheckpointError where one is missing, does not fit or is not finite. */
-  restore(folder: string, steps: number): void;
+  restore(folder: string, steps: number): Promise<void>;
   dispose(): Promise<void>;
 }

@@ -6,7 +6,6 @@ import type { FlowSampling } from '../policies/flow/sampler.js';
 import { velocityGaussian } from '../policies/flow/steps.js';
 import type { FlowSftSettings } from '../schema/algorithm.js';
 import type { Prompt } from '../scoring/task.js';
-import type { Bench } from '../train/bench.js';
 import { scheduleOf } from '../train/schedule.js';
 import { SupervisedTraining, type Labelled, type SupervisedDeps } from '../train/supervised.js';
 
@@ -40,7 +39,6 @@ export function flowMatching<P extends PicturePrompt, S extends { readonly lengt
     readonly algorithm: FlowSftSettings;
     readonly validation: { readonly prompts: number };
   },
-  { checkpoint }: Pick<Bench, 'checkpoint'>,
   {
     task,
     ...parts
@@ -53,7 +51,6 @@ export function flowMatching<P extends PicturePrompt, S extends { readonly lengt
     sft: algorithm.sft,
     batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
     heldOutBatch: () => heldOutBatch(task, validation.prompts),
-    checkpoint,
     dispose: async () => {
       if (parts.heldOut !== null) return parts.heldOut.dispose();
       await parts.policy.dispose();

@@ -110,7 +110,7 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
   { task, policy, batch, heldOutBatch, trained, isScored = true }: TokenTraining<P, T>,
 ): Promise<Training> {
   const { algorithm } = settings;
-  const { group, judge, checkpoint } = bench;
+  const { group, judge } = bench;
   const reward = measuredReward(settings);
   const sampled = samplerElsewhere(settings);
   if (sampled !== null) policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, policy));
@@ -130,7 +130,6 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
       batch,
       heldOutBatch,
       heldOut,
-      checkpoint,
       dispose: async () => {
         if (heldOut !== null) return heldOut.dispose();
         await policy.dispose();

@@ -132,7 +132,7 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
   parts: GrpoParts<P, A, H>,
 ): Promise<GrpoTraining<P, A, H>> {
   const { algorithm, rollout, reward, seed, track } = settings;
-  const { group, handle, log, resolveRun, openSender, checkpoint } = bench;
+  const { group, handle, log, resolveRun, openSender } = bench;
   const warn = (message: string): void => void log.logger.warn(message);
   const keepsImages = (iteration: number): boolean => iteration % track.log_episodes_every_n_iterations === 0;
   const store = parts.scorer.judgements;
@@ -142,7 +142,6 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     algorithm,
     rollout,
     reward,
-    checkpoint,
     keepsImages,
     scales: {
       most: rewardScale((path) => getPath(settings, path))?.most ?? 1,

@@ -44,7 +44,7 @@ export interface ContrastiveDeps {
   };
   readonly validation: Pick<ValidationSettings, 'prompts'>;
   readonly session: SessionOptions;
-  /** The folder of the checkpoint to go on from. */
+  /** The folder of the checkpoint that `restore` will be given, which has the tokenizer; null for a run that begins. */
   readonly checkpoint: string | null;
 }
 
@@ -77,10 +77,12 @@ export class ContrastiveTraining implements Training {
     };
     this.#stopping = new EarlyStopping(deps.sft);
     this.#sampler = createSampler(deps.data.train, { seed: deps.seed, coefficients: deps.data.coefficients });
-    if (deps.checkpoint === null) return;
-    const state = readTrainerState(deps.checkpoint);
+  }
+
+  async restore(checkpoint: string): Promise<void> {
+    const state = readTrainerState(checkpoint);
     this.#stopping.restore(state);
-    trained.restore(deps.checkpoint, state.optimizer_steps);
+    this.trained.restore(checkpoint, state.optimizer_steps);
   }
 
   /** Learns the tokenizer from the captions, or reads that of the checkpoint, and compiles the step. Raises DataError for a row without a caption. */
@@ -178,7 +180,7 @@ export class ContrastiveTraining implements Training {
   }
 
   /** A folder that the reward `clip` reads as any export of Hugging Face's: both halves as ONNX, one sample to a run. */
-  files(iteration: number): CheckpointFiles {
+  async files(iteration: number): Promise<CheckpointFiles> {
     const { config, trained } = this;
     const side = config.vision.image_size;
     const preprocessor = {
@@ -205,7 +207,7 @@ export class ContrastiveTraining implements Training {
     };
   }
 
-  checksum(): string {
+  async checksum(): Promise<string> {
     return this.trained.checksum();
   }
 

@@ -43,17 +43,16 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly hackAlarms: HackAlarms | null;
   /** The judge at `reward.held_out_judge`; on rank 0 alone. */
   readonly heldOutJudge: HeldOutJudge | null;
-  /** The folder of the checkpoint to go on from. */
-  readonly checkpoint: string | null;
 }
 
 export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Training {
   #history: PromptHistory = {};
 
-  constructor(private readonly deps: GrpoDeps<P, A, H>) {
-    if (deps.checkpoint === null) return;
-    const { optimizer_steps, prompt_history = {} } = readTrainerState(deps.checkpoint);
-    deps.policy.restore(deps.checkpoint, optimizer_steps);
+  constructor(private readonly deps: GrpoDeps<P, A, H>) {}
+
+  async restore(checkpoint: string): Promise<void> {
+    const { optimizer_steps, prompt_history = {} } = readTrainerState(checkpoint);
+    await this.deps.policy.restore(checkpoint, optimizer_steps);
     this.#history = prompt_history;
   }
 
@@ -117,13 +116,13 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     return null;
   }
 
-  files(iteration: number): CheckpointFiles {
+  async files(iteration: number): Promise<CheckpointFiles> {
     const { policy, algorithm } = this.deps;
     const history = algorithm.advantage.scope === 'prompt_history' ? { prompt_history: this.#history } : {};
-    return { ...policy.files(), ...trainerFile({ iteration, optimizer_steps: policy.steps, ...history }) };
+    return { ...(await policy.files()), ...trainerFile({ iteration, optimizer_steps: policy.steps, ...history }) };
   }
 
-  checksum(): string {
+  checksum(): Promise<string> {
     return this.deps.policy.checksum();
   }
 

@@ -40,8 +40,6 @@ export interface ImageAutoencoderDeps {
   };
   readonly validation: Pick<ValidationSettings, 'prompts'>;
   readonly session: SessionOptions;
-  /** The folder of the checkpoint to go on from. */
-  readonly checkpoint: string | null;
 }
 
 /** Of so many pictures one is a context: what is to be painted over has latents, too. */
@@ -67,11 +65,13 @@ export class ImageAutoencoderTraining implements Training {
   ) {
     this.#stopping = new EarlyStopping(deps.sft);
     this.#sampler = createSampler(deps.data.train, { seed: deps.seed, coefficients: deps.data.coefficients });
-    if (deps.checkpoint === null) return;
-    const state = readTrainerState(deps.checkpoint);
+  }
+
+  async restore(checkpoint: string): Promise<void> {
+    const state = readTrainerState(checkpoint);
     this.#stopping.restore(state);
     this.#spread = state.latent_mean_square ?? null;
-    trained.restore(deps.checkpoint, state.optimizer_steps);
+    this.trained.restore(checkpoint, state.optimizer_steps);
   }
 
   /** Compiles the step for pictures of the first one's size. Raises DataError where that is no whole number of latents. */
@@ -166,7 +166,7 @@ export class ImageAutoencoderTraining implements Training {
   }
 
   /** Its config.json says by what latents are to be multiplied to have the spread that noise has. */
-  files(iteration: number): CheckpointFiles {
+  async files(iteration: number): Promise<CheckpointFiles> {
     const spread = this.#spread ?? 1;
     return {
       [CONFIG_FILE]: autoencoderConfigJson(configOf(this.deps.init, 1 / Math.sqrt(spread))),
@@ -180,7 +180,7 @@ export class ImageAutoencoderTraining implements Training {
     };
   }
 
-  checksum(): string {
+  async checksum(): Promise<string> {
     return this.trained.checksum();
   }
 

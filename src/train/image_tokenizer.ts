@@ -37,8 +37,6 @@ export interface ImageTokenizerDeps {
   readonly session: SessionOptions;
   /** The `tokenizer.json` of the joint vocabulary that goes with the codes. */
   readonly tokenizerJson: string;
-  /** The folder of the checkpoint to go on from. */
-  readonly checkpoint: string | null;
 }
 
 /** Every so many steps, codes that no patch of the batch used are moved onto vectors of the batch … */
@@ -65,10 +63,12 @@ export class ImageTokenizerTraining implements Training {
     private readonly rows: number,
   ) {
     this.#stopping = new EarlyStopping(deps.sft);
-    if (deps.checkpoint === null) return;
-    const state = readTrainerState(deps.checkpoint);
+  }
+
+  async restore(checkpoint: string): Promise<void> {
+    const state = readTrainerState(checkpoint);
     this.#stopping.restore(state);
-    trained.restore(deps.checkpoint, state.optimizer_steps);
+    this.trained.restore(checkpoint, state.optimizer_steps);
   }
 
   /** Reads all images and compiles the step. Raises DataError for images that cannot be cut into patches. */
@@ -152,7 +152,7 @@ export class ImageTokenizerTraining implements Training {
     return flat === null ? null : `the held-out error has been flat for ${flat} validations`;
   }
 
-  files(iteration: number): CheckpointFiles {
+  async files(iteration: number): Promise<CheckpointFiles> {
     return {
       [CONFIG_FILE]: `${JSON.stringify(this.deps.init, null, 2)}\n`,
       [TOKENIZER_FILE]: this.deps.tokenizerJson,
@@ -161,7 +161,7 @@ export class ImageTokenizerTraining implements Training {
     };
   }
 
-  checksum(): string {
+  async checksum(): Promise<string> {
     return this.trained.checksum();
   }
 

@@ -56,7 +56,7 @@ export class RunKeeper implements Keeper {
 
   constructor(
     private readonly records: LoopRecords,
-    private readonly training: { files(iteration: number): CheckpointFiles },
+    private readonly training: { files(iteration: number): Promise<CheckpointFiles> },
     private readonly checkpoint: CheckpointSettings,
     columns: readonly ProgressColumn[],
     numIterations: number,
@@ -98,7 +98,7 @@ export class RunKeeper implements Keeper {
     handle.requireOwned();
     // In this order: a kill in between then repeats iterations instead of losing their lines.
     await tracker.flush();
-    saveCheckpoint(handle.paths, iteration, this.#files(iteration));
+    saveCheckpoint(handle.paths, iteration, await this.#files(iteration));
     applyRetention(handle.paths, {
       keep_every: this.checkpoint.keep_every_n_iterations ?? 0,
       keep_last: this.checkpoint.keep_last,
@@ -117,9 +117,9 @@ export class RunKeeper implements Keeper {
     return { where: paths.dir, next };
   }
 
-  #files(iteration: number): CheckpointFiles {
+  async #files(iteration: number): Promise<CheckpointFiles> {
     try {
-      return this.training.files(iteration);
+      return await this.training.files(iteration);
     } catch (error) {
       if (!(error instanceof CheckpointError)) throw error;
       throw new RunError(`iteration ${iteration} is not saved: ${error.message}`, { ...this.wayBack(), cause: error });

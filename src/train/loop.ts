@@ -11,6 +11,11 @@ import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 
 /** What a kind of training does in its turn. An iteration's effects depend on the settings and its number alone. */
 export interface Training {
+  /**
+   * Continues from the checkpoint in this folder; called at most once, before anything else. Raises CheckpointError where a file is missing, does
+   * not fit the settings or is not finite.
+   */
+  restore(checkpoint: string): Promise<void>;
   /** One iteration, counted from 1. */
   step(iteration: number): Promise<Metrics>;
   /** Held-out evaluation after `iteration` (0: before training); `last` when nothing follows. */
@@ -18,9 +23,9 @@ export interface Training {
   /** After an evaluation: why training should end now, or null. */
   shouldStop(): string | null;
   /** The files of a checkpoint. Raises CheckpointError where what they hold is not finite. */
-  files(iteration: number): CheckpointFiles;
+  files(iteration: number): Promise<CheckpointFiles>;
   /** Equal on all ranks that hold the same weights. */
-  checksum(): string;
+  checksum(): Promise<string>;
   dispose(): Promise<void>;
 }
 
@@ -145,7 +150,7 @@ export async function runLoop(
 /** Ranks that take the same steps must hold the same weights; anything else is a defect that would spoil the run silently. */
 async function requireAgreement(training: Training, group: ProcessGroup, iteration: number): Promise<void> {
   if (group.size === 1) return;
-  const sums = await group.allGather(training.checksum());
+  const sums = await group.allGather(await training.checksum());
   if (new Set(sums).size > 1) {
     throw new InternalError(`iteration ${iteration}: ranks hold different weights (${sums.join('; ')})`);
   }

@@ -27,8 +27,6 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly heldOutBatch: () => Promise<readonly Labelled<P, A>[]>;
   /** Null where nothing scores: then only the held-out loss is measured. */
   readonly heldOut: HeldOut<P, A, H> | null;
-  /** The folder of the checkpoint to go on from. */
-  readonly checkpoint: string | null;
   /** What a checkpoint holds besides what the policy writes. */
   readonly besides?: CheckpointFiles;
   /** Called at the end. */
@@ -40,10 +38,12 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
 
   constructor(private readonly deps: SupervisedDeps<P, A, H>) {
     this.#stopping = new EarlyStopping(deps.sft);
-    if (deps.checkpoint === null) return;
-    const state = readTrainerState(deps.checkpoint);
+  }
+
+  async restore(checkpoint: string): Promise<void> {
+    const state = readTrainerState(checkpoint);
     this.#stopping.restore(state);
-    deps.policy.restore(deps.checkpoint, state.optimizer_steps);
+    await this.deps.policy.restore(checkpoint, state.optimizer_steps);
   }
 
   async step(iteration: number): Promise<Metrics> {
@@ -90,16 +90,16 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
     return flat === null ? null : `the held-out loss has been flat for ${flat} validations`;
   }
 
-  files(iteration: number): CheckpointFiles {
+  async files(iteration: number): Promise<CheckpointFiles> {
     const { policy, besides } = this.deps;
     return {
-      ...policy.files(),
+      ...(await policy.files()),
       ...besides,
       ...trainerFile({ iteration, optimizer_steps: policy.steps, ...this.#stopping.state }),
     };
   }
 
-  checksum(): string {
+  checksum(): Promise<string> {
     return this.deps.policy.checksum();
   }
 

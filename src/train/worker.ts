@@ -58,6 +58,7 @@ export async function trainRun(
     return { kind: 'interrupted' };
   }
   try {
+    if (from !== null) await training.restore(from);
     const options = {
       numIterations: num_iterations,
       evaluateEvery: validation.every_n_iterations,

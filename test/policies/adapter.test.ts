@@ -162,8 +162,8 @@ const lesson = {
   })),
 };
 
-function save(policy: TokenPolicy, folder: string): void {
-  for (const [name, content] of Object.entries(policy.files())) {
+async function save(policy: TokenPolicy, folder: string): Promise<void> {
+  for (const [name, content] of Object.entries(await policy.files())) {
     const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
     writeFileSync(folder + '/' + name, Buffer.concat(pieces.map((piece) => Buffer.from(piece))));
   }
@@ -198,15 +198,15 @@ describe('a policy with an adapter', () => {
     const policy = policyOf(fresh());
     await policy.learn([lesson], { policy: 'reinforce', kl: null });
     await policy.step(0.05);
-    save(policy, folder);
+    await save(policy, folder);
     const again = policyOf(fresh());
-    again.restore(folder, 1);
-    expect(again.checksum()).toBe(policy.checksum());
+    await again.restore(folder, 1);
+    expect(await again.checksum()).toBe(await policy.checksum());
     for (const one of [policy, again]) {
       await one.learn([lesson], { policy: 'reinforce', kl: null });
       await one.step(0.05);
     }
-    expect(again.checksum()).toBe(policy.checksum());
+    expect(await again.checksum()).toBe(await policy.checksum());
     const stored = readSafetensors(join(folder, 'adapter_model.safetensors'));
     expect([...stored.keys()].every((name) => /^base_model\.model\..*\.lora_[AB]\.weight$/.test(name))).toBe(true);
     expect(readAdapterConfig(folder)).toMatchObject({ lora, partial: false, base: join(models, 'llama3') });
@@ -219,7 +219,7 @@ describe('a policy with an adapter', () => {
     const policy = policyOf(fresh());
     await policy.learn([lesson], { policy: 'reinforce', kl: null });
     await policy.step(0.05);
-    save(policy, folder);
+    await save(policy, folder);
     const { config, weights } = openModel(folder);
     expect(config).toEqual(describeModel(folder));
     expect([...weights.keys()].some(isAdapters)).toBe(false);
@@ -241,14 +241,14 @@ describe('a policy with an adapter', () => {
     const policy = policyOf({ ...model, adapter: { lora, base, baseDigest: digestOfWeights(base) } });
     await policy.learn([lesson], { policy: 'reinforce', kl: null });
     await policy.step(0.05);
-    save(policy, folder);
+    await save(policy, folder);
     await policy.dispose();
     const bytes = readFileSync(join(base, 'model.safetensors'));
     bytes[bytes.length - 1] ^= 1;
     writeFileSync(join(base, 'model.safetensors'), bytes);
     expect(() => openModel(folder)).toThrow(/trained on other weights than its base holds now/);
     const other = policyOf({ ...model, adapter: { lora, base, baseDigest: digestOfWeights(base) } });
-    expect(() => other.restore(folder, 1)).toThrow(/trained on other weights/);
+    await expect(other.restore(folder, 1)).rejects.toThrow(/trained on other weights/);
     await other.dispose();
     rmSync(base, { recursive: true });
     expect(() => openModel(folder)).toThrow(/the adapter stands on .*, which is not there/);

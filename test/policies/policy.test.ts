@@ -135,14 +135,14 @@ describe('a token policy', () => {
     };
     await train(straight, 4);
     await train(first, 2);
-    expect(first.files()['config.json']).toBe(`${JSON.stringify(smallModel(space).config, null, 2)}\n`);
-    expect(first.files()['tokenizer.json']).toBe(space.tokenizer.json);
-    write(folder, first.files());
-    second.restore(folder, 2);
-    expect(second.checksum()).toBe(first.checksum());
+    expect((await first.files())['config.json']).toBe(`${JSON.stringify(smallModel(space).config, null, 2)}\n`);
+    expect((await first.files())['tokenizer.json']).toBe(space.tokenizer.json);
+    write(folder, await first.files());
+    await second.restore(folder, 2);
+    expect(await second.checksum()).toBe(await first.checksum());
     await train(second, 2);
-    expect(second.checksum()).toBe(straight.checksum());
-    expect(second.files()).toEqual(straight.files());
+    expect(await second.checksum()).toBe(await straight.checksum());
+    expect(await second.files()).toEqual(await straight.files());
     expect(await second.statistics(lessons, 'reference')).toEqual(await straight.statistics(lessons, 'reference'));
     await Promise.all([straight, first, second].map((policy) => policy.dispose()));
   });
@@ -164,11 +164,11 @@ describe('a token policy', () => {
       expect(new Set([start, now, average].map((one) => one[0][0].logProbs[0])).size).toBe(3);
     }
     const [now, average] = [await sampleOf(policy, 'current'), await sampleOf(policy, 'average')];
-    write(folder, policy.files());
+    write(folder, await policy.files());
     await policy.dispose();
     expect(live.now).toBe(0);
     expect(await sampleOf(resumed, 'current')).toEqual(start);
-    resumed.restore(folder, 2);
+    await resumed.restore(folder, 2);
     expect(await sampleOf(resumed, 'current')).toEqual(now);
     expect(await sampleOf(resumed, 'average')).toEqual(average);
     await resumed.dispose();
@@ -185,7 +185,7 @@ describe('a token policy', () => {
         const report = await policy.learn(lessons.slice(0, count), loss);
         const step = await policy.step(0.02);
         await policy.dispose();
-        return { report, step, checksum: policy.checksum() };
+        return { report, step, checksum: await policy.checksum() };
       });
     const [whole] = await trained(1, 3);
     const ranks = await trained(2, 3);

@@ -127,10 +127,10 @@ async function accuracy(policy: TokenPolicy): Promise<number> {
   return answers.filter(([one], i) => isRight(one, held[i].answer)).length / held.length;
 }
 
-function write(policy: TokenPolicy): string {
+async function write(policy: TokenPolicy): Promise<string> {
   const path = folder();
   mkdirSync(path, { recursive: true });
-  for (const [name, content] of Object.entries(policy.files())) {
+  for (const [name, content] of Object.entries(await policy.files())) {
     const bytes = typeof content === 'string' || content instanceof Uint8Array ? content : Buffer.concat(content);
     writeFileSync(join(path, name), bytes);
   }
@@ -173,7 +173,7 @@ describe('a policy that sees', () => {
     const before = new Map([...model.weights].map(([name, { data }]) => [name, data.slice()]));
     const policy = policyOf(model);
     await teach(policy, 2);
-    const path = write(policy);
+    const path = await write(policy);
     for (const [name, { data }] of model.weights) {
       const same = Buffer.from(data.buffer, data.byteOffset, data.byteLength).equals(
         Buffer.from(before.get(name)!.buffer),
@@ -186,8 +186,8 @@ describe('a policy that sees', () => {
     for (const [name, { data }] of again.weights) expect(data, name).toEqual(model.weights.get(name)!.data);
     expect(openPictureProcessor(path).settings).toEqual(processor.settings);
     const resumed = policyOf(made(parts));
-    resumed.restore(path, policy.steps);
-    expect(resumed.checksum()).toBe(policy.checksum());
+    await resumed.restore(path, policy.steps);
+    expect(await resumed.checksum()).toBe(await policy.checksum());
     const asked = questions(1, 4).map(({ prompt }) => prompt);
     expect(await sample(resumed, asked, 1)).toEqual(await sample(policy, asked, 1));
     await policy.dispose();
@@ -196,14 +196,14 @@ describe('a policy that sees', () => {
 
   it('trains adapters on the parts that it is told, by the names that they have within transformers', async () => {
     const base = policyOf(made());
-    const path = write(base);
+    const path = await write(base);
     await base.dispose();
     const parts = { mm_vision: false, mm_mlp: true, mm_llm: true };
     const fresh = { lora: { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' }, seed: 1 };
     const model = loadPolicy(path, format, fresh, parts);
     const policy = policyOf(model);
     await teach(policy, 2);
-    const adapter = write(policy);
+    const adapter = await write(policy);
     const { target_modules } = JSON.parse(readFileSync(join(adapter, 'adapter_config.json'), 'utf8')) as {
       readonly target_modules: readonly string[];
     };

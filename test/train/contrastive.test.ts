@@ -25,7 +25,7 @@ async function open(
   await makeTinyCaptioned(root, options);
   const place = join(tinyCaptioned(root, options)!, 'captioned');
   const source = (file: string) => openCaptioned(join(place, file));
-  return ContrastiveTraining.open({
+  const training = await ContrastiveTraining.open({
     seed: 5,
     init: clipInit.parse({
       projection_dim: 12,
@@ -46,6 +46,8 @@ async function open(
     session: { threads: 1 },
     checkpoint,
   });
+  if (checkpoint !== null) await training.restore(checkpoint);
+  return training;
 }
 
 function write(folder: string, files: Readonly<Record<string, CheckpointContent>>): void {
@@ -85,14 +87,14 @@ describe('training of CLIP', () => {
       losses.push((await training.step(iteration))['policy/loss']);
     }
     const folder = join(folders(), 'model');
-    write(folder, training.files(12));
+    write(folder, await training.files(12));
     const own = `${readFileSync(join(folder, 'tokenizer.json'), 'utf8')}\n`;
     writeFileSync(join(folder, 'tokenizer.json'), own);
     const resumed = await open(root, folder);
-    expect(resumed.files(12)['tokenizer.json']).toBe(own);
-    expect(resumed.checksum()).toBe(training.checksum());
+    expect((await resumed.files(12))['tokenizer.json']).toBe(own);
+    expect(await resumed.checksum()).toBe(await training.checksum());
     for (const one of [training, resumed]) await one.step(13);
-    expect(resumed.checksum()).toBe(training.checksum());
+    expect(await resumed.checksum()).toBe(await training.checksum());
     expect(losses.slice(-3).reduce((a, b) => a + b)).toBeLessThan(losses.slice(0, 3).reduce((a, b) => a + b) - 0.5);
     const { 'validation/matched_cosine': matched } = await resumed.evaluate(12);
     await training.dispose();
@@ -116,15 +118,15 @@ describe('training of CLIP', () => {
 
   it('multiplies cosines by 100 at most, and goes below it again', async () => {
     const root = folders();
-    const weightsOf = (training: ContrastiveTraining, name: string): string => {
-      write(join(root, name), training.files(0));
+    const weightsOf = async (training: ContrastiveTraining, name: string): Promise<string> => {
+      write(join(root, name), await training.files(0));
       return join(root, name, 'policy.safetensors');
     };
     const scaleIn = (file: string): number => Math.exp(readSafetensors(file).get('logit_scale')!.data[0]);
     const training = await open(root, null, 150);
-    expect(scaleIn(weightsOf(training, 'begun'))).toBeCloseTo(100, 3);
+    expect(scaleIn(await weightsOf(training, 'begun'))).toBeCloseTo(100, 3);
     for (let iteration = 1; iteration <= 3; iteration++) await training.step(iteration);
-    const trained = weightsOf(training, 'trained');
+    const trained = await weightsOf(training, 'trained');
     expect(scaleIn(trained)).toBeLessThan(99.9);
     await training.dispose();
 
@@ -133,7 +135,7 @@ describe('training of CLIP', () => {
     writeFileSync(trained, encodeSafetensors(weights));
     const above = await open(root, join(root, 'trained'));
     await above.step(4);
-    expect(scaleIn(weightsOf(above, 'above'))).toBeCloseTo(100, 3);
+    expect(scaleIn(await weightsOf(above, 'above'))).toBeCloseTo(100, 3);
     await above.dispose();
   });
 });

@@ -80,7 +80,7 @@ describe('an iteration of GRPO', () => {
   it('remembers rewards by what tells prompts apart, though datasets have samples of the same names', async () => {
     const made = make(all, { algorithm: { advantage: { scope: 'prompt_history' } } });
     await made.training.step(1);
-    const { prompt_history } = JSON.parse(made.training.files(1)['trainer.json'] as string) as {
+    const { prompt_history } = JSON.parse((await made.training.files(1))['trainer.json'] as string) as {
       prompt_history: Record<string, number[]>;
     };
     const keys = made.records[0].groups.map(({ prompt: { id, instruction } }) => `${id} ${instruction}`);
@@ -262,8 +262,8 @@ describe('an iteration of GRPO', () => {
     const [a, b] = [await once.training.step(1), await twice.training.step(1)];
     // ratios are 1 at first: the surrogate is the mean advantage per token
     expect(a['policy/loss']).toBeCloseTo(b['policy/loss'], 9);
-    const steps = ({ training }: SmallTraining): unknown =>
-      (JSON.parse(training.files(1)['trainer.json'] as string) as { optimizer_steps: number }).optimizer_steps;
-    expect([steps(once), steps(twice)]).toEqual([1, 2]);
+    const steps = async ({ training }: SmallTraining): Promise<unknown> =>
+      (JSON.parse((await training.files(1))['trainer.json'] as string) as { optimizer_steps: number }).optimizer_steps;
+    expect([await steps(once), await steps(twice)]).toEqual([1, 2]);
   });
 });

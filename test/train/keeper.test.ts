@@ -28,7 +28,7 @@ function keeperOf(handle: RunHandle, tracker: Tracker): RunKeeper {
   const log = openRunLog({ paths: handle.paths, attempt: 1, rank: 0, terminal: null });
   open = { handle, log };
   const checkpoint = { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 1 };
-  const training = { files: () => ({ 'trainer.json': '{}' }) };
+  const training = { files: async () => ({ 'trainer.json': '{}' }) };
   return new RunKeeper({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
 }
 

@@ -38,12 +38,14 @@ class FakeTraining implements Training {
     return this.flat > 0 ? 'flat' : null;
   }
 
-  files(iteration: number): Record<string, string> {
+  async restore(): Promise<void> {}
+
+  async files(iteration: number): Promise<Record<string, string>> {
     this.events.push(`save ${iteration}`);
     return { 'state.json': JSON.stringify({ flat: this.flat }) };
   }
 
-  checksum(): string {
+  async checksum(): Promise<string> {
     return `${this.events.filter((event) => event.startsWith('step')).length}`;
   }
 

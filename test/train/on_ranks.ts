@@ -135,7 +135,7 @@ export function sameOnRanks(sizes: readonly number[]): void {
           advantages,
         ]),
         recorded: made.records.map(({ kept, outcomes }) => [kept, outcomes]),
-        checksum: made.training.checksum(),
+        checksum: await made.training.checksum(),
         shown: made.shown.flat().length,
       };
     }

@@ -33,7 +33,7 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'checkpoint'>> {
+export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge'>> {
   readonly recordHeldOut?: HeldOutDeps<EditPrompt, TokenAnswer, TokenSampling>['record'];
 }
 
@@ -80,7 +80,6 @@ export function smallTraining(
     scales: { most: 10, besides: [] },
     hackAlarms: null,
     heldOutJudge: null,
-    checkpoint: null,
     ...more,
   });
   return { training, heldOut, task, policy, records, alarms, shown };

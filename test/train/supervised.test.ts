@@ -53,7 +53,6 @@ function open(
     batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
     heldOutBatch: () => heldOutBatch(task, algorithm.sft, validation.prompts),
     heldOut: null,
-    checkpoint: null,
     dispose: async () => {
       await policy.dispose();
       await task.dispose();

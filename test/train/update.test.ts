@@ -44,9 +44,9 @@ class NotingPolicy implements Policy<string, Answer, never> {
     this.steps += 1;
     return { gradNorm: null, applied: true };
   }
-  checksum = (): string => '';
-  files = () => ({});
-  restore = (): void => {};
+  checksum = async (): Promise<string> => '';
+  files = async () => ({});
+  restore = async (): Promise<void> => {};
   dispose = async (): Promise<void> => {};
   #statistics(groups: readonly { readonly answers: readonly Answer[] }[], logProb: number): Statistics[][] {
     return groups.map(({ answers }) =>

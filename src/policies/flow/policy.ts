@@ -114,12 +114,12 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
     return this.#trained.step(await this.#learner.gradients(), learningRate);
   }
 
-  checksum(): string {
+  async checksum(): Promise<string> {
     return this.#trained.checksum();
   }
 
   /** All weights, so that a checkpoint is a model by itself; or what is trained over a base that it names. */
-  files(): CheckpointFiles {
+  async files(): Promise<CheckpointFiles> {
     const { config, weights, over } = this.model;
     if (over !== null) return { [ADAPTER_CONFIG_FILE]: describe(over), ...this.#trained.files() };
     return {
@@ -130,7 +130,7 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
   }
 
   /** Raises CheckpointError where it was trained over another base. */
-  restore(folder: string, steps: number): void {
+  async restore(folder: string, steps: number): Promise<void> {
     const { over } = this.model;
     if (over !== null) refuseOtherBase(folder, recordedBase(folder), over.baseDigest);
     this.#trained.restore(folder, steps);

@@ -141,11 +141,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return this.#trained.step(await this.#learner.gradients(), learningRate);
   }
 
-  checksum(): string {
+  async checksum(): Promise<string> {
     return this.#trained.checksum();
   }
 
-  files(): CheckpointFiles {
+  async files(): Promise<CheckpointFiles> {
     const { model } = this.options;
     const { config, format } = model;
     return {
@@ -159,7 +159,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     };
   }
 
-  restore(folder: string, steps: number): void {
+  async restore(folder: string, steps: number): Promise<void> {
     const { model } = this.options;
     if (isAdapted(model)) refuseOtherBase(folder, recordedBase(folder), model.adapter.baseDigest);
     this.#trained.restore(folder, steps);

@@ -30,7 +30,6 @@ function open(settings: ImageAutoencoderSettings, bench: Bench): Promise<Trainin
     },
     validation,
     session: sessionOptions(environment.engine),
-    checkpoint: bench.checkpoint,
   });
 }
 

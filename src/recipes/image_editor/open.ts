@@ -62,7 +62,7 @@ async function open(settings: ImageEditorSettings, bench: Bench): Promise<Traini
   const collector: Collector<EditorPrompt, FlowAnswer, FlowSampling> | null =
     scorer === null ? null : { task, policy, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(judged, bench, collector, { greedy: how }, null);
-  return flowMatching(settings, bench, { task, policy, heldOut });
+  return flowMatching(settings, { task, policy, heldOut });
 }
 
 /** Raises DataError and CheckpointError naming what is missing, or does not go together. */

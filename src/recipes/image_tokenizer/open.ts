@@ -29,7 +29,6 @@ function open(settings: ImageTokenizerSettings, bench: Bench): Promise<Training>
     validation,
     session: sessionOptions(environment.engine),
     tokenizerJson: jointTokenizerJson(settings),
-    checkpoint: bench.checkpoint,
   });
 }
 

@@ -52,7 +52,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
     scorer === null ? null : { task, policy: trained, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings), null);
   if (algorithm.type === 'sft') {
-    return flowMatching({ ...settings, algorithm }, bench, { task, policy: trained, heldOut });
+    return flowMatching({ ...settings, algorithm }, { task, policy: trained, heldOut });
   }
   if (collector === null || heldOut === null) throw new InternalError('learning from rewards without a reward');
   // Of Gaussians the divergence is known, and nothing is estimated.

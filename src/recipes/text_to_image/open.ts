@@ -41,7 +41,7 @@ async function open(settings: TextToImageSettings, bench: Bench): Promise<Traini
   });
   const task = new CaptionedTask(settings, codec, encoder, train, heldOut);
   const besides = encoder instanceof PictureWords ? { [PICTURE_WORDS_FILE]: encoder.json() } : {};
-  return flowMatching(settings, bench, { task, policy, heldOut: null, besides });
+  return flowMatching(settings, { task, policy, heldOut: null, besides });
 }
 
 function encoderOf(
