@@ -158,7 +158,7 @@ export function checkedModel(
 
 /**
  * Whether a reply's model is the one that was asked. Servers may name it without its folder, or the `:free` of a router, in other case, or as
- * the dated snapshot that a name stands for (`gpt-4o-2024-08-06` for `gpt-4o`).
+ * the dated snapshot that a name stands for (`gpt-5-mini-2025-08-07` for `gpt-5-mini`).
  */
 function isModel(answered: string, asked: string): boolean {
   const [found, wanted] = [answered, asked].map((name) => name.toLowerCase().replace(/^.*\/(?=.)|:free$/g, ''));

@@ -139,7 +139,10 @@ function conflictOf(settings: AlignSettings): { readonly field: string; readonly
     return { field: 'quality_weight', message };
   }
   if (endpoint !== null && model === null) {
-    return { field: 'model', message: "an endpoint of its own needs the model that it serves, such as 'gpt-4o'" };
+    return {
+      field: 'model',
+      message: "an endpoint of its own needs the model that it serves, such as 'Qwen/Qwen2.5-VL-72B-Instruct'",
+    };
   }
   if (endpoint === null && alias !== false) {
     const message =
@@ -161,7 +164,7 @@ export const alignQuality = termKind({
     alignment_weight: result('Weight of the alignment; it and quality_weight add up to 1.', nonNegative.default(0.5)),
     quality_weight: result('Weight of the quality.', nonNegative.default(0.5)),
     model: result(
-      'The judge model, such as gpt-4o; null means reward.model.',
+      'The judge model, such as Qwen/Qwen2.5-VL-72B-Instruct; null means reward.model.',
       z.string().min(1).nullable().default(null),
     ),
     endpoint: operation(
@@ -171,7 +174,7 @@ export const alignQuality = termKind({
     model_alias: operation(
       'Other names by which the model at endpoint may answer, as reward.model_alias says of the judge there.',
       modelAliasSchema,
-      { allowed: "true, false, or a list of names such as ['gpt-4o-2024-08-06']" },
+      { allowed: "true, false, or a list of names such as ['my-deployment']" },
     ),
     api_key_env: operation(
       'The environment variable that holds the key for endpoint.',
