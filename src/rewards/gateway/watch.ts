@@ -27,6 +27,7 @@ export class UpstreamWatch {
   #woken = false;
   #said = '';
   #lookedAt = -Infinity;
+  #scoredAt = -Infinity;
   #sparedMs = firstSparedMs;
 
   constructor(
@@ -68,6 +69,7 @@ export class UpstreamWatch {
         await this.#rest(pause);
         continue;
       }
+      if (!this.upstream.ready) this.#scoredAt = this.services.clock.now();
       this.#ready(found);
       await this.#whileReady(found);
     }
@@ -92,13 +94,18 @@ export class UpstreamWatch {
     }
   }
 
+  /** Until it was woken or is ready no more. When canaries are due does not depend on the looks between them: suspicions that follow one another put none off. */
   async #whileReady(found: Look & { readonly state: 'ready' }): Promise<void> {
-    const { stop, canaryEveryMs, score } = this.services;
+    const { clock, stop, canaryEveryMs, score } = this.services;
     for (;;) {
-      await this.#rest(canaryEveryMs);
+      const left = this.#scoredAt + canaryEveryMs - clock.now();
+      if (left > 0) await this.#rest(left);
+      else {
+        // What keeps it from being asked is counted where every request is.
+        await score(this.upstream, found);
+        this.#scoredAt = clock.now();
+      }
       if (this.#woken || stop.aborted || !this.upstream.ready) return;
-      // What keeps it from being asked is counted where every request is.
-      await score(this.upstream, found);
     }
   }
 

@@ -41,10 +41,11 @@ it.each([
 });
 
 /** A watch over an upstream that passes every look, in a world whose time is stepped. */
-async function suspicious() {
+async function suspicious({ canaryEveryMs = 1e9 } = {}) {
   const clock = new ManualClock();
   const stop = new AbortController();
   const looks: number[] = [];
+  const scorings: number[] = [];
   const upstream = new Upstream('http://judge/v1', 0, clock, 8, 5, {
     onOpened: () => watch.wake(),
     onSuspected: () => watch.wake(),
@@ -52,12 +53,15 @@ async function suspicious() {
   const watch: UpstreamWatch = new UpstreamWatch(upstream, {
     clock,
     stop: stop.signal,
-    canaryEveryMs: 1e9,
+    canaryEveryMs,
     look: () => {
       looks.push(clock.now());
       return Promise.resolve({ state: 'ready', maxModelLen: null, models: [] });
     },
-    score: () => Promise.resolve(null),
+    score: () => {
+      scorings.push(clock.now());
+      return Promise.resolve(null);
+    },
     onChange: () => undefined,
     log: () => undefined,
   });
@@ -73,7 +77,7 @@ async function suspicious() {
     await settle();
   };
   await settle();
-  return { clock, looks, upstream, fail };
+  return { clock, looks, scorings, upstream, fail };
 }
 
 it('an upstream that passes its looks is not looked at again for each row of failures', async () => {
@@ -101,4 +105,17 @@ it('an upstream whose circuit opens while looks keep their distance is looked at
   expect(looks).toEqual([0, 0]);
   await fail(5, 'fails');
   expect(looks).toEqual([0, 0, 100]);
+});
+
+it('canaries are scored when they are due, however often an upstream is suspected meanwhile', async () => {
+  const { clock, scorings, fail } = await suspicious({ canaryEveryMs: 20_000 });
+  for (let at = 0; at < 600; at++) {
+    await fail(20);
+    await clock.pass(100);
+  }
+  expect(scorings).toHaveLength(3);
+  expect(scorings[0]).toBe(0);
+  // A look that keeps its distance, of 10 s at most, may stand before them.
+  expect(scorings[1]).toBeLessThanOrEqual(30_000);
+  expect(scorings[2]).toBeLessThanOrEqual(60_000);
 });
