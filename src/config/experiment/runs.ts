@@ -143,7 +143,9 @@ export class Runs {
         },
       );
     }
-    return { ...value, validation: { ...(isObject(validation) ? validation : {}), measure } };
+    // What is no section is told as what it is.
+    if (validation !== undefined && !isObject(validation)) return value;
+    return { ...value, validation: { ...validation, measure } };
   }
 
   /** Settings with other references. Sections are shared between cells, so one is copied once for each set of references. */

@@ -213,6 +213,13 @@ describe('a measure', () => {
     await expect(load(tiny(more))).rejects.toThrow(message);
   });
 
+  it('leaves what stands in the place of the section to be told', async () => {
+    const base = `(import '${resolve('configs/text_start.jsonnet')}') + (import '${resolve('configs/lib/text_tiny.libsonnet')}') + { validation: 5 }`;
+    await expect(load(`{ name: 'm', base: ${base}, measure: 'word_overlap' }`)).rejects.toThrow(
+      'validation: found 5; allowed: an object',
+    );
+  });
+
   it('is what successive halving goes by', async () => {
     const { options } = await load(tiny("measure: 'viescore', stop_early: { rungs: [10], keep: 0.5 }"));
     expect(options.stop_early?.metric).toBe('validation/sampled/measure/viescore/mean');
