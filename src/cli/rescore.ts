@@ -14,6 +14,7 @@ import { canonicalMode, type MeasureTerm } from '../rewards/score/settings.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
+import { RESCORED_MEASURE } from '../run/report/measures.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { measureRecords } from '../rescore/measure.js';
@@ -84,17 +85,24 @@ export const rescoreVerb: Action = {
         if (process.stderr.isTTY) process.stderr.write(`\r${at + 1}/${of}: ${kind} of iteration ${iteration}  `);
       },
     });
+    const json = flag(args, 'json');
+    const plain = (summary: RescoreSummary): unknown => JSON.parse(encodeLine(summary).line);
     const show = (summary: RescoreSummary): void => {
       if (process.stderr.isTTY) printError('');
-      if (flag(args, 'json')) printJson(JSON.parse(encodeLine(summary).line));
+      if (json) printJson(plain(summary));
       else printLine(formatSummary(summary));
     };
     try {
       if (measures.length > 0) {
-        for (const term of measuresOf(args, paths, record)) {
-          const read = (path: string): unknown => getPath(settings, path);
-          show(await measureRecords({ ...shared(recordedReward), term, settings: read }));
+        const { terms, endpoint } = measuresOf(args, paths, record);
+        const read = (path: string): unknown => getPath(settings, path);
+        const summaries: RescoreSummary[] = [];
+        for (const term of terms) {
+          const summary = await measureRecords({ ...shared(endpoint), term, settings: read });
+          summaries.push(summary);
+          if (!json || terms.length === 1) show(summary);
         }
+        if (json && terms.length !== 1) printJson({ measures: summaries.map(plain) });
         return 0;
       }
       const reward = await otherReward(args, paths, record);
@@ -107,18 +115,32 @@ export const rescoreVerb: Action = {
   },
 };
 
-/** The terms of --measure. Raises ConfigError for those that cannot score the run's answers, UsageError beside what names a reward. */
-function measuresOf(args: Arguments, paths: RunPaths, record: RunRecord): readonly MeasureTerm[] {
+/**
+ * The terms of --measure, and the reward that says where the judge is. Raises ConfigError for terms that cannot score the run's answers, UsageError
+ * beside what names a reward.
+ */
+function measuresOf(
+  args: Arguments,
+  paths: RunPaths,
+  record: RunRecord,
+): { readonly terms: readonly MeasureTerm[]; readonly endpoint: RewardSettings } {
   const others = ['reward', 'config', 'name'].filter((name) => text(args, name) !== '');
-  if (others.length > 0 || texts(args, 'set').length > 0) {
-    throw new UsageError(`found --measure beside --${others[0] ?? 'set'}; allowed: one of the two`, {
-      next: 'A measure is a term by itself; with its fields it is written as JSON: --measure \'{"name": "ocr", "mode": "exact"}\'.',
-    });
+  const sets = texts(args, 'set');
+  const other = others[0] ?? (texts(args, 'with').length > 0 ? 'with' : null);
+  const set = sets.find((one) => parseSet(one).path !== 'reward.endpoint');
+  if (other !== null || set !== undefined) {
+    throw new UsageError(
+      `found --measure beside --${other ?? `set ${String(set)}`}; allowed: one of the two, and --set reward.endpoint=URL where the judge is another place`,
+      {
+        next: 'A measure is a term by itself; with its fields it is written as JSON: --measure \'{"name": "ocr", "mode": "exact"}\'.',
+      },
+    );
   }
-  return texts(args, 'measure').flatMap((term) => {
-    const { settings } = recordedConfig(paths, record, { sets: [`validation.measure=${term}`] });
-    return rewardOf(settings)?.measure ?? [];
+  const rewards = texts(args, 'measure').map((term) => {
+    const { settings } = recordedConfig(paths, record, { sets: [...sets, `validation.measure=${term}`] });
+    return requireReward(settings, paths.record);
   });
+  return { terms: rewards.flatMap(({ measure }) => measure ?? []), endpoint: rewards[0] };
 }
 
 /** The run's own reward with what was asked for over it, or a config's. Raises ConfigError for one that cannot work. */
@@ -126,6 +148,11 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
   const [mode, config] = [text(args, 'reward'), text(args, 'config')];
   if (mode !== '' && config !== '') {
     throw new UsageError('--reward and --config both say what to score by', { next: 'Give one of them.' });
+  }
+  if (config === '' && texts(args, 'with').length > 0) {
+    throw new UsageError(`found --with ${texts(args, 'with')[0]} without --config, which it is merged over`, {
+      next: 'Name the config whose reward is meant: --config FILE.',
+    });
   }
   const sets = [...(mode === '' ? [] : [`reward.mode=${String(canonicalMode(mode))}`]), ...texts(args, 'set')];
   for (const set of sets) {
@@ -141,14 +168,18 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
     return requireReward(settings, config);
   }
   const given = new Set(sets.map((set) => parseSet(set).path.split('.')[1]));
-  const { settings } = recordedConfig(paths, record, { sets: [...implied(given), ...sets] });
+  const perTerm = getPath(record.settings, 'algorithm.advantage.per_term') === true;
+  const { settings } = recordedConfig(paths, record, { sets: [...implied(given, perTerm), ...sets] });
   return requireReward(settings, paths.record);
 }
 
-/** What follows from naming a reward: it takes the place of the run's, and nothing is computed besides unless asked for. */
-function implied(given: ReadonlySet<string>): string[] {
+/**
+ * What follows from naming a reward: it takes the place of the run's, and nothing is computed besides unless asked for. `perTerm`: whether the run
+ * normalised terms one by one, which a supervised one has no key for.
+ */
+function implied(given: ReadonlySet<string>, perTerm: boolean): string[] {
   return [
-    ...(given.has('mode') ? ['reward.terms=[]', 'algorithm.advantage.per_term=false'] : []),
+    ...(given.has('mode') ? ['reward.terms=[]', ...(perTerm ? ['algorithm.advantage.per_term=false'] : [])] : []),
     ...(given.has('terms') && !given.has('mode') ? ['reward.mode=null'] : []),
     ...(given.has('also_compute') ? [] : ['reward.also_compute=[]']),
   ];
@@ -167,6 +198,11 @@ function fileName(args: Arguments, reward: RewardSettings): string {
   const config = text(args, 'config');
   const digest = sha256(canonicalJson({ mode, terms, model, prompts })).slice(0, 8);
   const stem = config === '' ? (mode ?? 'terms') : basename(config, extname(config));
+  if (given.startsWith(RESCORED_MEASURE)) {
+    throw new UsageError(`--name ${given}: found a name that begins with '${RESCORED_MEASURE}'; allowed: any other`, {
+      next: 'Files of such names hold what --measure found, which reports read. To compare runs by a term: editrl rescore RUN --measure TERM.',
+    });
+  }
   const name = given === '' ? `${stem.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')}-${digest}` : given;
   checkRunName(name);
   return name;

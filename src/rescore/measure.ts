@@ -1,10 +1,12 @@
 /** Measuring a run that was evaluated without the measure: its recorded held-out answers are scored by the term. */
 import { RunError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { isAbsence } from '../rewards/score/iteration.js';
 import { measureScale } from '../rewards/score/identity.js';
 import type { MeasureTerm } from '../rewards/score/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { MetricsLine } from '../run/metrics.js';
+import type { RunPaths } from '../run/paths.js';
 import { RESCORED_MEASURE } from '../run/report/measures.js';
 import { summariseOutcomes } from '../scoring/outcomes.js';
 import type { ReadSettings } from '../schema/mark.js';
@@ -19,7 +21,8 @@ export interface MeasureRequest extends Omit<RescoreRequest, 'reward' | 'name' |
 
 /**
  * Scores the held-out answers by the term, on its native scale, and leaves the result where the run's reports find it. Raises as `rescore` does, and
- * RunError where not one answer could be scored.
+ * RunError where not one answer could be scored, or where for more than `reward.max_unscored_fraction` of them nobody answered: an evaluation would
+ * wait there, and the mean over the others is another number.
  */
 export async function measureRecords({ term, settings, ...request }: MeasureRequest): Promise<RescoreSummary> {
   const { label, identity } = measureScale(term, settings);
@@ -43,9 +46,30 @@ export async function measureRecords({ term, settings, ...request }: MeasureRequ
           },
         );
       }
+      requireAnswers(label, episodes, recordedReward, request.paths);
       return { reward: label, measure: { name: label, identity }, evaluations: evaluationsOf(label, episodes) };
     },
   });
+}
+
+function requireAnswers(
+  label: string,
+  episodes: readonly RescoredEpisode[],
+  { max_unscored_fraction: most }: Pick<RewardSettings, 'max_unscored_fraction'>,
+  { dir }: Pick<RunPaths, 'dir'>,
+): void {
+  const absent = episodes.flatMap(({ rescored }) =>
+    rescored?.kind === 'unscored' && isAbsence[rescored.reason] ? [rescored] : [],
+  );
+  if (absent.length <= most * episodes.length) return;
+  const { reason, detail } = absent[0];
+  throw new RunError(
+    `${absent.length} of ${episodes.length} held-out answers got no answer about '${label}', more than reward.max_unscored_fraction ${most}: ${reason}, ${detail}`,
+    {
+      where: dir,
+      next: 'Look at what is asked, and give the same command again: what was answered is kept, and the rest is asked again.',
+    },
+  );
 }
 
 /** A term alone, whatever a run is trained on; that an answer did not end is the reward's affair. */

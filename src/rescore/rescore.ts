@@ -9,8 +9,8 @@ import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
-import { scoreChunk } from '../rewards/score/iteration.js';
-import type { JudgeItem, Outcome, Reward } from '../rewards/score/types.js';
+import { isAbsence, scoreChunk } from '../rewards/score/iteration.js';
+import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
@@ -232,10 +232,18 @@ class Connection {
     };
   }
 
-  /** What was got from elsewhere for this rescoring. */
-  store(): FileJudgementStore {
+  /** What was got from elsewhere for this rescoring. That nobody answered is no answer: an earlier call's is asked again. */
+  store(): JudgementStore {
     const { paths, name } = this.request;
-    return (this.#store ??= new FileJudgementStore(paths.rescored(name)));
+    const store = (this.#store ??= new FileJudgementStore(paths.rescored(name)));
+    return {
+      find: (key, requestHash) => {
+        const found = store.find(key, requestHash);
+        const { problem = null } = found ?? {};
+        return problem !== null && isAbsence[problem] ? undefined : found;
+      },
+      put: (judgement) => store.put(judgement),
+    };
   }
 
   async close(): Promise<void> {

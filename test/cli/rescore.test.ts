@@ -1,6 +1,7 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { encodePng, sha256 } from '../../src/core/image.js';
 import { main } from '../../src/cli/main.js';
 import type { RunPaths } from '../../src/run/paths.js';
 import { makeSmallWorld, smallSettings } from '../recipes/image_edit_tokens/small_world.js';
@@ -36,6 +37,10 @@ it.each([
   [['--reward', 'beauty'], 'reward.mode: found "beauty"'],
   [['--reward', 'viescore', '--name', '../x'], "'../x' cannot name a run"],
   [['--set', 'reward.terms=[{"name":"jpeg_size","weight":0.5}]'], 'weight'],
+  [['--reward', 'viescore', '--name', 'measure-x'], "--name measure-x: found a name that begins with 'measure-'"],
+  [['--reward', 'viescore', '--with', 'x.libsonnet'], 'found --with x.libsonnet without --config'],
+  [['--measure', 'jpeg_size', '--with', 'x.libsonnet'], 'found --measure beside --with'],
+  [['--measure', 'jpeg_size', '--set', 'reward.model=other'], 'found --measure beside --set reward.model=other'],
 ])('refuses %j with exit code 2', async (args, message) => {
   expect(await call('--offline', ...args)).toBe(2);
   expect(written.error).toContain(message);
@@ -56,6 +61,42 @@ it('names its files by what is scored by', async () => {
     await name('--reward', 'viescore', '--set', 'reward.model=another'),
   );
   expect(await name('--name', 'mine')).toBe('mine');
+});
+
+it('scores a supervised run, which has no advantages, by a reward that is named', async () => {
+  const record = JSON.parse(readFileSync(paths.record, 'utf8')) as { settings: { algorithm: object } };
+  record.settings.algorithm = { type: 'sft' };
+  writeFileSync(paths.record, JSON.stringify(record));
+  await call('--offline', '--reward', 'jpeg_size');
+  expect(written.error).not.toContain('algorithm.advantage');
+  expect(written.out).toContain('scored again by jpeg_size');
+});
+
+it('asks for a measure where --set says that the judge is', async () => {
+  const asked = ['--measure', 'jpeg_size', '--set', 'reward.endpoint=http://127.0.0.1:9'];
+  expect(await call(...asked)).toBe(1);
+  expect(written.error).toContain("none of 0 held-out answers could be scored by 'jpeg_size'");
+});
+
+it('prints one JSON document, of several measures too', async () => {
+  const png = await encodePng({ width: 8, height: 8, data: new Uint8Array(8 * 8 * 3).fill(90) });
+  const picture = sha256(png);
+  mkdirSync(paths.mediaDir, { recursive: true });
+  writeFileSync(paths.media(picture), png);
+  mkdirSync(paths.episodesDir, { recursive: true });
+  const told = { key: 'validation/1/s/sampled/0', sample: 'a', instruction: 'b', finished: true };
+  const outcome = { kind: 'scored', value: 1, normalised: 0.1, parts: {} };
+  writeFileSync(
+    paths.heldOutEpisodes(1),
+    `${JSON.stringify({ ...told, source: picture, edited: picture, outcome })}\n`,
+  );
+  const both = ['jpeg_size', 'image_similarity'];
+  expect(await call('--offline', '--json', ...both.flatMap((term) => ['--measure', term]))).toBe(0);
+  const { measures } = JSON.parse(written.out) as { measures: { reward: string }[] };
+  expect(measures.map(({ reward }) => reward)).toEqual(both);
+  written.out = '';
+  expect(await call('--offline', '--json', '--measure', 'jpeg_size')).toBe(0);
+  expect(JSON.parse(written.out)).toMatchObject({ reward: 'jpeg_size', rescored: { scored: 1 } });
 });
 
 it('says before anything else that what it finds cannot be written', async () => {

@@ -26,7 +26,14 @@ import { measureRecords } from '../../src/rescore/measure.js';
 import { rescore, type RescoreRequest } from '../../src/rescore/rescore.js';
 import type { RescoredEpisode } from '../../src/rescore/rescore_summary.js';
 import { byPicture, place, rewardOf, type ScoreTerm } from '../rewards/server/served.js';
-import { choosy, startStubJudge, scoresText, stubModel, type StubJudge } from '../rewards/judge/stub_judge.js';
+import {
+  choosy,
+  openAiError,
+  startStubJudge,
+  scoresText,
+  stubModel,
+  type StubJudge,
+} from '../rewards/judge/stub_judge.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { smallTraining } from '../train/small_training.js';
 
@@ -269,6 +276,37 @@ describe('scoring a run again by another reward', () => {
       expect(existsSync(paths.rescored('asked').judgements)).toBe(true);
     } finally {
       await judge.close();
+    }
+  });
+
+  it('asks a judge that has recovered for what it did not answer before', async () => {
+    let isDown = true;
+    const seen: string[] = [];
+    // It is there, and fails for all pictures but one.
+    const judge = await startStubJudge(({ text, images: [picture], kind }) => {
+      if (kind !== 'pq' || text.startsWith('This is a check')) return scoresText(4, 9);
+      seen.push(picture);
+      return isDown && picture !== seen[0] ? openAiError(500, 'out of memory') : scoresText(4, 9);
+    });
+    try {
+      writeFileSync(join(root, 'down.txt'), 'How good does this look, all in all?');
+      const prompts = { ...settings.reward.prompts, viescore_pq: join(root, 'down.txt') };
+      const reward = changed({ prompts, max_attempts: 1 });
+      const asking = request({ reward, name: 'recovers', judge: async () => ({ endpoint: judge.url, token: null }) });
+      expect((await rescore(asking)).rescored.unscored).toBeGreaterThan(0);
+      seen.length = 0;
+      const [term] = measureTerms.parse([{ name: 'viescore' }]);
+      const measuring = { ...asking, recordedReward: reward, term, settings: () => undefined };
+      await expect(measureRecords(measuring)).rejects.toThrow(/held-out answers got no answer about 'viescore'/);
+      expect(readRescoredMeasures(paths).filter(({ name }) => name === 'viescore')).toEqual([]);
+      isDown = false;
+      expect((await rescore(asking)).rescored.unscored).toBe(0);
+      expect((await measureRecords(measuring)).rescored.unscored).toBe(0);
+    } finally {
+      await judge.close();
+      for (const name of readdirSync(paths.rescoredDir).filter((one) => one.startsWith('measure-viescore'))) {
+        rmSync(join(paths.rescoredDir, name));
+      }
     }
   });
 

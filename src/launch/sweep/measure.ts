@@ -58,7 +58,7 @@ async function measureCell(
       import('../../recipes/open.js'),
     ]);
     const resolveRun = runResolver(settings.base_exp_dir, () => readRecord(paths) ?? {});
-    await measureRecords({
+    const { episodes, rescored, not_rescored } = await measureRecords({
       paths,
       term,
       settings: read,
@@ -70,5 +70,11 @@ async function measureCell(
       endsOnly: true,
       onNote: say,
     });
+    const without = episodes - rescored.scored - rescored.zero_by_rule;
+    if (without === 0) continue;
+    const why = [...Object.keys(not_rescored), ...(rescored.unscored > 0 ? ['no usable answer about them'] : [])];
+    say(
+      `${settings.run_name}: ${without} of ${episodes} held-out answers have no number by ${termName(term)} and count in no mean (${why.join('; ')})`,
+    );
   }
 }
