@@ -5,7 +5,7 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { newToken } from '../../src/launch/server_token.js';
+import { newToken } from '../../src/launch/servers/token.js';
 import { startDashboard } from '../../src/web/server.js';
 import { writeRun } from './made_runs.js';
 

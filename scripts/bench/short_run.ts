@@ -2,7 +2,7 @@
 import { rmSync } from 'node:fs';
 import { loadConfig } from '../../src/config/load.js';
 import { noView } from '../../src/launch/live/view.js';
-import { Launcher } from '../../src/launch/run.js';
+import { Launcher } from '../../src/launch/launcher.js';
 import { readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 

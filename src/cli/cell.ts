@@ -2,9 +2,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { Steps } from '../launch/live/course.js';
 import { noView, viewOn } from '../launch/live/view.js';
-import { Launcher } from '../launch/run.js';
-import { readCell, slurmPlacement } from '../launch/slurm/cell.js';
-import { waitForLeftLock } from '../launch/slurm/left_lock.js';
+import { Launcher } from '../launch/launcher.js';
+import { readCell, slurmPlacement, waitForLeftLock } from '../launch/slurm/cell.js';
+
 import { realLockWorld } from '../run/lock.js';
 import { RunPaths } from '../run/paths.js';
 import { printLine } from './output.js';

@@ -95,9 +95,9 @@ interface Checked {
 
 async function check(args: Arguments): Promise<number> {
   const [{ Preflight }, { AnswerRooms }, { notDownloaded }] = await Promise.all([
-    import('../launch/preflight.js'),
-    import('../launch/answer_room.js'),
-    import('../launch/wanted_models.js'),
+    import('../launch/preflight/preflight.js'),
+    import('../launch/preflight/answer_room.js'),
+    import('../launch/models/wanted.js'),
   ]);
   const preflight = new Preflight(undefined, flag(args, 'deep') ? judgeOf : undefined);
   const rooms = new AnswerRooms();
@@ -155,8 +155,8 @@ async function judgeOf({ endpoint }: RewardSettings): Promise<JudgeAddress | nul
 /** The servers and the Hub, asked together. */
 async function openNetwork() {
   const [{ Servers }, { HubModels }] = await Promise.all([
-    import('../launch/reachable.js'),
-    import('../launch/hub_models.js'),
+    import('../launch/preflight/reachable.js'),
+    import('../launch/models/hub.js'),
   ]);
   const [servers, models] = [new Servers(), new HubModels({ say: printNote })];
   return {

@@ -1,6 +1,6 @@
 /** `editrl dashboard`: a page that shows runs while they go on, served until it is told to stop. */
 import { must } from '../core/errors.js';
-import { newToken } from '../launch/server_token.js';
+import { newToken } from '../launch/servers/token.js';
 import { requireToken } from '../http/guard.js';
 import { searchFolders } from '../run/find.js';
 import { DEFAULT_PORT, startDashboard } from '../web/server.js';

@@ -3,8 +3,8 @@ import { execFile } from 'node:child_process';
 import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
 import { FFMPEG_ADVICE } from '../data/video/ffmpeg.js';
-import { gibibytes } from '../launch/devices.js';
-import { availableMemory } from '../launch/memory.js';
+import { gibibytes } from '../launch/machine/devices.js';
+import { availableMemory } from '../launch/machine/memory.js';
 import { printJson, printLine, styled } from './output.js';
 import { flag, type Verb } from './verb.js';
 

@@ -131,7 +131,7 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
   ];
   const [{ openModelEnhancer, openRunEnhancer }, { runResolver }] = await Promise.all([
     import('../recipes/open_enhancer.js'),
-    import('../launch/resolve.js'),
+    import('../launch/models/resolve.js'),
   ]);
   const options: Omit<EnhancerOptions, 'resolveRun'> = {
     seed: wholeNumber(args, 'seed', 0) ?? 0,

@@ -1,7 +1,7 @@
 /** `editrl plan EXPERIMENT`: which runs there would be, and what is done already. Nothing is started. */
 import { loadExperiment } from '../config/experiment/load.js';
-import { detectDevices, gibibytes } from '../launch/devices.js';
-import { unfinished } from '../launch/preflight.js';
+import { detectDevices, gibibytes } from '../launch/machine/devices.js';
+import { unfinished } from '../launch/preflight/preflight.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
@@ -32,7 +32,7 @@ export const planVerb: Action = {
     const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
     const plan = await planExperiment({ ...experiment, cells, parents }, detectDevices());
     const planned = new Set([...cells, ...parents].map(({ config }) => config));
-    const { AnswerRooms } = await import('../launch/answer_room.js');
+    const { AnswerRooms } = await import('../launch/preflight/answer_room.js');
     const blocked = new Set(plan.obstacles.map(({ run }) => run));
     const room = await new AnswerRooms().of(unfinished([...planned]), blocked);
     const inTheWay = [...plan.obstacles, ...room.obstacles.map(({ run, error }) => ({ run, message: error.toText() }))];

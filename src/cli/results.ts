@@ -1,5 +1,6 @@
 /** The result table of an experiment, as verbs print it. */
-import { resultCaption, resultRows, type Results } from '../run/report/results.js';
+import { type Results } from '../run/report/results.js';
+import { resultCaption, resultRows } from '../run/report/results_text.js';
 import { formatTable, outputWidth, styled } from './output.js';
 import { wrap } from '../core/table.js';
 

@@ -2,9 +2,9 @@
 import { renameSync, writeFileSync } from 'node:fs';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { EndpointError, must, UsageError } from '../core/errors.js';
-import { runResolver } from '../launch/resolve.js';
-import { rewardOfFlags } from '../launch/reward_flags.js';
-import { openServedReward } from '../launch/reward_server.js';
+import { runResolver } from '../launch/models/resolve.js';
+import { rewardOfFlags } from '../launch/reward/flags.js';
+import { openServedReward } from '../launch/reward/server.js';
 import { rewardOf } from '../recipes/settings.js';
 import { requireToken } from '../http/guard.js';
 import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';

@@ -4,7 +4,7 @@ import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
 import { tooFewFiles } from '../core/open_files.js';
 import { noView, viewOn, type View } from '../launch/live/view.js';
-import { Launcher } from '../launch/run.js';
+import { Launcher } from '../launch/launcher.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';

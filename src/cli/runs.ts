@@ -1,6 +1,6 @@
 /** editrl runs rm|clean: makes room on the disk, and never takes what another run starts from. */
 import { resolve } from 'node:path';
-import { underWay } from '../launch/under_way.js';
+import { underWay } from '../launch/slurm/status.js';
 import { findRun, searchFolders } from '../run/find.js';
 import { findLeftovers, removeLeftovers, type Leftover } from '../run/leftovers.js';
 import type { RunPaths } from '../run/paths.js';

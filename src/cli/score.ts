@@ -1,7 +1,7 @@
 /** `editrl score CONFIG`: what the terms of a config's reward give for rows of its datasets, by answers that need no model. */
 import { clip } from '../core/table.js';
 import { EditrlError, printable, UsageError } from '../core/errors.js';
-import type { AskJudge, Tried, TriedTerm } from '../launch/reward_trial.js';
+import type { AskJudge, Tried, TriedTerm } from '../launch/reward/trial.js';
 import { isTrainable, rewardOf } from '../recipes/settings.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { SampledSet, SampleRow } from '../scoring/sample_rows.js';
@@ -30,8 +30,8 @@ export const scoreVerb: Action = {
       throw new UsageError(`${file}: a run of task '${settings.task}' has no reward`);
     }
     const [{ rowsToScore, termsOf, tryTerm }, { EmbeddedJudges }] = await Promise.all([
-      import('../launch/reward_trial.js'),
-      import('../launch/embedded_judge.js'),
+      import('../launch/reward/trial.js'),
+      import('../launch/servers/embedded_judge.js'),
     ]);
     const rows = chosenRows(await rowsToScore(settings, count), count);
     const judges = new EmbeddedJudges({ say: printError });

@@ -2,7 +2,7 @@
 import { EditrlError, UsageError } from '../core/errors.js';
 import { describeJob, type SlurmJob } from '../launch/slurm/queue.js';
 import { stopOnSlurm } from '../launch/slurm/status.js';
-import { realStopWorld, stopRun, type StopOptions, type StopResult } from '../launch/stop.js';
+import { realStopWorld, stopRun, type StopOptions, type StopResult } from '../launch/ownership/stop.js';
 import { liveSweeps, type LiveSweep } from '../launch/sweep/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { seesProcessesOf } from '../run/lock.js';

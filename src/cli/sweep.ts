@@ -16,7 +16,7 @@ import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
 import type { Runner, SweepView } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
-import { unfinished } from '../launch/preflight.js';
+import { unfinished } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
 import { formatResults } from './results.js';
 import { onStopSignals } from './signals.js';
@@ -67,7 +67,7 @@ export const sweepVerb: Action = {
     const limits = { maxParallel, retries, failFast };
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
     const prepared = await prepareSweep(experiment, choice, limits);
-    const { requireRoom } = await import('../launch/answer_room.js');
+    const { requireRoom } = await import('../launch/preflight/answer_room.js');
     await requireRoom(unfinished(prepared.jobs.map(({ config }) => config)), (warning) => {
       if (!json) printLine(`warning: ${warning}`);
     });
@@ -85,7 +85,7 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
   const view = new SweepReporter(prepared.experiment.name, shown, json ? unpainted : painter(process.stdout));
   const stop = stopOnSignals(view);
   // What trains is loaded once it is known that there is something to train.
-  const { Launcher } = await import('../launch/run.js');
+  const { Launcher } = await import('../launch/launcher.js');
   const launcher = new Launcher({
     view: shown,
     command: process.argv.slice(2),

@@ -6,11 +6,11 @@ import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readState, type RunStateName } from '../run/state.js';
-import type { DeviceKind, Devices } from './devices.js';
-import { memoryOf } from './memory.js';
-import { describeParts } from './placement.js';
-import { lookBefore } from './preflight.js';
-import { notDownloaded } from './wanted_models.js';
+import type { DeviceKind, Devices } from './machine/devices.js';
+import { memoryOf } from './machine/memory.js';
+import { describeParts } from './machine/placement.js';
+import { lookBefore } from './preflight/preflight.js';
+import { notDownloaded } from './models/wanted.js';
 
 export interface PlannedRun {
   readonly run_name: string;

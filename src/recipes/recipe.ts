@@ -66,7 +66,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   missing(settings: S): readonly string[];
 }
 
-/** Something on this machine that can be looked at without computing; `launch/needs.ts` has one line for each kind. */
+/** Something on this machine that can be looked at without computing; `launch/preflight/needs.ts` has one line for each kind. */
 export type Need =
   | {
       readonly kind: 'flow_part';

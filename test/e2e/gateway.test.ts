@@ -14,7 +14,7 @@ import { EDIT_KINDS, instructionOf } from '../../src/tiny/world/edits.js';
 import { drawOfKind } from '../../src/tiny/world/generate.js';
 import { DEFAULT_GEOMETRY } from '../../src/tiny/world/world.js';
 import { scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
-import { SharedGateways } from '../../src/launch/shared_gateway.js';
+import { SharedGateways } from '../../src/launch/servers/gateway.js';
 import { waitUntilReady } from '../../src/rewards/judge/readiness.js';
 import { childrenOf, isRunning, Place, ROOT, sleep, until, type Live } from './editrl.js';
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { checkNeed } from '../../src/launch/needs.js';
+import { checkNeed } from '../../src/launch/preflight/needs.js';
 import { checkFlowModel, openFlowModel } from '../../src/policies/flow/load.js';
 import { peftDefaults } from '../../src/policies/peft_defaults.js';
 import { readPeftConfig } from '../../src/policies/peft_config.js';

@@ -1,8 +1,12 @@
 /** What runs are doing, with what only Slurm knows about those that were submitted; and stopping these. */
+import { existsSync } from 'node:fs';
 import { EditrlError } from '../../core/errors.js';
 import { RunPaths } from '../../run/paths.js';
+import type { UnderWay } from '../../run/remove.js';
 import { readState } from '../../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
+import { waitingRuns } from '../../run/waiting.js';
+import { liveSweeps } from '../sweep/lock.js';
 import { describeJob, isUnderWay, reconcile, reconcileState, stopJobs, type SlurmJob } from './queue.js';
 
 export interface SlurmStatuses {
@@ -61,4 +65,17 @@ export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): P
   }
   await stopJobs([...stopped.values()], { atOnce });
   return stopped;
+}
+
+/**
+ * What is under way in a folder of runs beside those that processes hold: sweeps, runs that wait for others, and what Slurm has yet to start. Raises RunError where runs were submitted from the folder and Slurm does not answer.
+ */
+export async function underWay(baseExpDir: string): Promise<UnderWay[]> {
+  if (!existsSync(baseExpDir)) return [];
+  const jobs = [...(await reconcile(baseExpDir)).values()].filter(isUnderWay);
+  return [
+    ...liveSweeps([baseExpDir]).map(({ experiment }) => ({ what: `the sweep ${experiment}`, run: null })),
+    ...waitingRuns(baseExpDir).map((run) => ({ what: `editrl run of ${run}`, run })),
+    ...jobs.map((job) => ({ what: describeJob(job), run: job.run_name })),
+  ];
 }

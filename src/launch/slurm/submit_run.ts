@@ -3,10 +3,10 @@ import type { LoadedConfig } from '../../config/load.js';
 import { checkRunnable, dependencies } from '../../config/models.js';
 import { RunPaths } from '../../run/paths.js';
 import { setAside } from '../../run/set_aside.js';
-import { chainOf } from '../parents.js';
-import { fetchModels } from '../hub_models.js';
-import { requireRoom } from '../answer_room.js';
-import { lookBefore, requireNone, unfinished } from '../preflight.js';
+import { chainOf } from '../chain.js';
+import { fetchModels } from '../models/hub.js';
+import { requireRoom } from '../preflight/answer_room.js';
+import { lookBefore, requireNone, unfinished } from '../preflight/preflight.js';
 import { submitCells, type Submitted } from './submit.js';
 
 /**

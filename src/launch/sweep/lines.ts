@@ -3,7 +3,7 @@ import { formatDuration } from '../../run/progress.js';
 import type { SweepEvent } from './sweep.js';
 import type { Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
-import { placeName } from '../devices.js';
+import { placeName } from '../machine/devices.js';
 import { pathsOf } from './truth.js';
 import { join } from 'node:path';
 

@@ -7,8 +7,8 @@ import { whereMeasured } from '../../run/report/measures.js';
 import { readRecord } from '../../run/record.js';
 import { isMeasuredLast, readRun } from '../../run/report/read.js';
 import { getPath } from '../../schema/paths.js';
-import { EmbeddedJudges } from '../embedded_judge.js';
-import { runResolver } from '../resolve.js';
+import { EmbeddedJudges } from '../servers/embedded_judge.js';
+import { runResolver } from '../models/resolve.js';
 import type { SweepRun } from './plan.js';
 import { inspect, pathsOf } from './truth.js';
 

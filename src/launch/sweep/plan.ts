@@ -1,9 +1,9 @@
 /** From an experiment to the jobs of a sweep: which runs, in which order, with how many processes each. */
 import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
-import { deviceKind, processesOf } from '../device_kind.js';
-import type { DeviceKind, Devices } from '../devices.js';
-import { checkUnplaced } from '../placement.js';
+import { deviceKind, processesOf } from '../machine/device_kind.js';
+import type { DeviceKind, Devices } from '../machine/devices.js';
+import { checkUnplaced } from '../machine/placement.js';
 import type { Job } from './schedule.js';
 
 /** A run of an experiment: a cell, or a run that cells start from. */

@@ -1,7 +1,7 @@
 /** Shows a sweep: its schedule as a course, its events as lines. */
 import { unpainted, type Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
-import { placeName } from '../devices.js';
+import { placeName } from '../machine/devices.js';
 import { underWay, type Course, type UnderWay } from '../live/course.js';
 import type { View } from '../live/view.js';
 import { eventLines, refusedLines } from './lines.js';

@@ -2,8 +2,8 @@
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must } from '../../core/errors.js';
 import { writeExperiment } from '../../run/experiment.js';
-import { fetchModels } from '../hub_models.js';
-import { lookBefore, requireNone } from '../preflight.js';
+import { fetchModels } from '../models/hub.js';
+import { lookBefore, requireNone } from '../preflight/preflight.js';
 import type { Submitted } from '../slurm/submit.js';
 import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from './experiment.js';
 

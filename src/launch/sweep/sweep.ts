@@ -1,8 +1,8 @@
 /** Carries a schedule out: starts runs where there is room, tells what becomes of them, and looks after the sweep's stop. */
 import type { LoadedConfig } from '../../config/load.js';
 import { EditrlError, InternalError, must } from '../../core/errors.js';
-import type { DeviceKind, Placement } from '../devices.js';
-import { RunFailed } from '../failure.js';
+import type { DeviceKind, Placement } from '../machine/devices.js';
+import { RunFailed } from '../processes/failure.js';
 import type { Halving } from './halving.js';
 import type { PlannedJob } from './plan.js';
 import { Schedule, type Ended, type Found, type Notice } from './schedule.js';

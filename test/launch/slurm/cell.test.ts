@@ -2,8 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readCell, slurmPlacement } from '../../../src/launch/slurm/cell.js';
-import { waitForLeftLock } from '../../../src/launch/slurm/left_lock.js';
+import { readCell, slurmPlacement, waitForLeftLock } from '../../../src/launch/slurm/cell.js';
 import { acquireLock, type LockWorld } from '../../../src/run/lock.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { externalRun } from './support.js';

@@ -1,6 +1,6 @@
 /** A sweep without processes or disks: runs that end when the test says so. */
 import type { LoadedConfig } from '../../../src/config/load.js';
-import type { Placement } from '../../../src/launch/devices.js';
+import type { Placement } from '../../../src/launch/machine/devices.js';
 import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
 import type { Found } from '../../../src/launch/sweep/schedule.js';
 import type { Runner, RunWorld, Slots, SweepEvent, SweepView } from '../../../src/launch/sweep/sweep.js';

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { ConfigError, EndpointError, InternalError, RunError } from '../../../src/core/errors.js';
-import { DeviceSlots, type Devices } from '../../../src/launch/devices.js';
-import { RunFailed } from '../../../src/launch/failure.js';
+import { DeviceSlots, type Devices } from '../../../src/launch/machine/devices.js';
+import { RunFailed } from '../../../src/launch/processes/failure.js';
 import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
 import type { Schedule } from '../../../src/launch/sweep/schedule.js';
 import { runSweep, type SweepOptions } from '../../../src/launch/sweep/sweep.js';

@@ -3,7 +3,7 @@ import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../../src/config/load.js';
-import { memoryOf } from '../../../src/launch/memory.js';
+import { memoryOf } from '../../../src/launch/machine/memory.js';
 import { EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../../../src/models/exported.js';
 import { testFolders } from '../../support/folder.js';
 

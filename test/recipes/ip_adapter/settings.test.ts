@@ -1,8 +1,8 @@
 /** What the settings of ip_adapter refuse, each in one line. */
 import { describe, expect, it } from 'vitest';
-import type { Devices } from '../../../src/launch/devices.js';
-import { memoryOf, shapesOf } from '../../../src/launch/memory.js';
-import { checkNeed } from '../../../src/launch/needs.js';
+import type { Devices } from '../../../src/launch/machine/devices.js';
+import { memoryOf, shapesOf } from '../../../src/launch/machine/memory.js';
+import { checkNeed } from '../../../src/launch/preflight/needs.js';
 import { validate } from '../../../src/config/validate.js';
 import { noisyRange } from '../../../src/policies/flow/steps.js';
 import { isObject } from '../../../src/schema/walk.js';

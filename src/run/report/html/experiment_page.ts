@@ -6,16 +6,13 @@ import { readRecord } from '../../record.js';
 import { RunError } from '../../../core/errors.js';
 import {
   baselineOf,
-  cellName,
-  resultCaption,
-  resultRows,
-  showSpread,
   verdictOf,
   type PairedDifference,
   type ResultCell,
   type Results,
   type Verdict,
 } from '../results.js';
+import { cellName, resultCaption, resultRows, showSpread } from '../results_text.js';
 import { signedEstimate } from '../numbers.js';
 import { TIME_PARTS, type RunReport } from '../read.js';
 import { curveFigures, leadingFigure, type Group } from './figures.js';

@@ -1,0 +1,288 @@
+/**
+ * Another trainer as a run: `launch.command` instead of this program's own workers. The launcher's process owns the run; the
+ * trainer finds in its environment who it is, where its files belong and which processes it has to meet.
+ */
+import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
+import { externalVariables } from '../../config/jsonnet.js';
+import type { LoadedConfig } from '../../config/load.js';
+import { must } from '../../core/errors.js';
+import { diskError } from '../../core/files.js';
+import { sha256 } from '../../core/image.js';
+import type { RunHandle } from '../../run/claim.js';
+import { IN_PASSING, openRunLog, type RunLog } from '../../run/logs.js';
+import type { RunPaths } from '../../run/paths.js';
+import { RunDirectoryTracker } from '../../track/tracker.js';
+import { notedWandbId } from '../../track/wandb/run_id.js';
+import type { Placement } from '../machine/devices.js';
+import type { Guardian } from '../processes/guardian.js';
+import { TrainerMetrics } from './metrics_file.js';
+import {
+  freePort,
+  rankEnvironment,
+  supervise,
+  type RankCommand,
+  type Started,
+  type SupervisionEnd,
+} from '../processes/supervise.js';
+
+const FOLLOW_EVERY_MS = 200;
+
+/** The part of a run directory that belongs to the trainer. */
+export class TrainerPaths {
+  readonly dir: string;
+
+  constructor(paths: RunPaths) {
+    this.dir = resolve(paths.dir, 'trainer');
+  }
+
+  /** The resolved config. */
+  get config(): string {
+    return join(this.dir, 'config.json');
+  }
+  /** For the trainer's own checkpoints. */
+  get checkpointsDir(): string {
+    return join(this.dir, 'checkpoints');
+  }
+  /** What the trainer measured in one attempt. Each has its own file, so that a line torn by a crash spoils no other one. */
+  metrics(attempt: number): string {
+    return join(this.dir, `metrics_${String(attempt).padStart(3, '0')}.jsonl`);
+  }
+  /** The metrics files of the attempts before this one, oldest first. */
+  earlierMetrics(attempt: number): string[] {
+    return readdirSync(this.dir)
+      .filter((name) => Number(/^metrics_(\d{3,})\.jsonl$/.exec(name)?.[1] ?? Infinity) < attempt)
+      .sort((a, b) => a.length - b.length || (a < b ? -1 : 1))
+      .map((name) => join(this.dir, name));
+  }
+}
+
+/** Programs that start a trainer's processes themselves. */
+const LAUNCHERS = ['torchrun', 'accelerate', 'deepspeed'];
+const LAUNCHER_MODULES = ['torch.distributed.run', 'torch.distributed.launch', 'accelerate.commands.launch'];
+
+/** Whether a command starts its ranks itself: then it is started once and has all of the run's devices. */
+export function startsItsOwnRanks(command: readonly string[]): boolean {
+  if (command.some((word) => LAUNCHERS.includes(basename(word)) && !word.startsWith('-'))) return true;
+  const module = command[command.indexOf('-m') + 1];
+  return command.includes('-m') && LAUNCHER_MODULES.includes(module);
+}
+
+/** What an attempt needs besides its config and its claim. */
+export interface CommandOptions {
+  /** Rank 0's log; it also gets what this program itself has to say. */
+  readonly log: RunLog;
+  readonly guardian: Guardian;
+  readonly placement: Placement;
+  /** Processes that `launch.processes` asks for, `auto` resolved. */
+  readonly processes: number;
+  /** Asks the trainer to save and end: SIGTERM. */
+  readonly stop: AbortSignal;
+  /** Ends it at once; a reason in words is what its state will say. */
+  readonly kill: AbortSignal;
+  readonly onStarted?: (started: Started) => void;
+  /** Told what rank 0 prints. */
+  readonly onOutput?: (line: string) => void;
+}
+
+/**
+ * Runs the trainer of a claimed run to its end and keeps `metrics.jsonl` and the state's iteration up to what it reports.
+ * Code 0 means that it did all it wanted. Raises RunFailed when it ends with another code, and RunError when the disk refuses.
+ */
+export async function runCommand(
+  config: LoadedConfig,
+  handle: RunHandle,
+  options: CommandOptions,
+): Promise<'finished' | 'interrupted'> {
+  const { settings } = config;
+  const { log, placement, processes } = options;
+  const trainer = prepareTrainer(config, handle.paths);
+  const metrics = new TrainerMetrics({
+    paths: handle.paths,
+    openTracker: () => new RunDirectoryTracker(handle.paths),
+    warn: (sentence) => log.logger.warn(sentence),
+  });
+  const logs = new RankLogs(handle, log);
+  const broken = new AbortController();
+  try {
+    if (handle.kind !== 'new') await metrics.replay(trainer.earlierMetrics(handle.attempt));
+    const file = trainer.metrics(handle.attempt);
+    metrics.begin(file);
+    const follower = new Follower(metrics, handle, (error) => broken.abort(error));
+    follower.start();
+    const end = await supervise({
+      run: settings.run_name,
+      guardian: options.guardian,
+      ranks: rankCommands(config, handle, { placement, processes, port: await freePort() }),
+      heartbeatTimeoutS: settings.launch.heartbeat_timeout_s,
+      progress: () => statSync(file, { throwIfNoEntry: false })?.size ?? 0,
+      stop: options.stop,
+      kill: AbortSignal.any([options.kill, broken.signal]),
+      onLine: (rank, line) => {
+        logs.write(rank, line);
+        if (rank === 0) options.onOutput?.(line);
+      },
+      ...(options.onStarted === undefined ? {} : { onStarted: options.onStarted }),
+    }).finally(() => follower.end());
+    if (broken.signal.aborted) throw broken.signal.reason as Error;
+    return conclude(handle, end, { kill: options.kill, reported: metrics.iteration, wanted: settings.num_iterations });
+  } finally {
+    await metrics.finish();
+    await logs.close();
+  }
+}
+
+/** Writes how the run ended, in one go: each such write is synced to the disk. */
+function conclude(
+  handle: RunHandle,
+  { kind, exits }: SupervisionEnd,
+  { kill, reported, wanted }: { readonly kill: AbortSignal; readonly reported: number; readonly wanted: number },
+): 'finished' | 'interrupted' {
+  const complete = reported >= wanted && exits.every(({ code }) => code === 0);
+  if (kind === 'stopped' && !complete) {
+    const said: unknown = kill.aborted ? kill.reason : null;
+    handle.setState({ state: 'interrupted', reason: typeof said === 'string' ? said : 'stopped on request' });
+    return 'interrupted';
+  }
+  // It has done what it was asked, however it counts its iterations; one that reports nothing has done all of them.
+  handle.setState({
+    state: 'finished',
+    reason: null,
+    iteration: reported < 0 ? wanted : reported,
+    stopped_early: false,
+  });
+  return 'finished';
+}
+
+/** Reads the metrics file now and then while the trainer runs, and once more after its end. */
+class Follower {
+  #timer: NodeJS.Timeout | null = null;
+  #reading: Promise<void> = Promise.resolve();
+
+  /** `onBroken` is told when what was read cannot be recorded. */
+  constructor(
+    private readonly metrics: TrainerMetrics,
+    private readonly handle: RunHandle,
+    private readonly onBroken: (error: unknown) => void,
+  ) {}
+
+  start(): void {
+    this.#timer = setInterval(() => this.#read(false), FOLLOW_EVERY_MS);
+    if (this.metrics.iteration >= 0) this.handle.setState({ iteration: this.metrics.iteration });
+  }
+
+  async end(): Promise<void> {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#read(true);
+    await this.#reading;
+  }
+
+  #read(ended: boolean): void {
+    this.#reading = this.#reading.then(async () => {
+      try {
+        if (await this.metrics.read(ended)) this.handle.setState({ iteration: this.metrics.iteration });
+      } catch (error) {
+        this.onBroken(error);
+      }
+    });
+  }
+}
+
+/** What the ranks print: rank 0 into the log that people read, the others each into a file of its own. */
+class RankLogs {
+  readonly #others = new Map<number, RunLog>();
+
+  constructor(
+    private readonly handle: Pick<RunHandle, 'paths' | 'attempt'>,
+    private readonly first: RunLog,
+  ) {}
+
+  write(rank: number, line: string): void {
+    // On the terminal it is shown by whoever is told of it besides.
+    this.#of(rank).logger.info(line, IN_PASSING);
+  }
+
+  async close(): Promise<void> {
+    for (const log of this.#others.values()) await log.close();
+  }
+
+  #of(rank: number): RunLog {
+    if (rank === 0) return this.first;
+    const { paths, attempt } = this.handle;
+    const log = this.#others.get(rank) ?? openRunLog({ paths, attempt, rank, terminal: null });
+    this.#others.set(rank, log);
+    return log;
+  }
+}
+
+type Claimed = Pick<RunHandle, 'paths' | 'attempt' | 'record' | 'kind'>;
+
+/** The processes to start for one attempt, with the environment of each. Raises ConfigError when the GPUs cannot be shared out. */
+export function rankCommands(
+  config: LoadedConfig,
+  claimed: Claimed,
+  { placement, processes, port }: { placement: Placement; processes: number; port: number },
+): RankCommand[] {
+  const command = must(config.settings.launch.command, 'launch.command');
+  const env = { ...runEnvironment(config, claimed), ...config.settings.launch.env };
+  if (startsItsOwnRanks(command)) {
+    const place = { processes: 1, placement, port };
+    return [{ rank: 0, command, env: ownRanksEnvironment(rankEnvironment(0, place, env), processes, port) }];
+  }
+  const place = { processes, placement, port };
+  return Array.from({ length: processes }, (_, rank) => ({ rank, command, env: rankEnvironment(rank, place, env) }));
+}
+
+/** What every process of a run is told about the run. */
+function runEnvironment(config: LoadedConfig, claimed: Claimed): Record<string, string> {
+  const { settings } = config;
+  const trainer = new TrainerPaths(claimed.paths);
+  return {
+    ...externalVariables(config.file, process.env),
+    APP__RUN_NAME: settings.run_name,
+    APP__BASE_EXP_DIR: settings.base_exp_dir,
+    RUN_NAME: settings.run_name,
+    RUN_DIR: resolve(claimed.paths.dir),
+    RESUME: claimed.kind === 'new' ? '0' : '1',
+    EDITRL_CONFIG: trainer.config,
+    EDITRL_METRICS: trainer.metrics(claimed.attempt),
+    EDITRL_CHECKPOINTS: trainer.checkpointsDir,
+    WANDB_RUN_ID: wandbRunId(claimed),
+    WANDB_RESUME: 'allow',
+  };
+}
+
+/**
+ * One id for all attempts of a run, that of WANDB_RUN_ID where it was started with one; another one when the run is made anew under the
+ * same name. Raises RunError for a note of it that cannot be read.
+ */
+export function wandbRunId({ record, paths }: Pick<RunHandle, 'record' | 'paths'>): string {
+  const noted = notedWandbId(paths);
+  if (noted !== null) return noted;
+  return sha256(Buffer.from(`${record.run_name} ${record.created_at}`)).slice(0, 16);
+}
+
+/**
+ * For a program that counts its ranks itself: without a rank of ours, and with torchrun's options at values by which two
+ * runs on one machine do not meet at its fixed port.
+ */
+function ownRanksEnvironment(env: NodeJS.ProcessEnv, processes: number, port: number): NodeJS.ProcessEnv {
+  const rest = Object.entries(env).filter(([name]) => !RANK_VARIABLES.includes(name));
+  const torchrun = { PET_NPROC_PER_NODE: String(processes), PET_MASTER_PORT: String(port) };
+  return { ...torchrun, ...Object.fromEntries(rest) };
+}
+
+const RANK_VARIABLES = ['RANK', 'LOCAL_RANK', 'GROUP_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE'];
+
+/** Makes the trainer's folder and writes the resolved config into it. Raises RunError when the disk refuses. */
+export function prepareTrainer(config: LoadedConfig, paths: RunPaths): TrainerPaths {
+  const trainer = new TrainerPaths(paths);
+  try {
+    mkdirSync(trainer.checkpointsDir, { recursive: true });
+    // Not synced: it is written again at every start.
+    writeFileSync(trainer.config, `${JSON.stringify(config.settings, null, 2)}\n`);
+  } catch (cause) {
+    throw diskError(trainer.config, cause);
+  }
+  return trainer;
+}

@@ -1,0 +1,208 @@
+/**
+ * The metrics of another trainer: JSON lines in a file of its own, one file for each start of its command. They are followed,
+ * checked, and passed on so that `metrics.jsonl` holds every iteration once, whatever the trainer repeats.
+ */
+import { LogReader } from '../../core/log/reader.js';
+import { decodeNumber, dropLinesAfter } from '../../run/journal.js';
+import type { MetricsLine } from '../../run/metrics.js';
+import type { RunPaths } from '../../run/paths.js';
+import type { Tracker } from '../../track/tracker.js';
+
+/** Names that this program adds to a line itself. */
+const RESERVED = 'iteration';
+
+/** A line that was understood, with the fields that were left out because they are no numbers; or why it was not. */
+export type ParsedLine =
+  { readonly line: MetricsLine; readonly leftOut: readonly string[] } | { readonly problem: string };
+
+/** Reads `{"iteration": n, "name": number, …}`. Python's bare NaN and Infinity are numbers too. */
+export function parseMetricsLine(text: string): ParsedLine {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    try {
+      value = JSON.parse(quoteNonFinite(text));
+    } catch {
+      return { problem: 'not JSON' };
+    }
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return { problem: 'not a JSON object' };
+  const { iteration, ...rest } = value as Record<string, unknown>;
+  if (typeof iteration !== 'number' || !Number.isInteger(iteration) || iteration < 0) {
+    const found = iteration === undefined ? 'missing' : JSON.stringify(iteration);
+    return { problem: `"${RESERVED}" is ${found}; allowed: an integer >= 0` };
+  }
+  const metrics: Record<string, number> = {};
+  const leftOut: string[] = [];
+  for (const [name, field] of Object.entries(rest)) {
+    const number = decodeNumber(field);
+    if (number === null) leftOut.push(name);
+    else metrics[name] = number;
+  }
+  return { line: { iteration, metrics }, leftOut };
+}
+
+/** What has to happen to `metrics.jsonl`: first drop what follows `rewindTo` (null: nothing), then append. */
+export interface MetricsChange {
+  readonly rewindTo: number | null;
+  readonly append: readonly MetricsLine[];
+}
+
+/**
+ * Puts lines behind those that are written. A line that goes back in iterations replaces everything from its own iteration
+ * on, because a trainer that goes back does the rest again; further lines of the latest iteration add to it.
+ * `written`: the last iteration in `metrics.jsonl`, -1 for none. `open`: that iteration's line if this start of the trainer
+ * wrote it, else null.
+ */
+export function foldLines(written: number, open: MetricsLine | null, lines: readonly MetricsLine[]): MetricsChange {
+  const kept: MetricsLine[] = open === null ? [] : [open];
+  for (const line of lines) {
+    while (kept.length > 0 && kept[kept.length - 1].iteration > line.iteration) kept.pop();
+    const last = kept.at(-1);
+    if (last?.iteration !== line.iteration) kept.push(line);
+    else kept[kept.length - 1] = { iteration: line.iteration, metrics: { ...last.metrics, ...line.metrics } };
+  }
+  if (kept[0] === open) kept.shift();
+  const goesBack = kept.length > 0 && kept[0].iteration <= written;
+  return { rewindTo: goesBack ? kept[0].iteration - 1 : null, append: kept };
+}
+
+export interface FollowOptions {
+  readonly paths: RunPaths;
+  /** Opens the tracker; again after every step back, before which the one in use is finished. */
+  readonly openTracker: () => Tracker;
+  /** Receives one sentence for each line that is not understood, and one for each field that is no number. */
+  readonly warn: (sentence: string) => void;
+}
+
+/** Follows a trainer's metrics files and keeps `metrics.jsonl` equal to what they say. */
+export class TrainerMetrics {
+  #reader: LineReader | null = null;
+  #tracker: Tracker | null = null;
+  #written = -1;
+  #open: MetricsLine | null = null;
+  readonly #leftOut = new Set<string>();
+
+  constructor(private readonly options: FollowOptions) {}
+
+  /** The last iteration that was reported; -1 before the first. */
+  get iteration(): number {
+    return this.#written;
+  }
+
+  /** Makes `metrics.jsonl` anew from the files of earlier starts, oldest first. What is wrong in them was said then. */
+  async replay(files: readonly string[]): Promise<void> {
+    dropLinesAfter(this.options.paths.metrics, -1);
+    for (const file of files) {
+      const { lines } = new LineReader(file).read(true);
+      this.#open = null;
+      const parsed = lines.map(({ text }) => parseMetricsLine(text));
+      await this.#apply(parsed.flatMap((result) => ('line' in result ? [result.line] : [])));
+    }
+    this.#open = null;
+  }
+
+  /** The trainer is started and appends to this file from now on. */
+  begin(file: string): void {
+    this.#reader = new LineReader(file);
+    this.#open = null;
+  }
+
+  /** Takes up what was appended; `ended` says that nothing will follow, so that a last line needs no newline. True when something came. */
+  async read(ended: boolean): Promise<boolean> {
+    if (this.#reader === null) return false;
+    const { lines, begunAgain } = this.#reader.read(ended);
+    if (begunAgain) {
+      this.options.warn(`${this.#reader.path} became shorter: it is read from its beginning again`);
+      this.#open = null;
+    }
+    const understood: MetricsLine[] = [];
+    for (const { text, number } of lines) {
+      const parsed = parseMetricsLine(text);
+      if ('problem' in parsed) {
+        this.options.warn(`${this.#reader.path}:${number} is not a line of metrics: ${parsed.problem}`);
+        continue;
+      }
+      for (const name of parsed.leftOut) this.#sayLeftOut(name, number);
+      understood.push(parsed.line);
+    }
+    await this.#apply(understood);
+    return understood.length > 0;
+  }
+
+  /** Makes everything durable and ends. */
+  async finish(): Promise<void> {
+    await this.#tracker?.finish();
+    this.#tracker = null;
+  }
+
+  async #apply(lines: readonly MetricsLine[]): Promise<void> {
+    const { rewindTo, append } = foldLines(this.#written, this.#open, lines);
+    if (rewindTo !== null) {
+      await this.finish();
+      dropLinesAfter(this.options.paths.metrics, rewindTo);
+    }
+    for (const line of append) {
+      this.#tracker ??= this.options.openTracker();
+      await this.#tracker.iteration(line.iteration, line.metrics);
+      this.#written = line.iteration;
+      this.#open = line;
+    }
+  }
+
+  #sayLeftOut(name: string, number: number): void {
+    if (this.#leftOut.has(name)) return;
+    this.#leftOut.add(name);
+    this.options.warn(
+      `${this.#reader?.path}:${number}: '${name}' is not a number; it is left out, here and further on`,
+    );
+  }
+}
+
+interface NumberedLine {
+  readonly text: string;
+  /** Counted from 1. */
+  readonly number: number;
+}
+
+/** Reads a growing file line by line. */
+class LineReader {
+  #offset = 0;
+  #number = 0;
+
+  constructor(readonly path: string) {}
+
+  /** The lines since the last call; a line without its newline waits unless the file has ended. A missing file has none. */
+  read(ended: boolean): { lines: NumberedLine[]; begunAgain: boolean } {
+    const log = LogReader.open(this.path);
+    const size = log?.size ?? 0;
+    // Another file with as many bytes or more goes on from there: a trainer may write its file anew to append to it.
+    const begunAgain = size < this.#offset;
+    if (begunAgain) [this.#offset, this.#number] = [0, 0];
+    const lines: NumberedLine[] = [];
+    if (log === null) return { lines, begunAgain };
+    try {
+      for (const { text, end } of log.lines(this.#offset)) {
+        this.#push(lines, text);
+        this.#offset = end;
+      }
+      const rest = ended ? log.bytes(this.#offset, log.size) : Buffer.alloc(0);
+      if (rest.length > 0) this.#push(lines, rest.toString('utf8'));
+      this.#offset += rest.length;
+      return { lines, begunAgain };
+    } finally {
+      log.close();
+    }
+  }
+
+  #push(lines: NumberedLine[], text: string): void {
+    this.#number++;
+    if (text.trim() !== '') lines.push({ text, number: this.#number });
+  }
+}
+
+/** Python writes NaN and Infinity bare, which JSON does not know. */
+function quoteNonFinite(text: string): string {
+  return text.replace(/(:\s*)(NaN|-?Infinity)(?=\s*[,}])/g, '$1"$2"');
+}

@@ -1,0 +1,64 @@
+/** What a run takes of the machine: GPUs or the CPU, and how many processes. */
+import { autoProvider } from '../../engines/onnx/cuda.js';
+import { enginesOf } from '../../recipes/engines.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import type { RunSettings } from '../../schema/run.js';
+import type { ServeSettings } from '../../schema/sampler.js';
+import { processCount, type DeviceKind, type Devices } from './devices.js';
+
+/**
+ * `cpu` where there is no GPU, where `launch.devices` is empty, and where all engines of the run compute on the CPU, `auto`
+ * resolved as its workers will resolve it. Another trainer is taken to use the GPUs that are there.
+ */
+export function deviceKind(
+  settings: RunSettings,
+  devices: Pick<Devices, 'gpus'>,
+  auto: () => 'cuda' | 'cpu' = autoHere,
+): DeviceKind {
+  if (devices.gpus.length === 0 || settings.launch.devices?.length === 0) return 'cpu';
+  if (settings.launch.command !== null || !isTrainable(settings)) return 'gpu';
+  const onCpu = enginesOf(settings).every(({ provider }) => (provider === 'auto' ? auto() : provider) === 'cpu');
+  return onCpu ? 'cpu' : 'gpu';
+}
+
+/** What a run itself may use of a machine: without the GPUs of a server that is started with it. */
+export function ownDevices<D extends Pick<Devices, 'gpus'>>(settings: RunSettings, devices: D): D {
+  const served = serveOf(settings)?.devices ?? [];
+  return { ...devices, gpus: devices.gpus.filter(({ index }) => !served.includes(index)) };
+}
+
+/**
+ * The GPUs of a server that is started with a run: those that it names, else one that the run may use and does not, else the run's first, which they
+ * share. Null where nothing is to be said: there is none, or the run computes on the CPU.
+ */
+export function servedDevices(
+  settings: RunSettings,
+  devices: Pick<Devices, 'gpus'>,
+  taken: readonly number[],
+): readonly number[] | null {
+  const serve = serveOf(settings);
+  if (serve === null) return null;
+  if (serve.devices !== null) return serve.devices;
+  if (taken.length === 0) return null;
+  const allowed = settings.launch.devices;
+  const spare = devices.gpus.filter(({ index }) => !taken.includes(index) && (allowed?.includes(index) ?? true));
+  return [...spare.map(({ index }) => index), ...taken].slice(0, 1);
+}
+
+function serveOf(settings: RunSettings): ServeSettings | null {
+  return isTrainable(settings) ? (recipeOf(settings).sampler(settings)?.engine.serve ?? null) : null;
+}
+
+/** The processes that the config asks for, but no more than a step has micro-batches: the others would have nothing to compute. */
+export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'>, kind: DeviceKind): number {
+  const asked = processCount(settings.launch, devices, kind);
+  if (settings.launch.command !== null || !isTrainable(settings)) return asked;
+  return Math.min(asked, recipeOf(settings).microBatches(settings));
+}
+
+let here: 'cuda' | 'cpu' | null = null;
+
+/** Asked once: a large matrix would ask for each of its cells. */
+function autoHere(): 'cuda' | 'cpu' {
+  return (here ??= autoProvider());
+}

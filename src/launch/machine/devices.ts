@@ -1,0 +1,329 @@
+/** What a machine computes with, and how it is shared out: GPUs where there are some, else CPU cores as threads. */
+import { spawnSync } from 'node:child_process';
+import { availableParallelism } from 'node:os';
+import type { Environment } from '../../config/jsonnet.js';
+import type { LaunchSettings } from '../../schema/launch.js';
+import { ConfigError, InternalError, RunError } from '../../core/errors.js';
+
+export interface Gpu {
+  /** As nvidia-smi and `launch.devices` count them. */
+  readonly index: number;
+  readonly uuid: string;
+  readonly name: string;
+  /** All of its memory; null where the driver does not tell. */
+  readonly memoryBytes: number | null;
+  /** Memory in use, whoever uses it; null where the driver does not tell. */
+  readonly usedBytes: number | null;
+}
+
+export interface Devices {
+  /** Ascending by index; empty where there are none. */
+  readonly gpus: readonly Gpu[];
+  /** Cores that this process may use. */
+  readonly cpus: number;
+}
+
+/** What a run's processes compute on. */
+export type DeviceKind = 'gpu' | 'cpu';
+
+/** A process that computes on a GPU. */
+export interface GpuProcess {
+  readonly gpuUuid: string;
+  readonly pid: number;
+  readonly name: string;
+}
+
+/** Where a run's processes compute. */
+export interface Placement {
+  /** GPU indices, shared out evenly over the run's processes; empty means the CPU. */
+  readonly devices: readonly number[];
+  /** CPU threads per process; 0 means all. */
+  readonly threads: number;
+}
+
+/** Where a run computes, in a few letters. */
+export function placeName({ devices, threads }: Placement, processes: number): string {
+  if (devices.length > 0) return `GPU ${devices.join(',')}`;
+  const share = threads === 0 ? 'all threads' : `${threads} thread${threads > 1 ? 's' : ''}`;
+  return processes > 1 ? `CPU, ${processes} x ${share}` : `CPU, ${share}`;
+}
+
+/** Set to 1, GPUs that other processes use are taken all the same. */
+export const SHARE_VARIABLE = 'EDITRL_SHARE_GPUS';
+
+/** CUDA counts GPUs by their speed unless this says that it counts as nvidia-smi does, whose numbers are used throughout. */
+export const ORDER_VARIABLE = 'CUDA_DEVICE_ORDER';
+export const PCI_ORDER = 'PCI_BUS_ID';
+
+/** Above this much used memory a GPU counts as taken, even if no process is seen: in a container other ones are hidden. */
+const TAKEN_BYTES = 2 * 2 ** 30;
+const MEBIBYTE = 2 ** 20;
+const ASK_TIMEOUT_MS = 30_000;
+
+/**
+ * The GPUs that nvidia-smi lists and `CUDA_VISIBLE_DEVICES` leaves (Slurm sets it), and the cores of this process. Without
+ * nvidia-smi there are no GPUs. Raises RunError when nvidia-smi is there but fails.
+ */
+export function detectDevices(env: Environment = process.env): Devices {
+  const cpus = availableParallelism();
+  const visible = env['CUDA_VISIBLE_DEVICES'];
+  if (visible !== undefined && hidesAll(visible)) return { gpus: [], cpus };
+  const answer = askNvidiaSmi('--query-gpu=index,uuid,name,memory.total,memory.used');
+  if (answer === null) return { gpus: [], cpus };
+  const gpus = parseGpus(answer);
+  if (visible === undefined) return { gpus, cpus };
+  const seen = visibleGpus(gpus, visible);
+  if (seen.length === 0 && gpus.length > 0) {
+    throw new RunError(
+      `CUDA_VISIBLE_DEVICES is '${visible}', which is none of the GPUs that nvidia-smi lists; ${whatExists(gpus)}`,
+      {
+        next: "Name a whole GPU by its index or UUID (a slice of one, MIG, is not covered), or use the CPU: CUDA_VISIBLE_DEVICES=''.",
+      },
+    );
+  }
+  return { gpus: seen, cpus };
+}
+
+/**
+ * Raises RunError when another process computes on a GPU, or holds much of its memory; asks nvidia-smi anew. Nothing is
+ * asked for the CPU, or where the environment says EDITRL_SHARE_GPUS=1.
+ */
+export function requireFree(indices: readonly number[], env: Environment = process.env): void {
+  if (indices.length === 0 || env[SHARE_VARIABLE] === '1') return;
+  const gpus = detectDevices(env).gpus.filter((gpu) => indices.includes(gpu.index));
+  const answer = askNvidiaSmi('--query-compute-apps=gpu_uuid,pid,process_name');
+  const problems = takenGpus(gpus, answer === null ? [] : parseGpuProcesses(answer));
+  if (problems.length === 0) return;
+  throw new RunError(problems.join('\n'), {
+    where: 'launch.devices',
+    next: `Wait for it, name other GPUs in launch.devices, or share them on purpose: ${SHARE_VARIABLE}=1.`,
+  });
+}
+
+/** One sentence for each GPU that somebody uses. */
+export function takenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]): string[] {
+  return gpus.flatMap((gpu) => {
+    const users = processes.filter((process) => process.gpuUuid === gpu.uuid);
+    const who = users.map(({ pid, name }) => `process ${pid} (${name})`).join(', ');
+    if (users.length > 0) return [`GPU ${gpu.index} (${gpu.name}) is taken by ${who}`];
+    if (gpu.usedBytes === null || gpu.usedBytes <= TAKEN_BYTES) return [];
+    return [
+      `GPU ${gpu.index} (${gpu.name}) is taken: ${gibibytes(gpu.usedBytes)} of its memory are in use by a process that nvidia-smi does not show`,
+    ];
+  });
+}
+
+/** How many processes a run has: `auto` is one per GPU that it may use, or one on the CPU. */
+export function processCount(
+  launch: Pick<LaunchSettings, 'processes' | 'devices'>,
+  devices: Pick<Devices, 'gpus'>,
+  kind: DeviceKind,
+): number {
+  if (launch.processes !== 'auto') return launch.processes;
+  return kind === 'cpu' ? 1 : Math.max(1, allowedGpus(devices.gpus, launch.devices).length);
+}
+
+/**
+ * A run's placement when it has the machine to itself: one GPU for each process, or all cores shared out. Raises
+ * ConfigError for GPUs that do not exist.
+ */
+export function wholeMachine(
+  launch: Pick<LaunchSettings, 'processes' | 'devices'>,
+  devices: Devices,
+  kind: DeviceKind,
+): Placement {
+  const processes = processCount(launch, devices, kind);
+  const placement = new DeviceSlots(devices, launch.devices, processes).tryAcquire(processes, kind);
+  if (placement === null) throw new InternalError('an empty machine has no room for a run');
+  return placement;
+}
+
+/**
+ * Hands out parts of a machine to runs: GPUs to those that compute on GPUs, shares of the cores to those that compute on the
+ * CPU. Each kind has its own slots, so that neither waits for the other; a worker on a GPU leaves its threads idle for most of
+ * its time, which is why the cores are shared out among both.
+ */
+export class DeviceSlots {
+  readonly #gpus: readonly Gpu[];
+  readonly #size: Readonly<Record<DeviceKind, number>>;
+  /** CPU threads of each slot. */
+  readonly #threads: Readonly<Record<DeviceKind, number>>;
+  readonly #taken = new Map<Placement, { readonly kind: DeviceKind; readonly slots: number }>();
+
+  /**
+   * `allowed`: GPU indices, null for all of them. `cpuSlots`: how many slots to make of the cores; null means one for each.
+   * Raises ConfigError for an index that does not exist.
+   */
+  constructor(devices: Devices, allowed: readonly number[] | null, cpuSlots: number | null = null) {
+    this.#gpus = allowedGpus(devices.gpus, allowed);
+    this.#size = { gpu: this.#gpus.length, cpu: cpuSlots ?? devices.cpus };
+    const share = (slots: number): number => Math.max(1, Math.floor(devices.cpus / Math.max(1, slots)));
+    this.#threads = { gpu: share(this.#size.gpu), cpu: share(this.#size.cpu) };
+  }
+
+  /** How many slots there are. */
+  size(kind: DeviceKind): number {
+    return this.#size[kind];
+  }
+
+  /** Slots that nobody has. */
+  free(kind: DeviceKind): number {
+    const taken = [...this.#taken.values()].filter((one) => one.kind === kind);
+    return this.#size[kind] - taken.reduce((sum, { slots }) => sum + slots, 0);
+  }
+
+  /**
+   * Room for one run, or null while there is none. A run with more processes than there are CPU slots waits for all of
+   * them. Raises ConfigError when it asks for more GPUs than there are.
+   */
+  tryAcquire(processes: number, kind: DeviceKind): Placement | null {
+    const size = this.#size[kind];
+    if (kind === 'gpu' && processes > size) throw tooManyProcesses(processes, this.#gpus);
+    const slots = Math.min(processes, size);
+    if (slots > this.free(kind)) return null;
+    const placement = {
+      devices: kind === 'gpu' ? this.#freeGpus().slice(0, slots) : [],
+      threads: Math.max(1, Math.floor((slots * this.#threads[kind]) / processes)),
+    };
+    this.#taken.set(placement, { kind, slots });
+    return placement;
+  }
+
+  /** Gives back what `tryAcquire` returned: that very object. */
+  release(placement: Placement): void {
+    if (!this.#taken.delete(placement)) throw new InternalError('device slots are released that nobody has');
+  }
+
+  #freeGpus(): number[] {
+    const inUse = new Set([...this.#taken.keys()].flatMap((placement) => placement.devices));
+    return this.#gpus.map(({ index }) => index).filter((index) => !inUse.has(index));
+  }
+}
+
+/** The GPUs of one rank: an even part of the placement's, in order. Raises ConfigError when they cannot be shared evenly. */
+export function devicesOfRank(placement: Placement, rank: number, processes: number): number[] {
+  const { devices } = placement;
+  if (devices.length % processes !== 0) {
+    throw new ConfigError(`${devices.length} GPUs cannot be shared out evenly over ${processes} processes`, {
+      where: 'launch.processes',
+    });
+  }
+  const each = devices.length / processes;
+  return devices.slice(rank * each, (rank + 1) * each);
+}
+
+/** Reads the answer to `--query-gpu=index,uuid,name,memory.total,memory.used` (CSV, MiB). Raises RunError on a line that is none. */
+export function parseGpus(answer: string): Gpu[] {
+  return lines(answer)
+    .map((line) => {
+      // A GPU's name is the only field that may hold a comma.
+      const fields = /^(\d+),\s*([^,]+),\s*(.+),\s*([^,]+),\s*([^,]+)$/.exec(line);
+      if (fields === null) throw unreadable(line);
+      const [, index, uuid, name, total, used] = fields;
+      return { index: Number(index), uuid, name, memoryBytes: bytesOf(total, line), usedBytes: bytesOf(used, line) };
+    })
+    .sort((a, b) => a.index - b.index);
+}
+
+/** Reads the answer to `--query-compute-apps=gpu_uuid,pid,process_name`. Raises RunError on a line that is none. */
+export function parseGpuProcesses(answer: string): GpuProcess[] {
+  return lines(answer).map((line) => {
+    const fields = /^([^,]+),\s*(\d+),\s*(.*)$/.exec(line);
+    if (fields === null) throw unreadable(line);
+    return { gpuUuid: fields[1], pid: Number(fields[2]), name: fields[3] };
+  });
+}
+
+/** The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by (the beginning of) a UUID; as CUDA, up to the first unknown one. */
+export function visibleGpus(gpus: readonly Gpu[], visible: string): Gpu[] {
+  const found: Gpu[] = [];
+  for (const name of visible.split(',').map((part) => part.trim())) {
+    const gpu = gpus.find(({ index, uuid }) => (/^\d+$/.test(name) ? index === Number(name) : uuid.startsWith(name)));
+    if (gpu === undefined) break;
+    if (!found.includes(gpu)) found.push(gpu);
+  }
+  return found.sort((a, b) => a.index - b.index);
+}
+
+/** Whether a value of `CUDA_VISIBLE_DEVICES` leaves no GPU; such a machine is not asked for its GPUs at all. */
+function hidesAll(visible: string): boolean {
+  return ['', '-1', 'NoDevFiles'].includes(visible.trim());
+}
+
+function allowedGpus(gpus: readonly Gpu[], allowed: readonly number[] | null): readonly Gpu[] {
+  if (allowed === null) return gpus;
+  const unknown = [...new Set(allowed)].filter((index) => !gpus.some((gpu) => gpu.index === index));
+  if (unknown.length > 0) {
+    throw new ConfigError(`there is no GPU ${unknown.join(', ')}; ${whatExists(gpus)}`, {
+      where: 'launch.devices',
+      next:
+        gpus.length > 0
+          ? 'Name GPUs that exist, or null for all of them.'
+          : 'Set launch.devices to null, or to [] for the CPU.',
+    });
+  }
+  return gpus.filter((gpu) => allowed.includes(gpu.index));
+}
+
+function tooManyProcesses(processes: number, gpus: readonly Gpu[]): ConfigError {
+  return new ConfigError(`a run of ${processes} processes needs ${processes} GPUs; ${whatExists(gpus)}`, {
+    where: 'launch.processes',
+    next: `Set launch.processes to at most ${gpus.length}, allow more GPUs in launch.devices, or use the CPU: policy.engine.provider 'cpu', or launch.devices [].`,
+  });
+}
+
+function whatExists(gpus: readonly Gpu[]): string {
+  if (gpus.length === 0) return 'this machine has no GPU';
+  return `usable here: ${gpus.map((gpu) => `${gpu.index} (${gpu.name})`).join(', ')}`;
+}
+
+/** What nvidia-smi prints as CSV; null where it is not installed or finds no GPU. */
+function askNvidiaSmi(query: string): string | null {
+  const asked = spawnSync('nvidia-smi', [query, '--format=csv,noheader,nounits'], {
+    encoding: 'utf8',
+    timeout: ASK_TIMEOUT_MS,
+  });
+  if ((asked.error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT') return null;
+  if (asked.status === 0) return asked.stdout;
+  const said = `${asked.stdout ?? ''}${asked.stderr ?? ''}`.trim();
+  if (said.includes('No devices were found')) return null;
+  const ended =
+    asked.error !== undefined ? asked.error.message : `it ended with ${asked.status ?? asked.signal ?? 'nothing'}`;
+  throw new RunError(`nvidia-smi does not work: ${said === '' ? ended : said}`, {
+    next: "Repair the driver (run nvidia-smi by hand), or use the CPU: CUDA_VISIBLE_DEVICES=''.",
+  });
+}
+
+function lines(answer: string): string[] {
+  return answer
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+}
+
+/** A number of MiB; null for what the driver does not tell, which it writes in brackets. */
+function bytesOf(field: string, line: string): number | null {
+  if (/^\[.*\]$/.test(field.trim())) return null;
+  const mebibytes = Number(field);
+  if (!Number.isFinite(mebibytes)) throw unreadable(line);
+  return mebibytes * MEBIBYTE;
+}
+
+function unreadable(line: string): RunError {
+  return new RunError(`nvidia-smi answered with a line that is not understood: ${line}`, {
+    next: "Run nvidia-smi by hand, or use the CPU: CUDA_VISIBLE_DEVICES=''.",
+  });
+}
+
+export function gibibytes(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}
+
+/** Raises ConfigError where there are fewer cores than processes. */
+export function checkCores(processes: number, cpus: number): void {
+  if (processes <= cpus) return;
+  throw new ConfigError(`${processes} processes are to run on the CPU, and this machine has ${cpus} CPU cores`, {
+    where: 'launch.processes',
+    next: `Set launch.processes to at most ${cpus}.`,
+  });
+}

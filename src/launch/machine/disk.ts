@@ -1,0 +1,83 @@
+/** Whether what runs will write fits on the disk that their folder is on. */
+import { statfsSync } from 'node:fs';
+import { RunError } from '../../core/errors.js';
+import { requireWritable } from '../../core/files.js';
+import { checkpointBytes } from '../../recipes/memory.js';
+import type { ShapeOf } from '../../recipes/recipe.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import type { RunSettings, TrainedSettings } from '../../schema/run.js';
+import { gibibytes } from './devices.js';
+
+/** What is left over for everything but checkpoints, which is not estimated: with less than this a disk counts as full. */
+const LEAST_FREE_BYTES = 16 * 2 ** 20;
+
+const OTHER_FOLDER = 'Name another folder: APP__BASE_EXP_DIR, or --set base_exp_dir=/path.';
+
+/** Bytes that can be written below a folder that is there. */
+export type FreeSpace = (folder: string) => number;
+
+function freeSpace(folder: string): number {
+  const { bavail, bsize } = statfsSync(folder);
+  return bavail * bsize;
+}
+
+/** A run that is to be trained from an iteration on. */
+export interface RunAhead {
+  readonly settings: RunSettings;
+  readonly from: number;
+}
+
+/**
+ * Estimated bytes that checkpoints will take beyond those that are there, by folder: all that these runs keep, and the one that is being
+ * written. Runs that another program trains, and those whose settings do not tell how large their models are, count as nothing.
+ */
+export function checkpointSpace(runs: readonly RunAhead[], shapeOf: ShapeOf): ReadonlyMap<string, number> {
+  const kept = new Map<string, number>();
+  const largest = new Map<string, number>();
+  for (const { settings, from } of runs) {
+    const { base_exp_dir: folder } = settings;
+    const [one, count] = isTrainable(settings) ? [bytesOfOne(settings, shapeOf), keptAhead(settings, from)] : [0, 0];
+    kept.set(folder, (kept.get(folder) ?? 0) + one * count);
+    largest.set(folder, Math.max(largest.get(folder) ?? 0, one));
+  }
+  return new Map([...kept].map(([folder, bytes]) => [folder, bytes + (largest.get(folder) ?? 0)]));
+}
+
+function bytesOfOne(settings: TrainedSettings, shapeOf: ShapeOf): number {
+  const parameters = settings.launch.command === null ? recipeOf(settings).parameters(settings, shapeOf) : null;
+  return parameters === null ? 0 : checkpointBytes(parameters, settings.optimizer.ema_decay !== null);
+}
+
+/** By how many checkpoints the folder grows until the last iteration. */
+function keptAhead({ num_iterations, checkpoint }: TrainedSettings, from: number): number {
+  const { save_every_n_iterations: save, keep_every_n_iterations: keep, keep_last } = checkpoint;
+  const saved = Math.ceil(num_iterations / save) - Math.floor(from / save);
+  const forGood = keep === null ? 0 : Math.floor(num_iterations / keep) - Math.floor(from / keep);
+  // A run that goes on has its latest ones already.
+  return Math.min(saved, forGood + (from === 0 ? keep_last : 0));
+}
+
+/** That a folder, or what it will be made in, can be written to, and has room for so many bytes of checkpoints. Raises RunError. */
+export function checkFolder(folder: string, bytes: number, freeOf: FreeSpace = freeSpace): void {
+  const there = requireWritable(folder, OTHER_FOLDER);
+  const free = freeOf(there);
+  if (free < LEAST_FREE_BYTES) {
+    throw new RunError(
+      `the disk is full: ${sizeText(free)} are free, and ${sizeText(LEAST_FREE_BYTES)} are the least`,
+      { where: there, next: `Free some space. ${OTHER_FOLDER}` },
+    );
+  }
+  if (free >= bytes) return;
+  throw new RunError(
+    `the disk is too small: ${sizeText(free)} are free, and the checkpoints that the runs here keep are estimated to take ${sizeText(bytes)}`,
+    {
+      where: there,
+      next: `Free some space, or keep fewer: checkpoint.keep_every_n_iterations (null keeps none for good), checkpoint.keep_last. ${OTHER_FOLDER}`,
+    },
+  );
+}
+
+/** Whole MiB below 10 GiB: two sizes that are compared must not read alike. */
+function sizeText(bytes: number): string {
+  return bytes < 10 * 2 ** 30 ? `${Math.floor(bytes / 2 ** 20)} MiB` : gibibytes(bytes);
+}

@@ -1,0 +1,301 @@
+/** How much memory there is, and whether what a run is estimated to need fits. */
+import { readFileSync, statSync } from 'node:fs';
+import { freemem, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { largestPicture } from '../../data/inpainting_look.js';
+import { readConfig } from '../../models/files.js';
+import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../../nets/autoencoder/config.js';
+import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { rootOf } from '../../policies/adapter_files.js';
+import { EXPORTED_FLOW } from '../../models/exported.js';
+import { describeFlowModel } from '../../policies/flow/load.js';
+import { takesGuidance } from '../../policies/flow/rows.js';
+import { describeModel, readableParts } from '../../policies/tokens/adapter.js';
+import { cachedSnapshot } from '../../models/hub/cache.js';
+import type { FlowModelShape, ModelShape, ShapeOf, SizeIn } from '../../recipes/recipe.js';
+import { frozenBytes } from '../../recipes/memory.js';
+import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
+import { chosenTerms } from '../../rewards/score/choice.js';
+import { graphsIn } from '../../rewards/terms/clip/files.js';
+import type { ModelReference } from '../../schema/model.js';
+import { EditrlError } from '../../core/errors.js';
+import type { RunSettings, TrainedSettings } from '../../schema/run.js';
+import { deviceKind, ownDevices, processesOf } from './device_kind.js';
+import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
+import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
+
+/** A recipe's estimate is good to this factor: what is beyond it does not fit for certain. */
+const ESTIMATE_FACTOR = 2;
+
+/** Bytes that can be had without swapping; on Linux with what caches would give back. */
+export function availableMemory(): number {
+  if (process.platform !== 'linux') return freemem();
+  const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
+  return match === null ? freemem() : Number(match[1]) * 1024;
+}
+
+/** Bytes of a machine, or of the control group that this process is in. */
+export interface Memory {
+  readonly free: number;
+  readonly all: number;
+}
+
+export function machineMemory(): Memory {
+  // 0 where no limit is known.
+  const limit = process.constrainedMemory() || Infinity;
+  return { free: Math.min(availableMemory(), limit), all: Math.min(totalmem(), limit) };
+}
+
+export interface MemoryVerdict {
+  readonly fits: boolean;
+  /** Even an estimate that is too high by its factor would not fit, were all memory free. */
+  readonly hopeless: boolean;
+  /** What all processes need that share it, in bytes. */
+  readonly neededBytes: number;
+  /** What is free, and all there is, in bytes, where the run would be placed. */
+  readonly freeBytes: number;
+  readonly allBytes: number;
+  /** What to do when it does not fit. */
+  readonly advice: string | null;
+}
+
+/** Whether processes that need so many bytes each fit: one on each GPU, or all in the machine's memory. */
+export function memoryVerdict(
+  bytes: number,
+  processes: number,
+  gpus: readonly Gpu[],
+  machine: Memory = machineMemory(),
+  less?: string,
+): MemoryVerdict {
+  const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) =>
+    all === null ? [] : [{ all, free: all - (usedBytes ?? 0) }],
+  );
+  return verdictOf(bytes, processes, onGpus, machine, less);
+}
+
+/** Whether the parts of one process fit onto their GPUs, each of which may be filled up to a limit: that of the fullest. */
+export function placedVerdict(
+  bytes: Readonly<Record<PlacedPart, number>>,
+  { devices }: PlacedParts,
+  limit: number,
+  gpus: readonly Gpu[],
+  machine: Memory,
+): MemoryVerdict {
+  const verdicts = gpus.flatMap((gpu) => {
+    const here = placedParts.filter((part) => devices[part] === gpu.index);
+    const { memoryBytes, usedBytes } = gpu;
+    if (here.length === 0 || memoryBytes === null) return [];
+    const all = limit * memoryBytes;
+    const place = { all, free: Math.min(all, memoryBytes - (usedBytes ?? 0)) };
+    const needed = here.reduce((sum, part) => sum + bytes[part], 0);
+    const verdict = verdictOf(needed, 1, [place], machine);
+    const advice = verdict.fits
+      ? null
+      : `${here.join(' and ')} on GPU ${gpu.index}: place them apart in launch.placement, or lower optimizer.per_device_batch_size`;
+    return [{ ...verdict, advice }];
+  });
+  const all = placedParts.reduce((sum, part) => sum + bytes[part], 0);
+  const [fullest] = verdicts.sort((a, b) => b.neededBytes / b.freeBytes - a.neededBytes / a.freeBytes);
+  return fullest ?? verdictOf(all, 1, [], machine);
+}
+
+const LESS_AT_ONCE = 'lower optimizer.per_device_batch_size';
+
+/** What makes a run smaller, of the keys that it has. */
+function lessOf(settings: RunSettings): string {
+  const { policy } = settings as { readonly policy?: object };
+  const context = policy !== undefined && 'model_context_size' in policy ? ' or policy.model_context_size' : '';
+  return `${LESS_AT_ONCE}${context}, or launch.processes`;
+}
+
+/** @param onGpus empty for the machine's own memory. */
+function verdictOf(
+  bytes: number,
+  processes: number,
+  onGpus: readonly Memory[],
+  machine: Memory,
+  less = LESS_AT_ONCE,
+): MemoryVerdict {
+  const places = onGpus.length > 0 ? onGpus : [machine];
+  const [freeBytes, allBytes] = [
+    Math.min(...places.map(({ free }) => free)),
+    Math.min(...places.map(({ all }) => all)),
+  ];
+  const neededBytes = onGpus.length > 0 ? bytes : bytes * processes;
+  const fits = neededBytes <= freeBytes;
+  const advice = fits ? null : less;
+  return { fits, hopeless: neededBytes > ESTIMATE_FACTOR * allBytes, neededBytes, freeBytes, allBytes, advice };
+}
+
+export interface RunMemory {
+  readonly device: DeviceKind;
+  readonly processes: number;
+  /** Estimated bytes of one process; null where the settings do not tell. */
+  readonly bytes: number | null;
+  readonly verdict: MemoryVerdict | null;
+  /** Where its parts are; null where nothing is said of that, or GPUs are named that do not exist. */
+  readonly placed: PlacedParts | null;
+}
+
+/** What is wrong with it, the look before a run says. */
+function placedOrNull(
+  placement: NonNullable<RunSettings['launch']['placement']>,
+  gpus: readonly Gpu[],
+): PlacedParts | null {
+  try {
+    return placeParts(placement, gpus);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}
+
+/** The shapes of models that runs make, and of those that lie on this machine. */
+export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
+  const folders = new Map<string, ModelShape | null>();
+  const shapeOf: ShapeOf = (reference) => {
+    const folder = typeof reference === 'string' ? reference : 'hub' in reference ? cachedSnapshot(reference) : null;
+    if (folder !== null) {
+      if (!folders.has(folder)) folders.set(folder, shapeOfFolder(folder));
+      return folders.get(folder) ?? null;
+    }
+    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
+    return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
+  };
+  return shapeOf;
+}
+
+/** Looks at the pictures of each dataset once. */
+function sizesIn(): SizeIn {
+  const found = new Map<string, ReturnType<SizeIn>>();
+  return (path) => {
+    if (!found.has(path)) found.set(path, largestPicture(path));
+    return found.get(path) ?? null;
+  };
+}
+
+/** Null where a folder holds no model that can be opened, which whoever opens it says. */
+function shapeOfFolder(folder: string): ModelShape | null {
+  try {
+    const config = readConfig<{ readonly _class_name?: unknown; readonly model_type?: unknown }>(rootOf(folder));
+    if (config._class_name === AUTOENCODER_CLASS) {
+      return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
+    }
+    const graphs = graphFiles(folder, config.model_type);
+    if (graphs !== null) return { kind: 'graphs', bytes: bytesOf(graphs) };
+    return '_class_name' in config
+      ? flowShape(describeFlowModel(folder))
+      : describeModel(folder, readableParts(folder));
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}
+
+/** The graphs of a frozen model of such a type; null for one that is read otherwise. */
+function graphFiles(folder: string, type: unknown): readonly string[] | null {
+  switch (type) {
+    case 'clip':
+      return [...new Set(Object.values(graphsIn(folder)))];
+    case 'flow_text_encoder':
+    case EXPORTED_FLOW:
+      return [join(folder, 'model.onnx')];
+    case 'flow_autoencoder':
+      return ['encoder.onnx', 'decoder.onnx'].map((name) => join(folder, name));
+    default:
+      return null;
+  }
+}
+
+/** Of graphs with their weights, which lie in a file beside a large one: `model.onnx_data`, or `model.onnx.data`. */
+function bytesOf(graphs: readonly string[]): number {
+  return graphs
+    .flatMap((graph) => [graph, `${graph}_data`, `${graph}.data`])
+    .reduce((sum, file) => sum + (statSync(file, { throwIfNoEntry: false })?.size ?? 0), 0);
+}
+
+/** Of the models that the terms of a reward hold beside the policy. */
+function rewardBytes(settings: RunSettings, shapeOf: ShapeOf): number {
+  const reward = rewardOf(settings);
+  if (reward === null) return 0;
+  const models = chosenTerms(reward).map(({ fields }) => fields['model']);
+  const held = new Map(models.map((model) => [JSON.stringify(model), (model ?? null) as ModelReference | null]));
+  return [...held.values()].reduce((sum, model) => sum + frozenBytes(model, shapeOf), 0);
+}
+
+/** Pixels on the side of a latent of those autoencoders that make 16 of them, four of which are a token. */
+const LATENT_SIDE = 8;
+const LATENT_TOKEN = 64;
+
+function imagePromptOf(config: FlowTransformerConfig): FlowModelShape['imagePrompt'] {
+  const adapter = config.ip_adapter;
+  return adapter === null ? null : { tokens: adapter.tokens, width: adapter.image_embed_dim };
+}
+
+function flowShape(config: FlowTransformerConfig): FlowModelShape {
+  const { num_attention_heads: heads, num_layers: layers, joint_attention_dim: textWidth } = config;
+  const token = velocityWidth(config);
+  return {
+    kind: 'flow',
+    width: innerWidth(config),
+    heads,
+    layers,
+    singleLayers: config.architecture === 'flux' ? config.num_single_layers : 0,
+    textWidth,
+    // Where latents are no pixels, they are taken for those of FLUX and Qwen-Image.
+    patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
+    imagePrompt: imagePromptOf(config),
+    conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
+  };
+}
+
+/** The settings with the least micro-batch of the shortest texts, which no estimate of theirs goes below. */
+function leastOf(settings: TrainedSettings): TrainedSettings {
+  const policy = (settings as { readonly policy?: object }).policy;
+  return {
+    ...settings,
+    optimizer: { ...settings.optimizer, per_device_batch_size: 1 },
+    ...(policy !== undefined && 'model_context_size' in policy ? { policy: { ...policy, model_context_size: 1 } } : {}),
+  };
+}
+
+/** Nobody is sent to make a batch smaller whose models alone do not fit. */
+function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict {
+  if (verdict.fits || least === null || least <= verdict.allBytes) return verdict;
+  const advice = `name a smaller model or take a larger machine: at any batch and context its models alone take about ${gibibytes(least)}`;
+  return { ...verdict, advice };
+}
+
+/** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */
+export function memoryOf(
+  runs: ReadonlyMap<string, RunSettings>,
+  devices: Devices,
+  machine: Memory = machineMemory(),
+): (settings: RunSettings) => RunMemory {
+  const shapeOf = shapesOf(runs);
+  const sizeIn = sizesIn();
+  return (settings) => {
+    const device = deviceKind(settings, devices);
+    const own = ownDevices(settings, devices);
+    const processes = processesOf(settings, own, device);
+    const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizeIn) : null;
+    const reward = rewardBytes(settings, shapeOf);
+    const bytes = trained === null ? null : trained + reward;
+    const gpus = device === 'gpu' ? own.gpus : [];
+    const { placement, devices: allowed } = settings.launch;
+    const usable = gpus.filter(({ index }) => allowed === null || allowed.includes(index));
+    const placed = placement === null ? null : placedOrNull(placement, usable);
+    const verdict = (): MemoryVerdict | null => {
+      if (bytes === null) return null;
+      if (placement === null || placed === null || !isTrainable(settings)) {
+        const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, lessOf(settings));
+        if (!isTrainable(settings)) return found;
+        return withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf, sizeIn));
+      }
+      const image = recipeOf(settings).imageMemory(settings, shapeOf);
+      const parts = { policy: bytes - image - reward, image, reward };
+      return placedVerdict(parts, placed, placement.memory_limit, usable, machine);
+    };
+    return { device, processes, bytes, verdict: verdict(), placed };
+  };
+}

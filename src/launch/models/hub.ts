@@ -1,0 +1,161 @@
+/** The models of the Hub that runs need: asked for before anything starts, once each, and fetched before workers look for them in the cache. */
+import type { LoadedConfig } from '../../config/load.js';
+import { ConfigError, printable } from '../../core/errors.js';
+import { hubBaseOf, nameOf } from '../../models/hub/cache.js';
+import type { HubClient, HubPatience } from '../../models/hub/client.js';
+import type { HubEnvironment } from '../../models/hub/environment.js';
+import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../../models/hub/fetch.js';
+import { hubKey } from '../../models/reference.js';
+import { viewOn } from '../live/view.js';
+import { failureOf, once, type Obstacle } from '../preflight/looks.js';
+import { requireNone, unfinished } from '../preflight/preflight.js';
+import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted.js';
+
+/** Adapters over adapters end somewhere. */
+const MOST_BASES = 4;
+
+export interface HubModelsOptions {
+  /** Told what happens, a line each. */
+  readonly say: (line: string) => void;
+  /** Told now and then how far a download is; null: it is over. */
+  readonly busy?: (what: string | null) => void;
+  /** Ends a download; what it has fetched stays. */
+  readonly stop?: AbortSignal;
+  readonly patience?: HubPatience;
+}
+
+/** A model that a run needs, and how its workers' environment reaches the Hub. */
+interface Asked extends WantedModel {
+  readonly environment: HubEnvironment;
+  /** What the run began with, what adapters stand on among it. */
+  readonly commits: Readonly<Record<string, string>>;
+}
+
+/** Looks up and fetches; what several runs need is done once. */
+export class HubModels {
+  readonly #clients = new Map<string, Promise<HubClient>>();
+  readonly #found = new Map<string, Promise<FoundModel>>();
+  readonly #fetched = new Map<string, Promise<void>>();
+
+  constructor(private readonly options: HubModelsOptions) {}
+
+  async close(): Promise<void> {
+    for (const client of this.#clients.values()) await (await client).close();
+  }
+
+  /** Which models of these runs cannot be had; the small files that describe the others are then in the cache. */
+  async obstacles(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<Obstacle[]> {
+    const found = new Map<string, Obstacle>();
+    for (const config of configs) {
+      for (const asked of askedBy(config, anew)) {
+        const error = await failureOf(() => this.#withBases(asked));
+        const text = error?.toText();
+        if (error === null || text === undefined || found.has(text)) continue;
+        found.set(text, { run: config.settings.run_name, error });
+      }
+    }
+    return [...found.values()];
+  }
+
+  /** What of these runs' models is still to be fetched, a sentence for each. Raises what is in the way of one. */
+  async notes(configs: readonly LoadedConfig[]): Promise<string[]> {
+    const asked = configs.flatMap((config) => askedBy(config));
+    const found = await Promise.all(asked.map((one) => this.#withBases(one)));
+    return [...new Set(found.flat().map(noteOf))];
+  }
+
+  /** Brings the models of these runs into the cache. Raises what is in the way of one. */
+  async fetch(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<void> {
+    for (const asked of configs.flatMap((config) => askedBy(config, anew))) {
+      for (const found of await this.#withBases(asked)) {
+        await once(this.#fetched, keyOf({ ...asked, ...found }), () => this.#fetch(asked.environment, found));
+      }
+    }
+  }
+
+  /** The commits of a run's models, by what its record calls them; they are in the cache afterwards. */
+  async commitsOf(config: LoadedConfig): Promise<Record<string, string>> {
+    await this.fetch([config]);
+    const found = await Promise.all(askedBy(config).map((asked) => this.#withBases(asked)));
+    return Object.fromEntries(found.flat().map(({ reference, commit }) => [hubKey(reference), commit]));
+  }
+
+  async #fetch(environment: HubEnvironment, found: FoundModel): Promise<void> {
+    const { reference, commit, bytesLeft, note } = found;
+    const { say, busy = () => {} } = this.options;
+    if (note !== null) say(note);
+    if (found.left.length === 0) return;
+    const name = nameOf(reference, commit);
+    say(`downloading ${name}: ${megabytes(bytesLeft)}`);
+    const progress = (done: number, all: number): void =>
+      busy(`${name}: ${megabytes(done)} of ${megabytes(all)} (${Math.floor((100 * done) / all)}%)`);
+    await fetchModel(await this.#client(environment), found, { say, progress }).finally(() => busy(null));
+    say(`downloaded ${name}`);
+  }
+
+  /** A model, and where it is an adapter what it stands on. */
+  async #withBases(asked: Asked): Promise<FoundModel[]> {
+    const all = [await this.#lookUp(asked)];
+    let base = asked.need === 'model' ? hubBaseOf(all[0].folder) : null;
+    while (base !== null) {
+      if (all.length > MOST_BASES) {
+        throw new ConfigError(`the adapter ${asked.reference.hub} stands on adapters without an end`);
+      }
+      const found = await this.#lookUp({ ...asked, reference: base, pinned: asked.commits[hubKey(base)] ?? null });
+      all.push(found);
+      base = hubBaseOf(found.folder);
+    }
+    return all;
+  }
+
+  #lookUp(asked: Asked): Promise<FoundModel> {
+    return once(this.#found, keyOf(asked), async () =>
+      lookUp(await this.#client(asked.environment), asked, this.options),
+    );
+  }
+
+  #client(environment: HubEnvironment): Promise<HubClient> {
+    return once(this.#clients, JSON.stringify(environment), async () => {
+      // Most runs ask for nothing.
+      const { HubClient } = await import('../../models/hub/client.js');
+      return new HubClient(environment, this.options.patience, this.options.stop);
+    });
+  }
+}
+
+/** Brings models into the cache before jobs are submitted: the nodes that these run on may reach no network, and share the cache. */
+export async function fetchModels(
+  configs: readonly LoadedConfig[],
+  anew: ReadonlySet<LoadedConfig> = new Set(),
+): Promise<void> {
+  const left = unfinished(configs, anew);
+  const view = viewOn(process.stderr);
+  const models = new HubModels({ say: (line) => view.say(printable(line)), busy: (what) => view.busy(what) });
+  try {
+    requireNone(await models.obstacles(left, anew));
+    await models.fetch(left, anew);
+  } finally {
+    view.end();
+    await models.close();
+  }
+}
+
+function askedBy(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): Asked[] {
+  const environment = hubEnvironmentOf(config.settings);
+  const wanted = wantedModels(config.settings, anew.has(config));
+  if (wanted.length === 0) return [];
+  const commits = commitsBegunWith(config.settings, anew.has(config));
+  return wanted.map((one) => ({ ...one, environment, commits }));
+}
+
+function noteOf({ reference, commit, bytesLeft, note }: FoundModel): string {
+  const name = nameOf(reference, commit);
+  if (note !== null) return note;
+  return bytesLeft === 0
+    ? `${name} is in the Hub's cache`
+    : `${name} would be downloaded first: ${megabytes(bytesLeft)}`;
+}
+
+function keyOf({ reference, need, pinned, environment }: WantedModel & Pick<Asked, 'environment'>): string {
+  return JSON.stringify([need, hubKey(reference), pinned, environment.endpoint, environment.cacheDir]);
+}

@@ -1,0 +1,40 @@
+/** Where the models of other runs and of the Hub lie. */
+import { cachedFolder } from '../../models/hub/cache.js';
+import { hubEnvironment, type HubEnvironment } from '../../models/hub/environment.js';
+import { hubKey, type RunResolver } from '../../models/reference.js';
+import type { WholeCheckpoint } from '../../run/checkpoints.js';
+import { RunPaths } from '../../run/paths.js';
+import { parentCheckpoint } from '../../run/parents.js';
+import type { RunRecord } from '../../run/record.js';
+import { readState } from '../../run/state.js';
+import { isObject } from '../../schema/walk.js';
+
+/** The run that a reward term takes its model from, where it is not finished. */
+export function unfinishedRun(term: object, baseExpDir: string): string | null {
+  const model = 'model' in term ? term.model : null;
+  if (!isObject(model) || typeof model['run'] !== 'string') return null;
+  return readState(new RunPaths(baseExpDir, model['run']))?.state === 'finished' ? null : model['run'];
+}
+
+/** What a run's record says of the models that it began with. */
+export type RecordedModels = Partial<Pick<RunRecord, 'parents' | 'models'>>;
+
+/**
+ * Finds the checkpoint of a finished run that is used, and the snapshot of a model of the Hub: those that the record pins, else the newest
+ * whole checkpoint, and what the revision was when it was last asked for. `onUsed` is told of every use of a run. `environment` says
+ * where the cache is: outside of a run's workers, what their environment says.
+ */
+export function runResolver(
+  baseExpDir: string,
+  recorded: () => RecordedModels = () => ({}),
+  onUsed: (run: string, checkpoint: WholeCheckpoint) => void = () => {},
+  environment: HubEnvironment = hubEnvironment(),
+): RunResolver {
+  return (reference) => {
+    const { parents = [], models = {} } = recorded();
+    if ('hub' in reference) return cachedFolder(reference, models[hubKey(reference)] ?? null, environment);
+    const whole = parentCheckpoint(baseExpDir, reference.run, parents);
+    onUsed(reference.run, whole);
+    return whole.dir;
+  };
+}

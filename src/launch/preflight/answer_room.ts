@@ -1,0 +1,120 @@
+/** Whether prompts leave answers the room that the settings promise, looked at before anything is trained: an answer that the context cuts is paid as it stands. */
+import { existsSync } from 'node:fs';
+import type { LoadedConfig } from '../../config/load.js';
+import { ConfigError, EditrlError } from '../../core/errors.js';
+import { modelFolder } from '../../models/reference.js';
+import { sourcesOf } from '../../recipes/recipe.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import { RunPaths } from '../../run/paths.js';
+import { readState } from '../../run/state.js';
+import type { ModelReference } from '../../schema/model.js';
+import { getPath } from '../../schema/paths.js';
+import type { TrainedSettings } from '../../schema/run.js';
+import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '../../scoring/prompt_room.js';
+import { once, type Obstacle } from './looks.js';
+import { requireNone } from './preflight.js';
+import { runResolver } from '../models/resolve.js';
+
+/** What is in the way of some runs, and what a person should know of them. */
+export interface RoomFound {
+  readonly obstacles: readonly Obstacle[];
+  readonly warnings: readonly string[];
+}
+
+/** Looks at the prompts of several runs; what several of them share is looked at once. */
+export class AnswerRooms {
+  readonly #known = new Map<string, Promise<readonly PromptRoom[]>>();
+
+  /**
+   * Runs whose data or models are not there yet are passed over: their workers look when they begin. A run that has begun goes on, and is
+   * warned of. Of runs in `blocked` nothing is said.
+   */
+  async of(runs: readonly LoadedConfig[], blocked: ReadonlySet<string> = new Set()): Promise<RoomFound> {
+    const obstacles: Obstacle[] = [];
+    const warnings = new Set<string>();
+    for (const { settings } of runs) {
+      const { run_name: run, launch } = settings;
+      if (!isTrainable(settings) || launch.command !== null || blocked.has(run) || !isThere(settings)) continue;
+      const limits = limitsOf(settings);
+      if (limits === null) continue;
+      try {
+        const rooms = await once(this.#known, keyOf(settings), () => look(settings));
+        for (const room of rooms) {
+          const told = describeRoom(room, limits);
+          if (told === null) continue;
+          if (leavesNoRoom(room, limits) && !hasBegun(settings)) obstacles.push({ run, error: refusal(told, limits) });
+          else warnings.add(told);
+        }
+      } catch (error) {
+        if (!(error instanceof EditrlError)) throw error;
+        obstacles.push({ run, error });
+      }
+    }
+    return { obstacles: withoutRepeats(obstacles), warnings: [...warnings] };
+  }
+}
+
+/** As `AnswerRooms.of`, for a command that starts what it has looked at. Raises what is in the way. */
+export async function requireRoom(
+  runs: readonly LoadedConfig[],
+  say: (warning: string) => void,
+  rooms = new AnswerRooms(),
+): Promise<void> {
+  const { obstacles, warnings } = await rooms.of(runs);
+  requireNone(obstacles);
+  warnings.forEach(say);
+}
+
+async function look(settings: TrainedSettings): Promise<readonly PromptRoom[]> {
+  const { openRecipeOf } = await import('../../recipes/open.js');
+  return (await openRecipeOf(settings).promptRoom?.(settings, runResolver(settings.base_exp_dir))) ?? [];
+}
+
+function refusal(told: string, { context, answer }: RoomLimits): ConfigError {
+  return new ConfigError(told, {
+    where: 'policy.model_context_size',
+    next: `Raise policy.model_context_size above ${context}, or set rollout.max_response_tokens below ${answer}.`,
+  });
+}
+
+/** Several runs of one dataset are told of it once. */
+function withoutRepeats(obstacles: readonly Obstacle[]): Obstacle[] {
+  return [...new Map(obstacles.map((one) => [one.error.toText(), one])).values()];
+}
+
+function limitsOf(settings: TrainedSettings): RoomLimits | null {
+  const context = getPath(settings, 'policy.model_context_size');
+  const answer = getPath(settings, 'rollout.max_response_tokens');
+  return typeof context === 'number' && typeof answer === 'number' ? { context, answer } : null;
+}
+
+function hasBegun({ base_exp_dir, run_name }: TrainedSettings): boolean {
+  return (readState(new RunPaths(base_exp_dir, run_name))?.iteration ?? 0) > 0;
+}
+
+/** Whether its datasets and models are on this machine; what the tiny world or another run still makes is not. */
+function isThere(settings: TrainedSettings): boolean {
+  if (!sourcesOf(settings.data).every(({ path }) => existsSync(path))) return false;
+  const resolveRun = runResolver(settings.base_exp_dir);
+  return recipeOf(settings).models.every((key) => {
+    const reference = getPath(settings, key) as ModelReference | null | undefined;
+    if (reference === null || reference === undefined) return true;
+    try {
+      return existsSync(modelFolder(reference, resolveRun));
+    } catch (error) {
+      // A folder that is missing is told of by those who look at models.
+      if (error instanceof EditrlError) return false;
+      throw error;
+    }
+  });
+}
+
+/** What decides how long prompts are, and how much room there is. */
+function keyOf(settings: TrainedSettings): string {
+  const { task, data, validation, prompt } = settings as TrainedSettings & { validation?: unknown; prompt?: unknown };
+  const policy = ['tokenizer', 'model', 'init', 'pixels', 'assistant_prefill'].map((key) =>
+    getPath(settings, `policy.${key}`),
+  );
+  const supervised = getPath(settings, 'algorithm.type') === 'sft';
+  return JSON.stringify([task, data, validation, prompt, policy, supervised, limitsOf(settings)]);
+}

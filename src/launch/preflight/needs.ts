@@ -1,0 +1,163 @@
+/** What a run needs on this machine, looked at without computing: one line for each kind. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError, ConfigError, DataError } from '../../core/errors.js';
+import { lookAtFirst, openQuestions } from '../../data/conversations.js';
+import { openDatalist, readListedFile } from '../../data/datalist.js';
+import { openEditDataset } from '../../data/edits.js';
+import { lookAtSamples } from '../../data/inpainting_look.js';
+import { checkRows } from '../../data/rows.js';
+import { hasFfmpeg, requireFfmpeg } from '../../data/video/ffmpeg.js';
+import { wholeList } from '../../data/self_bench.js';
+import {
+  ExportedCodec,
+  FlowImageEncoder,
+  FlowTextEncoder,
+  isExportedAutoencoder,
+} from '../../environments/flow_parts.js';
+import { describeVisionTokenizer } from '../../environments/vision_tokens.js';
+import { CONFIG_FILE, readConfig, TOKENIZER_FILE } from '../../models/files.js';
+import { openTokenizer, specialNames } from '../../models/tokenizer/open.js';
+import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
+import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../../models/tokenizer/texts.js';
+import { readAutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { withAdapter } from '../../nets/decoder/config.js';
+import { checkDecoder } from '../../nets/decoder/files.js';
+import { checkFlowModel, checkFrozenFlow, requireDropout } from '../../policies/flow/load.js';
+import { lacksHubBase, rootOf } from '../../policies/adapter_files.js';
+import { checkAdapters, describeModel } from '../../policies/tokens/adapter.js';
+import { processorFolder } from '../../policies/tokens/load.js';
+import { openPictureProcessor } from '../../models/pictures/processor.js';
+import { TokenSpace } from '../../policies/tokens/emu3/space.js';
+import { requireTokens } from '../../policies/tokens/load.js';
+import type { Need } from '../../recipes/recipe.js';
+import { targetOf } from '../../rewards/terms/ocr/similarity.js';
+
+type NeedOf<K extends Need['kind']> = Extract<Need, { readonly kind: K }>;
+
+const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
+  datalist: ({ path }) => void readListedFile(openDatalist(path), 0),
+  edits: ({ path }) => void openEditDataset(path).read(0),
+  rows: ({ path, columns }) => checkRows(path, columns),
+  questions: ({ path, media, frames: { min, max, interval } }) => {
+    const questions = openQuestions(path, media);
+    // Where ffmpeg is missing, that is a need of its own.
+    if (hasFfmpeg()) lookAtFirst(questions, { minFrames: min, maxFrames: max, interval });
+  },
+  ffmpeg: requireFfmpeg,
+  self_bench: ({ path, quoted, side, resolution }) =>
+    void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side, resolution)),
+  flow_part: ({ part, folder }) => {
+    if (existsSync(folder)) partLooks[part](folder);
+  },
+  flow_model: ({ folder, trains, lora, begun, guidance }) => {
+    // How wide its style images' features are decides nothing here.
+    const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
+    if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt }, guidance);
+  },
+  frozen_flow: ({ folder, guidance }) => {
+    if (existsSync(folder)) checkFrozenFlow(folder, guidance);
+  },
+  guidance: ({ section, dropout }) => requireDropout(dropout, section),
+  decoder: lookAtDecoder,
+  tokenizer: lookAtTokenizer,
+  joint_vocabulary: lookAtVocabulary,
+  vision_tokenizer: ({ folder }) => {
+    if (existsSync(folder)) describeVisionTokenizer(folder);
+  },
+};
+
+const partLooks: Readonly<Record<NeedOf<'flow_part'>['part'], (folder: string) => void>> = {
+  vae: (folder) => {
+    if (isExportedAutoencoder(folder)) void new ExportedCodec(folder);
+    else readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
+  },
+  text_encoder: (folder) => void new FlowTextEncoder(folder),
+  image_encoder: (folder) => void new FlowImageEncoder(folder),
+};
+
+/** Raises what is wrong with it, as whoever opens it would. A folder that is not there is none of its matters, nor is an adapter's base that is not. */
+export function checkNeed(need: Need): void {
+  (checks[need.kind] as (need: Need) => void)(need);
+}
+
+function lookAtDecoder({ folder, lora, contextSize, sees }: NeedOf<'decoder'>): void {
+  if (!canBeLookedAt(folder)) return;
+  const part = sees === undefined ? 'words' : 'words and pictures';
+  const config = describeModel(folder, part);
+  checkAdapters(folder, part);
+  const positions = checkDecoder(rootOf(folder), part).contextSize;
+  if (sees !== undefined) openPictureProcessor(processorFolder(folder));
+  if (lora !== null) withAdapter(config, lora, sees);
+  if (positions === null || contextSize <= positions) return;
+  throw new ConfigError(
+    `policy.model_context_size is ${contextSize}, and the model was made for ${positions} positions`,
+    {
+      where: folder,
+      next: `Set policy.model_context_size to ${positions} or less.`,
+    },
+  );
+}
+
+/** What the Hub has of a model is fetched after this machine's own files were looked at, which is then done once more. */
+function canBeLookedAt(model: string): boolean {
+  return existsSync(model) && !lacksHubBase(model);
+}
+
+function lookAtTokenizer({ folder, conversation, model }: NeedOf<'tokenizer'>): void {
+  if (!existsSync(folder)) return;
+  const json = tokenizerJson(folder);
+  if (json === null) throw noTokenizer(folder);
+  const parsed = parse(json, join(folder, TOKENIZER_FILE));
+  if (conversation !== null) requireTemplate(folder, parsed, conversation);
+  const count = tokenCount(parsed);
+  if (count === null || model === null || !canBeLookedAt(model)) return;
+  const { vocab_size } = describeModel(model);
+  requireTokens({ size: count, secondPart: null }, vocab_size, folder);
+}
+
+/** Whether the words, the model and the images of a policy go together. */
+function lookAtVocabulary({ tokenizer: folder, model, images }: NeedOf<'joint_vocabulary'>): void {
+  if (!existsSync(folder)) return;
+  const tokenizer = openTokenizer(folder);
+  const space = new TokenSpace(tokenizer, { chatWords: false, imageHeader: 'sampled', endAfterImage: true });
+  if (images !== null && existsSync(images)) space.requireCodes(describeVisionTokenizer(images).codebook_size);
+  if (model === null || !canBeLookedAt(model)) return;
+  requireTokens({ size: space.size, secondPart: space.visionStart }, describeModel(model).vocab_size, folder);
+  requireSameMap(rootOf(model), tokenizer);
+}
+
+/** Emu3's config.json says which id every token has. */
+function requireSameMap(folder: string, tokenizer: Tokenizer): void {
+  const { vocabulary_map: map } = readConfig<{ readonly vocabulary_map?: unknown }>(folder);
+  const ids = z.record(z.string(), z.int()).safeParse(map);
+  if (!ids.success) return;
+  for (const [token, id] of Object.entries(ids.data)) {
+    if (!token.startsWith('<|') || tokenizer.id(token) === id) continue;
+    throw new CheckpointError(
+      `the model's vocabulary_map says that ${token} is no. ${id}, its tokenizer ${tokenizer.id(token)}`,
+      {
+        where: folder,
+        next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
+      },
+    );
+  }
+}
+
+/** Whether there is a chat template, which takes conversations as the run's are. */
+function requireTemplate(
+  folder: string,
+  tokenizer: unknown,
+  { messages, variables }: NonNullable<NeedOf<'tokenizer'>['conversation']>,
+): void {
+  const template = openChatTemplate(folder, { special: specialNames(folder, tokenizer) });
+  if (template !== null) {
+    template.render(messages, { addGenerationPrompt: true, variables });
+    return;
+  }
+  throw new DataError('the model has no chat template', {
+    where: folder,
+    next: 'Set prompt.chat to false for a model that goes on with bare words, or add chat_template.jinja to its folder.',
+  });
+}

@@ -1,0 +1,242 @@
+/**
+ * Whether the servers that runs ask can be asked now: their judges, and those that terms of their rewards have of their own. Each is looked
+ * at as a run looks at it before it scores anything, but once, without waiting.
+ */
+import type { LoadedConfig } from '../../config/load.js';
+import type { EditrlError } from '../../core/errors.js';
+import { EndpointError } from '../../core/errors.js';
+import { modelFolder } from '../../models/reference.js';
+import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
+import { asksJudge, shownToJudge } from '../../rewards/score/choice.js';
+import { createReward } from '../../rewards/score/combined.js';
+import { bySetting, resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
+import { JudgeImages } from '../../rewards/judge/images.js';
+import { loadPrompts } from '../../rewards/judge/prompts.js';
+import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../../rewards/judge/readiness.js';
+import type { RewardSettings } from '../../rewards/schema/reward.js';
+import type { ModelReference } from '../../schema/model.js';
+import type { PictureServer } from '../../schema/editor.js';
+import type { RunSettings } from '../../schema/run.js';
+import { judgeKey, Judges, limitsOf } from '../../scoring/judges.js';
+import { lookAtVllm } from '../../train/elsewhere.js';
+import { lookAtImagesServer } from '../../train/images_elsewhere.js';
+import { lookAtRenderServer } from '../../train/renders_elsewhere.js';
+import { failureOf, once, type Obstacle } from './looks.js';
+import { runResolver, unfinishedRun } from '../models/resolve.js';
+import { urlsToShare } from '../servers/gateway.js';
+
+export interface Reached {
+  /** What keeps runs from starting. */
+  readonly obstacles: readonly Obstacle[];
+  /** What does not, but a person should know; one sentence each. */
+  readonly notes: readonly string[];
+}
+
+/** What looking at one thing found: nothing, what is in the way, or a note. */
+type Found = { readonly what: string; readonly error?: EditrlError; readonly note?: string };
+
+/** A reward that was made as a run makes it, and closed again. */
+interface MadeReward {
+  /** The models that it asks `reward.endpoint` for. */
+  readonly models: readonly string[];
+  /** Why it cannot be made, or which server of its terms' own is not ready. */
+  readonly error: EditrlError | null;
+  /** The runs whose models its terms need and which are not finished: these terms were left out. */
+  readonly unmade: readonly string[];
+}
+
+const heldOutNames: JudgeNames = {
+  judge: 'the held-out judge',
+  endpoint: 'reward.held_out_judge.endpoint',
+  model: 'reward.held_out_judge.model',
+  allow: bySetting('reward.held_out_judge.model_alias'),
+  key: 'OPENAI_API_KEY',
+  start: 'Start it, or check host and port.',
+};
+
+/** Looks at the servers of configs one after another; what several of them ask is asked once. */
+export class Servers {
+  readonly #judges = new Map<string, Promise<EditrlError | null>>();
+  readonly #rewards = new Map<string, Promise<MadeReward>>();
+  readonly #images = new Map<
+    string,
+    Promise<{ readonly error: EditrlError | null; readonly left: readonly string[] }>
+  >();
+
+  /** What is in the way of runs that are still to be trained, by what they ask; each thing is told of the first run that needs it. */
+  async of(runs: readonly LoadedConfig[]): Promise<Reached> {
+    const told = new Set<string>();
+    const [obstacles, notes]: [Obstacle[], string[]] = [[], []];
+    for (const { settings } of runs) {
+      for (const { what, error, note } of await this.#ofRun(settings)) {
+        if (told.has(what)) continue;
+        told.add(what);
+        if (error !== undefined) obstacles.push({ run: settings.run_name, error });
+        if (note !== undefined) notes.push(`${settings.run_name}: ${note}`);
+      }
+    }
+    return { obstacles, notes };
+  }
+
+  async #ofRun(settings: RunSettings): Promise<Found[]> {
+    return [
+      ...(await this.#ofReward(settings)),
+      ...(await this.#ofSampler(settings)),
+      ...(await this.#ofImages(settings)),
+    ];
+  }
+
+  async #ofReward(settings: RunSettings): Promise<Found[]> {
+    const reward = rewardOf(settings);
+    if (reward === null || settings.launch.command !== null) return [];
+    // A supervised run whose reward asks a judge, but names none, reports losses alone.
+    if (reward.endpoint === '' && asksJudge(reward)) return [];
+    const { models, error, unmade } = await this.#make(reward, settings.base_exp_dir);
+    return [
+      ...(error === null ? [] : [{ what: `reward ${error.toText()}`, error }]),
+      ...unmade.map((run) => ({
+        what: run,
+        note: `the run ${run} is not finished, and a term of its model was not tried`,
+      })),
+      ...(models.length === 0 ? [] : await this.#ofJudges(reward, models)),
+      ...(await this.#ofHeldOut(settings, reward)),
+    ];
+  }
+
+  /** The judges at `reward.endpoint`. */
+  async #ofJudges(reward: RewardSettings, models: readonly string[]): Promise<Found[]> {
+    const { endpoint, model_alias: alias } = reward;
+    const shown = shownToJudge(reward);
+    if (endpoint === 'embedded') {
+      return [{ what: endpoint, note: 'its judge is embedded: it is started with the run, and was not asked' }];
+    }
+    const missing = missingNodeFile(endpoint);
+    if (missing !== null) {
+      return [
+        { what: missing.toText(), note: `its judge is not there yet, and will be waited for: ${missing.toText()}` },
+      ];
+    }
+    // A gateway goes before several judges, and passes on what one of them does not take: one that is ready is enough.
+    const shared = urlsToShare(endpoint, false);
+    const places: readonly Endpoint[] = shared === null ? [endpoint] : [...new Set(shared)];
+    const looks = models.flatMap((model) => places.map((place) => ({ model, place })));
+    const found = await Promise.all(
+      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model, { alias, shown }) })),
+    );
+    return found.flatMap(({ model, place, error }): Found[] => {
+      if (error === null) return [];
+      const what = `${JSON.stringify(place)} ${model}`;
+      const spare = found.some((other) => other.model === model && other.error === null);
+      return [
+        spare
+          ? { what, note: `one of its judges is left out while others answer: ${error.toText()}` }
+          : { what, error },
+      ];
+    });
+  }
+
+  /** A run goes on without its held-out judge, so that nothing of it is in the way. */
+  async #ofHeldOut(settings: RunSettings, { held_out_judge: second }: RewardSettings): Promise<Found[]> {
+    if (second === null || !isTrainable(settings) || settings.algorithm.type === 'sft') return [];
+    const error = await this.#ask(second.endpoint, second.model, {
+      alias: second.model_alias,
+      names: heldOutNames,
+    });
+    const what = `held out ${JSON.stringify(second.endpoint)} ${second.model}`;
+    return error === null ? [] : [{ what, note: `it would go on without its held-out judge: ${error.toText()}` }];
+  }
+
+  /** What samples its answers. */
+  async #ofSampler(settings: RunSettings): Promise<Found[]> {
+    const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
+    if (sampled === null) return [];
+    const { base_url: url } = sampled.engine;
+    if (url === null) return [{ what: 'vllm', note: 'its vLLM is started with the run, and was not asked' }];
+    const what = `vllm ${url} ${sampled.contextSize}`;
+    const error = await once(this.#judges, what, () => failureOf(() => lookAtVllm(sampled, url)));
+    return error === null ? [] : [{ what, error }];
+  }
+
+  /** What makes pictures of its answers: one server that is ready is enough. */
+  async #ofImages(settings: RunSettings): Promise<Found[]> {
+    const server = isTrainable(settings) ? recipeOf(settings).images(settings) : null;
+    if (server === null) return [];
+    const { base_url, served_model, api_key_env } = server.settings;
+    const what = `${server.kind} ${JSON.stringify([base_url, served_model, api_key_env, widthOf(server)])}`;
+    const { error, left } = await once(this.#images, what, async () => {
+      let left: readonly string[] = [];
+      const error = await failureOf(async () => void (left = await lookAt(server)));
+      return { error, left };
+    });
+    const notes = left.map((found) => ({
+      what: `${what} ${found}`,
+      note: `a server of pictures is left out while others answer: ${found}`,
+    }));
+    return [...(error === null ? [] : [{ what, error }]), ...notes];
+  }
+
+  #ask(
+    place: Endpoint,
+    model: string,
+    options: Pick<ReadinessOptions, 'alias' | 'names' | 'shown'>,
+  ): Promise<EditrlError | null> {
+    return once(this.#judges, JSON.stringify([place, model, options.alias, options.shown]), () =>
+      failureOf(() => waitUntilReady(place, model, { ...judgeKey({ token: null }), maxWaitS: 0, ...options })),
+    );
+  }
+
+  #make(reward: RewardSettings, baseExpDir: string): Promise<MadeReward> {
+    return once(this.#rewards, JSON.stringify([reward, baseExpDir]), () => makeReward(reward, baseExpDir));
+  }
+}
+
+function lookAt(server: PictureServer): Promise<readonly string[]> {
+  switch (server.kind) {
+    case 'images_api':
+      return lookAtImagesServer(server.settings);
+    case 'render_server':
+      return lookAtRenderServer(server.settings, server.width);
+  }
+}
+
+function widthOf(server: PictureServer): number | null {
+  return server.kind === 'render_server' ? server.width : null;
+}
+
+/** Makes a reward's terms, looks at the servers that these have of their own, and lets go of all of it. */
+async function makeReward(reward: RewardSettings, baseExpDir: string): Promise<MadeReward> {
+  const judges = new Judges();
+  const unmade = reward.terms.flatMap((term) => unfinishedRun(term, baseExpDir) ?? []);
+  // `run` waits for servers as long as a term says.
+  const terms = reward.terms
+    .filter((term) => unfinishedRun(term, baseExpDir) === null)
+    .map((term) => ('wait_s' in term ? { ...term, wait_s: 0 } : term));
+  const error = await failureOf(async () => {
+    const made = await createReward(
+      { ...reward, terms },
+      {
+        judge: (model = reward.model) => judges.take(model),
+        images: new JudgeImages(),
+        prompts: loadPrompts(reward),
+        modelFolder: (reference) => modelFolder(reference as ModelReference, runResolver(baseExpDir)),
+        limits: limitsOf(reward),
+      },
+    );
+    try {
+      await made.untilReady({ maxWaitS: 0 });
+    } finally {
+      await made.close();
+    }
+  });
+  return { models: judges.models, error, unmade };
+}
+
+function missingNodeFile(endpoint: Endpoint): EndpointError | null {
+  try {
+    resolveEndpoints(endpoint);
+    return null;
+  } catch (error) {
+    // An address of the wrong form is told by whoever asks there.
+    return error instanceof EndpointError ? error : null;
+  }
+}

@@ -1,0 +1,196 @@
+/** One guarded child: leader of a process group of its own, its output read line by line, its signs of life counted. */
+import { spawn, type ChildProcess, type Serializable } from 'node:child_process';
+import { once } from 'node:events';
+import type { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ConfigError } from '../../core/errors.js';
+import { processStart } from '../../run/lock.js';
+import { groupLives, LAUNCH_VARIABLE, markedProcesses, signalGroup, type Guardian } from './guardian.js';
+
+/** How many of a child's last lines are kept. */
+export const TAIL_LINES = 40;
+/** How long output may still arrive from somebody who holds a dead child's pipe. */
+const DRAIN_MS = 200;
+const POLL_MS = 20;
+const LONGEST_LINE = 16_384;
+
+export interface ChildOptions {
+  /** The program and its arguments. */
+  readonly command: readonly string[];
+  /** The whole environment but for the mark. */
+  readonly env: NodeJS.ProcessEnv;
+  readonly cwd?: string;
+  /** The mark of the attempt that it belongs to, from the guardian. */
+  readonly mark: string;
+  /** Whether it is a Node process that exchanges messages with this one. */
+  readonly ipc: boolean;
+  /** Seconds that processes of the group which outlive their leader have between SIGTERM and SIGKILL. */
+  readonly graceS: number;
+  readonly onLine: (line: string) => void;
+  readonly onMessage: (message: unknown) => void;
+}
+
+export interface ChildExit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** A started child. Its group is guarded until nothing of it runs any more. */
+export class GuardedChild {
+  /** Its own pid, which is its process group's number too. */
+  readonly pid: number;
+  /** Start time of the leader, as `processStart` gives it; '' where there is none. */
+  readonly start: string;
+  /** Resolves once the leader has ended, its group is gone and its output has been read. */
+  readonly ended: Promise<ChildExit>;
+  #signs = 0;
+  #isAlive = true;
+  readonly #tail: string[] = [];
+  readonly #child: ChildProcess;
+
+  private constructor(
+    child: ChildProcess,
+    private readonly options: ChildOptions,
+    guardian: Guardian,
+  ) {
+    this.#child = child;
+    this.pid = child.pid as number;
+    guardian.add(this.pid);
+    this.start = processStart(this.pid) ?? '';
+    for (const stream of [child.stdout, child.stderr]) this.#read(stream as Readable);
+    child.on('message', (message) => {
+      this.#signs++;
+      options.onMessage(message);
+    });
+    // Raised by a message to a process that has just ended; its exit says more.
+    child.on('error', () => {});
+    this.ended = this.#end(child, guardian);
+  }
+
+  /** Starts a command under a guardian. Raises ConfigError when there is no such program. */
+  static async start(options: ChildOptions, guardian: Guardian): Promise<GuardedChild> {
+    guardian.watch();
+    const [program, ...args] = options.command;
+    const child = spawn(program, args, {
+      env: { ...options.env, [LAUNCH_VARIABLE]: options.mark },
+      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+      stdio: options.ipc ? ['ignore', 'pipe', 'pipe', 'ipc'] : ['ignore', 'pipe', 'pipe'],
+      detached: true,
+    });
+    if (child.pid !== undefined) return new GuardedChild(child, options, guardian);
+    const [error] = (await once(child, 'error').catch((cause: unknown) => [cause])) as [NodeJS.ErrnoException];
+    throw new ConfigError(`'${program}' cannot be started (${error.code ?? error.message})`, {
+      where: 'launch.command',
+      next: 'Name a program that is on the PATH, or by its whole path, and that may be executed.',
+      cause: error,
+    });
+  }
+
+  /** How often it has given a sign of life: a message or some output. */
+  get signs(): number {
+    return this.#signs;
+  }
+
+  /** False as soon as the leader has ended. */
+  get isAlive(): boolean {
+    return this.#isAlive;
+  }
+
+  /** Its last lines, oldest first. */
+  get tail(): readonly string[] {
+    return this.#tail;
+  }
+
+  /** Sends a message; one to a child that has ended is lost. */
+  send(message: Serializable): void {
+    if (this.#child.connected) this.#child.send(message, () => {});
+  }
+
+  /** Sends a signal to the whole group. */
+  signal(signal: NodeJS.Signals): void {
+    if (this.#isAlive) signalGroup(this.pid, signal);
+  }
+
+  async #end(child: ChildProcess, guardian: Guardian): Promise<ChildExit> {
+    const closed = once(child, 'close');
+    const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
+    await endGroup(this.pid, this.options.graceS);
+    this.#isAlive = false;
+    guardian.remove(this.pid);
+    const waited = new AbortController();
+    const done = await Promise.race([
+      closed.then(() => true),
+      delay(DRAIN_MS, false, { signal: waited.signal }).catch(() => false),
+    ]);
+    waited.abort();
+    if (!done) {
+      child.stdout?.destroy();
+      child.stderr?.destroy();
+    }
+    return { code, signal };
+  }
+
+  #read(stream: Readable): void {
+    let rest = '';
+    const line = (text: string): void => {
+      this.#tail.push(text);
+      if (this.#tail.length > TAIL_LINES) this.#tail.shift();
+      this.options.onLine(text);
+    };
+    stream.setEncoding('utf8');
+    stream.on('data', (chunk: string) => {
+      this.#signs++;
+      const lines = (rest + chunk).split('\n');
+      rest = lines.pop() as string;
+      for (const whole of lines) line(afterReturn(whole));
+      if (rest.length > LONGEST_LINE) {
+        line(afterReturn(rest));
+        rest = '';
+      }
+    });
+    stream.once('close', () => {
+      if (rest !== '') line(afterReturn(rest));
+    });
+  }
+}
+
+/** Of a progress bar that rewrites its line, what it showed last. */
+function afterReturn(line: string): string {
+  const text = line.replace(/\r+$/, '');
+  return text.slice(text.lastIndexOf('\r') + 1);
+}
+
+/** Ends what is left of a process group: SIGTERM, then SIGKILL. */
+export async function endGroup(group: number, graceS: number): Promise<void> {
+  if (!groupLives(group)) return;
+  signalGroup(group, 'SIGTERM');
+  // A stopped process takes its SIGTERM only when it goes on.
+  signalGroup(group, 'SIGCONT');
+  const deadline = performance.now() + graceS * 1000;
+  while (groupLives(group)) {
+    if (performance.now() > deadline) signalGroup(group, 'SIGKILL');
+    await delay(POLL_MS);
+  }
+}
+
+/** Ends every process that carries a mark, wherever it went: SIGTERM, then SIGKILL. */
+export async function endMarked(mark: string, graceS: number): Promise<void> {
+  const deadline = performance.now() + graceS * 1000;
+  let first = true;
+  for (let found = markedProcesses(mark); found.length > 0; found = markedProcesses(mark)) {
+    const late = performance.now() > deadline;
+    for (const pid of found) {
+      if (first || late) sendSignal(pid, late ? 'SIGKILL' : 'SIGTERM');
+    }
+    first = false;
+    await delay(POLL_MS);
+  }
+}
+
+function sendSignal(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'ESRCH') throw cause;
+  }
+}

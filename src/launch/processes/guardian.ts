@@ -1,0 +1,170 @@
+/**
+ * The guardian: a tiny shell process in a session of its own that outlives the launcher for a moment. It holds the reading end
+ * of a pipe; when that ends, for whatever reason the launcher ended, it sends SIGTERM and then SIGKILL to every process
+ * group that was registered and to every process that carries the launch's mark in its environment. The mark finds those
+ * that left their group (torchrun starts its workers in sessions of their own) and those that were started in the very
+ * moment in which the launcher died: the pipe ends only when such a child has closed its copy, that is, when it has its
+ * own environment.
+ */
+import { spawn, type ChildProcessByStdio } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import type { Writable } from 'node:stream';
+import { processStart } from '../../run/lock.js';
+
+/** Names the attempt in the environment of everything that it starts: `<pid of the launcher>:<its start time>:<random>.<number>`. */
+export const LAUNCH_VARIABLE = 'EDITRL_LAUNCH';
+
+/** $1: how the entry of the environment to look for begins, as a regular expression. $2: tenths of a second between SIGTERM and SIGKILL. */
+const SCRIPT = `
+trap '' INT TERM HUP QUIT
+groups=
+while read -r word id; do
+  case $word in
+    add) groups="$groups $id" ;;
+    del) kept=; for g in $groups; do [ "$g" = "$id" ] || kept="$kept $g"; done; groups=$kept ;;
+  esac
+done
+marked() { grep -lsz -e "$1" /proc/[0-9]*/environ; }
+strike() {
+  some=1
+  for g in $groups; do kill -s "$2" -- "-$g" 2>/dev/null && some=0; done
+  for p in $(marked "$1"); do p=\${p#/proc/}; kill -s "$2" -- "\${p%/environ}" 2>/dev/null && some=0; done
+  return $some
+}
+strike "$1" TERM || exit 0
+round=0
+while [ $round -lt "$2" ]; do sleep 0.1; strike "$1" 0 || exit 0; round=$((round + 1)); done
+round=0
+while [ $round -lt 30 ]; do strike "$1" KILL || exit 0; sleep 0.1; round=$((round + 1)); done
+`;
+
+const GRACE_TENTHS = 20;
+
+/** Guards what one launcher starts; it runs from the first `watch` to `close`, or to the end of this process. */
+export class Guardian {
+  readonly #launch = `${process.pid}:${processStart(process.pid) ?? ''}:${randomUUID()}`;
+  #attempts = 0;
+  readonly #groups = new Set<number>();
+  readonly #onExit = (): void => this.#killGroups();
+  #process: ChildProcessByStdio<Writable, null, null> | null = null;
+
+  /** Starts the guardian unless it runs. To be called before a child is started, so that no moment is without it. */
+  watch(): void {
+    if (this.#process !== null) return;
+    const args = ['-c', SCRIPT, 'editrl-guardian', `^${LAUNCH_VARIABLE}=${this.#launch}[.]`, String(GRACE_TENTHS)];
+    // Without the mark of a launch that this launcher itself may belong to: it is to outlive that one's end, too.
+    const env = { PATH: process.env['PATH'] ?? '/usr/bin:/bin' };
+    const child = spawn('/bin/sh', args, { stdio: ['pipe', 'ignore', 'ignore'], detached: true, cwd: '/', env });
+    this.#process = child;
+    child.unref();
+    (child.stdin as unknown as { unref(): void }).unref();
+    // A guardian that somebody killed is replaced; what was written to it is said again to the next one.
+    const replace = (): void => {
+      if (this.#process !== child) return;
+      this.#process = null;
+      if (this.#groups.size > 0) this.watch();
+    };
+    child.stdin.on('error', replace);
+    child.once('error', replace).once('exit', replace);
+    for (const group of this.#groups) this.#say('add', group);
+    process.on('exit', this.#onExit);
+  }
+
+  /** The value of `LAUNCH_VARIABLE` for one attempt. */
+  markAttempt(): string {
+    return `${this.#launch}.${this.#attempts++}`;
+  }
+
+  /** Registers the process group that a child of this launcher leads. */
+  add(group: number): void {
+    this.#groups.add(group);
+    this.#say('add', group);
+  }
+
+  /** Forgets a process group that has ended: its number may be given to strangers. */
+  remove(group: number): void {
+    if (this.#groups.delete(group)) this.#say('del', group);
+  }
+
+  /** Lets the guardian end. It still ends whatever carries the mark. */
+  close(): void {
+    const child = this.#process;
+    this.#process = null;
+    process.off('exit', this.#onExit);
+    child?.stdin.end();
+  }
+
+  #say(word: string, group: number): void {
+    this.#process?.stdin.write(`${word} ${group}\n`);
+  }
+
+  #killGroups(): void {
+    for (const group of this.#groups) signalGroup(group, 'SIGKILL');
+  }
+}
+
+/** Sends a signal to a process group; false when it has no process any more. */
+export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean {
+  try {
+    process.kill(-group, signal);
+    return true;
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ESRCH') return false;
+    if ((cause as NodeJS.ErrnoException).code === 'EPERM') return true;
+    throw cause;
+  }
+}
+
+/** Whether a process of a group still runs; one that has ended but was not waited for does not count (Linux). */
+export function groupLives(group: number): boolean {
+  if (!signalGroup(group, 0)) return false;
+  return process.platform !== 'linux' || pids().some((pid) => liveGroupOf(pid) === group);
+}
+
+/** The processes whose environment carries the mark of an attempt (Linux; elsewhere none is found). */
+export function markedProcesses(mark: string): number[] {
+  const entry = `${LAUNCH_VARIABLE}=${mark}`;
+  return pids().filter((pid) => environmentOf(pid)?.includes(entry) ?? false);
+}
+
+/** The process of a launcher, and when that started, so that a reused number is told apart. */
+export interface LauncherProcess {
+  readonly pid: number;
+  readonly start: string;
+}
+
+/** The launcher that a process says it was started by; null when it was started by none, or cannot be asked. */
+export function launcherOf(pid: number): LauncherProcess | null {
+  const entry = environmentOf(pid)?.find((variable) => variable.startsWith(`${LAUNCH_VARIABLE}=`));
+  if (entry === undefined) return null;
+  const [launcher, start] = entry.slice(LAUNCH_VARIABLE.length + 1).split(':');
+  return { pid: Number(launcher), start };
+}
+
+function pids(): number[] {
+  if (process.platform !== 'linux') return [];
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number);
+}
+
+/** Null when the process is gone or belongs to somebody else. */
+function environmentOf(pid: number): string[] | null {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0');
+  } catch {
+    return null;
+  }
+}
+
+/** The process group of a process that runs; null for one that has ended. */
+function liveGroupOf(pid: number): number | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const [state, , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return state === 'Z' || state === 'X' ? null : Number(group);
+  } catch {
+    return null;
+  }
+}

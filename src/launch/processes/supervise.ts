@@ -1,0 +1,361 @@
+/**
+ * The ranks of one attempt at a run: started together with the torchrun environment, watched, stopped together. The first one
+ * that dies or falls silent ends all of them. What starts an attempt again is the Launcher.
+ */
+import type { Serializable } from 'node:child_process';
+import { createServer, type AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { endMarked, GuardedChild, type ChildExit } from './child.js';
+import { devicesOfRank, ORDER_VARIABLE, PCI_ORDER, type Placement } from '../machine/devices.js';
+import { exitReason, RunFailed, type EndReason } from './failure.js';
+import type { Guardian } from './guardian.js';
+import { MemoryKills } from './memory_kills.js';
+import { MemoryTalk } from './out_of_memory.js';
+
+/** The address that the ranks of a run meet at: they are all on this machine. */
+export const MASTER_ADDRESS = '127.0.0.1';
+
+/** Seconds between SIGTERM and SIGKILL for ranks that are ended. */
+const GRACE_S = 5;
+/** Seconds that the other ranks have once the first one has followed a request to stop. */
+const LAGGARD_S = 10;
+/** Ranks that die of another's death do so within this; the one that died first is then known by how it ended. */
+const SETTLE_MS = 200;
+
+/** A running rank, as the callbacks see it. */
+export interface Worker {
+  readonly rank: number;
+  /** Its pid, which is its process group's number too. */
+  readonly pid: number;
+  /** Start time of that process, as `processStart` gives it. */
+  readonly start: string;
+  /** Sends a message; only with `ipc`. */
+  send(message: Serializable): void;
+  /** Sends a signal to its whole process group. */
+  signal(signal: NodeJS.Signals): void;
+}
+
+/** One process to start. */
+export interface RankCommand {
+  readonly rank: number;
+  /** The program and its arguments. */
+  readonly command: readonly string[];
+  /** Its whole environment. */
+  readonly env: NodeJS.ProcessEnv;
+}
+
+/** What to start and how to watch it. */
+export interface Supervision {
+  /** The run's name, for messages. */
+  readonly run: string;
+  readonly guardian: Guardian;
+  /** The ranks, counted from 0. */
+  readonly ranks: readonly RankCommand[];
+  /** Folder that the ranks start in; this process's own unless given. */
+  readonly cwd?: string;
+  /** True for this program's own workers, which exchange messages with the launcher; default false. */
+  readonly ipc?: boolean;
+  /** A rank without a sign of life for so many seconds is hung. Signs are its output, its messages and `progress`. */
+  readonly heartbeatTimeoutS: number;
+  /** A number whose change is a sign of life of all ranks, such as the size of a metrics file; asked about once a second. */
+  readonly progress?: () => number;
+  /** Asks for a graceful end. */
+  readonly stop: AbortSignal;
+  /** Ends everything at once. */
+  readonly kill?: AbortSignal;
+  /** How the ranks are asked to stop; SIGTERM to every group unless given. */
+  readonly askToStop?: (workers: readonly Worker[]) => void;
+  /** Told of every rank that is ended because of another one, right before it gets SIGTERM. */
+  readonly onEnding?: (worker: Worker) => void;
+  /** Seconds between SIGTERM and SIGKILL for ranks that are ended; 5 unless given. */
+  readonly graceS?: number;
+  /** Seconds that a graceful end may take before SIGTERM and SIGKILL; without limit unless given. */
+  readonly stopWithinS?: number;
+  /** Every line that a rank prints, on stdout or stderr. */
+  readonly onLine: (rank: number, line: string) => void;
+  readonly onMessage?: (worker: Worker, message: unknown) => void;
+  /** Told once when all ranks have been started. */
+  readonly onStarted?: (started: Started) => void;
+}
+
+/** What was started for an attempt. */
+export interface Started {
+  /** What the environment of everything that belongs to the attempt carries. */
+  readonly mark: string;
+  readonly workers: readonly Worker[];
+}
+
+export interface RankExit extends ChildExit {
+  readonly rank: number;
+}
+
+/** `done`: every rank ended with code 0. `stopped`: a stop was asked for; the exits say how each rank took it. */
+export interface SupervisionEnd {
+  readonly kind: 'done' | 'stopped';
+  readonly exits: readonly RankExit[];
+}
+
+/**
+ * Runs the ranks to their end; when it returns or raises, none of their processes is left. Raises RunFailed when a rank dies,
+ * hangs or ends with a code other than 0 while no stop was asked for, and ConfigError when the program cannot be started.
+ */
+export async function supervise(plan: Supervision): Promise<SupervisionEnd> {
+  const attempt = new Attempt(plan);
+  try {
+    return await attempt.run();
+  } finally {
+    attempt.dispose();
+  }
+}
+
+/** The environment of one rank: this process's, what is given, and on top what torchrun would set. */
+export function rankEnvironment(
+  rank: number,
+  place: { readonly processes: number; readonly placement: Placement; readonly port: number },
+  env: Readonly<Record<string, string>>,
+): NodeJS.ProcessEnv {
+  const { processes, placement, port } = place;
+  return {
+    ...(placement.threads > 0 ? { OMP_NUM_THREADS: String(placement.threads) } : {}),
+    ...process.env,
+    ...env,
+    [ORDER_VARIABLE]: PCI_ORDER,
+    CUDA_VISIBLE_DEVICES: devicesOfRank(placement, rank, processes).join(','),
+    RANK: String(rank),
+    LOCAL_RANK: String(rank),
+    GROUP_RANK: '0',
+    WORLD_SIZE: String(processes),
+    LOCAL_WORLD_SIZE: String(processes),
+    MASTER_ADDR: MASTER_ADDRESS,
+    MASTER_PORT: String(port),
+  };
+}
+
+/**
+ * That of a worker of this program's own. Of the places from which glibc's allocator serves threads it has two, unless the user says otherwise: with
+ * as many as glibc wants (eight for each core), what a run frees stays scattered over them, and its memory grows for hundreds of iterations.
+ */
+export function workerEnvironment(...of: Parameters<typeof rankEnvironment>): NodeJS.ProcessEnv {
+  return { MALLOC_ARENA_MAX: '2', ...rankEnvironment(...of) };
+}
+
+/** A port of the loopback interface that nobody listens on. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject).listen(0, MASTER_ADDRESS, resolve);
+  });
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** Why an attempt has to end before its ranks do. */
+interface Fault extends EndReason {
+  readonly rank: number;
+  readonly exit: ChildExit | null;
+}
+
+interface Rank extends Worker {
+  readonly child: GuardedChild;
+  readonly talk: MemoryTalk;
+  /** Milliseconds without a sign of life, as this process saw them pass. */
+  silentMs: number;
+  signs: number;
+}
+
+class Attempt {
+  readonly #ranks: Rank[] = [];
+  readonly #exits: RankExit[] = [];
+  readonly #faults: Fault[] = [];
+  readonly #memoryKills = new MemoryKills();
+  readonly #disposals: (() => void)[] = [];
+  #state: 'running' | 'stopping' | 'ending' = 'running';
+  #stopped = false;
+  readonly #mark: string;
+  readonly #graceS: number;
+  /** Resolves when the ranks are to be ended. */
+  readonly #over: Promise<void>;
+  #end: () => void = () => {};
+
+  constructor(private readonly plan: Supervision) {
+    this.#over = new Promise((resolve) => (this.#end = resolve));
+    this.#mark = plan.guardian.markAttempt();
+    this.#graceS = plan.graceS ?? GRACE_S;
+  }
+
+  async run(): Promise<SupervisionEnd> {
+    const { plan } = this;
+    const ended: Promise<void>[] = [];
+    try {
+      for (const rank of plan.ranks) {
+        const started = await this.#start(rank);
+        this.#ranks.push(started);
+        ended.push(this.#follow(started));
+      }
+      this.#memoryKills.sample(this.#pids);
+    } catch (error) {
+      this.#state = 'ending';
+      await this.#endAll();
+      throw error;
+    }
+    plan.onStarted?.({ mark: this.#mark, workers: this.#ranks });
+    this.#watch();
+    const all = Promise.all(ended);
+    await Promise.race([all, this.#over]);
+    if (this.#faults.length > 0 && plan.ranks.length > 1) await Promise.race([all, delay(SETTLE_MS)]);
+    this.#state = 'ending';
+    await this.#endAll();
+    await all;
+    // After an orderly end nobody is left; else some may have gone to sessions of their own.
+    if (this.#faults.length > 0 || this.#stopped) await endMarked(this.#mark, this.#graceS);
+    if (this.#faults.length > 0 && !this.#stopped) throw this.#failure();
+    return { kind: this.#stopped ? 'stopped' : 'done', exits: this.#exits };
+  }
+
+  dispose(): void {
+    for (const dispose of this.#disposals) dispose();
+  }
+
+  async #start({ rank, command, env }: RankCommand): Promise<Rank> {
+    const { plan } = this;
+    const talk = new MemoryTalk();
+    const child = await GuardedChild.start(
+      {
+        command,
+        env,
+        mark: this.#mark,
+        ...(plan.cwd === undefined ? {} : { cwd: plan.cwd }),
+        ipc: plan.ipc ?? false,
+        graceS: this.#graceS,
+        onLine: (line) => {
+          talk.hear(line);
+          plan.onLine(rank, line);
+        },
+        onMessage: (message) => plan.onMessage?.(started, message),
+      },
+      plan.guardian,
+    );
+    const started: Rank = {
+      rank,
+      pid: child.pid,
+      start: child.start,
+      child,
+      talk,
+      silentMs: 0,
+      signs: 0,
+      send: (message) => child.send(message),
+      signal: (signal) => child.signal(signal),
+    };
+    return started;
+  }
+
+  get #pids(): number[] {
+    return this.#ranks.map(({ pid }) => pid);
+  }
+
+  async #follow({ rank, child, talk }: Rank): Promise<void> {
+    const exit = await child.ended;
+    this.#exits.push({ rank, ...exit });
+    if (this.#state === 'stopping') this.#endWithin(LAGGARD_S);
+    if (this.#state !== 'running' || exit.code === 0) return;
+    const memory = { told: talk.heard(), kill: this.#memoryKills.recent() };
+    this.#faults.push({ rank, exit, ...exitReason(exit, memory) });
+    this.#end();
+  }
+
+  #watch(): void {
+    const { plan } = this;
+    const onAbort = (signal: AbortSignal | undefined, act: () => void): void => {
+      if (signal === undefined) return;
+      signal.addEventListener('abort', act);
+      this.#disposals.push(() => signal.removeEventListener('abort', act));
+      if (signal.aborted) act();
+    };
+    onAbort(plan.stop, () => this.#askToStop());
+    onAbort(plan.kill, () => {
+      this.#stopped = true;
+      for (const { child } of this.#ranks) child.signal('SIGKILL');
+      this.#end();
+    });
+    const everyMs = Math.min(1000, plan.heartbeatTimeoutS * 250);
+    let before = performance.now();
+    let progress = plan.progress?.() ?? 0;
+    const timer = setInterval(() => {
+      const now = performance.now();
+      // Time in which this process itself was stopped is nobody's silence.
+      const passed = Math.min(now - before, 2 * everyMs);
+      before = now;
+      const latest = plan.progress?.() ?? 0;
+      const moved = latest !== progress;
+      progress = latest;
+      this.#memoryKills.sample(this.#pids, now);
+      for (const rank of this.#ranks) this.#listen(rank, passed, moved);
+    }, everyMs);
+    this.#disposals.push(() => clearInterval(timer));
+  }
+
+  #listen(rank: Rank, passedMs: number, moved: boolean): void {
+    const { signs } = rank.child;
+    const silent = signs === rank.signs && !moved;
+    rank.signs = signs;
+    rank.silentMs = silent ? rank.silentMs + passedMs : 0;
+    if (!rank.child.isAlive || this.#state === 'ending' || rank.silentMs <= this.plan.heartbeatTimeoutS * 1000) return;
+    this.#faults.push({
+      rank: rank.rank,
+      exit: null,
+      reason: `hung: no sign of life for ${this.plan.heartbeatTimeoutS} s (launch.heartbeat_timeout_s)`,
+      next: null,
+    });
+    this.#end();
+  }
+
+  #askToStop(): void {
+    if (this.#state !== 'running' || this.#faults.length > 0) return;
+    this.#state = 'stopping';
+    this.#stopped = true;
+    if (this.plan.askToStop !== undefined) this.plan.askToStop(this.#ranks);
+    else for (const { child } of this.#ranks) child.signal('SIGTERM');
+    if (this.plan.stopWithinS !== undefined) this.#endWithin(this.plan.stopWithinS);
+  }
+
+  #endWithin(seconds: number): void {
+    const timer = setTimeout(() => this.#end(), seconds * 1000);
+    this.#disposals.push(() => clearTimeout(timer));
+  }
+
+  async #endAll(): Promise<void> {
+    const live = this.#ranks.filter(({ child }) => child.isAlive);
+    if (live.length === 0) return;
+    for (const worker of live) {
+      this.plan.onEnding?.(worker);
+      worker.signal('SIGTERM');
+      worker.signal('SIGCONT');
+    }
+    const patience = new AbortController();
+    const gone = Promise.all(live.map(({ child }) => child.ended));
+    const late = delay(this.#graceS * 1000, 'late', { signal: patience.signal }).catch(() => 'gone');
+    if ((await Promise.race([gone, late])) === 'late') for (const { child } of live) child.signal('SIGKILL');
+    patience.abort();
+    await gone;
+  }
+
+  /** The fault that the others follow from: a silent rank, else one without memory, else one that was killed, else the first to end. */
+  #failure(): RunFailed {
+    const fault =
+      this.#faults.find(({ exit }) => exit === null) ??
+      this.#faults.find(({ next }) => next !== null) ??
+      this.#faults.find(({ exit }) => exit?.signal !== null) ??
+      this.#faults[0];
+    return new RunFailed({
+      run: this.plan.run,
+      rank: fault.rank,
+      processes: this.plan.ranks.length,
+      exitCode: fault.exit?.code ?? null,
+      signal: fault.exit?.signal ?? null,
+      reason: fault.reason,
+      advice: fault.next,
+      lastLines: [...(this.#ranks[fault.rank]?.child.tail ?? [])],
+    });
+  }
+}

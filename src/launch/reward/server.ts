@@ -1,0 +1,122 @@
+/** From a reward section to a reward that a server holds: its terms, the judge that they ask, and a name for all of it. */
+import { canonicalJson, isUnhashed } from '../../config/hash.js';
+import { countedText, fileDigest } from '../../config/texts.js';
+import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
+import { leaves } from '../../schema/walk.js';
+import type { ModelReference } from '../../schema/model.js';
+import { ConfigError } from '../../core/errors.js';
+import { sha256 } from '../../core/image.js';
+import { rewardName, shownToJudge } from '../../rewards/score/choice.js';
+import { createReward } from '../../rewards/score/combined.js';
+import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
+import { JudgeImages } from '../../rewards/judge/images.js';
+import { loadPrompts, type PromptSet } from '../../rewards/judge/prompts.js';
+import type { ServedReward } from '../../rewards/server/scorer.js';
+import type { JudgementStore } from '../../rewards/score/types.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import { Judges, limitsOf, type ReadyJudges } from '../../scoring/judges.js';
+import { EmbeddedJudges } from '../servers/embedded_judge.js';
+import type { ServerUser } from '../servers/upkeep.js';
+
+export interface ServedRewardOptions {
+  readonly resolveRun: RunResolver;
+  readonly onWaiting: (found: string, waitedS: number) => void;
+  /** Told what is worth knowing of the judge; see `WaitOptions`. */
+  readonly onNote: (note: string) => void;
+  /** How a judge that it started itself fares. */
+  readonly judge: ServerUser;
+  readonly signal: AbortSignal;
+}
+
+/** A reward that is ready to be served. */
+export interface OpenedReward extends ServedReward {
+  close(): Promise<void>;
+}
+
+/** The trainer keeps what a judge said; a server that kept it would grow with every request. */
+const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefined };
+
+/**
+ * Makes the terms of a reward section and waits for the judges that they ask. Raises ConfigError for terms that cannot be made on this
+ * machine, EndpointError for a judge that stays away for `max_wait_s`.
+ */
+export async function openServedReward(settings: RewardSettings, options: ServedRewardOptions): Promise<OpenedReward> {
+  const judges = new Judges();
+  const prompts = loadPrompts(settings);
+  const closers: (() => Promise<void>)[] = [];
+  const close = async (): Promise<void> => {
+    for (const closer of closers.reverse()) await closer();
+    closers.length = 0;
+  };
+  try {
+    const reward = await createReward(settings, {
+      judge: (model = settings.model) => judges.take(model),
+      images: new JudgeImages(),
+      prompts,
+      modelFolder: (reference) => modelFolder(reference as ModelReference, options.resolveRun),
+      limits: limitsOf(settings),
+    });
+    closers.push(() => reward.close());
+    const { onWaiting, onNote, signal } = options;
+    const waiting = { maxWaitS: settings.max_wait_s, onWaiting, onNote, signal };
+    await reward.untilReady(waiting);
+    const asked = { alias: settings.model_alias, shown: shownToJudge(settings), onNote };
+    const ready: ReadyJudges =
+      judges.models.length === 0
+        ? { endpoints: [], token: null, traits: {} }
+        : await judges.untilReady(await judgeAddress(settings, judges.models, closers, options.judge), {
+            ...waiting,
+            ...asked,
+          });
+    judges.connect({
+      ...ready,
+      ...asked,
+      store: keepsNothing,
+      concurrency: settings.concurrency,
+      policy: limitsOf(settings),
+    });
+    closers.push(() => judges.close());
+    return {
+      terms: reward.terms,
+      scoreTerms: (item, signal, asked) => reward.scoreTerms(item, signal, asked),
+      digest: digestOf(settings, prompts),
+      canary: (asked) => judges.canary(reward, asked),
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function judgeAddress(
+  settings: RewardSettings,
+  models: readonly string[],
+  closers: (() => Promise<void>)[],
+  user: ServerUser,
+): Promise<JudgeAddress> {
+  const { endpoint } = settings;
+  if (endpoint === '') {
+    throw new ConfigError(`the reward '${rewardName(settings)}' asks a judge, but none is named`, {
+      where: 'reward.endpoint',
+      next: 'Give --endpoint http://HOST:4877, or export APP__REWARD_FUNCTION_API_BASE for a config.',
+    });
+  }
+  const embedded = new EmbeddedJudges({ say: () => undefined });
+  closers.push(() => embedded.close());
+  return embedded.addressOf({ endpoint, model: models[0] }, user);
+}
+
+/** SHA-256 over everything that decides what is scored how: servers with the same give the same scores. */
+function digestOf(settings: RewardSettings, prompts: PromptSet): string {
+  const deciding = leaves(rewardSchema, settings)
+    .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
+    .filter(({ mark, value }) => !isUnhashed(value, mark))
+    // What a file says decides, and not where this machine has it.
+    .map(({ path, value, mark: { file } }) => [
+      path,
+      file !== undefined && typeof value === 'string' ? countedText(value, fileDigest(file, value)) : value,
+    ]);
+  const { sc, pq, ground } = prompts;
+  return sha256(canonicalJson({ ...(Object.fromEntries(deciding) as object), prompts: { sc, pq, ground } }));
+}

@@ -1,0 +1,251 @@
+/**
+ * Rewards tried on the first rows of a run's datasets, before anything is trained: each term scores answers that need no model. Terms that
+ * ask a judge or a server are tried on request alone.
+ */
+import type { LoadedConfig } from '../../config/load.js';
+import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
+import { modelFolder } from '../../models/reference.js';
+import { openRecipeOf } from '../../recipes/open.js';
+import { isTrainable, rewardOf } from '../../recipes/settings.js';
+import { JudgeImages } from '../../rewards/judge/images.js';
+import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
+import { loadPrompts } from '../../rewards/judge/prompts.js';
+import type { RewardSettings } from '../../rewards/schema/reward.js';
+import { decidingTerms, recordedTerms, shownToJudge, type ChosenTerm } from '../../rewards/score/choice.js';
+import type { JudgementStore, Outcome } from '../../rewards/score/types.js';
+import { missingInput, type Term } from '../../rewards/terms/term.js';
+import type { ModelReference } from '../../schema/model.js';
+import type { RunSettings, TrainedSettings } from '../../schema/run.js';
+import { isObject } from '../../schema/walk.js';
+import type { SampleAnswer, SampledSet, SampleRow } from '../../scoring/sample_rows.js';
+import { judgeKey, Judges, limitsOf } from '../../scoring/judges.js';
+import { failureOf, once, type Obstacle } from '../preflight/looks.js';
+import { runResolver, unfinishedRun } from '../models/resolve.js';
+
+/** So many rows of each dataset are tried before a run. */
+const ROWS = 3;
+
+const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefined };
+
+/** One answer, as one term scored it. */
+export interface Tried {
+  readonly row: SampleRow;
+  readonly answer: SampleAnswer;
+  /** Null where the row lacks what the term compares with. */
+  readonly outcome: Outcome | null;
+  /** What is wrong with what came back; null where nothing is. */
+  readonly problem: string | null;
+}
+
+/** What became of a term. */
+export interface TriedTerm {
+  readonly name: string;
+  /** Null for one that is recorded and does not decide. */
+  readonly weight: number | null;
+  readonly tried: readonly Tried[];
+  /** Why it was not tried; null where it was. */
+  readonly untried: string | null;
+}
+
+/** Where the judge of a reward is asked; null: its terms that ask one are not tried. Absent: no term is that asks anybody. */
+export type AskJudge = (reward: RewardSettings) => Promise<JudgeAddress | null>;
+
+/** The rows that a run's reward is tried on: under supervised training the held-out ones alone are scored. Raises DataError for rows that cannot be read. */
+export async function rowsToScore(settings: TrainedSettings, count: number): Promise<readonly SampledSet[]> {
+  const sets = await openRecipeOf(settings).sampleRows(settings, count);
+  const supervised = 'algorithm' in settings && settings.algorithm.type === 'sft';
+  return supervised ? sets.filter(({ heldOut }) => heldOut) : sets;
+}
+
+/** Whether a term asks somebody who may be elsewhere. */
+function asks({ kind: { needs } }: ChosenTerm): boolean {
+  return needs.judge || needs.server === true;
+}
+
+/** The terms of a reward, those that are only recorded last. */
+export function termsOf(reward: RewardSettings): ChosenTerm[] {
+  return [...decidingTerms(reward), ...recordedTerms(reward)];
+}
+
+/**
+ * Tries one term of a run's reward. Raises what keeps it from being made, and DataError for a row that it cannot compare with where it
+ * decides.
+ */
+export async function tryTerm(
+  term: ChosenTerm,
+  settings: TrainedSettings,
+  reward: RewardSettings,
+  rows: readonly SampleRow[],
+  askJudge?: AskJudge,
+): Promise<TriedTerm> {
+  const decides = decidingTerms(reward).some(({ name }) => name === term.name);
+  const named = { name: term.name, weight: decides ? term.weight : null };
+  const untried = whyUntried(term, settings.base_exp_dir, askJudge !== undefined);
+  if (untried !== null) return { ...named, tried: [], untried };
+  const judges = new Judges();
+  const opened = await openTerm(term, settings, reward, judges);
+  try {
+    const connected = await connect(opened, judges, reward, askJudge);
+    const scored = connected ? await Promise.all(rows.map((row) => tryRow(term, opened, row, decides))) : [];
+    return { ...named, tried: scored.flat(), untried: connected ? null : 'its judge was not asked' };
+  } finally {
+    await opened.close();
+    await judges.close();
+  }
+}
+
+function whyUntried(term: ChosenTerm, baseExpDir: string, asking: boolean): string | null {
+  if (asks(term) && !asking) return 'it asks a judge or a server (--deep)';
+  const model = term.fields['model'];
+  if (isObject(model) && 'hub' in model) return 'it names a model of the Hub';
+  const run = unfinishedRun(term.fields, baseExpDir);
+  return run === null ? null : `the run ${run} that it takes its model from is not finished`;
+}
+
+function openTerm(
+  { kind, fields }: ChosenTerm,
+  { base_exp_dir }: RunSettings,
+  reward: RewardSettings,
+  judges: Judges,
+): Promise<Term> {
+  if (kind.createApart !== undefined) return kind.createApart(fields);
+  return kind.create('wait_s' in fields ? { ...fields, wait_s: 0 } : fields, {
+    judge: (model = reward.model) => judges.take(model),
+    images: new JudgeImages(),
+    prompts: loadPrompts(reward),
+    modelFolder: (reference) => modelFolder(reference as ModelReference, runResolver(base_exp_dir)),
+    store: () => keepsNothing,
+    limits: limitsOf(reward),
+  });
+}
+
+/** Makes the judges that a term asks ready; false where they are not to be asked. */
+async function connect(term: Term, judges: Judges, reward: RewardSettings, askJudge?: AskJudge): Promise<boolean> {
+  await term.untilReady?.({ maxWaitS: 0 });
+  if (judges.models.length === 0) return true;
+  const address = (await askJudge?.(reward)) ?? null;
+  if (address === null) return false;
+  const asked = { alias: reward.model_alias, shown: shownToJudge(reward) };
+  const ready = await judges.untilReady(address, { ...asked, ...judgeKey(address), maxWaitS: 0 });
+  judges.connect({
+    ...ready,
+    ...asked,
+    store: keepsNothing,
+    concurrency: reward.concurrency,
+    policy: limitsOf(reward),
+  });
+  return true;
+}
+
+function tryRow(term: ChosenTerm, opened: Term, row: SampleRow, decides: boolean): Promise<Tried[]> {
+  return Promise.all(
+    row.answers.map(async (answer): Promise<Tried> => {
+      const missing = missingInput(term.kind.needs, { ...row.item, key: '', edited: null, finished: true });
+      if (missing !== null && decides) {
+        throw new DataError(`reward '${term.name}' compares with ${missing}, but this prompt has none`, {
+          where: row.place,
+          next: 'Train on data that has it, or choose a reward that does without: editrl config schema says what each term needs.',
+        });
+      }
+      if (missing !== null) return { row, answer, outcome: null, problem: null };
+      const { what, ...given } = answer;
+      const item = { ...row.item, ...given, key: `${row.place}, ${what}`, finished: true };
+      try {
+        const outcome = await opened.score(item);
+        return { row, answer, outcome, problem: problemOf(term, outcome, item.key) };
+      } catch (error) {
+        if (decides || !(error instanceof DataError)) throw error;
+        return { row, answer, outcome: null, problem: null };
+      }
+    }),
+  );
+}
+
+/** What is wrong with an outcome. What a judge, a server or a module says of itself as unscored is not. */
+function problemOf({ kind, name }: ChosenTerm, outcome: Outcome, key: string): string | null {
+  if (outcome.kind === 'zero_by_rule') return null;
+  if (outcome.kind === 'unscored') {
+    const { reason, detail } = outcome;
+    const isOurs = !kind.needs.judge && kind.needs.server !== true && kind.createApart === undefined;
+    return reason === 'own_code' || reason === 'timeout' || isOurs ? detail : null;
+  }
+  const { value, normalised } = outcome;
+  if (Number.isFinite(value) && value >= 0 && normalised >= 0 && normalised <= 1) return null;
+  return `${key}: ${name} gave value ${value} and normalised ${normalised}; allowed: a value from 0, and normalised from 0 to 1`;
+}
+
+/** Tries the rewards of several runs; what several of them share is tried once. */
+export class RewardTrials {
+  readonly #known = new Map<string, Promise<EditrlError[]>>();
+
+  constructor(private readonly askJudge?: AskJudge) {}
+
+  /** What is wrong with the rewards of runs, or with the rows that they are tried on. `leaves`: the terms that are known to be broken. */
+  async of(
+    runs: readonly LoadedConfig[],
+    leaves: (run: string, term: ChosenTerm) => boolean = () => false,
+  ): Promise<Obstacle[]> {
+    const found: Obstacle[] = [];
+    for (const { settings } of runs) {
+      const { run_name, launch } = settings;
+      const reward = rewardOf(settings);
+      if (reward === null || !isTrainable(settings) || launch.command !== null) continue;
+      const left = (term: ChosenTerm): boolean => leaves(run_name, term);
+      const errors = await once(this.#known, keyOf(settings, reward, left), () => this.#look(settings, reward, left));
+      found.push(...errors.map((error) => ({ run: run_name, error })));
+    }
+    return found;
+  }
+
+  async #look(
+    settings: TrainedSettings,
+    reward: RewardSettings,
+    leaves: (term: ChosenTerm) => boolean,
+  ): Promise<EditrlError[]> {
+    const asking = this.askJudge !== undefined;
+    const terms = termsOf(reward).filter(
+      (term) => !leaves(term) && whyUntried(term, settings.base_exp_dir, asking) === null,
+    );
+    if (terms.length === 0) return [];
+    let rows: readonly SampleRow[] = [];
+    const unreadable = await failureOf(async () => {
+      rows = (await rowsToScore(settings, ROWS)).flatMap((set) => set.rows);
+    });
+    if (unreadable !== null) return [unreadable];
+    if (rows.length === 0) return [];
+    const found: EditrlError[] = [];
+    for (const term of terms) {
+      const error = await failureOf(async () => {
+        found.push(...wrongScores(await tryTerm(term, settings, reward, rows, this.askJudge)));
+      });
+      if (error !== null) found.push(error);
+    }
+    return found;
+  }
+}
+
+/** What decides what trying a reward finds. */
+function keyOf(settings: TrainedSettings, reward: RewardSettings, leaves: (term: ChosenTerm) => boolean): string {
+  const { task, data, base_exp_dir } = settings;
+  const {
+    prompt = null,
+    environment = null,
+    algorithm = null,
+  } = settings as Partial<Record<'prompt' | 'environment' | 'algorithm', unknown>>;
+  const terms = termsOf(reward).map((term) => [term.name, term.kind.name, term.fields, leaves(term)]);
+  const supervised = isObject(algorithm) && algorithm['type'] === 'sft';
+  return JSON.stringify([task, data, base_exp_dir, prompt, environment, supervised, terms, reward.endpoint]);
+}
+
+/** One error for a term, which says the first thing that is wrong. */
+function wrongScores({ name, tried }: TriedTerm): EditrlError[] {
+  const problems = tried.flatMap(({ problem }) => problem ?? []);
+  if (problems.length === 0) return [];
+  const others = problems.length === 1 ? '' : ` (the first of ${problems.length} of ${tried.length} answers tried)`;
+  return [
+    new ConfigError(`${problems[0]}${others}`, {
+      where: `reward term ${name}`,
+      next: 'Correct it before anything trains; `editrl score CONFIG` shows what it gives for each row.',
+    }),
+  ];
+}

@@ -1,0 +1,106 @@
+/** The servers that runs use and that are started with them: embedded judges, gateways before judges, and what samples. */
+import { join } from 'node:path';
+import { modelFolder } from '../../models/reference.js';
+import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
+import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
+import { asksJudge } from '../../rewards/score/choice.js';
+import { RunPaths } from '../../run/paths.js';
+import { readRecord } from '../../run/record.js';
+import type { RunSettings } from '../../schema/run.js';
+import { EmbeddedJudges } from './embedded_judge.js';
+import type { Guardian } from '../processes/guardian.js';
+import { runResolver } from '../models/resolve.js';
+import { SharedGateways } from './gateway.js';
+import type { Worker } from '../processes/supervise.js';
+import type { SayOfServer, ServerUser } from './upkeep.js';
+import { checkServable, VllmServer } from './vllm.js';
+import { hubEnvironmentOf } from '../models/wanted.js';
+import { packError, type ToWorker } from '../worker/protocol.js';
+
+export interface ServersOptions {
+  readonly severalRuns: boolean;
+  readonly say: SayOfServer;
+  readonly guardian: Guardian;
+}
+
+/** What a server is started for. */
+interface Serving {
+  readonly attempt: number;
+  /** The GPUs of a server that samples; null for all that this process sees. */
+  readonly served: readonly number[] | null;
+}
+
+export class ServersOfRuns {
+  readonly #judges: EmbeddedJudges;
+  readonly #gateways: SharedGateways;
+
+  constructor(private readonly options: ServersOptions) {
+    const { say, severalRuns } = options;
+    this.#judges = new EmbeddedJudges({ say });
+    this.#gateways = new SharedGateways({ severalRuns, say });
+  }
+
+  /**
+   * Rank 0 has the run and wants to know its servers: it is told where they are, or why there are none. The function that is returned ends
+   * those that are the run's alone. Never rejects; `over` ends what it waits for.
+   */
+  async answer(
+    settings: RunSettings,
+    { attempt, served }: Serving,
+    worker: Worker,
+    over: AbortSignal,
+  ): Promise<() => Promise<void>> {
+    const user: ServerUser = {
+      notice: (line) => send(worker, { kind: 'notice', line }),
+      lost: (error) => send(worker, { kind: 'server_lost', error: packError(error) }),
+      over,
+    };
+    let sampler: VllmServer | null = null;
+    try {
+      const judge = await this.#judgeOf(settings, user);
+      sampler = await this.#samplerOf(settings, { attempt, served }, user);
+      send(worker, { kind: 'servers', servers: { judge, sampler: sampler?.address ?? null } });
+    } catch (error) {
+      send(worker, { kind: 'server_lost', error: packError(error) });
+    }
+    return async () => sampler?.close();
+  }
+
+  async close(): Promise<void> {
+    await this.#judges.close();
+    await this.#gateways.close();
+  }
+
+  async #judgeOf(settings: RunSettings, user: ServerUser): Promise<JudgeAddress | null> {
+    const reward = rewardOf(settings);
+    if (reward === null || reward.endpoint === '' || !asksJudge(reward)) return null;
+    if (reward.endpoint === 'embedded') return this.#judges.addressOf(reward, user);
+    return this.#gateways.addressFor(reward.endpoint, {
+      runName: settings.run_name,
+      baseExpDir: settings.base_exp_dir,
+      reward,
+      user,
+    });
+  }
+
+  async #samplerOf(settings: RunSettings, { attempt, served }: Serving, user: ServerUser): Promise<VllmServer | null> {
+    const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
+    if (sampled === null || sampled.engine.serve === null) return null;
+    const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+    const resolve = runResolver(
+      settings.base_exp_dir,
+      () => readRecord(paths) ?? {},
+      undefined,
+      hubEnvironmentOf(settings),
+    );
+    const model = modelFolder(sampled.model, resolve);
+    checkServable(model);
+    const { guardian, say } = this.options;
+    const log = join(paths.attemptLogsDir(attempt), 'vllm.log');
+    return VllmServer.start({ sampled, devices: served, model, log, guardian, user, say });
+  }
+}
+
+function send(worker: Worker, message: ToWorker): void {
+  worker.send(message);
+}

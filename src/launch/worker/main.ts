@@ -1,0 +1,304 @@
+/**
+ * One worker of a run: the program that a launcher starts once per rank. Rank 0 claims the run, makes its data, trains and
+ * records; the others take part in its process group. What is needed only later is loaded only later, so that the first log line
+ * comes soon.
+ */
+import { EndpointError, InternalError, RunError } from '../../core/errors.js';
+import { autoProvider } from '../../engines/onnx/cuda.js';
+import { withEngines } from '../../recipes/engines.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import type { WholeCheckpoint } from '../../run/checkpoints.js';
+import type { RunHandle } from '../../run/claim.js';
+import { claimRequest } from '../../run/claim_request.js';
+import type { PlainObject } from '../../run/record.js';
+import { openRunLog, type RunLog } from '../../run/logs.js';
+import { RunPaths } from '../../run/paths.js';
+import type { RunSettings, TrainedSettings } from '../../schema/run.js';
+import type { ProcessGroup } from '../../group/process_group.js';
+import type { Bench } from '../../train/bench.js';
+import type { RecordedModels } from '../models/resolve.js';
+import { claimWhenFree } from '../ownership/takeover.js';
+import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
+
+const HEARTBEAT_EVERY_MS = 1000;
+/** What a shell says of a process that SIGTERM ended. */
+const ENDED = 143;
+
+/** Ranks wait for rank 0, which makes the data first where there is none, and waits for servers. */
+const MEETING_MS = 30 * 60_000;
+
+type Start = Extract<ToWorker, { kind: 'start' }>;
+
+/** What rank 0 knows and the others need. */
+interface Told {
+  readonly attempt: number;
+  readonly servers: RunServers;
+  /** As recorded, with the checkpoints that are used. */
+  readonly parents: readonly PlainObject[];
+  readonly models: NonNullable<RecordedModels['models']>;
+}
+
+class Worker {
+  readonly #stop = new AbortController();
+  #serversAre: (servers: RunServers) => void = () => {};
+  #noServers: (error: Error) => void = () => {};
+  readonly #servers = new Promise<RunServers>((resolve, reject) => {
+    this.#serversAre = resolve;
+    this.#noServers = reject;
+  });
+  /** Why one of them will not answer any more. */
+  #serverLost: Error | null = null;
+  /** Rank 0's, once the run is its own. */
+  #log: RunLog | null = null;
+  readonly #rank = Number(process.env['RANK'] ?? 0);
+
+  /** Listens to the launcher until the run has ended; this process ends with its launcher, however that ends. */
+  listen(): void {
+    process.on('disconnect', () => process.exit(1));
+    // Only rank 0 decides when to stop; it tells the others where.
+    for (const signal of this.#rank === 0 ? (['SIGINT', 'SIGTERM'] as const) : []) {
+      process.on(signal, () => this.#stop.abort());
+    }
+    // Whoever waits for them says so; a run that ends before does not.
+    this.#servers.catch(() => {});
+    process.on('message', (message) => this.#receive(message as ToWorker));
+    setInterval(() => tell({ kind: 'heartbeat' }), HEARTBEAT_EVERY_MS).unref();
+  }
+
+  #receive(message: ToWorker): void {
+    switch (message.kind) {
+      case 'start':
+        void this.#work(message);
+        return;
+      case 'servers':
+        this.#serversAre(message.servers);
+        return;
+      case 'server_lost':
+        this.#serverLost = unpackError(message.error);
+        this.#noServers(this.#serverLost);
+        // Whoever waits for it waits in vain.
+        this.#stop.abort();
+        return;
+      case 'notice':
+        this.#log?.logger.log(message.level ?? 'warn', message.line);
+        return;
+      case 'stop':
+        this.#stop.abort();
+        return;
+      case 'end':
+        process.exit(ENDED);
+    }
+  }
+
+  async #work(start: Start): Promise<void> {
+    let code = 0;
+    try {
+      const result = this.#rank === 0 ? await this.#lead(start) : await this.#follow(start);
+      await said({ kind: 'ended', result });
+    } catch (error) {
+      code = error instanceof Error && 'exitCode' in error ? Number(error.exitCode) : 1;
+      await said({ kind: 'failed', error: packError(error, this.#rank) });
+    }
+    process.exit(code);
+  }
+
+  /** Rank 0: owns the run from its claim to its end. */
+  async #lead({ config, command, versions, parents, models, devices, threads, places }: Start): Promise<RunKind> {
+    const settings = withThreads(config.settings, threads, places);
+    const handle = await claimWhenFree(
+      claimRequest(config, {
+        command,
+        versions,
+        devices,
+        parents: parents.map((reference) => ({ ...reference })),
+        models,
+      }),
+    );
+    if (handle.kind === 'finished') {
+      await this.#meet(null);
+      return 'already_finished';
+    }
+    tell({ kind: 'claimed', attempt: handle.attempt });
+    const terminal = (line: string): void => void process.stdout.write(`${line}\n`);
+    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal });
+    this.#log = log;
+    let lost: Error | null = null;
+    handle.startHeartbeat((error) => {
+      lost = error as Error;
+      this.#stop.abort();
+    });
+    try {
+      for (const note of handle.notes) log.logger.info(note);
+      log.logger.info(
+        `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)} in ${handle.paths.dir}`,
+      );
+      const result = await this.#train(settings, handle, log, places);
+      if (lost !== null) throw lost as Error;
+      if (this.#serverLost !== null && result === 'interrupted') throw this.#serverLost;
+      return result;
+    } catch (error) {
+      if (lost !== null) throw lost as Error;
+      const { message: reason, stack } = packError(error, this.#rank);
+      log.logger.debug(stack ?? reason);
+      recordEnd(handle, error instanceof EndpointError ? 'interrupted' : 'failed', reason);
+      throw error;
+    } finally {
+      handle.release();
+      this.#log = null;
+      await log.close();
+    }
+  }
+
+  async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog, places: Start['places']): Promise<RunKind> {
+    const [
+      { trainRun },
+      { openThreadSender: openSender },
+      { openRecipeOf, opening },
+      { RunDirectoryTracker },
+      { runResolver },
+    ] = await Promise.all([
+      import('../../train/worker.js'),
+      import('../../rewards/judge/sender_thread.js'),
+      import('../../recipes/open.js'),
+      import('../../track/tracker.js'),
+      import('../models/resolve.js'),
+    ]);
+    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, notedParents(handle, log));
+    // Pinned before anything is made of them, and before the other ranks look.
+    for (const { run } of handle.record.parents) resolveRun({ run: String(run), config: '' });
+    await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
+    const servers = await this.#serversOrStop();
+    if (servers === null) {
+      await this.#meet(null);
+      handle.setState({ state: 'interrupted', reason: 'stopped on request' });
+      return 'interrupted';
+    }
+    const { group } = await this.#meet({
+      attempt: handle.attempt,
+      servers,
+      parents: handle.record.parents,
+      models: handle.record.models ?? {},
+    });
+    const tracker = new RunDirectoryTracker(handle.paths);
+    const stop = this.#stop.signal;
+    const services = { handle, log, tracker, resolveRun, ...servers, stop, openSender, ...rewardPlace(places) };
+    const end = await trainRun(settings, opening(settings), { ...services, group });
+    group.close();
+    if (end.kind === 'finished' && end.reason !== null) {
+      log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
+    }
+    await tracker.finish();
+    log.logger.debug(tracker.heldTraining());
+    const [{ writeCurve }, { readMetrics }] = await Promise.all([
+      import('../../run/report/curve.js'),
+      import('../../run/metrics.js'),
+    ]);
+    await writeCurve(handle.paths, readMetrics(handle.paths));
+    return end.kind;
+  }
+
+  /** Where the run's servers are; null where the run is asked to stop before they are there: one may take half an hour to load its model. */
+  #serversOrStop(): Promise<RunServers | null> {
+    const { signal } = this.#stop;
+    const stopped = new Promise<null>((resolve) => {
+      if (signal.aborted) resolve(null);
+      else signal.addEventListener('abort', () => resolve(null), { once: true });
+    });
+    return Promise.race([this.#servers, stopped]);
+  }
+
+  /** The other ranks: they compute what rank 0 says, and own nothing. */
+  async #follow({ config, threads, places }: Start): Promise<RunKind> {
+    const settings = withThreads(config.settings, threads, places);
+    const { group, told } = await this.#meet(null, servedWithin(settings));
+    if (told === null) return 'already_finished';
+    const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
+      import('../../train/worker.js'),
+      import('../../rewards/judge/sender_thread.js'),
+      import('../../recipes/open.js'),
+      import('../models/resolve.js'),
+    ]);
+    const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+    const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
+    try {
+      const resolveRun = runResolver(settings.base_exp_dir, () => told);
+      const { servers } = told;
+      const services = { group, handle: null, log, resolveRun, ...servers, stop: this.#stop.signal, openSender };
+      const { kind } = await trainRun(settings, opening(settings), services);
+      group.close();
+      return kind;
+    } catch (error) {
+      log.logger.debug(error instanceof Error ? (error.stack ?? error.message) : String(error));
+      throw error;
+    } finally {
+      await log.close();
+    }
+  }
+
+  /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do; these wait for its servers, too. */
+  async #meet(known: Told | null, servedWithinS = 0): Promise<{ group: ProcessGroup; told: Told | null }> {
+    const { openProcessGroup } = await import('../../group/process_group.js');
+    const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS + 1000 * servedWithinS });
+    return { group, told: await group.broadcast(known) };
+  }
+}
+
+/** Models of the reward's own compute on its GPU where one is named, and there is what computes on it. */
+function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pick<Bench, 'rewardSession'> {
+  return device === undefined || autoProvider() === 'cpu' ? {} : { rewardSession: { provider: 'cuda', device } };
+}
+
+/** Seconds within which a server that is started with a run has to be there. */
+function servedWithin(settings: TrainedSettings): number {
+  return recipeOf(settings).sampler(settings)?.engine.serve?.start_timeout_s ?? 0;
+}
+
+/** A share of the cores takes the place of "all of them", and each part's engine knows its GPU. */
+function withThreads(settings: RunSettings, threads: number, places: Start['places'] = {}): TrainedSettings {
+  if (!isTrainable(settings)) throw new InternalError("another trainer's run reached this program's own");
+  return withEngines(settings, (engine, key) => {
+    const device = places[key === 'environment.engine' ? 'image' : 'policy'];
+    return {
+      ...engine,
+      ...(engine.threads === 0 ? { threads } : {}),
+      ...(device === undefined ? {} : { device }),
+    };
+  });
+}
+
+/** Pins the checkpoints of other runs that a run uses, and says where one is not the newest because that is not whole. */
+function notedParents(handle: RunHandle, log: RunLog): (run: string, checkpoint: WholeCheckpoint) => void {
+  return (run, checkpoint) => {
+    handle.noteParent(run, checkpoint);
+    const { iteration, problems } = checkpoint;
+    for (const problem of problems) log.logger.warn(`checkpoint of ${run} passed over: ${problem}`);
+    if (problems.length > 0) log.logger.warn(`the checkpoint of iteration ${iteration} of ${run} is used`);
+  };
+}
+
+/** On a full disk not even the state can be written: then the error that the run ended with is the one to show. */
+function recordEnd(handle: RunHandle, state: 'interrupted' | 'failed', reason: string): void {
+  try {
+    handle.setState({ state, reason });
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+  }
+}
+
+function resumeNote(handle: RunHandle): string {
+  return handle.checkpoint === null ? '' : ` from iteration ${handle.checkpoint.iteration}`;
+}
+
+function tell(message: FromWorker): void {
+  process.send?.(message);
+}
+
+/** Returns when the launcher has been sent the message, so that ending does not lose it. */
+function said(message: FromWorker): Promise<void> {
+  return new Promise((resolve) => {
+    if (process.send === undefined) throw new InternalError('a worker was started without a channel to its launcher');
+    process.send(message, undefined, undefined, () => resolve());
+  });
+}
+
+new Worker().listen();

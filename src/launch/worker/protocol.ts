@@ -1,0 +1,143 @@
+/** What a launcher and its own workers say to each other over their channel. Everything is plain JSON. */
+import type { LoadedConfig } from '../../config/load.js';
+import {
+  CheckpointError,
+  ConfigError,
+  DataError,
+  EditrlError,
+  EndpointError,
+  EngineError,
+  GraphError,
+  InternalError,
+  InUseError,
+  RunError,
+  UsageError,
+  type ErrorDetails,
+} from '../../core/errors.js';
+import { openFilesAdvice, saysTooManyFiles } from '../../core/open_files.js';
+import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
+import type { RunReference } from '../../schema/model.js';
+import type { SamplerAddress } from '../../train/bench.js';
+import type { PlacedPart } from '../machine/placement.js';
+import { memoryAdvice } from '../processes/out_of_memory.js';
+
+/** How a run ended that did not fail. */
+export type RunKind = 'finished' | 'already_finished' | 'interrupted';
+
+/** Where the servers of a run are; null for what it has none of. */
+export interface RunServers {
+  readonly judge: JudgeAddress | null;
+  /** One that was started with the run. */
+  readonly sampler: SamplerAddress | null;
+}
+
+export type ToWorker =
+  | {
+      readonly kind: 'start';
+      readonly config: LoadedConfig;
+      /** The launcher's command line. */
+      readonly command: readonly string[];
+      readonly versions: Readonly<Record<string, string>>;
+      readonly parents: readonly RunReference[];
+      /** The commits of models of the Hub, by `owner/name@revision`. */
+      readonly models: Readonly<Record<string, string>>;
+      readonly devices: readonly string[];
+      /** CPU threads of this rank; 0 means all. */
+      readonly threads: number;
+      /** Which of the GPUs that it sees compute what; absent where nothing is said of that. */
+      readonly places?: Partial<Record<PlacedPart, number>>;
+    }
+  /** The answer to `claimed`. */
+  | { readonly kind: 'servers'; readonly servers: RunServers }
+  /** There is no judge or no sampler, or, after `servers`, there will be none any more. */
+  | { readonly kind: 'server_lost'; readonly error: ErrorMessage }
+  /** For the run's log. */
+  | { readonly kind: 'notice'; readonly line: string; readonly level?: 'info' | 'warn' }
+  /** Checkpoint and end. */
+  | { readonly kind: 'stop' }
+  /** End at once: another rank has failed. */
+  | { readonly kind: 'end' };
+
+export type FromWorker =
+  | { readonly kind: 'heartbeat' }
+  /** From rank 0: the run is this worker's. */
+  | { readonly kind: 'claimed'; readonly attempt: number }
+  | { readonly kind: 'ended'; readonly result: RunKind }
+  | { readonly kind: 'failed'; readonly error: ErrorMessage };
+
+/** An error on its way from one process to another. */
+export interface ErrorMessage {
+  /** The name of its class. */
+  readonly name: string;
+  readonly message: string;
+  readonly where?: string;
+  readonly next?: string;
+  readonly stack?: string;
+}
+
+/** What a rank raises that another one left alone: somebody else's error says more. */
+export const PEER_LOST = 'ProcessGroupError';
+
+type ErrorClass = new (message: string, details?: ErrorDetails) => EditrlError;
+
+const CLASSES: Readonly<Record<string, ErrorClass>> = {
+  UsageError,
+  ConfigError,
+  DataError,
+  CheckpointError,
+  RunError,
+  InUseError,
+  EndpointError,
+  GraphError,
+  EngineError,
+  [PEER_LOST]: RunError,
+};
+
+/** `rank`: of the worker that it is packed in, which is said of memory that ran out there. */
+export function packError(error: unknown, rank: number | null = null): ErrorMessage {
+  if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
+  const { stack } = error;
+  return { ...(ofMemory(error, rank) ?? detailsOf(error)), ...(stack === undefined ? {} : { stack }) };
+}
+
+type Described = Pick<ErrorMessage, 'name' | 'message' | 'where' | 'next'>;
+
+function detailsOf(error: Error): Described {
+  const { name, message } = error;
+  const few = saysTooManyFiles(error) ? openFilesAdvice() : undefined;
+  // As an error with advice: one without would be shown with a stack.
+  if (!(error instanceof EditrlError)) {
+    return few === undefined ? { name, message } : { name: 'RunError', message, next: few };
+  }
+  const { where, next = few } = error;
+  return { name, message, ...(where === undefined ? {} : { where }), ...(next === undefined ? {} : { next }) };
+}
+
+/** What the engine or the runtime says when an allocation failed, as an error with advice; null for another error. */
+function ofMemory(error: Error, rank: number | null): Described | null {
+  if (error instanceof EditrlError && !(error instanceof EngineError)) return null;
+  const next = memoryAdvice(error.message);
+  if (next === null) return null;
+  const who = rank === null ? '' : `rank ${rank} `;
+  return { name: 'EngineError', message: `${who}ran out of memory: ${error.message}`, next };
+}
+
+/** The same error in this process: its class, message, place and advice, and the other process's stack. */
+export function unpackError(packed: ErrorMessage): Error {
+  const details = {
+    ...(packed.where === undefined ? {} : { where: packed.where }),
+    ...(packed.next === undefined ? {} : { next: packed.next }),
+  };
+  const error = reviveError(packed, details);
+  if (packed.stack !== undefined) error.stack = packed.stack;
+  return error;
+}
+
+function reviveError({ name, message }: ErrorMessage, details: ErrorDetails): Error {
+  if (name === 'InternalError') return new InternalError(message.replace(/^internal: /, ''), details);
+  const known = Object.hasOwn(CLASSES, name) ? CLASSES[name] : undefined;
+  if (known !== undefined) return new known(message, details);
+  const error = new Error(message);
+  error.name = name;
+  return error;
+}

@@ -1,0 +1,188 @@
+import { describe, expect, it } from 'vitest';
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Devices } from '../../../src/launch/machine/devices.js';
+import { memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
+import { smallSettings } from '../../recipes/prompt_enhance/small.js';
+import { smallSettings as videoSettings } from '../../recipes/video_actions/small.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('memory');
+
+describe('whether the memory of a run fits', () => {
+  const gpu = (free: number) => ({ index: 0, uuid: 'GPU-0', name: 'a GPU', memoryBytes: free + 5, usedBytes: 5 });
+
+  it('is asked of each GPU, the fullest first', () => {
+    expect(memoryVerdict(100, 2, [gpu(150), gpu(100)])).toEqual({
+      fits: true,
+      hopeless: false,
+      neededBytes: 100,
+      freeBytes: 100,
+      allBytes: 105,
+      advice: null,
+    });
+    const verdict = memoryVerdict(101, 2, [gpu(150), gpu(100)]);
+    expect(verdict).toMatchObject({ fits: false, freeBytes: 100 });
+    expect(verdict.advice).toContain('per_device_batch_size');
+  });
+
+  it('is asked of the whole machine where there are none', () => {
+    const { freeBytes } = memoryVerdict(1, 1, []);
+    expect(memoryVerdict(freeBytes / 4, 1, []).fits).toBe(true);
+    expect(memoryVerdict(freeBytes, 8, []).fits).toBe(false);
+  });
+
+  it('is hopeless only beyond twice all that there is, for an estimate is good to a factor of two', () => {
+    const machine = { free: 10, all: 100 };
+    expect(memoryVerdict(100, 2, [], machine)).toMatchObject({ fits: false, hopeless: false, neededBytes: 200 });
+    expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, allBytes: 100 });
+    expect(memoryVerdict(210, 2, [gpu(100)], machine).hopeless).toBe(false);
+    expect(memoryVerdict(211, 1, [gpu(100)], machine).hopeless).toBe(true);
+  });
+});
+
+describe('a run that does not fit', () => {
+  const settings = videoSettings({
+    optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
+    policy: { model_context_size: 4096 },
+  });
+  const adviceAt = (all: number) =>
+    memoryOf(new Map(), { gpus: [] } as unknown as Devices, { free: all, all })(settings).verdict?.advice;
+  const { bytes } = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(settings);
+
+  it('is to be asked for less at once, unless its models alone take more than there is', () => {
+    expect(adviceAt(bytes! * 2)).toBeNull();
+    expect(adviceAt(bytes! * 0.99)).toContain('lower optimizer.per_device_batch_size');
+    expect(adviceAt(2 ** 20)).toMatch(/^name a smaller model .* its models alone take about 0\.3 GiB$/);
+  });
+});
+
+describe('the shape of a model', () => {
+  it('is what the config.json of its folder says, and is not known where there is none', () => {
+    const folder = newFolder();
+    const config = {
+      model_type: 'llama',
+      architectures: ['LlamaForCausalLM'],
+      vocab_size: 300,
+      hidden_size: 24,
+      intermediate_size: 40,
+      num_hidden_layers: 2,
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      rms_norm_eps: 1e-5,
+      rope_theta: 1e4,
+      max_position_embeddings: 64,
+      tie_word_embeddings: true,
+    };
+    writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+    const shapeOf = shapesOf(new Map());
+    expect(shapeOf(folder)).toMatchObject({
+      vocab_size: 300,
+      head_dim: 6,
+      num_key_value_heads: 2,
+      tie_word_embeddings: true,
+    });
+    expect(shapeOf(join(folder, 'absent'))).toBeNull();
+    expect(shapeOf({ hub: 'a/b', revision: 'main' })).toBeNull();
+  });
+  it('are known of a flow transformer, its IP-Adapter included', () => {
+    const flows = fileURLToPath(new URL('../../nets/flow/fixtures', import.meta.url));
+    const shapeOf = shapesOf(new Map());
+    const sizes = { kind: 'flow', width: 16, heads: 2, layers: 2, textWidth: 10 };
+    expect(shapeOf(join(flows, 'flux_ip_adapter'))).toEqual({
+      ...sizes,
+      singleLayers: 1,
+      patch: 1,
+      imagePrompt: { tokens: 4, width: 11 },
+      conditionDropout: null,
+    });
+    expect(shapeOf(join(flows, 'qwen_image'))).toEqual({
+      ...sizes,
+      singleLayers: 0,
+      patch: 2,
+      imagePrompt: null,
+      conditionDropout: null,
+    });
+  });
+
+  it('is that of its graphs where it is frozen, with the weights beside them, and of those alone that are read', () => {
+    const shapeOf = shapesOf(new Map());
+    const clip = graphs('clip', { 'onnx/model.onnx': 10, 'onnx/model.onnx_data': 300, 'onnx/model_fp16.onnx': 150 });
+    expect(shapeOf(clip)).toEqual({ kind: 'graphs', bytes: 310 });
+    const halves = graphs('clip', { 'text_model.onnx': 7, 'vision_model.onnx': 8, 'onnx/model.onnx': 20 });
+    expect(shapeOf(halves)).toEqual({ kind: 'graphs', bytes: 15 });
+    expect(shapeOf(graphs('clip', {}))).toBeNull();
+    const text = graphs('flow_text_encoder', { 'model.onnx': 5, 'model.onnx.data': 900 });
+    expect(shapeOf(text)).toEqual({ kind: 'graphs', bytes: 905 });
+    const flow = graphs('flow_transformer', { 'model.onnx': 6, 'model.onnx.data': 800 });
+    expect(shapeOf(flow)).toEqual({ kind: 'graphs', bytes: 806 });
+    const codec = graphs('flow_autoencoder', { 'encoder.onnx': 3, 'decoder.onnx': 4 });
+    expect(shapeOf(codec)).toEqual({ kind: 'graphs', bytes: 7 });
+  });
+});
+
+describe('the parts of a run', () => {
+  const gpus = [0, 1, 2].map((index) => ({
+    index,
+    uuid: `GPU-${index}`,
+    name: 'a GPU',
+    memoryBytes: 2 ** 34,
+    usedBytes: 0,
+  }));
+  const GIGABYTES = 2 ** 30;
+
+  it('are held against the GPUs that the run may use alone', () => {
+    const mixed = [{ ...gpus[0], memoryBytes: 1 }, ...gpus.slice(1)];
+    const settings = (devices: readonly number[] | null) =>
+      smallSettings({
+        policy: { engine: { provider: 'cuda' } },
+        environment: { engine: { provider: 'cuda' } },
+        launch: { devices },
+      });
+    const verdictOn = (devices: readonly number[] | null) =>
+      memoryOf(new Map(), { gpus: mixed, cpus: 2 })(settings(devices)).verdict;
+    expect(verdictOn(null)?.hopeless).toBe(true);
+    expect(verdictOn([1])?.fits).toBe(true);
+  });
+
+  it('need memory where they are placed: CLIP with the reward, what reads prompts with the image model', () => {
+    const clip = newFolder();
+    const text = newFolder();
+    const settings = (image: number, reward: number) =>
+      smallSettings({
+        policy: { engine: { provider: 'cuda' } },
+        environment: { parts: { text_encoder: text }, engine: { provider: 'cuda' } },
+        reward: { terms: [{ name: 'clip', weight: 1, model: clip }] },
+        launch: { placement: { policy: 0, image, reward } },
+      });
+    const bytesWith = (image: number, reward: number): number => {
+      const memory = memoryOf(new Map(), { gpus, cpus: 2 })(settings(image, reward));
+      return memory.verdict?.neededBytes ?? 0;
+    };
+    const [together, before] = [bytesWith(0, 0), bytesWith(1, 2)];
+    expect(before).toBe(together);
+    written(clip, 'clip', { 'model.onnx': 8 * GIGABYTES });
+    written(text, 'flow_text_encoder', { 'model.onnx': 1, 'model.onnx_data': 5 * GIGABYTES });
+    expect(bytesWith(0, 0)).toBe(together + 13 * GIGABYTES + 1);
+    expect(bytesWith(1, 2)).toBe(8 * GIGABYTES);
+    expect(bytesWith(1, 0)).toBe(together + 8 * GIGABYTES);
+    expect(bytesWith(1, 1)).toBe(13 * GIGABYTES + 1);
+  });
+});
+
+/** A folder of a frozen model of such a type, with files of so many bytes. */
+function graphs(type: string, files: Readonly<Record<string, number>>): string {
+  return written(newFolder(), type, files);
+}
+
+function written(folder: string, type: string, files: Readonly<Record<string, number>>): string {
+  mkdirSync(join(folder, 'onnx'), { recursive: true });
+  writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type: type }));
+  for (const [name, bytes] of Object.entries(files)) {
+    writeFileSync(join(folder, name), '');
+    // Of that length, without taking the disk.
+    truncateSync(join(folder, name), bytes);
+  }
+  return folder;
+}

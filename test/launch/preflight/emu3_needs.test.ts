@@ -1,0 +1,60 @@
+/** What is looked at of Emu3's parts before a run. */
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { checkNeed } from '../../../src/launch/preflight/needs.js';
+import { emu3Folder } from '../../recipes/image_edit_tokens/emu3_fixture.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('emu3-needs');
+
+describe("what a policy of Emu3's kind needs", () => {
+  let root: string;
+  beforeEach(() => {
+    root = newFolder();
+    cpSync(emu3Folder(), root, { recursive: true });
+  });
+  const at = (...path: string[]): string => join(root, ...path);
+  const vocabulary = (tokenizer: string) => () =>
+    checkNeed({ kind: 'joint_vocabulary', tokenizer: at(tokenizer), model: at('model'), images: at('vision') });
+  const edit = (file: string, change: (json: Record<string, unknown>) => void): void => {
+    const json = JSON.parse(readFileSync(at(file), 'utf8')) as Record<string, unknown>;
+    change(json);
+    writeFileSync(at(file), JSON.stringify(json));
+  };
+
+  it('is there in both forms that are published', () => {
+    expect(vocabulary('model')).not.toThrow();
+    expect(vocabulary('tiktoken')).not.toThrow();
+    const decoder = { kind: 'decoder', folder: at('model'), lora: null, contextSize: 256 } as const;
+    expect(() => checkNeed(decoder)).not.toThrow();
+    expect(() => checkNeed({ ...decoder, contextSize: 257 })).toThrow('the model was made for 256 positions');
+    expect(() => checkNeed({ kind: 'vision_tokenizer', folder: at('vision') })).not.toThrow();
+    expect(() => checkNeed({ kind: 'edits', path: at('data', 'train') })).not.toThrow();
+  });
+
+  it('is refused where words, model and images do not go together', () => {
+    edit('vision/config.json', (json) => (json['codebook_size'] = 64));
+    expect(vocabulary('model')).toThrow("the image tokenizer has 64 codes, the policy's vocabulary 40 vision tokens");
+    edit('vision/config.json', (json) => (json['codebook_size'] = 40));
+    edit('model/config.json', (json) => {
+      (json['vocabulary_map'] as Record<string, number>)['<|extra_203|>'] = 7;
+    });
+    expect(vocabulary('tiktoken')).toThrow(
+      /^the model's vocabulary_map says that <\|extra_203\|> is no\. 7, its tokenizer \d+$/,
+    );
+    edit('model/config.json', (json) => ((json['text_config'] as Record<string, number>)['vocab_size'] = 600));
+    expect(vocabulary('tiktoken')).toThrow(/^the model has 600 tokens, its tokenizer \d+$/);
+    const vision = readFileSync(at('tiktoken', 'emu3_vision_tokens.txt'), 'utf8').trim().split('\n');
+    writeFileSync(at('tiktoken', 'emu3_vision_tokens.txt'), vision.reverse().join('\n'));
+    expect(vocabulary('tiktoken')).toThrow('the vision tokens are not in order');
+  });
+
+  it('is refused where a part is missing, or a sample wants to execute', () => {
+    rmSync(at('vision', 'encoder.onnx'));
+    expect(() => checkNeed({ kind: 'vision_tokenizer', folder: at('vision') })).toThrow('lacks encoder.onnx');
+    const hostile = join(import.meta.dirname, '../../data/fixtures/torch/hostile/os_system.pth');
+    cpSync(hostile, at('data', 'train', 'train_0.pth'));
+    expect(() => checkNeed({ kind: 'edits', path: at('data', 'train') })).toThrow('wants "posix.system"');
+  });
+});

@@ -1,0 +1,304 @@
+import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { loadConfig, loadingOnce, type LoadedConfig } from '../../../src/config/load.js';
+import { chainOf } from '../../../src/launch/chain.js';
+import { changedRuns, obstacles, Preflight, requireNone, tightRuns } from '../../../src/launch/preflight/preflight.js';
+import { noView } from '../../../src/launch/live/view.js';
+import { Launcher } from '../../../src/launch/launcher.js';
+import { saveCheckpoint } from '../../../src/run/checkpoints.js';
+import { claimRun } from '../../../src/run/claim.js';
+import { claimRequest } from '../../../src/run/claim_request.js';
+import { must, type EditrlError } from '../../../src/core/errors.js';
+import { loadEvaluated } from '../../config/evaluated.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('preflight');
+afterEach(() => void vi.unstubAllEnvs());
+
+const overlays = ['configs/lib/tiny.libsonnet'];
+const names = ['tiny_vq', 'sft_s', 'sft_s__rl_s'];
+/** Stands for a test's own folder where a config is evaluated once for all tests. */
+const PLACE = '/the-folder-of-a-test';
+
+function stubPlaces(folder: string): void {
+  vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+  vi.stubEnv('APP__DATA_DIR', join(folder, 'data'));
+}
+
+/** The chain of three of the quickstart, in folders of its own, with what one run of it sets. */
+async function chain(folder: string, ...sets: string[]): Promise<LoadedConfig[]> {
+  const env = { ...process.env, APP__BASE_EXP_DIR: `${PLACE}/runs`, APP__DATA_DIR: `${PLACE}/data` };
+  const files = names.map((name) => `configs/${name}.jsonnet`);
+  const runs = await Promise.all(
+    files.map((file, i) => loadEvaluated({ file, overlays, sets: i === 2 ? sets : [], env })),
+  );
+  return JSON.parse(JSON.stringify(runs).replaceAll(PLACE, folder)) as LoadedConfig[];
+}
+
+/** The same chain as a command finds it, by evaluating what each run names. */
+async function foundChain(folder: string, ...sets: string[]): Promise<LoadedConfig[]> {
+  stubPlaces(folder);
+  const config = await loadConfig({ file: 'configs/sft_s__rl_s.jsonnet', overlays, sets });
+  return (await chainOf(config)).map((link) => link.config);
+}
+
+/** Gives runs of a chain by their names. */
+function loaderOf(runs: readonly LoadedConfig[]): ReturnType<typeof loadingOnce> {
+  return async (_, { run }) =>
+    must(
+      runs.find(({ settings }) => settings.run_name === run),
+      run,
+    );
+}
+
+/** A run of another trainer's program. */
+async function foreign(folder: string, command: string, env = ''): Promise<LoadedConfig> {
+  const file = join(folder, 'other.jsonnet');
+  writeFileSync(
+    file,
+    `{ run_name: 'other', task: 'external', num_iterations: 1, launch: { command: ['${command}'], ${env} } }`,
+  );
+  return loadConfig({ file, sets: [`base_exp_dir=${join(folder, 'runs')}`] });
+}
+
+/** Leaves the folder of a run that has a checkpoint. */
+function begun(config: LoadedConfig): void {
+  const handle = claimRun(claimRequest(config, { command: [], versions: {} }));
+  saveCheckpoint(handle.paths, 1, { 'trainer.json': '1' });
+  handle.release();
+}
+
+function texts(found: ReturnType<typeof obstacles>): string[] {
+  return found.map(({ run, error }) => `${run}: ${error.toText()}`);
+}
+
+describe('what is in the way of runs', () => {
+  it('is nothing where all that they start from will be made', async () => {
+    const folder = newFolder();
+    const runs = await foundChain(folder);
+    expect(runs.map(({ settings }) => settings.run_name)).toEqual(names);
+    expect(runs.map(({ settings }) => settings)).toEqual((await chain(folder)).map(({ settings }) => settings));
+    expect(obstacles(runs)).toEqual([]);
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it('is data that is not there, each list once, and samples that it lists', async () => {
+    const folder = newFolder();
+    const list = join(folder, 'list.json');
+    writeFileSync(list, JSON.stringify({ path_list: ['gone.npz'] }));
+    const nowhere = join(folder, 'nowhere.json');
+    const runs = await chain(folder, `data.train=[{"path":"${nowhere}"},{"path":"${nowhere}"},{"path":"${list}"}]`);
+    const found = texts(obstacles(runs));
+    expect(found).toHaveLength(2);
+    expect(found[0]).toMatch(`sft_s__rl_s: ${nowhere}: there is no list of samples here`);
+    expect(found[1]).toMatch(/gone\.npz: a sample that .*list\.json lists does not exist/);
+  });
+
+  it('is a reward module that cannot be used, looked at once for each of its settings', async () => {
+    const folder = newFolder();
+    const file = join(folder, 'own.mjs');
+    const term = (at: number) =>
+      `reward.terms=[{"name":"module","module":"${file}","weight":1,"settings":{"at":${at}}}]`;
+    writeFileSync(file, 'export default { score: () => 1, check: ({ at }) => (at > 1 ? null : `at: found ${at}`) };');
+    const run = async (at: number) => must((await chain(folder, term(at), 'reward.mode=null')).at(-1), 'the run');
+    const wrong = await run(1);
+    const found = texts(obstacles([wrong, wrong, await run(2)]));
+    expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*own\.mjs: at: found 1/)]);
+    writeFileSync(file, 'export default 5;');
+    expect(texts(obstacles([wrong]))[0]).toMatch(
+      /own\.mjs: a reward module cannot be used: its default export is number/,
+    );
+  });
+
+  it('is too little space for one chain where there was enough for another one in the same folder', async () => {
+    const runs = await chain(newFolder());
+    const found = (of: readonly LoadedConfig[], free: number, seen = new Map<string, EditrlError | null>()) =>
+      texts(obstacles(of, { seen, freeSpace: () => free })).filter((text) => text.includes(' free'));
+    const first = runs.slice(0, 1);
+    const free = Array.from({ length: 40 }, (_, i) => 2 ** i).find((bytes) => found(first, bytes).length === 0);
+    if (free === undefined) throw new Error('one run alone finds no room anywhere');
+    const alone = found(runs, free);
+    expect(alone).toHaveLength(1);
+    const seen = new Map<string, EditrlError | null>();
+    expect(found(first, free, seen)).toEqual([]);
+    expect(found(runs, free, seen)).toEqual(alone);
+  });
+
+  it('is a model that is not there', async () => {
+    const folder = newFolder();
+    const model = join(folder, 'gone');
+    expect(texts(obstacles(await chain(folder, `policy.model=${model}`)))[0]).toMatch(
+      `sft_s__rl_s: ${model}: there is no such model folder`,
+    );
+  });
+
+  it('is told once, though several look at the same file', async () => {
+    const folder = newFolder();
+    writeFileSync(join(folder, 'tokenizer.json'), '{"model": {"vocab": {"a": 0}}}');
+    writeFileSync(join(folder, 'chat_template.jinja'), '{{ messages }}');
+    const sets = [`policy.model=${folder}`, 'policy.init=null', 'policy.tokenizer=null'];
+    const run = await loadConfig({
+      file: 'configs/text_plain.jsonnet',
+      overlays: ['configs/lib/smollm2.libsonnet'],
+      sets,
+    });
+    const found = texts(obstacles([run])).filter((text) => text.includes(folder));
+    expect(found).toEqual([expect.stringContaining(`${folder}: there is no config.json`)]);
+  });
+
+  it('is a program that is not there, or is none', async () => {
+    const folder = newFolder();
+    expect(texts(obstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
+      "other: PATH: launch.command: there is no program 'no-such-trainer'",
+    );
+    const script = join(folder, 'train.sh');
+    writeFileSync(script, '#!/bin/sh\n');
+    expect(texts(obstacles([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
+    chmodSync(script, 0o755);
+    expect(obstacles([await foreign(folder, script)])).toEqual([]);
+    expect(obstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
+  });
+
+  it('is a folder that no run can be written to', async () => {
+    const folder = newFolder();
+    writeFileSync(join(folder, 'file'), '');
+    const runs = await chain(join(folder, 'file'));
+    expect(texts(obstacles(runs))).toEqual([expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/)]);
+  });
+
+  it('is a run that would be looked for where it is not made', async () => {
+    const folder = newFolder();
+    const runs = await foundChain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
+    // --set base_exp_dir reaches them all.
+    expect(obstacles(runs)).toEqual([]);
+    const [first, ...others] = await chain(folder);
+    const moved = { ...first, settings: { ...first.settings, base_exp_dir: folder } };
+    expect(texts(obstacles([moved, ...others]))).toEqual([
+      expect.stringMatching(/^sft_s: base_exp_dir: sft_s looks for the run tiny_vq in .*runs, and .* makes it in/),
+      expect.stringMatching(/sft_s__rl_s looks for the run tiny_vq/),
+    ]);
+  });
+
+  it('is a folder of a run with other settings', async () => {
+    const folder = newFolder();
+    const [, start] = await chain(folder);
+    begun(start);
+    const runs = await chain(folder);
+    expect(changedRuns(runs)).toEqual([]);
+    const changed = runs.map((run) =>
+      run.settings.run_name === 'sft_s'
+        ? { ...run, resultHash: 'another', settings: { ...run.settings, seed: 7 } }
+        : run,
+    );
+    expect(texts(changedRuns(changed))).toEqual([expect.stringMatching(/^sft_s: run 'sft_s' was started with other/)]);
+  });
+
+  it('is not looked for where a run is finished', async () => {
+    const folder = newFolder();
+    const runs = await chain(folder, `data.train=[{"path":"${join(folder, 'nowhere.json')}"}]`);
+    const handle = claimRun(claimRequest(runs[2], { command: [], versions: {} }));
+    handle.setState({ state: 'finished', iteration: runs[2].settings.num_iterations });
+    handle.release();
+    expect(obstacles(runs)).toEqual([]);
+  });
+
+  it('is told of each config that it is in the way of, and looked at once for all of them', async () => {
+    const folder = newFolder();
+    const nowhere = join(folder, 'nowhere.json');
+    const runs = await chain(folder, `data.train=[{"path":"${nowhere}"}]`);
+    const [first, load] = [runs[2], loaderOf(runs)];
+    const preflight = new Preflight(load);
+    const found = texts(await preflight.of(first));
+    expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*nowhere\.json: there is no list of samples here/)]);
+    writeFileSync(nowhere, '{}');
+    const second = { ...first, settings: { ...first.settings, run_name: 'another' } };
+    expect(texts(await preflight.of(second))).toEqual(found.map((text) => text.replace('sft_s__rl_s:', 'another:')));
+    expect(texts(await new Preflight(load).of(second))[0]).not.toContain('there is no list of samples');
+  });
+
+  it('is looked for where the runs of each config lie', async () => {
+    const folder = newFolder();
+    const runs = await chain(folder);
+    const [, start, last] = runs;
+    const preflight = new Preflight(loaderOf(runs));
+    expect(await preflight.of(last)).toEqual([]);
+    const moved = { ...last, settings: { ...last.settings, base_exp_dir: folder } };
+    expect(texts(await preflight.of(moved))).toEqual([
+      expect.stringMatching(/^sft_s__rl_s: base_exp_dir: sft_s__rl_s looks for the run tiny_vq in /),
+      expect.stringMatching(/sft_s__rl_s looks for the run sft_s in /),
+    ]);
+    begun({ ...start, resultHash: 'another', settings: { ...start.settings, seed: 7 } });
+    expect(texts(await preflight.of(last))).toEqual([
+      expect.stringMatching(/^sft_s: run 'sft_s' was started with other/),
+    ]);
+  });
+
+  it('evaluates what several configs start from once', async () => {
+    const runs = await chain(newFolder());
+    const [, start, last] = runs;
+    const asked: string[] = [];
+    const given = loaderOf(runs);
+    const load = loadingOnce(async (parent, reference) => {
+      asked.push(`${reference.run} of ${parent.settings.run_name}`);
+      return given(parent, reference);
+    });
+    await chainOf(last, new Set(), load);
+    const seen = await chainOf(start, new Set(), load);
+    expect(seen.map(({ config }) => config.settings.run_name)).toEqual(['tiny_vq', 'sft_s']);
+    // Other overlays or another place make other runs.
+    await chainOf({ ...start, overlays: [] }, new Set(), load);
+    await chainOf({ ...start, sets: ['base_exp_dir=elsewhere'] }, new Set(), load);
+    expect(asked).toEqual([
+      'tiny_vq of sft_s__rl_s',
+      'sft_s of sft_s__rl_s',
+      'tiny_vq of sft_s', // without overlays
+      'tiny_vq of sft_s', // elsewhere
+    ]);
+  });
+
+  it('is memory that there is not, for certain; what may be too much is a warning', async () => {
+    const folder = newFolder();
+    const devices = (): { gpus: []; cpus: number } => ({ gpus: [], cpus: 2 });
+    // Nor would so many checkpoints fit on any disk.
+    const freeSpace = (): number => Infinity;
+    const sized = async (width: number): Promise<LoadedConfig[]> => [
+      await loadEvaluated({
+        file: 'configs/sft_s.jsonnet',
+        overlays,
+        sets: [`policy.init.hidden_size=${width}`, `base_exp_dir=${folder}`],
+      }),
+    ];
+    const small = await sized(64);
+    expect([obstacles(small, { devices }), tightRuns(small, { devices })]).toEqual([[], []]);
+    const large = await sized(2 ** 20);
+    expect(texts(obstacles(large, { devices, freeSpace }))).toEqual([
+      expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
+    ]);
+    expect(tightRuns(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
+    const elsewhere = large.map((run) => ({
+      ...run,
+      settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },
+    }));
+    expect([obstacles(elsewhere, { devices, freeSpace }), tightRuns(elsewhere, { devices })]).toEqual([[], []]);
+    await expect(
+      new Launcher({ view: noView, command: [], stop: new AbortController().signal }).run(large[0]),
+    ).rejects.toThrow('of memory, and there are');
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it('is all said in one message, and keeps everything from starting', async () => {
+    const folder = newFolder();
+    mkdirSync(join(folder, 'data'));
+    const sets = [`data.train=[{"path":"${folder}/nowhere.json"}]`, `policy.model=${folder}/gone`];
+    stubPlaces(folder);
+    const [last] = (await chain(folder, ...sets)).slice(-1);
+    const launcher = new Launcher({ view: noView, command: [], stop: new AbortController().signal });
+    await expect(launcher.run(last)).rejects.toThrow(
+      /nothing was started: 2 things are in the way\n.*no list of samples here\n.*\n.*no such model folder/,
+    );
+    await launcher.close();
+    expect(existsSync(join(folder, 'runs'))).toBe(false);
+    expect(() => requireNone([])).not.toThrow();
+  });
+});

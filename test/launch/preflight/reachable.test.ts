@@ -1,0 +1,186 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { loadingOnce } from '../../../src/config/load.js';
+import type { LoadedConfig } from '../../../src/config/load.js';
+import { freePort } from '../../../src/launch/processes/supervise.js';
+import { Preflight } from '../../../src/launch/preflight/preflight.js';
+import { Servers, type Reached } from '../../../src/launch/preflight/reachable.js';
+import { claimRun } from '../../../src/run/claim.js';
+import { claimRequest } from '../../../src/run/claim_request.js';
+import { loadEvaluated } from '../../config/evaluated.js';
+import { startPaidApi } from '../../rewards/judge/paid_api.js';
+import { place, readsAndJudges } from '../../rewards/server/served.js';
+import { startStubJudge, stubModel, type StubJudge } from '../../rewards/judge/stub_judge.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('reachable');
+const closing: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  for (const close of closing.splice(0)) await close();
+});
+
+const overlays = ['configs/lib/tiny.libsonnet'];
+
+/** The run of a config whose judge serves the stub's model. */
+async function runOf(sets: readonly string[], file = 'configs/sft_s__rl_s.jsonnet'): Promise<LoadedConfig> {
+  return loadEvaluated({ file, overlays, sets: [`reward.model=${stubModel}`, `base_exp_dir=${newFolder()}`, ...sets] });
+}
+
+async function judge(...models: string[]): Promise<StubJudge> {
+  const data = models.map((id) => ({ id, object: 'model' }));
+  const stub = await startStubJudge(() => ({ kind: 'text', text: 'ready' }), {
+    ...(models.length === 0 ? {} : { models: { kind: 'json', body: { object: 'list', data } } }),
+  });
+  closing.push(stub.close);
+  return stub;
+}
+
+async function downUrl(): Promise<string> {
+  return `http://127.0.0.1:${await freePort()}/v1`;
+}
+
+function texts({ obstacles }: Reached): string[] {
+  return obstacles.map(({ run, error }) => `${run}: ${error.toText()}`);
+}
+
+const nothing: Reached = { obstacles: [], notes: [] };
+
+describe('what of the servers of runs is in the way', () => {
+  it('is nothing where the judge lists its model and looks at two images; it is asked once for all runs', async () => {
+    const stub = await judge();
+    const run = await runOf([`reward.endpoint=${stub.url}`]);
+    const other = { ...run, settings: { ...run.settings, run_name: 'other', seed: 7 } };
+    const servers = new Servers();
+    expect(await servers.of([run, other])).toEqual(nothing);
+    expect(await servers.of([other])).toEqual(nothing);
+    expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
+  });
+
+  it('is a judge that is down, told of each set of runs that asks it', async () => {
+    const url = await downUrl();
+    const run = await runOf([`reward.endpoint=${url}`]);
+    const servers = new Servers();
+    const found = texts(await servers.of([run, { ...run, settings: { ...run.settings, run_name: 'other' } }]));
+    expect(found).toEqual([
+      expect.stringMatching(/^sft_s__rl_s: http:.*\/v1: the judge is not ready: .*ECONNREFUSED.*\n {2}Start the judge/),
+    ]);
+    expect(texts(await servers.of([run]))).toEqual(found);
+  });
+
+  it('is a judge that serves another model', async () => {
+    const run = await runOf([`reward.endpoint=${(await judge('another')).url}`]);
+    expect(texts(await new Servers().of([run]))).toEqual([
+      expect.stringMatching(/does not serve 'stub-judge'; it serves: 'another'\n {2}Set reward\.model to a model that/),
+    ]);
+  });
+
+  it('is a judge that refuses the key of the environment', async () => {
+    const api = await startPaidApi({ key: 'right' });
+    closing.push(api.close);
+    const run = await runOf([`reward.endpoint=${api.url}`]);
+    vi.stubEnv('OPENAI_API_KEY', 'wrong');
+    expect(texts(await new Servers().of([run]))[0]).toContain(
+      'Export OPENAI_API_KEY with a key that the server takes.',
+    );
+    vi.stubEnv('OPENAI_API_KEY', 'right');
+    expect(await new Servers().of([run])).toEqual(nothing);
+  });
+
+  it('is none of several judges being ready; others that are not are noted, for a gateway leaves them out', async () => {
+    const [up, other, down] = [(await judge()).url, (await judge('another')).url, await downUrl()];
+    const some = await new Servers().of([await runOf([`reward.endpoint=${JSON.stringify([up, other, down])}`])]);
+    expect(some.obstacles).toEqual([]);
+    expect(some.notes).toEqual([
+      expect.stringMatching(/^sft_s__rl_s: one of its judges is left out while others answer: .*it serves: 'another'/),
+      expect.stringMatching(/left out while others answer: .*ECONNREFUSED/),
+    ]);
+    const none = await new Servers().of([await runOf([`reward.endpoint=${JSON.stringify([other, down])}`])]);
+    expect([texts(none).length, none.notes]).toEqual([2, []]);
+  });
+
+  it('is no embedded judge, and none that is still to write its node file', async () => {
+    expect(await new Servers().of([await runOf([])])).toEqual({
+      obstacles: [],
+      notes: ['sft_s__rl_s: its judge is embedded: it is started with the run, and was not asked'],
+    });
+    const file = join(newFolder(), 'node');
+    const run = await runOf([`reward.endpoint={"node_file":"${file}","port":${await freePort()}}`]);
+    const found = await new Servers().of([run]);
+    expect(found.obstacles).toEqual([]);
+    expect(found.notes).toEqual([
+      expect.stringMatching(/its judge is not there yet, and will be waited for: .*\/node: /),
+    ]);
+    writeFileSync(file, '127.0.0.1\n');
+    expect(texts(await new Servers().of([run]))[0]).toContain('the judge is not ready');
+  });
+
+  it('is no judge of a run that asks none', async () => {
+    const url = await downUrl();
+    expect(await new Servers().of([await runOf(['reward.mode=jpeg_size', `reward.endpoint=${url}`])])).toEqual(nothing);
+    // A supervised run without a judge reports losses alone; with one it waits for it, too.
+    const supervised = async (endpoint: string): Promise<Reached> =>
+      new Servers().of([await runOf([`reward.endpoint=${endpoint}`], 'configs/sft_s.jsonnet')]);
+    expect(await supervised('')).toEqual(nothing);
+    expect(texts(await supervised(url))).toEqual([expect.stringContaining('sft_s: ')]);
+  });
+
+  it('is not a held-out judge, which is told with the settings that name it', async () => {
+    const [{ url }, down] = [await judge(), await downUrl()];
+    const run = await runOf([
+      `reward.endpoint=${url}`,
+      `reward.held_out_judge={"endpoint":"${down}","model":"second"}`,
+    ]);
+    const found = await new Servers().of([run]);
+    expect(found.obstacles).toEqual([]);
+    expect(found.notes).toEqual([
+      expect.stringMatching(
+        /^sft_s__rl_s: it would go on without its held-out judge: .*the held-out judge is not ready/,
+      ),
+    ]);
+  });
+
+  it('is a reward server that is away, without waiting for it, or a term that cannot be made here', async () => {
+    const remote = (endpoint: string): string[] => [
+      'reward.mode=null',
+      `reward.terms=[{"name":"remote","weight":1,"endpoint":"${endpoint}"}]`,
+    ];
+    const here = place();
+    closing.push(() => here.close());
+    const { url } = await here.start(readsAndJudges);
+    expect(await new Servers().of([await runOf(remote(url))])).toEqual(nothing);
+    const { origin } = new URL(await downUrl());
+    expect(texts(await new Servers().of([await runOf(remote(origin))]))).toEqual([
+      expect.stringMatching(
+        /^sft_s__rl_s: http.*: no reward server is ready: .*\n {2}Start one with `editrl reward-server`/,
+      ),
+    ]);
+    const gone = join(newFolder(), 'gone');
+    const clip = ['reward.mode=null', `reward.terms=[{"name":"clip","weight":1,"model":"${gone}"}]`];
+    expect(texts(await new Servers().of([await runOf(clip)]))).toEqual([
+      expect.stringContaining(`${gone}: there is no such model folder`),
+    ]);
+  });
+
+  it('asks about the runs of a chain that are still to be trained', async () => {
+    const run = await runOf([`reward.endpoint=${await downUrl()}`]);
+    const [vq, start] = await Promise.all(
+      ['tiny_vq', 'sft_s'].map((name) =>
+        loadEvaluated({
+          file: `configs/${name}.jsonnet`,
+          overlays,
+          sets: [`base_exp_dir=${run.settings.base_exp_dir}`],
+        }),
+      ),
+    );
+    const load = loadingOnce(async (_, { run: name }) => (name === 'sft_s' ? start : vq));
+    const names = async (): Promise<string[]> =>
+      (await new Preflight(load).toTrain(run)).map(({ settings }) => settings.run_name);
+    expect(await names()).toEqual(['tiny_vq', 'sft_s', 'sft_s__rl_s']);
+    const handle = claimRun(claimRequest(vq, { command: [], versions: {} }));
+    handle.setState({ state: 'finished', iteration: vq.settings.num_iterations });
+    handle.release();
+    expect(await names()).toEqual(['sft_s', 'sft_s__rl_s']);
+  });
+});

@@ -1,0 +1,93 @@
+/** What `config check` says is in the way of a run is what `run` refuses it for, and all of it is said at once. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
+import { noView } from '../../../src/launch/live/view.js';
+import { Preflight } from '../../../src/launch/preflight/preflight.js';
+import { Launcher } from '../../../src/launch/launcher.js';
+import { claimRun } from '../../../src/run/claim.js';
+import { claimRequest } from '../../../src/run/claim_request.js';
+import { saveCheckpoint } from '../../../src/run/checkpoints.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('same-look');
+afterEach(() => void vi.unstubAllEnvs());
+
+async function load(file: string, sets: readonly string[], overlays: readonly string[] = []): Promise<LoadedConfig> {
+  const folder = newFolder();
+  vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+  vi.stubEnv('APP__DATA_DIR', join(folder, 'data'));
+  vi.stubEnv('APP__REWARD_FUNCTION_API_BASE', 'http://127.0.0.1:1');
+  return loadConfig({ file, sets, overlays });
+}
+
+async function refusalOf(config: LoadedConfig): Promise<string> {
+  const launcher = new Launcher({ view: noView, command: ['run'], stop: new AbortController().signal });
+  try {
+    return await launcher.run(config).then(
+      () => 'no refusal',
+      (error: unknown) => (error as { toText(): string }).toText(),
+    );
+  } finally {
+    await launcher.close();
+  }
+}
+
+/** What is in the way by `config check`, after it was seen that `run` says each of it. */
+async function saidByBoth(config: LoadedConfig): Promise<string[]> {
+  const found = (await new Preflight().of(config)).map(({ error }) => error.toText());
+  const refused = await refusalOf(config);
+  for (const text of found) expect(refused).toContain(text);
+  if (found.length > 1) expect(refused).toContain(`nothing was started: ${found.length} things are in the way`);
+  return found;
+}
+
+describe('config check and run', () => {
+  it("both refuse EARL's file for its data and its image tokenizer, together", async () => {
+    const found = await saidByBoth(await load('test/config/fixtures/earl_flat.jsonnet', []));
+    expect(found[0]).toContain('environment.model: BAAI/Emu3-VisionTokenizer is an image tokenizer as PyTorch weights');
+    expect(found.filter((text) => text.includes('there is no list of samples here')).length).toBeGreaterThan(0);
+  });
+
+  it('both refuse an image model that is missing, beside a policy that names no model', async () => {
+    const found = await saidByBoth(
+      await load('configs/prompt_enhance.jsonnet', ['policy.model=null', 'environment.model=/nowhere/model']),
+    );
+    expect(found).toEqual([
+      expect.stringContaining('policy.model is null: set it to'),
+      expect.stringContaining('/nowhere/model: there is no such model folder'),
+    ]);
+  });
+
+  it('both refuse a term that names a model of the Hub', async () => {
+    const terms = ['reward.mode=null', 'reward.terms=[{"name":"clip","weight":1}]'];
+    const found = await saidByBoth(await load('configs/prompt_enhance.jsonnet', terms));
+    expect(found).toEqual([
+      expect.stringContaining('clip: terms do not load Hub models (openai/clip-vit-base-patch32)'),
+    ]);
+  });
+
+  it('both say that a finished run was made otherwise, and that its module cannot be used', async () => {
+    const module = join(newFolder(), 'own.mjs');
+    writeFileSync(module, 'export default () => 1;');
+    const terms = [
+      'reward.mode=null',
+      'reward.also_compute=[]',
+      `reward.terms=[{"name":"module","weight":1,"module":"${module}"}]`,
+    ];
+    const config = await load('configs/text_plain.jsonnet', terms, ['configs/lib/text_tiny.libsonnet']);
+    const handle = claimRun(claimRequest(config, { command: [], versions: {} }));
+    const { num_iterations: last } = config.settings;
+    saveCheckpoint(handle.paths, last, { 'trainer.json': '1' });
+    handle.setState({ state: 'finished', iteration: last });
+    handle.release();
+    writeFileSync(module, 'export default {\n  score( { }\n};');
+    const changed = { ...config, settings: { ...config.settings, seed: 5 }, resultHash: 'another' };
+    const found = await saidByBoth(changed);
+    expect(found).toEqual([
+      expect.stringMatching(/was started with other/),
+      expect.stringMatching(/own\.mjs: a reward module cannot be used: SyntaxError: .*own\.mjs:3\)/),
+    ]);
+  });
+});

@@ -1,0 +1,172 @@
+import { readdirSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { LoadedConfig } from '../../../src/config/load.js';
+import { lookBefore } from '../../../src/launch/preflight/preflight.js';
+import { RewardTrials, rowsToScore } from '../../../src/launch/reward/trial.js';
+import { isTrainable } from '../../../src/recipes/settings.js';
+import { InternalError } from '../../../src/core/errors.js';
+import { loadEvaluated } from '../../config/evaluated.js';
+import { testFolders } from '../../support/folder.js';
+
+const overlays = ['configs/lib/text_tiny.libsonnet'];
+const newFolder = testFolders('reward-trial');
+
+const ROWS = [
+  { prompt: 'one and one', answer: 'two' },
+  { prompt: 'two and two', answer: 'four' },
+];
+
+const placedIn = (folder: string): NodeJS.ProcessEnv => ({
+  ...process.env,
+  APP__BASE_EXP_DIR: join(folder, 'runs'),
+  APP__DATA_DIR: join(folder, 'data'),
+});
+
+/** A run of words over rows of its own, rewarded by modules with these texts. */
+async function runOf(
+  texts: readonly string[],
+  { rows = ROWS, sets = [] }: { readonly rows?: readonly object[]; readonly sets?: readonly string[] } = {},
+): Promise<LoadedConfig> {
+  const folder = newFolder();
+  writeFileSync(join(folder, 'rows.jsonl'), rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
+  const terms = texts.map((text, i) => {
+    const module = join(folder, `term_${i}.mjs`);
+    writeFileSync(module, text);
+    return { name: 'module', weight: 1 / texts.length, module, timeout_s: 20 };
+  });
+  return loadEvaluated({
+    file: 'configs/text_plain.jsonnet',
+    overlays,
+    sets: [
+      'data.tiny=null',
+      `data.train=[{"path":"${folder}/rows.jsonl"}]`,
+      'data.validation=[]',
+      'data.columns.expected=answer',
+      'reward.mode=null',
+      `reward.terms=${JSON.stringify(terms)}`,
+      `base_exp_dir=${folder}/runs`,
+      ...sets,
+    ],
+  });
+}
+
+async function found(runs: readonly LoadedConfig[]): Promise<string[]> {
+  return (await new RewardTrials().of(runs)).map(({ error }) => error.toText());
+}
+
+describe('a reward that is tried before a run', () => {
+  it('is in order where every answer gets an outcome, an unscored one by the module itself among them', async () => {
+    const fine =
+      "export default ({ answer, expected }) => answer === '' ? { kind: 'unscored', reason: 'refused', detail: 'no' } : Number(answer === expected);";
+    expect(await found([await runOf([fine])])).toEqual([]);
+  });
+
+  it('is refused for what it returns: one message a term with term, row, what came back and what is allowed', async () => {
+    const given = ['6', 'NaN', 'undefined', '{ kind: "best" }', '-0.1', 'Infinity', '() => 1'];
+    const texts = [...given.map((value) => `export default () => (${value});`)];
+    texts.push('export default () => { throw new TypeError("no such thing"); };');
+    const messages = await found([await runOf(texts)]);
+    expect(messages).toHaveLength(texts.length);
+    const said = ['6', 'NaN', 'undefined', '{"kind":"best"}', '-0.1', 'Infinity'];
+    for (const [i, value] of said.entries()) {
+      expect(messages[i]).toContain(`reward term term_${i}: `);
+      expect(messages[i]).toMatch(/rows\.jsonl:1, the labelled answer: term_\d gave /);
+      expect(messages[i]).toContain(`gave ${value}; allowed: a number from 0 to 1, or an outcome`);
+      expect(messages[i]).toContain('(the first of 6 of 6 answers tried)');
+    }
+    expect(messages[6]).toContain('term_6: returned what cannot be copied, such as a function');
+    expect(messages[7]).toMatch(/term_7: TypeError: no such thing \(.*term_7\.mjs:1\)/);
+  });
+
+  it('is refused where only some answers are scored wrongly', async () => {
+    const messages = await found([await runOf(["export default ({ answer }) => (answer === '' ? undefined : 0.5);"])]);
+    expect(messages).toEqual([
+      expect.stringMatching(/rows\.jsonl:1, an empty answer: term_0 gave undefined; .*first of 2 of 6/),
+    ]);
+  });
+
+  it('cannot harm whoever tries it: a loop without an end, a process that is ended', async () => {
+    const loop = await runOf(['export default () => { for (;;) {} };']);
+    const { reward } = loop.settings as unknown as { reward: { terms: { timeout_s: number }[] } };
+    const short = structuredClone({ ...loop, settings: { ...loop.settings, reward } }) as typeof loop;
+    Object.assign((short.settings as unknown as typeof loop.settings & { reward: typeof reward }).reward.terms[0], {
+      timeout_s: 0.2,
+    });
+    expect(await found([short])).toEqual([expect.stringContaining('term_0 gave no score within 0.2 s')]);
+    const ends = await runOf(['export default () => process.exit(3);']);
+    expect(await found([ends])).toEqual([expect.stringContaining('term_0: it ended the process (code 3)')]);
+  });
+
+  it('is tried once for runs that share it and their data, and told of each', async () => {
+    const folder = newFolder();
+    const log = join(folder, 'log');
+    const run = await runOf([
+      `import { appendFileSync } from 'node:fs'; appendFileSync('${log}', 'x'); export default () => 6;`,
+    ]);
+    const other = { ...run, settings: { ...run.settings, run_name: 'other', seed: 9 } };
+    expect(await new RewardTrials().of([run, other])).toMatchObject([{ run: run.settings.run_name }, { run: 'other' }]);
+    expect(readdirSync(folder)).toEqual(['log']);
+    expect(await lookBefore([run, other])).toHaveLength(1);
+  });
+
+  it('is refused beside what else is wrong, and a broken module is told once', async () => {
+    const run = await runOf(['export default () => 6;', 'export default 5;'], {
+      sets: ['policy.model=/nowhere/model', 'policy.init=null'],
+    });
+    const texts = (await lookBefore([run])).map(({ error }) => error.toText());
+    expect(texts).toEqual([
+      expect.stringContaining('/nowhere/model: there is no such model folder'),
+      expect.stringMatching(/term_1\.mjs: a reward module cannot be used: its default export is number/),
+      expect.stringContaining('term_0 gave 6'),
+    ]);
+  });
+
+  it('is refused for a label that a term of this program needs', async () => {
+    const terms = 'reward.terms=[{"name":"word_overlap","weight":1}]';
+    const rows = [...ROWS, { prompt: 'three', answer: null }];
+    expect(await found([await runOf([], { rows, sets: [terms] })])).toEqual([
+      expect.stringMatching(/rows\.jsonl:3: reward 'word_overlap' compares with a labelled answer in words/),
+    ]);
+  });
+
+  it('is tried on drawn rows of the tiny world, of which nothing stays', async () => {
+    const before = readdirSync(tmpdir()).filter((name) => name.startsWith('editrl-rows-'));
+    const folder = newFolder();
+    writeFileSync(
+      join(folder, 'own.mjs'),
+      "export default ({ answer, expected }) => { if (answer === expected) throw new Error('seen'); return 0; };",
+    );
+    const run = await loadEvaluated({
+      file: 'configs/text_plain.jsonnet',
+      overlays,
+      sets: ['reward.mode=null', `reward.terms=[{"name":"module","weight":1,"module":"${folder}/own.mjs"}]`],
+      env: placedIn(folder),
+    });
+    const [message] = await found([run]);
+    expect(message).toMatch(/words\/train\.jsonl:1, the labelled answer: own: Error: seen/);
+    expect(message).not.toContain('editrl-rows-');
+    expect(readdirSync(folder)).toEqual(['own.mjs']);
+    expect(readdirSync(tmpdir()).filter((name) => name.startsWith('editrl-rows-'))).toEqual(before);
+  });
+});
+
+describe('rows to score', () => {
+  it.each([
+    [
+      'sft_s__rl_s',
+      ['configs/lib/tiny.libsonnet'],
+      ['the labelled picture', 'the source, unchanged', 'an answer without a picture'],
+    ],
+    ['ip_adapter', ['configs/lib/ip_adapter_tiny.libsonnet'], ['the wanted picture', 'the context, unchanged']],
+  ])('of %s are drawn where its data is not made, with pictures', async (name, overlays, answers) => {
+    const { settings } = await loadEvaluated({ file: `configs/${name}.jsonnet`, overlays, env: placedIn(newFolder()) });
+    if (!isTrainable(settings)) throw new InternalError('a run that trains nothing');
+    const all = await rowsToScore(settings, 2);
+    expect(all.length).toBeGreaterThan(1);
+    const seen = new Set(all.flatMap(({ rows }) => rows.flatMap((row) => row.answers.map(({ what }) => what))));
+    expect([...seen].sort()).toEqual([...answers].sort());
+    for (const { item } of all.flatMap(({ rows }) => rows)) expect(item.source?.data.length).toBeGreaterThan(0);
+  });
+});
