@@ -7,7 +7,7 @@ import type { EditResponseSettings } from './settings.js';
 
 /**
  * Counts the tokens of the row whose picture and instruction are the longest, pictures by the headers of their files and words by their bytes,
- * with an answer of as many tokens as it may have. Raises DataError where that row cannot be asked.
+ * with an answer of as many tokens as it may have where what draws is told that. Raises DataError where that row cannot be asked.
  */
 export async function longestEdit(
   {
@@ -16,7 +16,7 @@ export async function longestEdit(
     blank,
     pictureName,
   }: Pick<PicturedTask<EditResponseSettings>, 'words' | 'seeing' | 'blank' | 'pictureName'>,
-  { rollout, policy }: Pick<EditResponseSettings, 'rollout' | 'policy'>,
+  { rollout, policy, environment }: Pick<EditResponseSettings, 'rollout' | 'policy' | 'environment'>,
 ): Promise<Longest> {
   const pictures = new Map<string, number>();
   let most: { readonly source: PicturedSource; readonly index: number; readonly length: number } | null = null;
@@ -32,7 +32,8 @@ export async function longestEdit(
   if (most === null) return { told: 1, blank: 1 };
   const prompt = await words.promptOf(most.source, most.index);
   const { ids } = prompt.tokens;
-  const said = Math.min(rollout.max_response_tokens, policy.model_context_size - ids.length);
+  const room = Math.min(rollout.max_response_tokens, policy.model_context_size - ids.length);
+  const said = environment?.told === 'instruction' ? 0 : room;
   const without = (await blank(prompt)).ids;
   return {
     told: ids.length - pictureStart(ids, seeing, pictureName) + said,

@@ -51,7 +51,7 @@ export class RenderDrawing implements Drawing {
       seed: random.integer(SEEDS),
     }));
     if (reader === null) {
-      const digests = edits.map(({ answer }) => this.#digestsOf(answer));
+      const digests = edits.map(({ answer }) => digestsOf(answer));
       return drawn(await images.generate(wanted.map((one, i) => ({ ...one, ...digests[i] }))), digests);
     }
     const sent = (await reader.told(edits, weights)).map(({ told, blank }) => {
@@ -77,17 +77,19 @@ export class RenderDrawing implements Drawing {
     return this.from.images.close();
   }
 
-  #digestsOf({ statesDigest, blankDigest }: Remembered): Digests {
-    if (statesDigest === undefined || (this.asksBlank && blankDigest === undefined)) {
-      throw new InternalError('an answer without its states, and no policy to read it');
-    }
-    return blankDigest === undefined ? { statesDigest } : { statesDigest, blankDigest };
-  }
-
   #sent({ states, width }: HiddenStates): StoredTensor {
     const dtype = STATES_DTYPES[this.environment.states_dtype];
     return { dtype, shape: [states.length / width, width], bytes: narrow(states, dtype) };
   }
+}
+
+/**
+ * As they were recorded. An answer of before the run was guided has no digest of a blank instruction: its picture is then not found, as after any
+ * other change of what decides pictures.
+ */
+function digestsOf({ statesDigest, blankDigest }: Remembered): Digests {
+  if (statesDigest === undefined) throw new InternalError('an answer without its states, and no policy to read it');
+  return blankDigest === undefined ? { statesDigest } : { statesDigest, blankDigest };
 }
 
 function drawn(
