@@ -10,11 +10,11 @@ import type { Judge } from '../rewards/judge/judge.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
 import { isAbsence, scoreChunk } from '../rewards/score/iteration.js';
-import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
+import type { JudgeItem, Judgement, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
-import { FileJudgementStore, FollowerJudgements } from '../run/judgements.js';
+import { Exchanges, judgementForm } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { Judges, limitsOf } from '../scoring/judges.js';
@@ -64,7 +64,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   );
   const counts: JudgeCounts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
   const connection = new Connection(request);
-  const recorded = new FollowerJudgements(paths);
+  const recorded = new Exchanges(paths.judgements, judgementForm, { isOwner: false, from: null });
   const offline = request.offline === true;
   const replies = new RecordedReplies(recorded, offline, counts);
   const sourcesOfAnswers: Lacking[] = [replies];
@@ -217,7 +217,7 @@ function setOf({ heldOut }: EpisodeFile, { key }: RecordedEpisode): string {
 /** The judges that are really asked, connected when the first question comes. */
 class Connection {
   readonly #judges = new Judges();
-  #store: FileJudgementStore | null = null;
+  #store: Exchanges<Judgement> | null = null;
   #connected: Promise<void> | null = null;
 
   constructor(private readonly request: RescoreRequest) {}
@@ -235,7 +235,8 @@ class Connection {
   /** What was got from elsewhere for this rescoring. That nobody answered is no answer: an earlier call's is asked again. */
   store(): JudgementStore {
     const { paths, name } = this.request;
-    const store = (this.#store ??= new FileJudgementStore(paths.rescored(name)));
+    const { judgements } = paths.rescored(name);
+    const store = (this.#store ??= new Exchanges(judgements, judgementForm, { isOwner: true, from: null }));
     return {
       find: (key, requestHash) => {
         const found = store.find(key, requestHash);

@@ -1,25 +1,63 @@
 /**
- * What other machines gave a run (judgements, sampled answers): stored in lines of JSON before it is used, and found again by a resumed
- * run. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
+ * What other machines gave a run (judgements, sampled answers, pictures): stored in lines of JSON before it is used, and found again by a
+ * resumed run. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
+import type { Exchanged, ExchangeStore } from '../balance/exchange.js';
+import { must } from '../core/errors.js';
 import { LogReader } from '../core/log/reader.js';
 import type { LogDisk } from '../core/log/writer.js';
+import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
+import type { Judgement } from '../rewards/score/types.js';
 import { Journal, parseLine } from './journal.js';
 import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
 
-/** Something that was asked of another machine, with what it gave. */
-export interface Exchanged {
-  /** What it was asked for: the name of an episode, and more. */
-  readonly key: string;
-  /** SHA-256 of all that decides the answer. */
-  readonly requestHash: string;
-}
-
 /** How exchanges of one kind stand in lines. */
 export interface LineForm<T extends Exchanged> {
-  readonly write: (exchange: T) => { readonly key: string; readonly request_hash: string };
+  readonly write: (exchange: T) => Readonly<Record<string, unknown>>;
+  /** Raises SyntaxError for a line that is no JSON. */
   readonly read: (line: string) => T;
 }
+
+/** Lines whose fields have these names, in this order. A field that is undefined is left out, and one that is missing stays so. */
+export function lineForm<T extends Exchanged>(names: { readonly [K in keyof T]-?: string }): LineForm<T> {
+  const all = Object.entries<string>(names);
+  const renamed = (fields: object, pairs: readonly (readonly [string, string])[]): Record<string, unknown> =>
+    Object.fromEntries(
+      pairs.flatMap(([from, to]) => {
+        const value = (fields as Readonly<Record<string, unknown>>)[from];
+        return value === undefined ? [] : [[to, value]];
+      }),
+    );
+  const back = all.map(([own, stored]) => [stored, own] as const);
+  return {
+    write: (exchange) => renamed(exchange, all),
+    read: (line) => renamed(JSON.parse(line) as object, back) as unknown as T,
+  };
+}
+
+/** `judgements.jsonl`. */
+export const judgementForm = lineForm<Judgement>({
+  key: 'key',
+  requestHash: 'request_hash',
+  model: 'model',
+  promptHash: 'prompt_hash',
+  text: 'text',
+  problem: 'problem',
+  detail: 'detail',
+  scores: 'scores',
+  leftOut: 'left_out',
+  attempts: 'attempts',
+  latencyMs: 'latency_ms',
+});
+
+/** `answers.jsonl`: what a server sampled. */
+export const answerForm = lineForm<SampledAnswer>({
+  key: 'key',
+  requestHash: 'request_hash',
+  ids: 'ids',
+  logProbs: 'log_probs',
+  finished: 'finished',
+});
 
 /**
  * Where the exchanges of a run lie, by iteration. A training never looks back: where it says from which iteration on it asks, those
@@ -63,33 +101,47 @@ export class ExchangeIndex {
   }
 }
 
+export interface ExchangesOptions {
+  /** Whether this process owns the run directory, as rank 0 does: it writes what the others collect and hand to it. */
+  readonly isOwner: boolean;
+  /**
+   * The first iteration whose exchanges are asked for, by a training that goes on from it; then the owner makes pieces of what lies further
+   * back. Null for any.
+   */
+  readonly from: number | null;
+  readonly disk?: LogDisk;
+  readonly pieceBytes?: number;
+}
+
 /**
- * A run's exchanges on disk. In memory lies only where each line is, so that a long run's texts do not pile up. A line
- * is handed to the operating system before `put` returns: a killed process loses none that it used.
+ * The exchanges of a run. In memory lies only where each line is, so that a long run's texts do not pile up. The owner hands a line to the
+ * operating system before `put` returns: a killed process loses none that it used. Another rank finds what was stored when it was opened,
+ * while the owner must not write, and collects what it puts.
  */
-export class FileExchanges<T extends Exchanged> {
+export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
   readonly #files: JudgementFiles;
   readonly #index: ExchangeIndex;
-  #journal: Journal;
+  /** The owner's. */
+  #journal: Journal | null = null;
+  /** The current file, for a rank that does not own it; null where there is none. */
+  readonly #log: LogReader | null = null;
+  #collected = new Map<string, T>();
   #bytes = 0;
-  /** The latest iteration of which an exchange is stored. */
+  /** The latest iteration of which the owner's current file has an exchange. */
   #last = -1;
 
-  /**
-   * `from` is the first iteration whose exchanges are asked for, by a training that goes on from it; then what lies further back is made
-   * pieces of. Null for any.
-   */
   constructor(
-    path: string,
+    private readonly path: string,
     private readonly form: LineForm<T>,
-    private readonly from: number | null = null,
-    private readonly options: { readonly disk?: LogDisk; readonly pieceBytes?: number } = {},
+    private readonly options: ExchangesOptions,
   ) {
+    const { isOwner, from, disk } = options;
     this.#files = new JudgementFiles(path);
-    this.#journal = new Journal(path, options.disk);
     this.#index = new ExchangeIndex(from);
+    if (isOwner) this.#journal = new Journal(path, disk);
+    else this.#log = LogReader.open(path);
     let number = 0;
-    this.#files.scan(from, this.#journal.log, (text, place, file) => {
+    this.#files.scan(from, this.#current, (text, place, file) => {
       if (place.offset === 0) number = 0;
       number++;
       const line = parseLine(text, file, number) as { readonly key: string; readonly request_hash: string };
@@ -98,32 +150,52 @@ export class FileExchanges<T extends Exchanged> {
     });
   }
 
-  /** How many different exchanges are found. */
+  /** How many different exchanges are found on disk. */
   get size(): number {
     return this.#index.size;
   }
 
   find(key: string, requestHash: string): T | undefined {
+    const collected = this.#collected.get(placeKey(key, requestHash));
     const place = this.#index.find(key, requestHash);
-    if (place === undefined) return undefined;
+    if (collected !== undefined || place === undefined) return collected;
     const { piece, offset, length } = place;
-    return this.form.read(piece === null ? this.#journal.log.at(offset, length) : this.#files.read(piece, place));
+    if (piece !== null) return this.form.read(this.#files.read(piece, place));
+    return this.form.read(must(this.#current, 'the file of an exchange that is found in it').at(offset, length));
   }
 
   put(exchange: T): void {
-    if (this.from !== null && this.#bytes >= (this.options.pieceBytes ?? PIECE_BYTES)) this.#rotate();
-    const { offset, length } = this.#journal.append(this.form.write(exchange));
-    this.#index.add(exchange.key, exchange.requestHash, { piece: null, offset, length });
-    this.#index.reached(exchange.key);
-    this.#appended(exchange.key, offset + length);
+    const { key, requestHash } = exchange;
+    if (this.#journal === null) {
+      this.#collected.set(placeKey(key, requestHash), exchange);
+    } else {
+      const { from, pieceBytes = PIECE_BYTES } = this.options;
+      if (from !== null && this.#bytes >= pieceBytes) this.#journal = this.#rotate(this.#journal);
+      const { offset, length } = this.#journal.append(this.form.write(exchange));
+      this.#index.add(key, requestHash, { piece: null, offset, length });
+      this.#appended(key, offset + length);
+    }
+    this.#index.reached(key);
+  }
+
+  /** What was collected since the last call, for the owner to put. */
+  take(): T[] {
+    const taken = [...this.#collected.values()];
+    this.#collected = new Map();
+    return taken;
   }
 
   sync(): void {
-    this.#journal.sync();
+    this.#journal?.sync();
   }
 
   close(): void {
-    this.#journal.close();
+    this.#journal?.close();
+    this.#log?.close();
+  }
+
+  get #current(): LogReader | null {
+    return this.#journal?.log ?? this.#log;
   }
 
   #appended(key: string, end: number): void {
@@ -131,64 +203,12 @@ export class FileExchanges<T extends Exchanged> {
     this.#last = Math.max(this.#last, iterationOfKey(key));
   }
 
-  #rotate(): void {
-    const { path } = this.#journal;
-    this.#journal.sync();
-    this.#journal.close();
+  #rotate(journal: Journal): Journal {
+    journal.sync();
+    journal.close();
     this.#index.moved(this.#files.rotate(this.#last));
-    this.#journal = new Journal(path, this.options.disk);
     this.#bytes = 0;
-  }
-}
-
-/**
- * Those of a rank that does not own the run directory: found where rank 0 keeps them, and collected to be handed to rank 0. Reads what was
- * stored when it was opened; rank 0 must not write meanwhile.
- */
-export class CollectedExchanges<T extends Exchanged> {
-  readonly #index: ExchangeIndex;
-  readonly #files: JudgementFiles;
-  readonly #log: LogReader | null;
-  #collected = new Map<string, T>();
-
-  /** `from` is the first iteration whose exchanges are asked for; null for any. */
-  constructor(
-    path: string,
-    private readonly form: LineForm<T>,
-    from: number | null = null,
-  ) {
-    this.#index = new ExchangeIndex(from);
-    this.#files = new JudgementFiles(path);
-    this.#log = LogReader.open(path);
-    this.#files.scan(from, this.#log, (line, place) => {
-      const { key, requestHash } = form.read(line);
-      this.#index.add(key, requestHash, place);
-    });
-  }
-
-  find(key: string, requestHash: string): T | undefined {
-    const name = placeKey(key, requestHash);
-    const place = this.#index.find(key, requestHash);
-    const collected = this.#collected.get(name);
-    if (collected !== undefined || place === undefined) return collected;
-    if (place.piece !== null) return this.form.read(this.#files.read(place.piece, place));
-    return this.#log === null ? undefined : this.form.read(this.#log.at(place.offset, place.length));
-  }
-
-  put(exchange: T): void {
-    this.#collected.set(placeKey(exchange.key, exchange.requestHash), exchange);
-    this.#index.reached(exchange.key);
-  }
-
-  /** What came since the last call. */
-  take(): T[] {
-    const taken = [...this.#collected.values()];
-    this.#collected = new Map();
-    return taken;
-  }
-
-  close(): void {
-    this.#log?.close();
+    return new Journal(this.path, this.options.disk);
   }
 }
 

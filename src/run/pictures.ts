@@ -2,20 +2,13 @@
  * `pictures.jsonl`: what servers of pictures gave a run, stored before it is used and found again by a resumed run. A line names a picture by its
  * file in `media/`.
  */
+import type { Exchanged } from '../balance/exchange.js';
 import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';
 import type { PictureStore, StoredPicture } from '../environments/served/pictures.js';
-import { CollectedExchanges, FileExchanges, type Exchanged, type LineForm } from './exchanges.js';
+import { lineForm, type Exchanges } from './exchanges.js';
 import { storePng } from './media.js';
 import type { RunPaths } from './paths.js';
-
-interface PictureLine {
-  readonly key: string;
-  readonly request_hash: string;
-  readonly picture: string | null;
-  readonly refused: string | null;
-  readonly revised_prompt: string | null;
-}
 
 /** A line, as it is handed from rank to rank. */
 export interface NamedPicture extends Exchanged, Pick<StoredPicture, 'refused' | 'revised'> {
@@ -23,39 +16,19 @@ export interface NamedPicture extends Exchanged, Pick<StoredPicture, 'refused' |
   readonly picture: string | null;
 }
 
-const form: LineForm<NamedPicture> = {
-  write: ({ key, requestHash, picture, refused, revised }): PictureLine => ({
-    key,
-    request_hash: requestHash,
-    picture,
-    refused,
-    revised_prompt: revised,
-  }),
-  read: (text) => {
-    const { key, request_hash, picture, refused, revised_prompt } = JSON.parse(text) as PictureLine;
-    return { key, requestHash: request_hash, picture, refused, revised: revised_prompt };
-  },
-};
-
-/** Rank 0's lines. */
-export class FilePictures extends FileExchanges<NamedPicture> {
-  constructor(paths: Pick<RunPaths, 'pictures'>, from: number | null) {
-    super(paths.pictures, form, from);
-  }
-}
-
-/** Those of the ranks that do not own the run directory, and of whoever only reads it. */
-export class CollectedPictures extends CollectedExchanges<NamedPicture> {
-  constructor(paths: Pick<RunPaths, 'pictures'>, from: number | null) {
-    super(paths.pictures, form, from);
-  }
-}
+export const pictureForm = lineForm<NamedPicture>({
+  key: 'key',
+  requestHash: 'request_hash',
+  picture: 'picture',
+  refused: 'refused',
+  revised: 'revised_prompt',
+});
 
 /** The pictures of a run: their files, whoever of its ranks writes them, and the lines that name them. */
 export class RunPictures implements PictureStore {
   constructor(
     private readonly paths: RunPaths,
-    private readonly lines: FilePictures | CollectedPictures,
+    private readonly lines: Exchanges<NamedPicture>,
   ) {}
 
   async find(key: string, requestHash: string): Promise<StoredPicture | undefined> {

@@ -11,9 +11,10 @@ import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
 import type { WaitOptions } from '../rewards/judge/readiness.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
+import type { Judgement } from '../rewards/score/types.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score/iteration.js';
 import type { RunHandle } from '../run/claim.js';
-import { FileJudgementStore, FollowerJudgements } from '../run/judgements.js';
+import { Exchanges, judgementForm } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
@@ -98,13 +99,12 @@ export async function openScorer(
   }
 }
 
-type RunJudgements = FileJudgementStore | FollowerJudgements;
+type RunJudgements = Exchanges<Judgement>;
 
 function openJudgements(settings: ScoredRun, { handle, checkpoint }: ScorerServices): RunJudgements {
   const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
-  return handle === null
-    ? new FollowerJudgements(new RunPaths(settings.base_exp_dir, settings.run_name), from)
-    : new FileJudgementStore(handle.paths, from);
+  const paths = handle?.paths ?? new RunPaths(settings.base_exp_dir, settings.run_name);
+  return new Exchanges(paths.judgements, judgementForm, { isOwner: handle !== null, from });
 }
 
 /** What scores, opened. */
@@ -164,7 +164,7 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
   const shared = sharedScorer({
     group,
     local,
-    take: () => (store instanceof FollowerJudgements ? store.take() : []),
+    take: () => store.take(),
     store: (judgement) => store.put(judgement),
     needsSettling: (outcomes) => summariseUnscored(outcomes).fraction > reward.max_unscored_fraction,
   });

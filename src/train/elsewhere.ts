@@ -14,7 +14,7 @@ import type { TokenPolicy } from '../policies/tokens/policy.js';
 import { AdapterShelf } from '../policies/tokens/vllm/adapters.js';
 import { VllmSampler } from '../policies/tokens/vllm/sampler.js';
 import type { SamplerElsewhere as Sampled } from '../recipes/sampler.js';
-import { CollectedAnswers, FileAnswers } from '../run/answers.js';
+import { answerForm, Exchanges } from '../run/exchanges.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import type { SamplingEngine } from '../schema/sampler.js';
 import type { RolloutSettings } from '../schema/training.js';
@@ -78,7 +78,7 @@ export async function openSamplerElsewhere<P extends TokenPrompt>(
       }),
     );
     const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
-    const store = handle === null ? new CollectedAnswers(paths, from) : new FileAnswers(paths, from);
+    const store = new Exchanges(paths.answers, answerForm, { isOwner: handle !== null, from });
     // Nobody samples, and so nobody writes, before everyone has read what is there.
     await group.barrier();
     return new VllmSampler<P>({
@@ -91,7 +91,7 @@ export async function openSamplerElsewhere<P extends TokenPrompt>(
       separateVocabularies,
       mode,
       store,
-      take: () => (store instanceof CollectedAnswers ? store.take() : []),
+      take: () => store.take(),
       group,
       concurrency,
       maxWaitMs: engine.max_wait_s * 1000,

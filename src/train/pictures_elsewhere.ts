@@ -9,7 +9,8 @@ import { ServerImages, type ServedPictures } from '../environments/served/pictur
 import { Abandoned, lead } from '../group/lead.js';
 import type { RunHandle } from '../run/claim.js';
 import type { RunLog } from '../run/logs.js';
-import { CollectedPictures, FilePictures, RunPictures } from '../run/pictures.js';
+import { Exchanges } from '../run/exchanges.js';
+import { pictureForm, RunPictures, type NamedPicture } from '../run/pictures.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import type { AskedServersSettings } from '../schema/images_api.js';
 import type { Bench } from './bench.js';
@@ -87,13 +88,13 @@ export async function openServers<Asked extends object, Client extends PictureCl
       log.logger.info(`the ${name} answers again`);
     },
   });
-  let lines: FilePictures | CollectedPictures | null = null;
+  let lines: Exchanges<NamedPicture> | null = null;
   try {
     const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
-    const kept = handle === null ? new CollectedPictures(paths, from) : new FilePictures(paths, from);
+    const kept = new Exchanges(paths.pictures, pictureForm, { isOwner: handle !== null, from });
     lines = kept;
     await lead(group, async () => {
-      if (kept instanceof FilePictures && kept.size > 0) return;
+      if (kept.size > 0) return;
       await untilFirst((within) => first(client, within), new Deadline(clock, settings.max_wait_s * 1000, stop), stop);
       log.logger.info(`pictures are made by ${settings.served_model} at ${client.urls.join(', ')}`);
     });
@@ -105,7 +106,7 @@ export async function openServers<Asked extends object, Client extends PictureCl
       hash,
       store: new RunPictures(paths, kept),
       keep: async () => {
-        const all = await group.gather(kept instanceof CollectedPictures ? kept.take() : []);
+        const all = await group.gather(kept.take());
         for (const line of (all ?? []).flat()) kept.put(line);
       },
       concurrency,
@@ -144,7 +145,7 @@ export function storedPictures<Asked extends object>(
   hash: (asked: Asked) => string,
 ): ServedPictures<Asked> {
   const paths = new RunPaths(base_exp_dir, run_name);
-  const lines = new CollectedPictures(paths, null);
+  const lines = new Exchanges(paths.pictures, pictureForm, { isOwner: false, from: null });
   const store = new RunPictures(paths, lines);
   return {
     generate: (requests) =>

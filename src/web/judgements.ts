@@ -1,8 +1,8 @@
 /** What judges said of one episode, found in the files of judgements by where its iteration has to be. */
 import { join } from 'node:path';
 import { linesIn, scanLines } from '../core/log/reader.js';
+import { judgementForm } from '../run/exchanges.js';
 import { iterationOfKey, JudgementFiles, pieceText } from '../run/judgement_files.js';
-import { readJudgement } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
 import type { WireJudgement } from './wire.js';
 
@@ -36,7 +36,7 @@ export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement
 /** Null for a line that is no judgement. */
 function readable(line: string): WireJudgement | null {
   try {
-    const { key, model, text, problem, scores, attempts, latencyMs } = readJudgement(line);
+    const { key, model, text, problem, scores, attempts, latencyMs } = judgementForm.read(line);
     return { question: key, model, text, problem, scores, attempts, latency_ms: latencyMs };
   } catch (error) {
     if (error instanceof SyntaxError) return null;

@@ -12,10 +12,11 @@ import type { Judge } from '../../src/rewards/judge/judge.js';
 import { JudgeImages } from '../../src/rewards/judge/images.js';
 import { builtInPrompts } from '../../src/rewards/judge/prompts.js';
 import { scoreChunk } from '../../src/rewards/score/iteration.js';
+import type { Judgement } from '../../src/rewards/score/types.js';
 import { measureScale } from '../../src/rewards/score/identity.js';
 import { measureTerms, rewardSettingsSchema, type TermSettings } from '../../src/rewards/score/settings.js';
 import { writeHeldOutEpisodes } from '../../src/run/episodes.js';
-import { FileJudgementStore } from '../../src/run/judgements.js';
+import { Exchanges, judgementForm } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
 import { recordEpisodes } from '../../src/train/episodes.js';
@@ -47,7 +48,7 @@ function withImages(made: ImageEditSettings): ImageEditSettings {
 }
 
 /** Answers by the pictures alone, as a record would have it. */
-function recordingJudge(store: FileJudgementStore, model: string): Judge {
+function recordingJudge(store: Exchanges<Judgement>, model: string): Judge {
   let asked = 0;
   return {
     ask: async (query) => {
@@ -82,7 +83,7 @@ beforeAll(async () => {
   world = await makeSmallWorld(root);
   settings = withImages(smallSettings(world, { reward: { endpoint: 'http://127.0.0.1:9/v1', model: stubModel } }));
   paths = new RunPaths(join(root, 'runs'), settings.run_name);
-  const store = new FileJudgementStore(paths);
+  const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
   const reward = await createReward(settings.reward, {
     judge: () => recordingJudge(store, stubModel),
     images: new JudgeImages(),

@@ -13,8 +13,8 @@ import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Judgement } from '../../src/rewards/score/types.js';
 import { readEpisodes, writeEpisodes } from '../../src/run/episodes.js';
+import { Exchanges, judgementForm } from '../../src/run/exchanges.js';
 import { decodeNumber, encodeLine, Journal, readLines, rewindTo } from '../../src/run/journal.js';
-import { FileJudgementStore } from '../../src/run/judgements.js';
 import { storeImage } from '../../src/run/media.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -131,7 +131,7 @@ describe('going back to an iteration', () => {
       writeEpisodes(paths, i, [{ prompt: 'a' }, { prompt: 'b' }]);
     }
     metrics.close();
-    const store = new FileJudgementStore(paths);
+    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     store.put(judgement('5/0/0/sc', 'h'));
     store.close();
     writeFileSync(paths.metrics, `${readFileSync(paths.metrics, 'utf8')}{"iteration":6,"to`);
@@ -143,7 +143,7 @@ describe('going back to an iteration', () => {
       { iteration: 3, prompt: 'b' },
     ]);
     expect(readEpisodes(paths, 4)).toBeNull();
-    expect(new FileJudgementStore(paths).size).toBe(1);
+    expect(new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null }).size).toBe(1);
     rewindTo(paths, -1);
     expect(readMetrics(paths)).toEqual([]);
     expect(readdirSync(paths.episodesDir)).toEqual([]);
@@ -156,7 +156,7 @@ function judgement(key: string, requestHash: string, text = 'score: 7'): Judgeme
 
 describe('stored judgements', () => {
   it('are on disk when put returns, and found again by key and request', () => {
-    const store = new FileJudgementStore(paths);
+    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     const first = judgement('1/2/3/viescore_sc', 'aaa', 'ünïcode "quoted"\nsecond line');
     store.put(first);
     expect(readLines(paths.judgements)[0]).toMatchObject({
@@ -167,7 +167,7 @@ describe('stored judgements', () => {
     expect(store.find('1/2/3/viescore_sc', 'aaa')).toEqual(first);
     store.put({ ...judgement('1/2/4/viescore_sc', 'bbb'), problem: 'timeout', scores: [] });
     store.close();
-    const again = new FileJudgementStore(paths);
+    const again = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     expect(again.size).toBe(2);
     expect(again.find('1/2/3/viescore_sc', 'aaa')).toEqual(first);
     expect(again.find('1/2/4/viescore_sc', 'bbb')?.problem).toBe('timeout');
@@ -177,12 +177,12 @@ describe('stored judgements', () => {
   });
 
   it('loses only the torn last one', () => {
-    const store = new FileJudgementStore(paths);
+    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     for (let i = 0; i < 100; i++) store.put(judgement(`1/0/${i}/q`, `hash${i}`));
     store.close();
     const whole = readFileSync(paths.judgements);
     writeFileSync(paths.judgements, whole.subarray(0, whole.length - 20));
-    const again = new FileJudgementStore(paths);
+    const again = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     expect(again.size).toBe(99);
     expect(again.find('1/0/99/q', 'hash99')).toBeUndefined();
     again.put(judgement('1/0/99/q', 'hash99'));
@@ -204,12 +204,12 @@ describe('images', () => {
   });
 
   it('are indexed only as far as a training that goes on asks for them', () => {
-    const store = new FileJudgementStore(paths);
+    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     const keys = ['probe', ...[1, 2, 3, 4].flatMap((i) => [`${i}/0/0/sc`, `validation/${i}/s/greedy/0/sc`])];
     for (const key of [...keys, 'held_out_judge/2/0/0/sc']) store.put(judgement(key, 'h'));
     expect(store.size).toBe(10);
     store.close();
-    const resumed = new FileJudgementStore(paths, 3);
+    const resumed = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: 3 });
     // Those of iterations 3 and 4, and what belongs to none.
     expect(resumed.size).toBe(5);
     expect(resumed.find('3/0/0/sc', 'h')).toBeDefined();

@@ -17,7 +17,7 @@ import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { LogReader } from '../../src/core/log/reader.js';
 import { forkRun } from '../../src/run/fork.js';
 import { JudgementFiles, type Place } from '../../src/run/judgement_files.js';
-import { FileJudgementStore, FollowerJudgements } from '../../src/run/judgements.js';
+import { Exchanges, judgementForm } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { writeRecord, type RunRecord } from '../../src/run/record.js';
 import { testFolders } from '../support/folder.js';
@@ -36,7 +36,7 @@ function judgement(key: string, requestHash: string, text: string): Judgement {
 describe('the judgements of a long training', () => {
   const text = 'x'.repeat(300);
   const train = (from: number, until: number): void => {
-    const store = new FileJudgementStore(paths, from, { pieceBytes: 2_000 });
+    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from, pieceBytes: 2_000 });
     for (let i = from; i < until; i++) {
       for (const key of [`${i}/0/0/sc`, `${i}/0/1/sc`]) {
         if (store.find(key, 'h') === undefined) store.put(judgement(key, 'h', `${key} ${text}`));
@@ -70,7 +70,7 @@ describe('the judgements of a long training', () => {
     const { last } = new JudgementFiles(paths.judgements).pieces[2];
     train(last, 24);
     expect(allOf()).toEqual(expected(24));
-    const all = new FollowerJudgements(paths);
+    const all = new Exchanges(paths.judgements, judgementForm, { isOwner: false, from: null });
     expect(all.find('3/0/1/sc', 'h')?.text).toBe(`3/0/1/sc ${text}`);
     expect(all.find('23/0/1/sc', 'h')?.text).toBe(`23/0/1/sc ${text}`);
     all.close();
@@ -94,7 +94,7 @@ describe('the judgements of a long training', () => {
   );
 
   it('that an earlier version left in one file become pieces before they are read', () => {
-    const store = new FileJudgementStore(paths, null);
+    const store = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: null });
     for (let i = 0; i < 30; i++) store.put(judgement(`${i}/0/0/sc`, 'h', text));
     store.close();
     const files = new JudgementFiles(paths.judgements);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../src/core/errors.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
-import { readJudgement } from '../../src/run/judgements.js';
+import { judgementForm } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
@@ -118,7 +118,7 @@ describe('a scorer', () => {
     const paths = new RunPaths(root, `run_${runs - 1}`);
     const log = readFileSync(paths.consoleLog(1), 'utf8');
     expect(log.match(/does not take response_format \(json_schema\), temperature: left out/g)).toHaveLength(1);
-    const kept = readFileSync(paths.judgements, 'utf8').trim().split('\n').map(readJudgement);
+    const kept = readFileSync(paths.judgements, 'utf8').trim().split('\n').map(judgementForm.read);
     expect(kept.map(({ leftOut }) => leftOut)).toEqual([
       ['response_format', 'temperature'],
       ['response_format', 'temperature'],

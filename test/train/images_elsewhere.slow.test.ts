@@ -9,7 +9,7 @@ import type { ServerImages } from '../../src/environments/served/pictures.js';
 import { Abandoned } from '../../src/group/lead.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { FilePictures } from '../../src/run/pictures.js';
+import { Exchanges } from '../../src/run/exchanges.js';
 import { imagesApi } from '../../src/schema/images_api.js';
 import { openImagesServer, openStoredPictures } from '../../src/train/images_elsewhere.js';
 import {
@@ -270,7 +270,7 @@ describe('a run whose images server', () => {
   it('refuses its settings does not begin', async () => {
     const stub = await started();
     const dir = folder();
-    const closed = vi.spyOn(FilePictures.prototype, 'close');
+    const closed = vi.spyOn(Exchanges.prototype, 'close');
     await expect(opened(dir, stub.url, { settings: { size: '4x4' } })).rejects.toThrow('HTTP 400 Invalid size 4x4');
     expect(closed).toHaveBeenCalledOnce();
     closed.mockRestore();

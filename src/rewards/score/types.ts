@@ -1,4 +1,5 @@
 /** The contract between the training loop and every reward: what is judged, and what judging it gave. */
+import type { Exchanged, ExchangeStore } from '../../balance/exchange.js';
 import type { RgbImage } from '../../core/image.js';
 
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
@@ -108,7 +109,7 @@ export interface Reward {
 }
 
 /** One exchange with a judge, as it is recorded and replayed. */
-export interface Judgement {
+export interface Judgement extends Exchanged {
   /** `<item key>/<query>`, such as `5/12/3/viescore_sc`. */
   readonly key: string;
   /** SHA-256 over everything that determines the request: model, sampling, texts, image bytes. */
@@ -133,7 +134,4 @@ export interface Judgement {
  * Judgements are stored before they are used; a resumed run finds those that it already paid for.
  * A judgement that is put twice replaces the earlier one: a later answer supersedes a failure.
  */
-export interface JudgementStore {
-  find(key: string, requestHash: string): Judgement | undefined;
-  put(judgement: Judgement): void;
-}
+export type JudgementStore = ExchangeStore<Judgement>;

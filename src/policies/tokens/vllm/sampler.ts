@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import pLimit, { type LimitFunction } from 'p-limit';
+import type { Exchanged, ExchangeStore } from '../../../balance/exchange.js';
 import { Deadline } from '../../../core/deadline.js';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
@@ -21,7 +22,7 @@ import type { TokenSampling } from '../rollout.js';
 import type { AdapterShelf } from './adapters.js';
 
 /** What a server answered to one request. */
-export interface SampledAnswer {
+export interface SampledAnswer extends Exchanged {
   /** The name of the episode. */
   readonly key: string;
   /** SHA-256 of the weights, the prompt and how it was sampled. */
@@ -30,11 +31,6 @@ export interface SampledAnswer {
   /** Null where the server's are not those of the distribution that training sees. */
   readonly logProbs: readonly number[] | null;
   readonly finished: boolean;
-}
-
-export interface AnswerStore {
-  find(key: string, requestHash: string): SampledAnswer | undefined;
-  put(answer: SampledAnswer): void;
 }
 
 export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> {
@@ -50,7 +46,7 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> {
   /** Whether training takes a token's log-probability over its own part of the vocabulary alone, which the server does not. */
   readonly separateVocabularies: boolean;
   readonly mode: LogProbsMode;
-  readonly store: AnswerStore;
+  readonly store: ExchangeStore<SampledAnswer>;
   /** This rank's answers that rank 0 has yet to store. */
   readonly take: () => readonly SampledAnswer[];
   readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'gather'>;

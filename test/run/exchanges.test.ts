@@ -1,0 +1,98 @@
+import { appendFileSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { answerForm, Exchanges, judgementForm, type LineForm } from '../../src/run/exchanges.js';
+import { pictureForm } from '../../src/run/pictures.js';
+import type { Exchanged } from '../../src/balance/exchange.js';
+import { testFolder } from '../support/folder.js';
+
+const key = '5/12/3/viescore_sc';
+const question = { key, requestHash: 'ab', model: 'm', text: 'good', scores: [7.5], attempts: 2, latencyMs: 81 };
+const told = `{"key":"${key}","request_hash":"ab",`;
+
+function kind<T extends Exchanged>(name: string, form: LineForm<T>, exchange: T, line: string) {
+  return [name, form as unknown as LineForm<Exchanged>, exchange as Exchanged, line] as const;
+}
+
+/** One exchange of each kind, and its line: the format on disk, which recorded runs have. */
+const kinds = [
+  kind(
+    'a judgement',
+    judgementForm,
+    { ...question, problem: null },
+    `${told}"model":"m","text":"good","problem":null,"scores":[7.5],"attempts":2,"latency_ms":81}`,
+  ),
+  kind(
+    'a judgement with all that it may have',
+    judgementForm,
+    { ...question, promptHash: 'cd', problem: 'empty', detail: 'no words', leftOut: ['seed'] },
+    `${told}"model":"m","prompt_hash":"cd","text":"good","problem":"empty","detail":"no words","scores":[7.5],"left_out":["seed"],"attempts":2,"latency_ms":81}`,
+  ),
+  kind(
+    'an answer',
+    answerForm,
+    { key, requestHash: 'ab', ids: [3, 1], logProbs: [-0.123456789, -2], finished: true },
+    `${told}"ids":[3,1],"log_probs":[-0.123456789,-2],"finished":true}`,
+  ),
+  kind(
+    'an answer without log-probabilities',
+    answerForm,
+    { key, requestHash: 'ab', ids: [3], logProbs: null, finished: false },
+    `${told}"ids":[3],"log_probs":null,"finished":false}`,
+  ),
+  kind(
+    'a picture',
+    pictureForm,
+    { key, requestHash: 'ab', picture: 'ef', refused: null, revised: 'a fine cat' },
+    `${told}"picture":"ef","refused":null,"revised_prompt":"a fine cat"}`,
+  ),
+];
+
+describe.each(kinds)('%s', (_, form, exchange, line) => {
+  const path = join(testFolder('exchanges'), `${line.length}.jsonl`);
+
+  it('is stored before it is used, and found again under its key and hash by everyone who opens the file later', () => {
+    const owner = new Exchanges(path, form, { isOwner: true, from: 0 });
+    expect(owner.find(key, 'ab')).toBeUndefined();
+    owner.put(exchange);
+    expect(readFileSync(path, 'utf8')).toBe(`${line}\n`);
+    expect([owner.find(key, 'ab'), owner.find(key, 'cd'), owner.find('5/12/4/viescore_sc', 'ab')]).toEqual([
+      exchange,
+      undefined,
+      undefined,
+    ]);
+    expect(owner.take()).toEqual([]);
+    owner.close();
+    for (const isOwner of [true, false]) {
+      const again = new Exchanges(path, form, { isOwner, from: 5 });
+      expect([again.size, again.find(key, 'ab')]).toEqual([1, exchange]);
+      again.close();
+      const later = new Exchanges(path, form, { isOwner, from: 6 });
+      expect(later.find(key, 'ab')).toBeUndefined();
+      later.close();
+    }
+  });
+
+  it('is collected by a rank that does not own the file, which takes the latest of each key', () => {
+    const follower = new Exchanges(path, form, { isOwner: false, from: 0 });
+    const other = { ...exchange, requestHash: 'other' };
+    follower.put(other);
+    const later = { ...exchange };
+    follower.put(later);
+    expect(follower.find(key, 'other')).toBe(other);
+    expect(follower.find(key, 'ab')).toBe(later);
+    expect(follower.take()).toEqual([other, exchange]);
+    expect([follower.take(), follower.find(key, 'other'), follower.find(key, 'ab')]).toEqual([[], undefined, exchange]);
+    follower.close();
+    expect(readFileSync(path, 'utf8')).toBe(`${line}\n`);
+  });
+
+  it('is refused with its place where its line is broken', () => {
+    appendFileSync(path, `no JSON\n${line}\n`);
+    for (const isOwner of [true, false]) {
+      expect(() => new Exchanges(path, form, { isOwner, from: null })).toThrow(
+        expect.objectContaining({ where: `${path}:2` }) as Error,
+      );
+    }
+  });
+});
