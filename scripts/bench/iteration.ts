@@ -8,7 +8,7 @@ import { Emu3Format } from '../../src/policies/tokens/emu3/format.js';
 import { jointVocabularyJson, TokenSpace } from '../../src/policies/tokens/emu3/space.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
 import { WordTokenizer } from '../../src/models/tokenizer/words.js';
-import type { LossSpec } from '../../src/policies/policy.js';
+import type { LossSpec } from '../../src/policies/losses/table.js';
 import { besideProducts } from './products.js';
 import { median, shortRun } from './short_run.js';
 

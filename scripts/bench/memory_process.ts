@@ -37,7 +37,7 @@ const lessons = Array.from({ length: prompts }, (): TokenLesson => ({
   answers: Array.from({ length: answersPerPrompt }, () => ({ ids: Int32Array.from(tokens(answerTokens)) })),
   targets: Array.from({ length: answersPerPrompt }, () => ({
     weights: new Float32Array(answerTokens).fill(1 / (prompts * answersPerPrompt * answerTokens)),
-    advantage: stream.normal(),
+    advantages: stream.normal(),
     reference: null,
     old: null,
   })),

@@ -57,7 +57,7 @@ function gradient(adapted: boolean): () => Promise<void> {
     answers: Array.from({ length: answers }, () => ({ ids: Int32Array.from(tokens(answerTokens)) })),
     targets: Array.from({ length: answers }, () => ({
       weights: new Float32Array(answerTokens).fill(1 / (prompts * answers * answerTokens)),
-      advantage: stream.normal(),
+      advantages: stream.normal(),
       reference: null,
       old: null,
     })),

@@ -1,23 +1,6 @@
 /** Losses over the actions of a batch. All take one row per action and a weight per row, so that micro-batches sum to the whole. */
-import { exp, maximum, minimum, mul, neg, sub, sumAll } from '../graph/build.js';
+import { exp, minimum, mul, neg, sub, sumAll } from '../graph/build.js';
 import type { Value } from '../graph/ir.js';
-
-/** [N] what REINFORCE raises: A log p. */
-export function reinforceTerm(logProbs: Value, advantages: Value): Value {
-  return mul(advantages, logProbs);
-}
-
-/**
- * [N] what PPO raises (Schulman et al., 2017), with the ratio r = p / p_old: min(r A, clip(r, 1 - c, 1 + c) A), or r A where `clip` is
- * null.
- */
-export function ratioTerm(logProbs: Value, old: Value, advantages: Value, clip: number | null): Value {
-  const { graph } = logProbs;
-  const ratio = exp(sub(logProbs, old));
-  if (clip === null) return mul(advantages, ratio);
-  const clipped = minimum(maximum(ratio, graph.scalar(1 - clip)), graph.scalar(1 + clip));
-  return minimum(mul(ratio, advantages), mul(clipped, advantages));
-}
 
 /** k3's exponent at most: a policy that gives an action e^-20 of the reference's probability is held back by e^20 already, and float32 ends at e^88. */
 export const KL_EXPONENT_LIMIT = 20;
@@ -32,8 +15,10 @@ const KL_ESTIMATORS = {
   k3: (d: Value): Value => sub(sub(exp(minimum(d, d.graph.scalar(KL_EXPONENT_LIMIT))), d), d.graph.scalar(1)),
 } as const;
 
+/** How the distance to the reference enters a loss. */
 export interface KlTerm {
   readonly coefficient: number;
+  /** Ignored where the divergence has a closed form. */
   readonly estimator: keyof typeof KL_ESTIMATORS;
 }
 

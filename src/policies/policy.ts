@@ -5,6 +5,7 @@
  */
 import type { RandomStream } from '../core/random.js';
 import type { CheckpointFiles } from '../models/files.js';
+import type { LossName, LossSpec } from './losses/table.js';
 
 /** What training has to know of an answer. Its actions are tokens, or the steps of a solver. */
 export interface Answer {
@@ -34,11 +35,14 @@ export interface Statistics {
   readonly divergence?: Float32Array;
 }
 
+/** One advantage for every action of an answer: a single number where all have the same, so that a long answer takes no memory for it. */
+export type Advantages = number | Float32Array;
+
 /** What is to be learnt from one answer; arrays run over its actions. */
 export interface Target {
   /** What each action counts; 0 leaves it out. They hold the loss's divisor. */
   readonly weights: Float32Array;
-  readonly advantage: number;
+  readonly advantages: Advantages;
   /** Under the frozen start; null where the loss has no KL term. */
   readonly reference: Statistics | null;
   /** Under the weights that sampled; null where the loss has no ratio. */
@@ -48,23 +52,6 @@ export interface Target {
 /** Answers to one prompt with what is to be learnt from them. */
 export interface Lesson<P, A> extends Answered<P, A> {
   readonly targets: readonly Target[];
-}
-
-/** A loss as data, so that a remote trainer can be told. Weights, advantages, old and reference values come with the batch. */
-export type LossSpec =
-  /** sum_a -w_a log p_a */
-  | { readonly policy: 'likelihood' }
-  /** sum_a w_a (-A log p_a + beta KL_a): the ratio is 1 by construction, since exactly one step is taken. */
-  | { readonly policy: 'reinforce'; readonly kl: KlSpec | null }
-  /** PPO's surrogate in place of A log p, clipped where `clip` is given (Schulman et al., 2017). */
-  | { readonly policy: 'ratio'; readonly clip: number | null; readonly kl: KlSpec | null };
-
-export type KlEstimator = 'k1' | 'k2' | 'k3';
-
-export interface KlSpec {
-  readonly coefficient: number;
-  /** Without meaning where the divergence is known in closed form. */
-  readonly estimator: KlEstimator;
 }
 
 export interface LearnReport {
@@ -85,7 +72,7 @@ export interface StepReport {
 
 /** What an engine or a kind of policy can do; whoever needs more refuses early. */
 export interface Capabilities {
-  readonly losses: readonly LossSpec['policy'][];
+  readonly losses: readonly LossName[];
   /** Whether it keeps a frozen start to measure KL to. */
   readonly reference: boolean;
   /** Whether it keeps a moving average of its weights. */

@@ -10,9 +10,10 @@ export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'sca
   readonly factor: number;
 }
 
-export interface GroupAdvantages {
+/** `V` is what an episode has: one number for all of its actions, unless somebody gives its actions values of their own. */
+export interface GroupAdvantages<V = number> {
   /** Per episode; null where it carries no loss: unscored, or in a dropped group. */
-  readonly advantages: readonly (number | null)[];
+  readonly advantages: readonly (V | null)[];
   readonly dropped: boolean;
   readonly zeroSpread: boolean;
 }

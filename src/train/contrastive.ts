@@ -15,7 +15,7 @@ import { CONFIG_FILE, TOKENIZER_FILE, type CheckpointFiles } from '../models/fil
 import { clipInputs, embedPictures, embedTexts, initClip } from '../nets/clip/clip.js';
 import { clipConfigJson, type ClipConfig } from '../nets/clip/config.js';
 import { contrastiveLoss, holdLogitScale } from '../nets/clip/loss.js';
-import { GRADIENT } from '../policies/gradient_sums.js';
+import { GRADIENT } from '../policies/backward.js';
 import { clipTokenizerJson } from '../rewards/terms/clip/byte_pairs.js';
 import { firstFile } from '../rewards/terms/clip/files.js';
 import { preprocess, type Preprocessing } from '../rewards/terms/clip/preprocess.js';

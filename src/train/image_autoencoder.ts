@@ -15,7 +15,7 @@ import { CONFIG_FILE, type CheckpointFiles } from '../models/files.js';
 import { initAutoencoder } from '../nets/autoencoder/autoencoder.js';
 import { autoencoderConfigJson, reduction, type AutoencoderConfig } from '../nets/autoencoder/config.js';
 import { autoencoderLoss } from '../nets/autoencoder/loss.js';
-import { GRADIENT } from '../policies/gradient_sums.js';
+import { GRADIENT } from '../policies/backward.js';
 import type { Metrics } from '../run/metrics.js';
 import type { SftSettings } from '../schema/algorithm.js';
 import type { AutoencoderInit } from '../schema/model.js';

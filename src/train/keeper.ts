@@ -98,7 +98,10 @@ export class RunKeeper implements Keeper {
     handle.requireOwned();
     // In this order: a kill in between then repeats iterations instead of losing their lines.
     await tracker.flush();
-    saveCheckpoint(handle.paths, iteration, await this.#files(iteration));
+    const files = await this.#files(iteration);
+    // Fetching them from another machine may have taken long.
+    handle.requireOwned();
+    saveCheckpoint(handle.paths, iteration, files);
     applyRetention(handle.paths, {
       keep_every: this.checkpoint.keep_every_n_iterations ?? 0,
       keep_last: this.checkpoint.keep_last,

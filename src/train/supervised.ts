@@ -114,6 +114,6 @@ function lessonsOf<P, A>(batch: readonly Labelled<P, A>[]): Lesson<P, A>[] {
   return batch.map(({ prompt, answer, weights }) => ({
     prompt,
     answers: [answer],
-    targets: [{ weights: weights.map((w) => w / total), advantage: 0, reference: null, old: null }],
+    targets: [{ weights: weights.map((w) => w / total), advantages: 0, reference: null, old: null }],
   }));
 }

@@ -3,7 +3,9 @@ import type { GrpoSettings } from '../schema/algorithm.js';
 import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { shareOf } from '../group/peers.js';
-import type { Answer, Answered, KlSpec, Lesson, LossSpec, Policy, Statistics } from '../policies/policy.js';
+import type { KlTerm } from '../nets/losses.js';
+import type { LossSpec } from '../policies/losses/table.js';
+import type { Advantages, Answer, Answered, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { mismatchOf, UpdateTotals } from './grpo_metrics.js';
 import { ImportanceWeights, isUntold } from './importance.js';
@@ -27,7 +29,7 @@ export interface Updater<P, A extends Answer> {
 
 /** A group that teaches something. */
 interface UsedGroup<P, A> extends Answered<P, A> {
-  readonly advantages: readonly (number | null)[];
+  readonly advantages: readonly (Advantages | null)[];
   /** 1 on the actions that carry the loss, else 0; all 0 for an unscored episode. */
   readonly trained: readonly Float32Array[];
   readonly reference: readonly Statistics[] | null;
@@ -44,7 +46,7 @@ interface UsedGroup<P, A> extends Answered<P, A> {
 export async function update<P, A extends Answer>(
   iteration: number,
   groups: readonly Answered<P, A>[],
-  advantages: readonly GroupAdvantages[],
+  advantages: readonly GroupAdvantages<Advantages>[],
   updater: Updater<P, A>,
   watch: Stopwatch,
 ): Promise<Record<string, number>> {
@@ -60,7 +62,7 @@ export async function update<P, A extends Answer>(
     return { 'group/used': 0 };
   }
   const { clip_range: clip, kl_coeff: coefficient, kl_estimator: estimator, inner_epochs, minibatches } = algorithm;
-  const kl: KlSpec | null = coefficient > 0 ? { coefficient, estimator } : null;
+  const kl: KlTerm | null = coefficient > 0 ? { coefficient, estimator } : null;
   const hasRatio = clip !== null || inner_epochs * minibatches > 1;
   const loss: LossSpec = hasRatio ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
   const answered = kept.map(({ group }) => group);
@@ -150,7 +152,7 @@ function lessonsOf<P, A>(groups: readonly UsedGroup<P, A>[]): Lesson<P, A>[] {
         actions === 0
           ? trained[g]
           : trained[g].map((one, t) => (one / actions) * (importance === null ? 1 : importance[g][t])),
-      advantage: advantages[g] ?? 0,
+      advantages: advantages[g] ?? 0,
       reference: reference?.[g] ?? null,
       old: old?.[g] ?? null,
     })),

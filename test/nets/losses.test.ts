@@ -6,14 +6,8 @@ import { gradients } from '../../src/graph/differentiate.js';
 import { sumAll } from '../../src/graph/build.js';
 import { Graph } from '../../src/graph/ir.js';
 import { wholeDistribution } from '../../src/nets/token_distribution.js';
-import {
-  klTerm,
-  meanSquaredError,
-  ratioTerm,
-  reinforceTerm,
-  weightedLoss,
-  type KlTerm,
-} from '../../src/nets/losses.js';
+import { klTerm, meanSquaredError, weightedLoss, type KlTerm } from '../../src/nets/losses.js';
+import { ruleOf, type LossSpec } from '../../src/policies/losses/table.js';
 
 const [rows, vocabulary] = [12, 7];
 const temperature = 0.7;
@@ -98,12 +92,18 @@ async function compiled({ separate, kl, ratio, clip, sft }: Case): Promise<{ los
     separate ? graph.constant(modality, [vocabulary]) : null,
   );
   const constant = (data: Float32Array) => graph.constant(data, [rows]);
-  const gains = {
-    likelihood: () => logProbs,
-    reinforce: () => reinforceTerm(logProbs, constant(advantages)),
-    ratio: () => ratioTerm(logProbs, constant(shifted(oldShift, separate)), constant(advantages), clip),
+  const read: string[] = [];
+  const input = (name: 'advantages' | 'old') => {
+    read.push(name);
+    return constant(name === 'old' ? shifted(oldShift, separate) : advantages);
   };
-  const gain = gains[sft === true ? 'likelihood' : ratio ? 'ratio' : 'reinforce']();
+  const spec: LossSpec =
+    sft === true ? { policy: 'likelihood' } : ratio ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
+  // A loss crosses to another process as text.
+  const sent = JSON.parse(JSON.stringify(spec)) as LossSpec;
+  const rule = ruleOf(sent);
+  const gain = rule.gain(sent, logProbs, input);
+  expect(read).toEqual(rule.reads);
   const cost = kl === null ? null : klTerm(logProbs, constant(shifted(referenceShift, separate)), kl);
   const loss = weightedLoss(constant(weights), gain, cost);
   const session = await Session.compile(graph, { loss, d: gradients(loss, [x])[0] }, { threads: 1 });

@@ -95,7 +95,7 @@ describe.each(['all_linear', 'rslora'])('an adapter that peft saved: %s', (name)
       ...group,
       targets: group.answers.map(({ ids }) => ({
         weights: new Float32Array(ids.length).fill(1),
-        advantage: 0,
+        advantages: 0,
         reference: null,
         old: null,
       })),
@@ -156,7 +156,7 @@ const lesson = {
   ...group,
   targets: group.answers.map(({ ids }, i) => ({
     weights: new Float32Array(ids.length).fill(1),
-    advantage: i === 0 ? 1 : -1,
+    advantages: i === 0 ? 1 : -1,
     reference: null,
     old: null,
   })),

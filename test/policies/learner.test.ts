@@ -7,7 +7,8 @@ import { alone } from '../../src/group/peers.js';
 import { SessionCache } from '../../src/engines/onnx/session_cache.js';
 import type { Eyes } from '../../src/policies/tokens/eyes.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
-import type { LossSpec, Statistics, Target } from '../../src/policies/policy.js';
+import type { LossSpec } from '../../src/policies/losses/table.js';
+import type { Statistics, Target } from '../../src/policies/policy.js';
 import { onRanks } from '../train/groups.js';
 import { referenceLogits } from '../nets/reference_decoder.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
@@ -34,7 +35,7 @@ function makeGroups(...counts: readonly [number, number, number]): TokenLesson[]
     }));
     const targets = answers.map(({ ids }) => ({
       weights: Float32Array.from(ids, (_, t) => (t % 3 === 2 ? 0 : 0.02)),
-      advantage: stream.normal(),
+      advantages: stream.normal(),
       reference: known(Float32Array.from(ids, () => -3 + stream.normal())),
       old: known(Float32Array.from(ids, () => -3 + stream.normal())),
     }));
@@ -42,11 +43,11 @@ function makeGroups(...counts: readonly [number, number, number]): TokenLesson[]
   });
 }
 const groups = makeGroups(8, 8, 8);
-/** Few answers, because the plain decoder is slow. */
-const few = groups.slice(0, 2).map(({ prompt, answers, targets }) => ({
+/** Few answers, because the plain decoder is slow; of each group the second one's actions differ in their advantages. */
+const few = groups.slice(0, 2).map(({ prompt, answers, targets: [first, second] }) => ({
   prompt,
   answers: answers.slice(0, 2),
-  targets: targets.slice(0, 2),
+  targets: [first, { ...second, advantages: second.weights.map((_, t) => 1.5 * Math.cos(2 * t)) }],
 }));
 
 /** The largest difference of two arrays of the same length. */
@@ -103,8 +104,9 @@ function plainLogProbs(
 function plainLoss(weights: ReadonlyMap<string, FloatTensor>, loss: LossSpec, separate: boolean): number {
   let sum = 0;
   for (const group of few) {
-    group.targets.forEach(({ weights: w, advantage, reference, old }, g) => {
+    group.targets.forEach(({ weights: w, advantages, reference, old }, g) => {
       plainLogProbs(weights, group, g, separate).forEach((logProb, t) => {
+        const advantage = typeof advantages === 'number' ? advantages : advantages[t];
         if (loss.policy === 'likelihood') sum -= w[t] * logProb;
         else {
           const r = loss.policy === 'ratio' ? Math.exp(logProb - old!.logProbs[t]) : null;
@@ -178,6 +180,29 @@ describe('the learner', () => {
         }),
       );
     }
+  });
+
+  it('learns the same bits from one advantage for an answer and from as many equal ones as it has actions', async () => {
+    const spread = groups.map((group) => ({
+      ...group,
+      targets: group.targets.map((target) => ({
+        ...target,
+        advantages: new Float32Array(target.weights.length).fill(target.advantages as number),
+      })),
+    }));
+    for (const loss of [grpo, { policy: 'ratio', clip: 0.2, kl } as const]) {
+      expect(await gradientOf(loss, { microBatch: 2, of: spread })).toEqual(await gradientOf(loss, { microBatch: 2 }));
+    }
+  });
+
+  it('refuses a target that lacks what the loss reads', async () => {
+    const lacking = groups.map((group) => ({
+      ...group,
+      targets: group.targets.map((target) => ({ ...target, old: null })),
+    }));
+    await expect(gradientOf({ policy: 'ratio', clip: 0.2, kl }, { microBatch: 2, of: lacking })).rejects.toThrow(
+      new InternalError('the loss reads old, which a target lacks'),
+    );
   });
 
   it('writes a gradient into the arrays of the one before, and nothing of that stays', async () => {
@@ -266,9 +291,9 @@ describe('the learner', () => {
       return {
         prompt,
         answers: answers.map(({ ids }) => ({ ids: Int32Array.of(...ids, ...ids, ...ids) })),
-        targets: targets.map(({ weights, advantage }) => ({
+        targets: targets.map(({ weights, advantages }) => ({
           weights: twice(weights),
-          advantage,
+          advantages,
           reference: null,
           old: null,
         })),
@@ -382,13 +407,13 @@ describe('the learner', () => {
     expect(Math.min(...zeros.flatMap(({ logProbs }) => [...logProbs]))).toBeLessThan(-89);
     const targets = own.map(({ logProbs }) => ({
       weights: new Float32Array(4).fill(0.1),
-      advantage: 1,
+      advantages: 1,
       reference: known(logProbs),
       old: null,
     }));
     const idle: Target = {
       weights: new Float32Array(12),
-      advantage: 1,
+      advantages: 1,
       reference: known(new Float32Array(12)),
       old: null,
     };

@@ -6,7 +6,7 @@ import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { Peers } from '../../src/group/peers.js';
 import type { CheckpointFiles } from '../../src/models/files.js';
-import type { LossSpec } from '../../src/policies/policy.js';
+import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { TokenGroup } from '../../src/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import { FreeText } from '../../src/policies/tokens/free_text.js';
@@ -62,7 +62,7 @@ const lessons: TokenLesson[] = asked.map((prompt, p) => {
   }));
   const targets = answers.map(({ ids }, g) => ({
     weights: new Float32Array(ids.length).fill(0.02),
-    advantage: g - p - 0.7,
+    advantages: g - p - 0.7,
     reference: { logProbs: new Float32Array(ids.length).fill(-2) },
     old: null,
   }));

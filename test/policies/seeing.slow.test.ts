@@ -88,7 +88,7 @@ function questions(seed: number, count = 24): ReturnType<typeof question>[] {
 
 const target = (weight: number, advantage: number) => (ids: Int32Array) => ({
   weights: new Float32Array(ids.length).fill(weight),
-  advantage,
+  advantages: advantage,
   reference: null,
   old: null,
 });

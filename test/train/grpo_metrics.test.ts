@@ -9,7 +9,7 @@ it('keeps the statistics of the first step: later ones are of weights that have 
     {
       prompt: 'a',
       answers: [{ logProbs: Float32Array.of(-1), finished: true } satisfies Answer],
-      targets: [{ weights: Float32Array.of(1), advantage: 1, reference: null, old: null }],
+      targets: [{ weights: Float32Array.of(1), advantages: 1, reference: null, old: null }],
     },
   ];
   for (const [step, logProb] of [-1, -2, -3].entries()) {

@@ -1,6 +1,7 @@
 /** What an iteration on several ranks, each a process group member inside this process, must have in common with one on a single rank. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { LossSpec, Statistics } from '../../src/policies/policy.js';
+import type { LossSpec } from '../../src/policies/losses/table.js';
+import type { Statistics } from '../../src/policies/policy.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { Metrics } from '../../src/run/metrics.js';
 import { sessionOptions } from '../../src/engines/onnx/session_options.js';
@@ -57,7 +58,7 @@ export function sameOnRanks(sizes: readonly number[]): void {
         answers,
         targets: answers.map(({ ids }, g) => ({
           weights: new Float32Array(ids.length).fill(1 / 200),
-          advantage: g - i - 0.7,
+          advantages: g - i - 0.7,
           reference: { logProbs: new Float32Array(ids.length).fill(-2) },
           old: null,
         })),

@@ -1,6 +1,7 @@
 /** Steps on an iteration's episodes, of a policy that only writes down what it is asked. */
 import { describe, expect, it } from 'vitest';
-import type { Answer, LearnReport, Lesson, LossSpec, Policy, Statistics } from '../../src/policies/policy.js';
+import type { LossSpec } from '../../src/policies/losses/table.js';
+import type { Answer, LearnReport, Lesson, Policy, Statistics } from '../../src/policies/policy.js';
 import { Stopwatch } from '../../src/train/stopwatch.js';
 import { update, type Updater } from '../../src/train/update.js';
 

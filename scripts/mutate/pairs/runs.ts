@@ -41,8 +41,9 @@ export const runPairs: readonly Pair[] = [
   {
     id: 'checkpoint-before-its-metrics',
     file: 'src/train/keeper.ts',
-    text: '    await tracker.flush();\n    saveCheckpoint(handle.paths, iteration, this.#files(iteration));\n',
-    replacement: '    saveCheckpoint(handle.paths, iteration, this.#files(iteration));\n    await tracker.flush();\n',
+    text: '    await tracker.flush();\n    const files = await this.#files(iteration);\n',
+    replacement:
+      '    const files = await this.#files(iteration);\n    saveCheckpoint(handle.paths, iteration, files);\n    await tracker.flush();\n',
     tests: ['test/train/keeper.test.ts'],
   },
   {

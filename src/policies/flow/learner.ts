@@ -2,16 +2,16 @@
 import { InternalError, must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { add, mul, reduceSum, reshape, slice, sub } from '../../graph/build.js';
-import { gradients } from '../../graph/differentiate.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
 import { weightedLoss } from '../../nets/losses.js';
 import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transformer.js';
-import { gainOf } from '../gain.js';
-import { GRADIENT, GradientSums } from '../gradient_sums.js';
-import type { LearnReport, Lesson, LossSpec, Statistics, Target } from '../policy.js';
+import { Backward, trainingOutputs } from '../backward.js';
+import { targetFeeds } from '../losses/feeds.js';
+import { ruleOf, type LossSpec } from '../losses/table.js';
+import type { LearnReport, Lesson, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
 import { guidedValues } from './guidance.js';
@@ -61,8 +61,7 @@ const NOT_HERE = new Float32Array(0);
 
 export class FlowLearner {
   readonly #forward: SessionCache;
-  readonly #backward: SessionCache;
-  readonly #gradients = new GradientSums();
+  readonly #backward: Backward;
 
   constructor(
     readonly model: FlowModel,
@@ -71,7 +70,7 @@ export class FlowLearner {
     private readonly options: FlowLearnerOptions,
   ) {
     this.#forward = new SessionCache('log-probabilities', options.session);
-    this.#backward = new SessionCache('training', options.session);
+    this.#backward = new Backward(model.weights, options.peers, options.session);
   }
 
   /**
@@ -112,37 +111,22 @@ export class FlowLearner {
   async learn(lessons: readonly FlowLesson[], loss: LossSpec): Promise<LearnReport> {
     const all = rowsOf(lessons);
     const rows = all.filter((row) => !isLeftOut(row));
-    const own: ActionStatistics[][] = [];
-    const losses: number[] = [];
-    for (const { shape, part } of (await this.#deal(rows)).parts) {
-      const feeds = { ...(await this.#feeds(part, shape, this.model.weights)), ...targetFeeds(part, shape, loss) };
-      const result = await this.#backward.use(
-        { shape, loss },
-        (graph) => this.lossGraph(graph, shape, loss),
-        (session) => session.run(feeds, this.model.weights, this.#gradients.buffers(session)),
-      );
-      losses.push((result.loss as Float32Array)[0]);
-      own.push(part.map((_, b) => actionStatistics(result, b)));
-      this.#gradients.add(result);
-    }
-    const ranks = await this.options.peers.allGather({ own, losses, names: this.#gradients.names });
-    this.#gradients.agree(ranks.map(({ names }) => names));
-    return {
-      loss: ranks.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
-      statistics: this.#sorted(
-        lessons,
-        all,
-        rows,
-        ranks.flatMap((one) => one.own),
-        null,
-      ),
-      klClamped: 0,
-    };
+    const { loss: sum, told } = await this.#backward.learn({
+      parts: (await this.#deal(rows)).parts,
+      key: ({ shape }) => ({ shape, loss }),
+      build: (graph, { shape }) => this.lossGraph(graph, shape, loss),
+      feeds: async ({ part, shape }) => ({
+        ...(await this.#feeds(part, shape, this.model.weights)),
+        ...lossFeeds(part, shape, loss),
+      }),
+      tell: (result, { part }) => part.map((_, b) => actionStatistics(result, b)),
+    });
+    return { loss: sum, statistics: this.#sorted(lessons, all, rows, told, null), klClamped: 0 };
   }
 
-  /** What was learnt, as `GradientSums.take` gives it. */
+  /** What was learnt; see `Backward.gradients`. */
   gradients(): Promise<Map<string, Float32Array>> {
-    return this.#gradients.take(this.model.weights, this.options.peers);
+    return this.#backward.gradients();
   }
 
   async dispose(): Promise<void> {
@@ -153,29 +137,18 @@ export class FlowLearner {
   lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
     const { logProbs, means, precision, counted } = this.#gaussians(graph, shape);
     const input = (name: string): Value => graph.input(name, [shape.batch]);
-    const kl = loss.policy === 'likelihood' ? null : loss.kl;
+    const { kl = null } = loss;
     const divergence =
       kl === null ? null : mul(precision, meanSquare(sub(means, graph.input('reference', means.shape)), counted));
     const scalar = weightedLoss(
       input('weights'),
-      gainOf(loss, logProbs, input),
+      ruleOf(loss).gain(loss, logProbs, input),
       kl === null || divergence === null ? null : mul(divergence, graph.scalar(kl.coefficient)),
     );
-    const trained = [...graph.parameters].filter(([name]) => this.#trains.has(name));
-    const found = gradients(
-      scalar,
-      trained.map(([, value]) => value),
+    const trains = trainedPart(this.model);
+    return trainingOutputs(scalar, { logProbs, ...(divergence === null ? {} : { divergence }) }, (name) =>
+      trains.has(name),
     );
-    return {
-      loss: scalar,
-      logProbs,
-      ...(divergence === null ? {} : { divergence }),
-      ...Object.fromEntries(trained.map(([name], i) => [`${GRADIENT}${name}`, found[i]])),
-    };
-  }
-
-  get #trains(): Weights {
-    return trainedPart(this.model);
   }
 
   /**
@@ -328,19 +301,12 @@ function filled<T>(part: readonly T[], size: number): T[] {
   return Array.from({ length: size }, (_, b) => part[b] ?? part[0]);
 }
 
-/** What targets say, a number per row; rows that fill a micro-batch up weigh nothing. */
-function targetFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossSpec): Record<string, TensorData> {
-  const targets = part.map(({ target }) => {
+/** What the loss reads of each row; rows that fill a micro-batch up weigh nothing. */
+function lossFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossSpec): Record<string, TensorData> {
+  const placed = part.map(({ target, at }, row) => {
     if (target === null) throw new InternalError('an action without a target');
-    return target;
+    return { target, from: at, count: 1, row };
   });
-  const fill = (of: (target: Target, at: number) => number): Float32Array => {
-    const out = new Float32Array(batch);
-    targets.forEach((target, b) => (out[b] = of(target, part[b].at)));
-    return out;
-  };
-  const weights = fill((target, at) => target.weights[at]);
-  if (loss.policy === 'likelihood') return { weights };
   const reference = (): Float32Array => {
     const means = part.map(({ reference: mean, x }) => {
       if (mean?.length !== x.length) throw new InternalError('a reference without its means');
@@ -349,10 +315,8 @@ function targetFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: Los
     return joined(filled(means, batch));
   };
   return {
-    weights,
-    advantages: fill(({ advantage }) => advantage),
-    ...(loss.policy === 'ratio' ? { old: fill(({ old }, at) => old?.logProbs[at] ?? 0) } : {}),
-    ...(loss.kl === null ? {} : { reference: reference() }),
+    ...targetFeeds(['weights', ...ruleOf(loss).reads], placed, batch),
+    ...(loss.kl ? { reference: reference() } : {}),
   };
 }
 

@@ -14,16 +14,8 @@ import {
   recordedBase,
   refuseOtherBase,
 } from '../adapter_files.js';
-import type {
-  Capabilities,
-  LearnReport,
-  LossSpec,
-  Policy,
-  SampleRequest,
-  Statistics,
-  StepReport,
-  WeightsOf,
-} from '../policy.js';
+import type { LossSpec } from '../losses/table.js';
+import type { Capabilities, LearnReport, Policy, SampleRequest, Statistics, StepReport, WeightsOf } from '../policy.js';
 import type { FlowAnswer, FlowAsked, FlowGroup } from './batch.js';
 import { flowAdapterLayout } from './load.js';
 import { FlowLearner, type FlowLesson } from './learner.js';

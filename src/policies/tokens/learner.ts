@@ -2,7 +2,6 @@
 import { must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { checkpoint } from '../../graph/checkpoint.js';
-import { gradients } from '../../graph/differentiate.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
@@ -10,12 +9,13 @@ import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { sequenceHead, sequenceInputs } from '../../nets/decoder/decoder.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
-import type { LearnReport, LossSpec, Statistics, Target } from '../policy.js';
+import type { LearnReport, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import { isTrained, type PolicyModel } from './model.js';
-import { gainOf } from '../gain.js';
-import { GRADIENT, GradientSums } from '../gradient_sums.js';
+import { Backward, trainingOutputs } from '../backward.js';
+import { targetFeeds, type TargetInput } from '../losses/feeds.js';
+import { ruleOf, type LossSpec } from '../losses/table.js';
 import { poolFor } from '../../engines/onnx/pool.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 
@@ -50,8 +50,7 @@ export interface TokenStatistics {
  */
 export class Learner {
   readonly #forward: SessionCache;
-  readonly #backward: SessionCache;
-  readonly #gradients = new GradientSums();
+  readonly #backward: Backward;
   readonly #eyes: Eyes | null;
 
   constructor(
@@ -60,7 +59,7 @@ export class Learner {
   ) {
     const { session } = options;
     this.#forward = new SessionCache('log-probabilities', session, poolFor(session));
-    this.#backward = new SessionCache('training', session, poolFor(session));
+    this.#backward = new Backward(model.weights, options.peers, session, poolFor(session));
     this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
   }
 
@@ -91,38 +90,24 @@ export class Learner {
     among: readonly TokenGroup[] = lessons,
   ): Promise<LearnReport> {
     const shape = this.#shape(among);
-    const own = this.#deal(lessons, shape);
-    const rows: TokenStatistics[] = [];
-    const losses: number[] = [];
-    for (const part of own) {
-      const feeds = { ...(await this.#feeds(part, shape)), ...targetFeeds(part, shape) };
-      const result = await this.#backward.use(
-        { shape, loss },
-        (graph) => this.lossGraph(graph, shape, loss),
-        (session) => session.run(feeds, this.model.weights, this.#gradients.buffers(session)),
-      );
-      losses.push((result.loss as Float32Array)[0]);
-      rows.push(rowsOf(result));
-      this.#gradients.add(result);
-    }
-    const all = await this.options.peers.allGather({ rows, losses, names: this.#gradients.names });
-    this.#gradients.agree(all.map(({ names }) => names));
-    const statistics = sorted(
-      lessons,
-      shape,
-      all.flatMap((one) => one.rows),
-    );
+    const { loss: sum, told } = await this.#backward.learn({
+      parts: this.#deal(lessons, shape),
+      key: () => ({ shape, loss }),
+      build: (graph) => this.lossGraph(graph, shape, loss),
+      feeds: async (part) => ({ ...(await this.#feeds(part, shape)), ...lossFeeds(part, shape, loss) }),
+      tell: rowsOf,
+    });
+    const statistics = sorted(lessons, shape, told);
     return {
-      loss: all.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
+      loss: sum,
       statistics,
-      klClamped:
-        loss.policy !== 'likelihood' && loss.kl?.estimator === 'k3' ? clampedExponents(lessons, statistics) : 0,
+      klClamped: loss.kl?.estimator === 'k3' ? clampedExponents(lessons, statistics) : 0,
     };
   }
 
-  /** What was learnt, as `GradientSums.take` gives it. */
+  /** What was learnt; see `Backward.gradients`. */
   gradients(): Promise<Map<string, Float32Array>> {
-    return this.#gradients.take(this.model.weights, this.options.peers);
+    return this.#backward.gradients();
   }
 
   async dispose(): Promise<void> {
@@ -181,25 +166,14 @@ export class Learner {
   /** The training graph of one micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: BatchShape, loss: LossSpec): Record<string, Value> {
     const { logProbs, entropy } = this.#distribution(graph, shape, true);
-    const input = (name: keyof TargetFeeds): Value => graph.input(name, [logProbs.size]);
-    const kl = loss.policy === 'likelihood' ? null : loss.kl;
+    const input = (name: TargetInput): Value => graph.input(name, [logProbs.size]);
+    const { kl = null } = loss;
     const scalar = weightedLoss(
       input('weights'),
-      gainOf(loss, logProbs, input),
+      ruleOf(loss).gain(loss, logProbs, input),
       kl === null ? null : klTerm(logProbs, input('reference'), kl),
     );
-    const trained = [...graph.parameters].filter(([name]) => isTrained(this.model, name));
-    const names = trained.map(([name]) => name);
-    const found = gradients(
-      scalar,
-      trained.map(([, value]) => value),
-    );
-    return {
-      loss: scalar,
-      logProbs,
-      entropy,
-      ...Object.fromEntries(names.map((name, i) => [`${GRADIENT}${name}`, found[i]])),
-    };
+    return trainingOutputs(scalar, { logProbs, entropy }, (name) => isTrained(this.model, name));
   }
 }
 
@@ -262,26 +236,20 @@ function largestDivisor(of: number, atMost: number): number {
   return 1;
 }
 
-/** What targets say, each a row per token of a micro-batch; 0 for padding, which carries no weight. */
-type TargetFeeds = Readonly<Record<'weights' | 'advantages' | 'reference' | 'old', Float32Array>>;
-
-function targetFeeds(lessons: readonly TokenLesson[], shape: BatchShape): TargetFeeds {
-  const rows = shape.prompts * shape.answersPerPrompt * shape.answerColumns;
-  const feeds = {
-    weights: new Float32Array(rows),
-    advantages: new Float32Array(rows),
-    reference: new Float32Array(rows),
-    old: new Float32Array(rows),
-  };
-  lessons.forEach(({ answers, targets }, p) => {
-    answers.forEach(({ ids }, g) => {
-      const { weights, advantage, reference, old } = targets[g];
-      const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
-      feeds.weights.set(weights, start);
-      feeds.advantages.fill(advantage, start, start + ids.length);
-      if (reference !== null) feeds.reference.set(reference.logProbs, start);
-      if (old !== null) feeds.old.set(old.logProbs, start);
-    });
-  });
-  return feeds;
+/** What the loss reads of each token of a micro-batch. */
+function lossFeeds(
+  lessons: readonly TokenLesson[],
+  { prompts, answersPerPrompt, answerColumns }: BatchShape,
+  loss: LossSpec,
+): Partial<Record<TargetInput, Float32Array>> {
+  const placed = lessons.flatMap(({ answers, targets }, p) =>
+    answers.map(({ ids }, g) => ({
+      target: targets[g],
+      from: 0,
+      count: ids.length,
+      row: (p * answersPerPrompt + g) * answerColumns,
+    })),
+  );
+  const read: readonly TargetInput[] = ['weights', ...ruleOf(loss).reads, ...(loss.kl ? ['reference' as const] : [])];
+  return targetFeeds(read, placed, prompts * answersPerPrompt * answerColumns);
 }

@@ -5,16 +5,8 @@ import { ownLayout, TrainedWeights } from '../../engines/onnx/trained_weights.js
 import { alone, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
-import type {
-  Capabilities,
-  LearnReport,
-  LossSpec,
-  Policy,
-  SampleRequest,
-  Statistics,
-  StepReport,
-  WeightsOf,
-} from '../policy.js';
+import type { LossSpec } from '../losses/table.js';
+import type { Capabilities, LearnReport, Policy, SampleRequest, Statistics, StepReport, WeightsOf } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.js';
 import { Learner, type LearnerOptions, type TokenLesson } from './learner.js';
 import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson, recordedBase, refuseOtherBase } from '../adapter_files.js';

@@ -57,7 +57,7 @@ async function gradients(model: PolicyModel, checkpointing = false): Promise<Map
     ...group,
     targets: group.answers.map(({ ids }) => ({
       weights: new Float32Array(ids.length).fill(1),
-      advantage: 1,
+      advantages: 1,
       reference: null,
       old: null,
     })),

@@ -70,7 +70,7 @@ describe('what stays of a picture', () => {
       ...group,
       targets: group.answers.map(({ logProbs }, g) => ({
         weights: logProbs.map(() => 0.05),
-        advantage: g === 0 ? 1 : -0.5,
+        advantages: g === 0 ? 1 : -0.5,
         reference: reference[i][g],
         old: null,
       })),

@@ -85,7 +85,7 @@ async function train(policy: FlowPolicy): Promise<void> {
     answers: group,
     targets: group.map(({ logProbs }, g) => ({
       weights: logProbs.map(() => 0.1),
-      advantage: g === 0 ? 1 : -1,
+      advantages: g === 0 ? 1 : -1,
       reference: null,
       old: null,
     })),

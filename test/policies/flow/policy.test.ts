@@ -4,7 +4,8 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { FlowAnswer } from '../../../src/policies/flow/batch.js';
 import type { FlowLesson } from '../../../src/policies/flow/learner.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
-import type { LossSpec, Statistics } from '../../../src/policies/policy.js';
+import type { LossSpec } from '../../../src/policies/losses/table.js';
+import type { Statistics } from '../../../src/policies/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
 import { soloGroup, type ProcessGroup } from '../../../src/group/process_group.js';
 import { onRanks } from '../../train/groups.js';
@@ -31,7 +32,7 @@ async function lessonsOf(answers: readonly (readonly FlowAnswer[])[], made: Part
     ...group,
     targets: group.answers.map(({ logProbs }, g) => ({
       weights: logProbs.map((_, t) => (t === 1 ? 0 : 0.05)),
-      advantage: stream.normal(),
+      advantages: g === 1 ? logProbs.map(() => stream.normal()) : stream.normal(),
       reference: reference[i][g],
       old: { logProbs: logProbs.map((one) => one + 0.3 * stream.normal()) },
     })),
@@ -369,7 +370,7 @@ describe('a flow policy that learns', () => {
       ...group,
       targets: group.answers.map(({ logProbs }, g) => ({
         weights: logProbs.map(() => 0.1),
-        advantage: g === 0 ? 1 : -1,
+        advantages: g === 0 ? 1 : -1,
         reference: reference[i][g],
         old: null,
       })),
@@ -395,10 +396,11 @@ function plainLoss(
 ): number {
   let sum = 0;
   lessons.forEach(({ targets }, i) =>
-    targets.forEach(({ weights, advantage, old }, g) => {
+    targets.forEach(({ weights, advantages, old }, g) => {
       const { logProbs, divergence } = statistics[i][g];
       weights.forEach((w, t) => {
         const ratio = Math.exp(logProbs[t] - (old?.logProbs[t] ?? 0));
+        const advantage = typeof advantages === 'number' ? advantages : advantages[t];
         const gains = {
           likelihood: logProbs[t],
           reinforce: advantage * logProbs[t],

@@ -111,9 +111,9 @@ export async function learn(policy: TokenPolicy): Promise<void> {
   const lessons: TokenLesson[] = [1, 2].map((p) => ({
     prompt: { tokens: { ids: [p, p + 3] } },
     answers: [{ ids: Int32Array.of(4, 5, 6) }, { ids: Int32Array.of(7, 1, END) }],
-    targets: [1, -1].map((advantage) => ({
+    targets: [1, -1].map((advantages) => ({
       weights: new Float32Array(3).fill(0.1),
-      advantage,
+      advantages,
       reference: null,
       old: null,
     })),

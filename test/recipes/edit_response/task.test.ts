@@ -199,7 +199,7 @@ describe('the task of edit_response', () => {
     const before = await pictureOf('start');
     expect(await pictureOf('policy')).toEqual(before);
 
-    const target = { weights: new Float32Array(3).fill(1 / 3), advantage: 1, reference: null, old: null };
+    const target = { weights: new Float32Array(3).fill(1 / 3), advantages: 1, reference: null, old: null };
     await policy.learn([{ prompt, answers: [written], targets: [target] }], { policy: 'reinforce', kl: null });
     await policy.step(0.05);
     for (const [name, data] of weights) {

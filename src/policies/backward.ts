@@ -1,0 +1,133 @@
+/** Learning from micro-batches in this process: their gradients, summed over micro-batches and then over ranks, in memory that is kept from step to step. */
+import { InternalError, must } from '../core/errors.js';
+import type { SessionPool } from '../engines/onnx/pool.js';
+import type { Session, SessionOptions, TensorData } from '../engines/onnx/session.js';
+import { SessionCache } from '../engines/onnx/session_cache.js';
+import { gradients } from '../graph/differentiate.js';
+import { sizeOf, type Graph, type Value } from '../graph/ir.js';
+import type { Peers } from '../group/peers.js';
+import type { Weights } from '../models/files.js';
+
+/** The name of a parameter's gradient in a training graph is this prefix and the parameter's name. */
+export const GRADIENT = 'd:';
+
+/** The outputs of a training graph: the scalar loss, what else is `told`, and a gradient for every parameter that trains. */
+export function trainingOutputs(
+  loss: Value,
+  told: Readonly<Record<string, Value>>,
+  isTrained: (parameter: string) => boolean,
+): Record<string, Value> {
+  const trained = [...loss.graph.parameters].filter(([name]) => isTrained(name));
+  const found = gradients(
+    loss,
+    trained.map(([, value]) => value),
+  );
+  return { loss, ...told, ...Object.fromEntries(trained.map(([name], i) => [`${GRADIENT}${name}`, found[i]])) };
+}
+
+/** How one rank's micro-batches are computed. */
+export interface MicroBatches<Part, Told> {
+  /** In the order in which they are learnt. */
+  readonly parts: readonly Part[];
+  /** Micro-batches with equal keys share a compiled graph. */
+  readonly key: (part: Part) => object;
+  /** Builds the training graph; see `trainingOutputs`. */
+  readonly build: (graph: Graph, part: Part) => Record<string, Value>;
+  readonly feeds: (part: Part) => Promise<Record<string, TensorData>>;
+  /** What all ranks get to know of a micro-batch. */
+  readonly tell: (result: Readonly<Record<string, TensorData>>, part: Part) => Told;
+}
+
+export class Backward {
+  readonly #sessions: SessionCache;
+  /** The gradients of the first micro-batch, to which the others' are added; kept, so that no step allocates memory of that size. */
+  readonly #sums: Record<string, TensorData> = {};
+  /** The gradients of a later micro-batch. */
+  readonly #parts: Record<string, TensorData> = {};
+  /** Whether the sums hold anything since they were last taken. */
+  #begun = false;
+  /** The names of the gradients in the order of the graph: known on every rank, even without a micro-batch; empty after a step. */
+  #names: readonly string[] = [];
+
+  constructor(
+    /** All parameters of the graph. */
+    private readonly weights: Weights,
+    private readonly peers: Peers,
+    session: SessionOptions,
+    pool?: SessionPool,
+  ) {
+    this.#sessions = new SessionCache('training', session, pool);
+  }
+
+  /** Adds the gradient of the loss over this rank's micro-batches. Returns the loss and what was told, both over all ranks in their order. */
+  async learn<Part, Told>({
+    parts,
+    key,
+    build,
+    feeds,
+    tell,
+  }: MicroBatches<Part, Told>): Promise<{
+    readonly loss: number;
+    readonly told: Told[];
+  }> {
+    const told: Told[] = [];
+    const losses: number[] = [];
+    for (const part of parts) {
+      const fed = await feeds(part);
+      const result = await this.#sessions.use(
+        key(part),
+        (graph) => build(graph, part),
+        (session) => session.run(fed, this.weights, this.#buffers(session)),
+      );
+      losses.push((result['loss'] as Float32Array)[0]);
+      told.push(tell(result, part));
+      this.#add(result);
+    }
+    const ranks = await this.peers.allGather({ told, losses, names: Object.keys(this.#sums) });
+    this.#names = ranks.map(({ names }) => names).find((names) => names.length > 0) ?? [];
+    return {
+      loss: ranks.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
+      told: ranks.flatMap((one) => one.told),
+    };
+  }
+
+  /**
+   * The gradient by parameter since the last call: the ranks' sums, added in a fixed tree and the same on each. The next `learn` begins anew and
+   * overwrites these arrays.
+   */
+  async gradients(): Promise<Map<string, Float32Array>> {
+    if (this.#names.length === 0) throw new InternalError('a step without anything learnt');
+    const total = this.#names.map((name): [string, Float32Array] => {
+      const parameter = name.slice(GRADIENT.length);
+      const size = must(this.weights.get(parameter), parameter).data.length;
+      return [parameter, this.#begun ? (this.#sums[name] as Float32Array) : new Float32Array(size)];
+    });
+    this.#begun = false;
+    this.#names = [];
+    await this.peers.sum(total.map(([, gradient]) => gradient));
+    return new Map(total);
+  }
+
+  dispose(): Promise<void> {
+    return this.#sessions.dispose();
+  }
+
+  /** Where a run of the training graph writes the gradients of a micro-batch. */
+  #buffers(session: Session): Record<string, TensorData> {
+    const into = this.#begun ? this.#parts : this.#sums;
+    // An output that the runtime allocates itself stays in its own arena, which never shrinks.
+    for (const [name, { shape }] of session.outputs) {
+      if (name.startsWith(GRADIENT)) into[name] ??= new Float32Array(sizeOf(shape));
+    }
+    return into;
+  }
+
+  #add(result: Readonly<Record<string, TensorData>>): void {
+    for (const [name, gradient] of Object.entries(result)) {
+      if (!name.startsWith(GRADIENT) || !this.#begun) continue;
+      const sum = this.#sums[name] as Float32Array;
+      for (let i = 0; i < sum.length; i++) sum[i] += (gradient as Float32Array)[i];
+    }
+    this.#begun = true;
+  }
+}

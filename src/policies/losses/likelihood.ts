@@ -1,0 +1,13 @@
+/** Maximum likelihood, for supervised training: the gain is log p. */
+import type { LossRule } from './loss.js';
+
+export interface LikelihoodLoss {
+  readonly policy: 'likelihood';
+  /** Labels are not compared with a frozen start. */
+  readonly kl?: null;
+}
+
+export const likelihood: LossRule<LikelihoodLoss> = {
+  reads: [],
+  gain: (_spec, logProbs) => logProbs,
+};

@@ -1,0 +1,24 @@
+/**
+ * PPO's surrogate (Schulman et al., "Proximal Policy Optimization Algorithms", 2017). With the ratio r = p / p_old the gain is
+ * min(r A, clip(r, 1 - c, 1 + c) A), or r A where nothing is clipped.
+ */
+import { exp, maximum, minimum, mul, sub } from '../../graph/build.js';
+import type { LossRule, WithKl } from './loss.js';
+
+export interface RatioLoss extends WithKl {
+  readonly policy: 'ratio';
+  /** c, the same on both sides; null clips nothing. */
+  readonly clip: number | null;
+}
+
+export const ratio: LossRule<RatioLoss> = {
+  reads: ['old', 'advantages'],
+  gain: ({ clip }, logProbs, input) => {
+    const { graph } = logProbs;
+    const r = exp(sub(logProbs, input('old')));
+    const advantages = input('advantages');
+    if (clip === null) return mul(advantages, r);
+    const clipped = minimum(maximum(r, graph.scalar(1 - clip)), graph.scalar(1 + clip));
+    return minimum(mul(r, advantages), mul(clipped, advantages));
+  },
+};

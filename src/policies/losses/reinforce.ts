@@ -1,0 +1,12 @@
+/** REINFORCE (Williams, 1992): the gain is A log p. It equals the ratio's gradient where exactly one step is taken, since the ratio is 1 then. */
+import { mul } from '../../graph/build.js';
+import type { LossRule, WithKl } from './loss.js';
+
+export interface ReinforceLoss extends WithKl {
+  readonly policy: 'reinforce';
+}
+
+export const reinforce: LossRule<ReinforceLoss> = {
+  reads: ['advantages'],
+  gain: (_spec, logProbs, input) => mul(input('advantages'), logProbs),
+};
