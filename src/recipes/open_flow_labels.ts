@@ -2,12 +2,11 @@
 import { RandomStream } from '../core/random.js';
 import type { FlowAction, FlowAnswer, FlowAsked } from '../policies/flow/batch.js';
 import { unconditional } from '../policies/flow/rows.js';
-import type { FlowSampling } from '../policies/flow/sampler.js';
 import { velocityGaussian } from '../policies/flow/steps.js';
 import type { FlowSftSettings } from '../schema/algorithm.js';
 import type { Prompt } from '../scoring/task.js';
-import { scheduleOf } from '../train/schedule.js';
-import { SupervisedTraining, type Labelled, type SupervisedDeps } from '../train/supervised.js';
+import type { Labelled } from '../train/supervised.js';
+import { labelsOf, type Labels } from './open_training.js';
 
 /** A prompt with the picture that is wanted of it. */
 export interface PicturePrompt extends Prompt, FlowAsked {
@@ -26,73 +25,32 @@ export interface LabelledPictures<P extends PicturePrompt, S extends { readonly 
   promptAt(source: S, index: number): Promise<P>;
 }
 
-type Deps<P extends PicturePrompt> = SupervisedDeps<P, FlowAnswer, FlowSampling>;
-
-/** A task with labelled pictures that ends with what trains on them. */
-interface Ending {
-  dispose(): Promise<void>;
-}
-
-/** Training on a task's labelled pictures; the held-out evaluation, where there is one, ends the policy and the task with itself. */
-export function flowMatching<P extends PicturePrompt, S extends { readonly length: number }>(
-  settings: Parameters<typeof scheduleOf>[0] & {
-    readonly algorithm: FlowSftSettings;
-    readonly validation: { readonly prompts: number };
-  },
-  {
-    task,
-    ...parts
-  }: { readonly task: LabelledPictures<P, S> & Ending } & Pick<Deps<P>, 'policy' | 'heldOut' | 'besides'>,
-): SupervisedTraining<P, FlowAnswer, FlowSampling> {
-  const { algorithm, validation } = settings;
-  return new SupervisedTraining<P, FlowAnswer, FlowSampling>({
-    ...parts,
-    schedule: scheduleOf(settings),
-    sft: algorithm.sft,
-    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
-    heldOutBatch: () => heldOutBatch(task, validation.prompts),
-    dispose: async () => {
-      if (parts.heldOut !== null) return parts.heldOut.dispose();
-      await parts.policy.dispose();
-      await task.dispose();
-    },
-  });
-}
-
-/** The batch of an iteration: every picture at one noise level, drawn evenly, a share of them without words and style. */
-export function trainingBatch<P extends PicturePrompt>(
-  task: Pick<LabelledPictures<P, never>, 'settings' | 'predictsSample' | 'prompt'>,
-  { batch_size: size, condition_dropout: dropout }: Pick<FlowSftSettings['sft'], 'batch_size' | 'condition_dropout'>,
-  iteration: number,
-): Promise<Labelled<P, FlowAnswer>[]> {
-  const { seed } = task.settings;
-  const first = (iteration - 1) * size;
-  return Promise.all(
-    Array.from({ length: size }, async (_, i) => {
-      const random = new RandomStream(seed, 'noise levels', first + i);
-      const prompt = await task.prompt(first + i);
-      const isBare = new RandomStream(seed, 'condition dropout', first + i).uniform() < dropout;
-      const shown = isBare ? { ...prompt, flow: unconditional(prompt.flow) } : prompt;
-      return labelled(task, shown, random.uniform(), random);
-    }),
-  );
-}
-
-/** The first `prompts` samples of each held-out set, at noise levels that are spread evenly over them, always the same. */
-export function heldOutBatch<P extends PicturePrompt, S extends { readonly length: number }>(
+/** The labels of a task's pictures. */
+export function flowLabels<P extends PicturePrompt, S extends { readonly length: number }>(
   task: LabelledPictures<P, S>,
+  { batch_size: size, condition_dropout: dropout }: Pick<FlowSftSettings['sft'], 'batch_size' | 'condition_dropout'>,
   prompts: number,
-): Promise<Labelled<P, FlowAnswer>[]> {
-  return Promise.all(
-    task.heldOut.flatMap(({ source }) => {
-      const count = Math.min(source.length, prompts);
-      return Array.from({ length: count }, async (_, i) => {
+): Labels<P, FlowAnswer> {
+  const { seed } = task.settings;
+  return labelsOf(
+    {
+      heldOut: task.heldOut,
+      // Every picture at one noise level, drawn evenly, a share of them without words and style.
+      at: async (index) => {
+        const random = new RandomStream(seed, 'noise levels', index);
+        const prompt = await task.prompt(index);
+        const isBare = new RandomStream(seed, 'condition dropout', index).uniform() < dropout;
+        const shown = isBare ? { ...prompt, flow: unconditional(prompt.flow) } : prompt;
+        return labelled(task, shown, random.uniform(), random);
+      },
+      // At noise levels that are spread evenly, always the same; neighbours in the set lie far apart in noise.
+      heldOutAt: async (source, i, count) => {
         const random = new RandomStream('held-out noise', i);
-        // Neighbours in the set lie far apart in noise.
         const level = ((i * GOLDEN) % 1) * (1 - 1 / count) + 0.5 / count;
         return labelled(task, await task.promptAt(source, i), level, random);
-      });
-    }),
+      },
+    },
+    { size, prompts },
   );
 }
 

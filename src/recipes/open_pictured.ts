@@ -1,6 +1,7 @@
 /** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and what cuts pictures. */
 import { LRUCache } from 'lru-cache';
 import { encodePng, type RgbImage } from '../core/image.js';
+import { Datasets } from '../data/datasets.js';
 import {
   firstPicturedEdits,
   openPicturedEdits,
@@ -19,7 +20,6 @@ import type { TinyPicturedSettings } from '../schema/seen_data.js';
 import { picturedVocabulary } from '../tiny/world/pictured.js';
 import { tinyVocabulary } from '../tiny/world/vocabulary.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
-import { nameSources } from './named_sources.js';
 import { openSeeing, type Seeing } from './open_seeing.js';
 import { openWords } from './open_vocabulary.js';
 import {
@@ -76,21 +76,16 @@ export async function openPicturedTask<S extends PicturedSettings>(
   settings: S,
   resolveRun: RunResolver,
 ): Promise<PicturedTask<S>> {
-  const { data, prompt } = settings;
+  const { prompt } = settings;
   const place = picturedData.placesOf(settings);
-  const open = async ({ path, media }: ListedSource): Promise<PicturedSource> =>
-    asked(await openPicturedEdits(place(path), media, data.columns), prompt);
-  const train = await Promise.all(data.train.map(open));
-  const heldOut = nameSources(
-    data.validation.map(({ path }) => path),
-    await Promise.all(data.validation.map(open)),
+  const data = await Datasets.open(settings, async ({ path, media }) =>
+    asked(await openPicturedEdits(place(path), media, settings.data.columns), prompt),
   );
-  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
   const words = openWords(settings, resolveRun, () => seenWords(vocabularyOf(settings), settings));
   const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
   const pictures = new PictureFiles();
   const sight = new PictureSight(seeing.processor, seeing.tokens, pictures);
-  const task = await WordsTask.open(settings, { words, train, coefficients, heldOut, sight });
+  const task = await WordsTask.open(settings, { words, data, sight });
   return {
     words: task,
     seeing,

@@ -1,5 +1,5 @@
 /** Opens what recipes share whose policy is a decoder that writes tokens: the policy itself, and its training by GRPO or by SFT. */
-import { DataError, InternalError } from '../core/errors.js';
+import { DataError } from '../core/errors.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from '../policies/tokens/batch.js';
@@ -9,19 +9,15 @@ import { manners, samplingOf } from '../policies/tokens/manners.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import { TokenPolicy } from '../policies/tokens/policy.js';
 import type { TokenSampling } from '../policies/tokens/rollout.js';
-import { measuredReward, type RewardSettings } from '../rewards/schema/reward.js';
-import { asksJudge } from '../rewards/score/choice.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
-import { openScorer } from '../scoring/judge_scorer.js';
 import type { Prompt, Task } from '../scoring/task.js';
-import { openGrpo, openHeldOut, type Bench, type GrpoParts } from '../train/bench.js';
-import type { Collector } from '../train/collect.js';
+import type { Bench, GrpoParts } from '../train/bench.js';
 import { openSamplerElsewhere } from '../train/elsewhere.js';
 import type { Training } from '../train/loop.js';
-import { scheduleOf } from '../train/schedule.js';
-import { SupervisedTraining, type Labelled } from '../train/supervised.js';
+import { openTraining, type Labels, type Rewarded, type Supervised } from './open_training.js';
 import { samplerElsewhere } from './sampler.js';
 import { packsAll, type DecoderSettings } from './token_policy.js';
 
@@ -90,62 +86,41 @@ export function startingModel<P extends TokenPrompt>(
   return initPolicy(policy.init, format, seed);
 }
 
-/** What a recipe trains with. */
-export interface TokenTraining<P extends Prompt & TokenAsked<T>, T extends TokenPrompt> {
-  readonly task: Task<P, TokenAnswer>;
-  readonly policy: TokenPolicy<T>;
-  /** For supervised training: the batch of an iteration, and what the held-out loss is taken over. */
-  readonly batch: (iteration: number) => Promise<readonly Labelled<P, TokenAnswer>[]>;
-  readonly heldOutBatch: () => Promise<readonly Labelled<P, TokenAnswer>[]>;
-  /** For GRPO: which tokens of an answer carry the loss. */
-  readonly trained: GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
-  /** Whether anything scores its answers; absent: yes. */
-  readonly isScored?: boolean;
-}
-
 /** Training by the algorithm of the settings, with its scorer and its held-out evaluation. */
-export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T extends TokenPrompt>(
-  settings: TokenTrainingSettings,
+export async function openTokenTraining<
+  P extends Prompt & TokenAsked<T>,
+  T extends TokenPrompt,
+  S extends TokenTrainingSettings,
+>(
+  settings: S,
   bench: Bench,
-  { task, policy, batch, heldOutBatch, trained, isScored = true }: TokenTraining<P, T>,
-): Promise<Training> {
-  const { algorithm } = settings;
-  const { group, judge } = bench;
-  const reward = measuredReward(settings);
-  const sampled = samplerElsewhere(settings);
-  if (sampled !== null) policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, policy));
-  const schedule = scheduleOf(settings);
-  // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
-  const scores = isScored && (algorithm.type !== 'sft' || judge !== null || !asksJudge(reward));
-  const longestAnswer = settings.rollout.max_response_tokens;
-  const scorer = scores ? await openScorer({ ...settings, reward }, bench, judge) : null;
-  const collector: Collector<P, TokenAnswer, TokenSampling> | null =
-    scorer === null ? null : { task, policy, scorer, group };
-  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings), longestAnswer);
-  if (algorithm.type === 'sft') {
-    return new SupervisedTraining<P, TokenAnswer, TokenSampling>({
-      policy,
-      schedule,
-      sft: algorithm.sft,
-      batch,
-      heldOutBatch,
-      heldOut,
-      dispose: async () => {
-        if (heldOut !== null) return heldOut.dispose();
-        await policy.dispose();
-        await task.dispose();
-      },
-    });
-  }
-  if (collector === null || heldOut === null) throw new InternalError('GRPO without a reward');
-  return openGrpo({ ...settings, algorithm }, bench, {
-    ...collector,
-    heldOut,
-    how: samplingOf(settings),
-    longestAnswer,
-    schedule,
+  {
     trained,
-    mismatchAlarm: MISMATCH_ALARM,
-    importanceCap: settings.rollout.engine === null ? null : settings.rollout.importance_cap,
+    ...parts
+  }: {
+    readonly task: Task<P, TokenAnswer>;
+    readonly policy: TokenPolicy<T>;
+    readonly labels: (algorithm: Supervised<S>) => Labels<P, TokenAnswer>;
+    /** Which tokens of an answer carry the loss where it is learnt from rewards. */
+    readonly trained: (algorithm: Rewarded<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
+    /** Whether anything scores its answers; absent: yes. */
+    readonly isScored?: boolean;
+  },
+): Promise<Training> {
+  const sampled = samplerElsewhere(settings);
+  const { rollout } = settings;
+  if (sampled !== null) {
+    parts.policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, parts.policy));
+  }
+  return openTraining<P, TokenAnswer, TokenSampling, S>(settings, bench, {
+    ...parts,
+    manners: manners(settings),
+    longestAnswer: rollout.max_response_tokens,
+    rewards: (algorithm) => ({
+      how: samplingOf(settings),
+      trained: trained(algorithm),
+      mismatchAlarm: MISMATCH_ALARM,
+      importanceCap: rollout.engine === null ? null : rollout.importance_cap,
+    }),
   });
 }

@@ -1,5 +1,4 @@
 /** Opens the training of a policy that answers in words. */
-import { InternalError } from '../core/errors.js';
 import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import type { TokenPolicy } from '../policies/tokens/policy.js';
@@ -9,7 +8,7 @@ import type { Task } from '../scoring/task.js';
 import { noteDatasets, type Bench } from '../train/bench.js';
 import type { Training } from '../train/loop.js';
 import { openTokenPolicy, openTokenTraining } from './open_token_policy.js';
-import { heldOutBatch, trainingBatch } from './open_words_labelled.js';
+import { wordLabels } from './open_words_labelled.js';
 import type { TextPrompt, WordsTask } from './open_words_task.js';
 
 type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
@@ -40,19 +39,17 @@ export async function openWordsTraining(
     const told = describeRoom(room, words.roomLimits);
     if (told !== null) bench.log.logger.warn(told);
   }
-  noteDatasets(bench, settings.data, words.sources);
-  const { algorithm, validation } = settings;
+  noteDatasets(bench, settings.data, words.data.sources);
   const forms = { constrained: false, separateVocabularies: false, keepsStart };
   const policy = openTokenPolicy(settings, words.format, bench, forms, model);
   return openTokenTraining(settings, bench, {
     task: (await around?.(policy)) ?? words,
     policy,
     isScored,
-    batch: async (iteration) => {
-      if (algorithm.type === 'sft') return trainingBatch(words, algorithm.sft.batch_size, iteration);
-      throw new InternalError('a batch of labels without supervised training');
-    },
-    heldOutBatch: () => heldOutBatch(words, validation.prompts),
-    trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
+    labels: ({ sft }) => wordLabels(words, { size: sft.batch_size, prompts: settings.validation.prompts }),
+    trained:
+      () =>
+      (_iteration, _prompt, { ids }) =>
+        new Float32Array(ids.length).fill(1),
   });
 }

@@ -1,8 +1,8 @@
 /** What recipes share whose policy answers in words: prompts of any source, a tokenizer with its chat template, and answers as words. */
 import { DataError, RunError } from '../core/errors.js';
 import type { ListDigest } from '../data/datalist.js';
+import type { Datasets } from '../data/datasets.js';
 import type { Row } from '../data/rows.js';
-import { createSampler, type Sampler } from '../data/sampler.js';
 import { promptText } from '../models/chat/prompt.js';
 import type { Message } from '../models/chat/template.js';
 import type { Picture } from '../models/pictures/picture.js';
@@ -14,7 +14,6 @@ import type { RecordedEpisode } from '../run/episodes.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { PromptRoom, RoomLimits } from '../scoring/prompt_room.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
-import type { NamedSource } from './named_sources.js';
 import type { Words } from './open_vocabulary.js';
 
 /** What a sample asks. */
@@ -87,11 +86,7 @@ export interface WordsSettings {
 
 interface Parts<Source extends AskedSource> {
   readonly words: Words;
-  readonly train: readonly Source[];
-  /** How often each of `train` is taken, in their order; none: all as often as the largest. */
-  readonly coefficients: readonly number[];
-  /** Held-out questions, in the order of the settings. */
-  readonly heldOut: readonly NamedSource<Source>[];
+  readonly data: Datasets<Source>;
   /** Null where questions are words alone. */
   readonly sight: Sight<Source> | null;
 }
@@ -113,26 +108,19 @@ export class WordsTask<
     readonly words: Words,
     /** The words that every answer is made to begin with. */
     private readonly prefill: readonly number[],
-    private readonly train: readonly Source[],
-    private readonly sampler: Sampler,
-    readonly heldOut: readonly NamedSource<Source>[],
+    readonly data: Datasets<Source>,
     private readonly sight: Sight<Source> | null,
   ) {
     this.format = new FreeText(words.tokenizer, new Set(words.ends));
-    this.validation = heldOut.map(({ name, source }) => ({
-      name,
-      length: source.length,
-      prompt: (index) => this.promptOf(source, index),
-    }));
+    this.validation = data.prompts((source, index) => this.promptOf(source, index));
   }
 
   static async open<S extends WordsSettings, Source extends AskedSource>(
     settings: S,
-    { words, train, coefficients, heldOut, sight }: Parts<Source>,
+    { words, data, sight }: Parts<Source>,
   ): Promise<WordsTask<S, Source>> {
-    const sampler = createSampler(train, { seed: settings.seed, coefficients });
     const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
-    return new WordsTask(settings, words, prefill, train, sampler, heldOut, sight);
+    return new WordsTask(settings, words, prefill, data, sight);
   }
 
   get promptsPerIteration(): number {
@@ -140,29 +128,18 @@ export class WordsTask<
     return episodes_per_iteration / generations_per_sample;
   }
 
-  /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
-  get sources(): readonly Source[] {
-    return [...this.train, ...this.heldOut.map(({ source }) => source)];
-  }
-
   /** How many rows of each source a run may ask, from the first one on: held-out ones as many as are evaluated. */
   get asked(): ReadonlyMap<Source, number> {
     const { prompts } = this.settings.validation;
     return new Map([
-      ...this.train.map((source) => [source, source.length] as const),
-      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, prompts)] as const),
+      ...this.data.train.map((source) => [source, source.length] as const),
+      ...this.data.validation.map((source) => [source, Math.min(source.length, prompts)] as const),
     ]);
   }
 
   prompt(globalIndex: number): Promise<TextPrompt> {
-    const { source, index } = this.placeOf(globalIndex);
+    const { source, index } = this.data.at(globalIndex);
     return this.promptOf(source, index);
-  }
-
-  /** The sample at a global position of the endless training order. */
-  placeOf(globalIndex: number): { readonly source: Source; readonly index: number } {
-    const place = this.sampler.at(globalIndex);
-    return { source: this.train[place.source], index: place.index };
   }
 
   /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
@@ -243,7 +220,9 @@ export class WordsTask<
   async room(): Promise<PromptRoom[]> {
     const { algorithm } = this.settings;
     const { context, answer } = this.roomLimits;
-    const answered = [...this.asked].filter(([source]) => algorithm.type !== 'sft' || !this.train.includes(source));
+    const answered = [...this.asked].filter(
+      ([source]) => algorithm.type !== 'sft' || !this.data.train.includes(source),
+    );
     const rooms: PromptRoom[] = [];
     for (const [source, length] of answered) {
       const looked = Math.min(length, MOST_LOOKED_AT);

@@ -1,6 +1,6 @@
 /** What supervised training is shown of labelled pictures. */
 import { describe, expect, it } from 'vitest';
-import { trainingBatch } from '../../src/recipes/open_flow_labels.js';
+import { flowLabels } from '../../src/recipes/open_flow_labels.js';
 import type { InpaintTask } from '../../src/recipes/ip_adapter/task.js';
 
 /** A task of which every sample is a picture of one token. */
@@ -20,10 +20,11 @@ const task = {
       },
     }),
   predictsSample: false,
+  heldOut: [],
 } as unknown as InpaintTask;
 
 const batch = (condition_dropout: number, iteration = 1) =>
-  trainingBatch(task, { batch_size: 400, condition_dropout }, iteration);
+  flowLabels(task, { batch_size: 400, condition_dropout }, 0).batch(iteration);
 
 describe('a batch of labelled pictures', () => {
   it('shows a share without words and style, but with what is to be painted into', async () => {

@@ -9,7 +9,7 @@ import { SPECIAL, THINKING } from '../../src/policies/tokens/emu3/space.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
-import { heldOutBatch, labelledAnswer, trainingBatch } from '../../src/recipes/image_edit_tokens/labelled.js';
+import { editLabels, labelledAnswer } from '../../src/recipes/image_edit_tokens/labelled.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { soloGroup } from '../../src/group/process_group.js';
 import { alone } from '../../src/group/peers.js';
@@ -50,8 +50,7 @@ function open(
     policy,
     schedule: scheduleOf(settings),
     sft: algorithm.sft,
-    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
-    heldOutBatch: () => heldOutBatch(task, algorithm.sft, validation.prompts),
+    ...editLabels(task, algorithm.sft, validation.prompts),
     heldOut: null,
     dispose: async () => {
       await policy.dispose();
@@ -133,7 +132,7 @@ describe('supervised training', () => {
   it('measures the held-out loss, and stops when it has been flat for long enough', async () => {
     const made = open({ patience: 2, min_delta: 100 });
     const before = await made.training.evaluate(0, false);
-    const held = Array.from({ length: 4 }, (_, i) => made.task.heldOut[0].source.read(i));
+    const held = Array.from({ length: 4 }, (_, i) => made.task.data.validation[0].read(i));
     expect(before['validation/loss']).toBeCloseTo(await expectedLoss(made, held, () => 1), 4);
     for (let iteration = 1; iteration <= 3; iteration++) {
       await made.training.step(iteration);

@@ -5,31 +5,24 @@ import type { EditSample } from '../../data/types.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import { SPECIAL } from '../../policies/tokens/emu3/space.js';
 import type { Labelled } from '../../train/supervised.js';
+import { labelsOf, type Labels } from '../open_training.js';
 import type { EditPrompt, ImageEditTask } from './task.js';
 
-export type LabelledEdit = Labelled<EditPrompt, TokenAnswer>;
-
-/** The batch of an iteration. */
-export function trainingBatch(
+/** The labels of a task's edits. */
+export function editLabels(
   task: ImageEditTask,
   sft: SftSettings['sft'],
-  iteration: number,
-): Promise<LabelledEdit[]> {
-  const size = sft.batch_size;
-  const stress = iteration > sft.changed_token_weight_after_steps;
-  return Promise.all(
-    Array.from({ length: size }, (_, i) =>
-      labelled(task, task.trainingSample((iteration - 1) * size + i), sft, stress),
-    ),
-  );
-}
-
-/** The first `prompts` samples of each held-out set. */
-export function heldOutBatch(task: ImageEditTask, sft: SftSettings['sft'], prompts: number): Promise<LabelledEdit[]> {
-  return Promise.all(
-    task.heldOut.flatMap(({ source }) =>
-      Array.from({ length: Math.min(source.length, prompts) }, (_, i) => labelled(task, source.read(i), sft, true)),
-    ),
+  prompts: number,
+): Labels<EditPrompt, TokenAnswer> {
+  const { heldOut } = task.data;
+  return labelsOf(
+    {
+      heldOut,
+      at: (index, iteration) =>
+        labelled(task, task.trainingSample(index), sft, iteration > sft.changed_token_weight_after_steps),
+      heldOutAt: (source, i) => labelled(task, source.read(i), sft, true),
+    },
+    { size: sft.batch_size, prompts },
   );
 }
 
@@ -38,7 +31,7 @@ async function labelled(
   sample: EditSample,
   sft: SftSettings['sft'],
   stressChanges: boolean,
-): Promise<LabelledEdit> {
+): Promise<Labelled<EditPrompt, TokenAnswer>> {
   const ids = await labelledAnswer(task, sample);
   return {
     prompt: await task.promptOf(sample),

@@ -1,6 +1,5 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import type { ImageEditSettings } from './settings.js';
-import { InternalError } from '../../core/errors.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
 import { noteDatasets, type Bench } from '../../train/bench.js';
@@ -8,26 +7,21 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining } from '../open_token_policy.js';
 import { makeData, sampleEdits } from './data.js';
-import { heldOutBatch, trainingBatch } from './labelled.js';
+import { editLabels } from './labelled.js';
 import { ImageEditTask } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
 async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
   await task.checkFirst();
-  noteDatasets(bench, settings.data, task.sources);
-  const { algorithm, validation } = settings;
+  noteDatasets(bench, settings.data, task.data.sources);
   const format = new Emu3Format(task.space);
-  const policy = openPolicy(settings, task, bench);
   return openTokenTraining(settings, bench, {
     task,
-    policy,
-    batch: (iteration) => trainingBatch(task, supervised(algorithm), iteration),
-    heldOutBatch: () => heldOutBatch(task, supervised(algorithm), validation.prompts),
-    trained: (iteration, prompt, answer) => {
-      if (algorithm.type === 'sft') throw new InternalError('labels are trained by their weights');
-      return trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format);
-    },
+    policy: openPolicy(settings, task, bench),
+    labels: ({ sft }) => editLabels(task, sft, settings.validation.prompts),
+    trained: (algorithm) => (iteration, prompt, answer) =>
+      trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format),
   });
 }
 
@@ -42,11 +36,6 @@ export function openPolicy(
     constrained: emu3_use_logit_processor,
     separateVocabularies: separate_language_and_vision_vocabs,
   });
-}
-
-function supervised(algorithm: ImageEditSettings['algorithm']) {
-  if (algorithm.type === 'sft') return algorithm.sft;
-  throw new InternalError('a batch of labels without supervised training');
 }
 
 export const imageEditTokens: OpenRecipe<ImageEditSettings> = {

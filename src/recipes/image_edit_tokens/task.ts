@@ -1,11 +1,10 @@
 /** The task of `image_edit_tokens`: edit datasets, the joint vocabulary and the vision-token decoder tied together (EARL). */
-import { nameSources, type NamedSource } from '../named_sources.js';
 import { placesOf } from './data.js';
 import type { ImageEditSettings } from './settings.js';
 import { DataError, RunError } from '../../core/errors.js';
 import { decodeImage, encodePng, type RgbImage } from '../../core/image.js';
+import { Datasets } from '../../data/datasets.js';
 import { openEditDataset } from '../../data/edits.js';
-import { createSampler, type Sampler } from '../../data/sampler.js';
 import type { CodeGrid, EditSample, SampleSource } from '../../data/types.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
@@ -32,16 +31,9 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     readonly tokenizer: Tokenizer,
     readonly space: TokenSpace,
     readonly environment: VisionTokenizer,
-    private readonly train: readonly SampleSource<EditSample>[],
-    private readonly sampler: Sampler,
-    /** Held-out samples, in the order of `validation`. */
-    readonly heldOut: readonly NamedSource<SampleSource<EditSample>>[],
+    readonly data: Datasets<SampleSource<EditSample>>,
   ) {
-    this.validation = heldOut.map(({ name, source }) => ({
-      name,
-      length: source.length,
-      prompt: async (index) => this.promptOf(source.read(index)),
-    }));
+    this.validation = data.prompts(async (source, index) => this.promptOf(source.read(index)));
   }
 
   /** Opens datasets and loads the frozen models. Raises DataError or CheckpointError naming what is missing. */
@@ -56,17 +48,9 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     );
     space.requireCodes(environment.config.codebook_size);
     const placed = placesOf(settings, environment.id);
-    const open = ({ path }: { readonly path: string }): SampleSource<EditSample> => openEditDataset(placed(path));
-    const train = settings.data.train.map(open);
-    const coefficients = settings.data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-    const sampler = createSampler(train, { seed: settings.seed, coefficients, part: settings.data.subset });
-    const held = settings.data.validation;
-    const heldOut = nameSources(
-      held.map(({ path }) => path),
-      held.map(open),
-    );
-    for (const source of [...train, ...heldOut.map((one) => one.source)]) requireCodesOf(environment.id, source);
-    return new ImageEditTask(settings, tokenizer, space, environment, train, sampler, heldOut);
+    const data = Datasets.of(settings, ({ path }) => openEditDataset(placed(path)));
+    for (const source of data.sources) requireCodesOf(environment.id, source);
+    return new ImageEditTask(settings, tokenizer, space, environment, data);
   }
 
   get promptsPerIteration(): number {
@@ -79,15 +63,10 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.settings.policy.assistant_prefill.includes(THINKING.start);
   }
 
-  /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
-  get sources(): readonly SampleSource<EditSample>[] {
-    return [...this.train, ...this.heldOut.map(({ source }) => source)];
-  }
-
   /** The sample at a global position of the endless training order. */
   trainingSample(globalIndex: number): EditSample {
-    const place = this.sampler.at(globalIndex);
-    return this.train[place.source].read(place.index);
+    const { source, index } = this.data.at(globalIndex);
+    return source.read(index);
   }
 
   async prompt(globalIndex: number): Promise<EditPrompt> {
@@ -96,7 +75,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
 
   /** Looks at the first sample of every dataset. Raises DataError as `promptOf`. */
   async checkFirst(): Promise<void> {
-    for (const source of this.sources) await this.promptOf(source.read(0));
+    for (const source of this.data.sources) await this.promptOf(source.read(0));
   }
 
   /** Raises DataError for codes that the image tokenizer has not, and where the context leaves no room for an image after the prompt. */

@@ -5,26 +5,22 @@ import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { editManner } from '../../policies/flow/edit_condition.js';
-import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { initFlow } from '../../policies/flow/model.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { Reader } from '../../policies/tokens/hidden_states.js';
 import { loadPolicy } from '../../policies/tokens/load.js';
-import { measuredReward } from '../../rewards/schema/reward.js';
-import { asksJudge } from '../../rewards/score/choice.js';
-import { openScorer } from '../../scoring/judge_scorer.js';
-import { noteDatasets, openHeldOut, type Bench } from '../../train/bench.js';
-import type { Collector } from '../../train/collect.js';
+import { noteDatasets, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { flowMatching } from '../open_flow_labels.js';
+import { flowLabels } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openPicturedTask } from '../open_pictured.js';
+import { openEvaluation, openSupervised } from '../open_training.js';
 import { picturedData } from '../pictured_data.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
-import { EditorTask, type EditorPrompt } from './task.js';
+import { EditorTask } from './task.js';
 
 /** Of which every held-out answer is one, and nothing else is sampled. */
 const ONE_EACH = {
@@ -35,8 +31,8 @@ const ONE_EACH = {
 } as const;
 
 async function open(settings: ImageEditorSettings, bench: Bench): Promise<Training> {
-  const { optimizer, environment } = settings;
-  const { group, judge, resolveRun } = bench;
+  const { optimizer, environment, algorithm, validation } = settings;
+  const { group, resolveRun } = bench;
   const { task, config, sources } = await openEditorTask(settings, resolveRun);
   noteDatasets(bench, settings.data, sources);
   const policy = new FlowPolicy({
@@ -47,10 +43,6 @@ async function open(settings: ImageEditorSettings, bench: Bench): Promise<Traini
     peers: group,
     keepReference: false,
   });
-  const reward = measuredReward(settings);
-  const judged = { ...settings, rollout: ONE_EACH, reward };
-  const scores = judge !== null || !asksJudge(reward);
-  const scorer = scores ? await openScorer(judged, bench, judge) : null;
   const how: FlowSampling = {
     sigmas: () => flowModelTypes.tiny.sigmas(environment.num_steps),
     guidance: null,
@@ -59,10 +51,10 @@ async function open(settings: ImageEditorSettings, bench: Bench): Promise<Traini
     fraction: 0,
     window: null,
   };
-  const collector: Collector<EditorPrompt, FlowAnswer, FlowSampling> | null =
-    scorer === null ? null : { task, policy, scorer, group };
-  const heldOut = collector === null ? null : openHeldOut(judged, bench, collector, { greedy: how }, null);
-  return flowMatching(settings, { task, policy, heldOut });
+  const answering = { task, policy, manners: { greedy: how }, longestAnswer: null };
+  const evaluation = await openEvaluation({ ...settings, rollout: ONE_EACH }, bench, answering);
+  const labels = flowLabels(task, algorithm.sft, validation.prompts);
+  return openSupervised(settings, { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels });
 }
 
 /** Raises DataError and CheckpointError naming what is missing, or does not go together. */
@@ -79,7 +71,7 @@ async function openEditorTask(settings: ImageEditorSettings, resolveRun: RunReso
   const manner = editManner(config, codec, 'environment.init');
   const session = sessionOptions(reader.engine);
   const parts = { words, seeing, pictures, codec, config, manner, reader: new Reader(read, { session }) };
-  return { task: new EditorTask(settings, parts), config, sources: words.sources };
+  return { task: new EditorTask(settings, parts), config, sources: words.data.sources };
 }
 
 function configOf(

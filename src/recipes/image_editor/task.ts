@@ -11,7 +11,7 @@ import { pack, unpack } from '../../policies/flow/packing.js';
 import type { Reader } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import type { NamedSource } from '../named_sources.js';
+import type { NamedSource } from '../../data/datasets.js';
 import type { LabelledPictures, PicturePrompt } from '../open_flow_labels.js';
 import { editOf, pictureStart, type PicturedSource, type PictureFiles } from '../open_pictured.js';
 import type { Seeing } from '../open_seeing.js';
@@ -56,11 +56,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     readonly settings: ImageEditorSettings,
     private readonly parts: EditorParts,
   ) {
-    this.validation = parts.words.heldOut.map(({ name, source }) => ({
-      name,
-      length: source.length,
-      prompt: (index) => this.promptAt(source, index),
-    }));
+    this.validation = parts.words.data.prompts((source, index) => this.promptAt(source, index));
   }
 
   get predictsSample(): boolean {
@@ -68,7 +64,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
   }
 
   get heldOut(): readonly NamedSource<PicturedSource>[] {
-    return this.parts.words.heldOut;
+    return this.parts.words.data.heldOut;
   }
 
   /** Of no meaning: nothing is sampled in training. */
@@ -77,7 +73,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
   }
 
   prompt(globalIndex: number): Promise<EditorPrompt> {
-    const { source, index } = this.parts.words.placeOf(globalIndex);
+    const { source, index } = this.parts.words.data.at(globalIndex);
     return this.promptAt(source, index);
   }
 

@@ -5,66 +5,54 @@ import { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
-import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { describeFlowModel, loadFlow, requireUnconditional } from '../../policies/flow/load.js';
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
-import { measuredReward } from '../../rewards/schema/reward.js';
-import { asksJudge } from '../../rewards/score/choice.js';
-import { openScorer } from '../../scoring/judge_scorer.js';
-import { noteDatasets, openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
-import type { Collector } from '../../train/collect.js';
+import { noteDatasets, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { scheduleOf } from '../../train/schedule.js';
-import { flowMatching } from '../open_flow_labels.js';
+import { flowLabels } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
+import { openTraining } from '../open_training.js';
 import { signData } from '../sign_data.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import { dropoutSeen, type IpAdapterSettings } from './settings.js';
-import { initConfig, InpaintTask, sampleInpaints, type InpaintPrompt } from './task.js';
+import { initConfig, InpaintTask, sampleInpaints } from './task.js';
 
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
   const { algorithm, policy, optimizer, rollout } = settings;
-  const reward = measuredReward(settings);
-  const { group, judge, resolveRun } = bench;
+  const { resolveRun } = bench;
   const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
   requireUnconditional(model.config, rollout.guidance_scale);
   const task = InpaintTask.open(settings, model.config, codec, conditions);
-  noteDatasets(bench, settings.data, task.sources);
+  noteDatasets(bench, settings.data, task.data.sources);
   const trained = new FlowPolicy({
     model,
     optimizer,
     guidance: algorithm.type === 'sft' ? null : rollout.guidance_scale,
     session: sessionOptions(policy.engine),
-    peers: group,
+    peers: bench.group,
     keepReference: algorithm.type !== 'sft',
   });
-  const schedule = scheduleOf(settings);
-  // A supervised run without a judge reports losses only.
-  const scores = algorithm.type !== 'sft' || judge !== null || !asksJudge(reward);
-  const scorer = scores ? await openScorer({ ...settings, reward }, bench, judge) : null;
-  const collector: Collector<InpaintPrompt, FlowAnswer, FlowSampling> | null =
-    scorer === null ? null : { task, policy: trained, scorer, group };
-  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings), null);
-  if (algorithm.type === 'sft') {
-    return flowMatching({ ...settings, algorithm }, { task, policy: trained, heldOut });
-  }
-  if (collector === null || heldOut === null) throw new InternalError('learning from rewards without a reward');
-  // Of Gaussians the divergence is known, and nothing is estimated.
-  return openGrpo({ ...settings, algorithm: { ...algorithm, kl_estimator: 'k3' } }, bench, {
-    ...collector,
-    heldOut,
-    how: manners(settings).sampled,
+  const how = manners(settings);
+  // The divergence of Gaussians is known, and nothing is estimated.
+  const learnt = algorithm.type === 'sft' ? algorithm : { ...algorithm, kl_estimator: 'k3' as const };
+  return openTraining({ ...settings, algorithm: learnt }, bench, {
+    task,
+    policy: trained,
+    manners: how,
     longestAnswer: null,
-    schedule,
-    trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
-    minibatchesOf: 'actions',
-    mismatchAlarm: mismatchAlarmOf(algorithm),
+    labels: ({ sft }) => flowLabels(task, sft, settings.validation.prompts),
+    rewards: ({ clip_range }) => ({
+      how: how.sampled,
+      trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
+      minibatchesOf: 'actions',
+      mismatchAlarm: mismatchAlarmOf({ clip_range }),
+    }),
   });
 }
 

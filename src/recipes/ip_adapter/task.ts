@@ -5,7 +5,7 @@ import { encodePng, type RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
 import { readTriplet, styleCrop, type Mask, type Triplet } from '../../data/inpainting.js';
 import { requireWhole } from '../../data/inpainting_look.js';
-import { createSampler, type Sampler } from '../../data/sampler.js';
+import { Datasets } from '../../data/datasets.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
@@ -15,7 +15,6 @@ import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js'
 import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import { nameSources, type NamedSource } from '../named_sources.js';
 import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
 import { signData } from '../sign_data.js';
 import { shownAs, type Conditions } from './conditions.js';
@@ -75,16 +74,9 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     private readonly config: FlowTransformerConfig,
     private readonly codec: PictureCodec,
     private readonly conditions: Conditions,
-    private readonly train: readonly SampleSource<InpaintSample>[],
-    private readonly sampler: Sampler,
-    /** Held-out samples, in the order of `validation`. */
-    readonly heldOut: readonly NamedSource<SampleSource<InpaintSample>>[],
+    readonly data: Datasets<SampleSource<InpaintSample>>,
   ) {
-    this.validation = heldOut.map(({ name, source }) => ({
-      name,
-      length: source.length,
-      prompt: (index) => this.promptAt(source, index),
-    }));
+    this.validation = data.prompts((source, index) => this.promptAt(source, index));
   }
 
   /** Opens the datasets. Raises DataError naming what is missing, and CheckpointError for a model that was made for other latents or encoders. */
@@ -94,24 +86,14 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     codec: PictureCodec,
     conditions: Conditions,
   ): InpaintTask {
-    const { data, seed } = settings;
+    const { dir } = settings.data;
     const placed = signData.placesOf(settings);
     shownAs(config, codec);
     conditions.requireFit(config);
-    const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> =>
-      openSelfBench(
-        placed(path),
-        (prompt, where) => conditions.check(prompt, where, config),
-        belowFolder(data.dir, path),
-      );
-    const train = data.train.map(open);
-    const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-    const sampler = createSampler(train, { seed, coefficients });
-    const heldOut = nameSources(
-      data.validation.map(({ path }) => path),
-      data.validation.map(open),
+    const data = Datasets.of(settings, ({ path }) =>
+      openSelfBench(placed(path), (prompt, where) => conditions.check(prompt, where, config), belowFolder(dir, path)),
     );
-    return new InpaintTask(settings, config, codec, conditions, train, sampler, heldOut);
+    return new InpaintTask(settings, config, codec, conditions, data);
   }
 
   /** Whether the model predicts the clean latents. */
@@ -124,14 +106,13 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return episodes_per_iteration / generations_per_sample;
   }
 
-  /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
-  get sources(): readonly SampleSource<InpaintSample>[] {
-    return [...this.train, ...this.heldOut.map(({ source }) => source)];
+  get heldOut(): Datasets<SampleSource<InpaintSample>>['heldOut'] {
+    return this.data.heldOut;
   }
 
   prompt(globalIndex: number): Promise<InpaintPrompt> {
-    const place = this.sampler.at(globalIndex);
-    return this.promptAt(this.train[place.source], place.index);
+    const { source, index } = this.data.at(globalIndex);
+    return this.promptAt(source, index);
   }
 
   /** The prompt of a sample. Raises as `#promptOf`. */

@@ -1,7 +1,7 @@
 /** The task of `text_answers`: rows of words. */
+import { Datasets } from '../../data/datasets.js';
 import { firstRows, openRows, type Row, type RowSource } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
-import { nameSources } from '../named_sources.js';
 import { openWords, type Words } from '../open_vocabulary.js';
 import { WordsTask, type AskedSource } from '../open_words_task.js';
 import { questionOf } from './conversation.js';
@@ -14,19 +14,9 @@ export async function openTextTask<S extends TextSettings>(
   settings: S,
   resolveRun: RunResolver,
 ): Promise<WordsTask<S>> {
-  const { data } = settings;
   const place = wordData.placesOf(settings);
-  const open = async ({ path }: { readonly path: string }): Promise<AskedSource> => {
-    return asked(await openRows(place(path)), settings);
-  };
-  const train = await Promise.all(data.train.map(open));
-  const heldOut = nameSources(
-    data.validation.map(({ path }) => path),
-    await Promise.all(data.validation.map(open)),
-  );
-  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-  const words = openTextWords(settings, resolveRun);
-  return WordsTask.open(settings, { words, train, coefficients, heldOut, sight: null });
+  const data = await Datasets.open(settings, async ({ path }) => asked(await openRows(place(path)), settings));
+  return WordsTask.open(settings, { words: openTextWords(settings, resolveRun), data, sight: null });
 }
 
 /** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords`. */

@@ -1,5 +1,6 @@
 /** Opens `text_to_image`. */
 import { openCaptioned } from '../../data/captioned.js';
+import { Datasets } from '../../data/datasets.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
@@ -13,21 +14,22 @@ import { noteDatasets, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { captionedData } from '../captioned_data.js';
-import { flowMatching } from '../open_flow_labels.js';
+import { flowLabels } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
+import { openSupervised } from '../open_training.js';
 import type { TextToImageSettings } from './settings.js';
 import { CaptionedTask } from './task.js';
 
 async function open(settings: TextToImageSettings, bench: Bench): Promise<Training> {
-  const { seed, environment, optimizer, data } = settings;
+  const { seed, environment, optimizer, data, algorithm, validation } = settings;
   const { group, resolveRun } = bench;
   const placed = captionedData.placesOf(settings);
-  const opened = (sources: TextToImageSettings['data']['train']) =>
-    Promise.all(sources.map(({ path }) => openCaptioned(placed(path))));
-  const [train, heldOut] = [await opened(data.train), await opened(data.validation)];
-  noteDatasets(bench, data, [...train, ...heldOut]);
+  const datasets = await Datasets.open(settings, ({ path }) => openCaptioned(placed(path)));
+  noteDatasets(bench, data, datasets.sources);
   const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
-  const captions = train.flatMap((source) => Array.from({ length: source.length }, (_, i) => source.read(i).text));
+  const captions = datasets.train.flatMap((source) =>
+    Array.from({ length: source.length }, (_, i) => source.read(i).text),
+  );
   const encoder = encoderOf(settings, resolveRun, captions);
   const config = configOf(settings, codec, encoder);
   requireFit({ model: { config }, codec, encoder, making: environment });
@@ -39,9 +41,10 @@ async function open(settings: TextToImageSettings, bench: Bench): Promise<Traini
     peers: group,
     keepReference: false,
   });
-  const task = new CaptionedTask(settings, codec, encoder, train, heldOut);
+  const task = new CaptionedTask(settings, codec, encoder, datasets);
   const besides = encoder instanceof PictureWords ? { [PICTURE_WORDS_FILE]: encoder.json() } : {};
-  return flowMatching(settings, { task, policy, heldOut: null, besides });
+  const labels = flowLabels(task, algorithm.sft, validation.prompts);
+  return openSupervised(settings, { task, policy, heldOut: null, besides, ...labels });
 }
 
 function encoderOf(

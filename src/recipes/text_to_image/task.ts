@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { coverImage } from '../../core/image.js';
 import { captionedPixels, type CaptionedPicture } from '../../data/captioned.js';
-import { createSampler, type Sampler } from '../../data/sampler.js';
+import type { Datasets } from '../../data/datasets.js';
 import type { SampleSource } from '../../data/types.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { PromptEncoder } from '../../environments/picture_words.js';
@@ -17,8 +17,6 @@ type Source = SampleSource<CaptionedPicture>;
 const KEPT_BYTES = 2 ** 28;
 
 export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
-  readonly heldOut: readonly { readonly source: Source }[];
-  readonly #sampler: Sampler;
   /** By the place of a picture. */
   readonly #wanted = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
 
@@ -26,13 +24,11 @@ export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
     readonly settings: TextToImageSettings,
     private readonly codec: PictureCodec,
     private readonly encoder: PromptEncoder,
-    private readonly train: readonly Source[],
-    heldOut: readonly Source[],
-  ) {
-    const { data, seed } = settings;
-    const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-    this.#sampler = createSampler(train, { seed, coefficients });
-    this.heldOut = heldOut.map((source) => ({ source }));
+    private readonly data: Datasets<Source>,
+  ) {}
+
+  get heldOut(): readonly { readonly source: Source }[] {
+    return this.data.validation.map((source) => ({ source }));
   }
 
   get predictsSample(): boolean {
@@ -40,8 +36,8 @@ export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
   }
 
   prompt(globalIndex: number): Promise<PicturePrompt> {
-    const { source, index } = this.#sampler.at(globalIndex);
-    return this.promptAt(this.train[source], index);
+    const { source, index } = this.data.at(globalIndex);
+    return this.promptAt(source, index);
   }
 
   /** Raises DataError for a picture that cannot be read, when it is wanted. */

@@ -1,9 +1,9 @@
 /** The task of `video_actions`: conversations about videos, what they show, and answers in words. */
 import { openQuestions } from '../../data/conversations.js';
+import { Datasets } from '../../data/datasets.js';
 import type { RunResolver } from '../../models/reference.js';
 import { clipVocabulary } from '../../tiny/world/clips.js';
 import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
-import { nameSources } from '../named_sources.js';
 import { openSeeing, type Seeing } from '../open_seeing.js';
 import { openWords } from '../open_vocabulary.js';
 import { WordsTask } from '../open_words_task.js';
@@ -38,18 +38,17 @@ export function sampleQuestions(settings: VideoActionsSettings, count: number): 
 export async function openVideoTask(settings: VideoActionsSettings, resolveRun: RunResolver): Promise<VideoTask> {
   const { data, prompt } = settings;
   const place = clipData.placesOf(settings);
-  const open = ({ path, media }: { readonly path: string; readonly media: string | null }): VideoSource =>
-    askedSource(openQuestions(place(path), media), prompt);
-  const heldOut = nameSources(
-    data.validation.map(({ path }) => path.replace(/\.json$/, '.jsonl')),
-    data.validation.map(open),
+  const datasets = await Datasets.open(
+    settings,
+    async ({ path, media }) => askedSource(openQuestions(place(path), media), prompt),
+    // A list of questions is a file of rows, whatever its ending.
+    (path) => path.replace(/\.json$/, '.jsonl'),
   );
-  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
   const words = openWords(settings, resolveRun, () => seenWords(clipVocabulary(), settings));
   const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
   const { min, max, interval } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
   const sight = new VideoSight(seeing.processor, seeing.tokens, usual);
-  const task = await WordsTask.open(settings, { words, train: data.train.map(open), coefficients, heldOut, sight });
+  const task = await WordsTask.open(settings, { words, data: datasets, sight });
   return { task, seeing };
 }

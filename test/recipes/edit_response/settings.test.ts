@@ -70,8 +70,8 @@ describe('settings of edit_response', () => {
   it('say which server draws, and count nothing for it', () => {
     const base_url = 'http://127.0.0.1:8091';
     const served = (environment: object) =>
-      editResponse.images!(smallSettings({ environment: { model: undefined, num_steps: undefined, ...environment } }));
-    expect(editResponse.images!(smallSettings())).toBeNull();
+      editResponse.images(smallSettings({ environment: { model: undefined, num_steps: undefined, ...environment } }));
+    expect(editResponse.images(smallSettings())).toBeNull();
     expect(served({ type: 'images_api_text_prompt', base_url, served_model: 'an-editor' })).toMatchObject({
       kind: 'images_api',
       settings: { served_model: 'an-editor', size: '1024x1024' },
@@ -79,7 +79,7 @@ describe('settings of edit_response', () => {
     const render = { type: 'render_server', base_url, served_model: 'an-editor' };
     expect(served(render)).toMatchObject({ kind: 'render_server', width: 16 });
     const settings = smallSettings({ environment: { model: undefined, num_steps: undefined, ...render } });
-    expect(editResponse.imageMemory!(settings, () => null)).toBe(0);
+    expect(editResponse.imageMemory(settings, () => null)).toBe(0);
   });
 
   it('count the model that draws', () => {
@@ -96,9 +96,7 @@ describe('settings of edit_response', () => {
     } as const;
     const settings = smallSettings();
     const without = editResponse.memory(settings, () => null)!;
-    expect(editResponse.imageMemory!(settings, () => shape)).toBeGreaterThan(4 * 2 * 12 * 96 ** 2);
-    expect(editResponse.memory(settings, () => shape)! - without).toBe(
-      editResponse.imageMemory!(settings, () => shape),
-    );
+    expect(editResponse.imageMemory(settings, () => shape)).toBeGreaterThan(4 * 2 * 12 * 96 ** 2);
+    expect(editResponse.memory(settings, () => shape)! - without).toBe(editResponse.imageMemory(settings, () => shape));
   });
 });

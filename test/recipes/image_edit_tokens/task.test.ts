@@ -83,7 +83,7 @@ describe('the image edit task', () => {
   });
 
   it('remarks on a list whose prefix is gone', () => {
-    const remarksOf = ({ sources }: ImageEditTask): unknown => sources.map(({ remark }) => remark);
+    const remarksOf = ({ data }: ImageEditTask): unknown => data.sources.map(({ remark }) => remark);
     expect(remarksOf(task)).toEqual([null, null]);
     const list = join(root, 'tiny', 's', 'validation', 'list', 'moved.json');
     const { path_list } = JSON.parse(readFileSync(list.replace('moved', 'tokenized_datalist'), 'utf8')) as object & {

@@ -5,7 +5,7 @@ import { CheckpointError, DataError } from '../../../src/core/errors.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { END } from '../../../src/recipes/open_vocabulary.js';
 import { wordData } from '../../../src/recipes/text_answers/data.js';
-import { heldOutBatch, trainingBatch } from '../../../src/recipes/open_words_labelled.js';
+import { wordLabels } from '../../../src/recipes/open_words_labelled.js';
 import type { TextPrompt, WordsTask } from '../../../src/recipes/open_words_task.js';
 import type { TextAnswersSettings } from '../../../src/recipes/text_answers/settings.js';
 import { openTextTask } from '../../../src/recipes/text_answers/task.js';
@@ -200,7 +200,7 @@ describe('prompts are looked at before the first is asked', () => {
     const without = await open({ rows: [sums[0], { prompt: 'a', answer: null }], ...supervised });
     await expect(without.checkPrompts()).rejects.toThrow('no labelled answer, and supervised training needs one');
     const task = await open({ rows: [sums[0], { prompt: 'a', answer: 'x y z '.repeat(4) }], ...supervised });
-    const [{ prompt, answer: label }] = (await heldOutBatch(task, 2)).slice(1);
+    const [{ prompt, answer: label }] = (await wordLabels(task, { size: 1, prompts: 2 }).heldOutBatch()).slice(1);
     const within = (model_context_size: number) =>
       openTextTask({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
     const tokens = prompt.tokens.ids.length + label.ids.length;
@@ -284,7 +284,7 @@ describe('labels', () => {
   it('are the labelled answers with the model\u2019s own end, without what they begin with anyway', async () => {
     const rows = [{ prompt: 'How many?', answer: 'It is four' }];
     const task = await open({ rows, ...labels, policy: { assistant_prefill: 'It is ' } });
-    const [{ prompt, answer: label, weights }] = await trainingBatch(task, 1, 1);
+    const [{ prompt, answer: label, weights }] = await wordLabels(task, { size: 1, prompts: 0 }).batch(1);
     expect([...label.ids]).toEqual([...(await idsOf(task, 'four')), 422]);
     expect(asked(task, prompt)).toMatch(/It is $/);
     expect([...weights]).toEqual(Array.from(label.ids, () => 1));
@@ -292,21 +292,24 @@ describe('labels', () => {
 
   it('come in the order of training, and from the first held-out rows', async () => {
     const task = await open({ rows: sums, ...labels });
-    const ids = async (iteration: number) => (await trainingBatch(task, 2, iteration)).map(({ prompt }) => prompt.id);
+    const ids = async (iteration: number) =>
+      (await wordLabels(task, { size: 2, prompts: 0 }).batch(iteration)).map(({ prompt }) => prompt.id);
     const expected = await Promise.all([0, 1, 2, 3].map(async (i) => (await task.prompt(i)).id));
     expect([...(await ids(1)), ...(await ids(2))]).toEqual(expected);
-    expect((await heldOutBatch(task, 2)).map(({ prompt }) => prompt.id)).toEqual([
+    expect((await wordLabels(task, { size: 1, prompts: 2 }).heldOutBatch()).map(({ prompt }) => prompt.id)).toEqual([
       'held_out.jsonl:1',
       'held_out.jsonl:2',
     ]);
-    expect(await heldOutBatch(task, 99)).toHaveLength(3);
+    expect(await wordLabels(task, { size: 1, prompts: 99 }).heldOutBatch()).toHaveLength(3);
   });
 
   it('are needed, and fit into the context', async () => {
     const without = await open({ rows: [{ prompt: 'a', answer: null }], ...labels });
-    await expect(trainingBatch(without, 1, 1)).rejects.toThrow('the row has no labelled answer');
+    await expect(wordLabels(without, { size: 1, prompts: 0 }).batch(1)).rejects.toThrow(
+      'the row has no labelled answer',
+    );
     const long = await open({ rows: [{ prompt: 'a', answer: 'x y z '.repeat(30) }], ...labels });
-    await expect(trainingBatch(long, 1, 1)).rejects.toThrow(
+    await expect(wordLabels(long, { size: 1, prompts: 0 }).batch(1)).rejects.toThrow(
       /prompt and labelled answer have \d+ tokens: model_context_size is 64/,
     );
   });

@@ -5,6 +5,7 @@ import { loadConfig } from '../../../src/config/load.js';
 import { DataError } from '../../../src/core/errors.js';
 import { encodePlainPng } from '../../../src/core/png.js';
 import { toUnit } from '../../../src/core/planes.js';
+import { Datasets } from '../../../src/data/datasets.js';
 import { openCaptioned } from '../../../src/data/captioned.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { PictureWords } from '../../../src/environments/picture_words.js';
@@ -22,8 +23,11 @@ async function open(rows: readonly object[], width = 16): Promise<CaptionedTask>
   writeFileSync(join(folder, '0.png'), encodePlainPng({ width, height: 16, data }));
   const list = join(folder, 'metadata.jsonl');
   writeFileSync(list, rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
-  const source = await openCaptioned(folder);
-  return new CaptionedTask(settings as never, pixelCodec, encoder, [source], [source]);
+  const listed = { path: folder, coefficient: null };
+  const datasets = await Datasets.open({ seed: settings.seed, data: { train: [listed], validation: [listed] } }, () =>
+    openCaptioned(folder),
+  );
+  return new CaptionedTask(settings as never, pixelCodec, encoder, datasets);
 }
 
 describe('captioned pictures', () => {

@@ -91,7 +91,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     writeFileSync(list, JSON.stringify([sample, other, longer]));
     const train = [{ path: list, media: clips('train')[0].path }];
     const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
-    const prompts = await Promise.all([0, 1, 2].map((i) => task.promptOf(task.sources[0], i)));
+    const prompts = await Promise.all([0, 1, 2].map((i) => task.promptOf(task.data.sources[0], i)));
     const pictures = prompts.map(({ tokens }) => tokens.pictures?.[0]);
     expect(prompts[1].tokens.ids).not.toEqual(prompts[0].tokens.ids);
     expect(pictures[1]).toBe(pictures[0]);
@@ -109,7 +109,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     }
     const train = media.map((folder) => ({ path: list, media: folder }));
     const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
-    const prompts = await Promise.all(task.sources.slice(0, 2).map((source) => task.promptOf(source, 0)));
+    const prompts = await Promise.all(task.data.sources.slice(0, 2).map((source) => task.promptOf(source, 0)));
     const pixels = prompts.map(({ tokens: { pictures = [] } }) => pictures[0].frames.map(({ data }) => data));
     expect(pixels[0]).not.toEqual(pixels[1]);
   });
@@ -133,7 +133,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     writeFileSync(list, JSON.stringify([bad, ...others]));
     const train = [{ path: list, media: clips('train')[0].path }];
     const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
-    const [source] = task.sources;
+    const [source] = task.data.sources;
     const asked = await Promise.allSettled(Array.from({ length: 61 }, (_, i) => task.promptOf(source, i)));
     expect(asked.filter(({ status }) => status === 'fulfilled').length).toBeLessThan(2 * availableParallelism());
     expect(await task.promptOf(source, 60)).toMatchObject({ expected: expect.any(String) as string });

@@ -1,0 +1,127 @@
+/** The datasets of a run: those that it trains on, in an endless order, and those that are held out, with the names that metrics and records call them by. */
+import { basename, dirname, extname } from 'node:path';
+import { ConfigError } from '../core/errors.js';
+import { createSampler, type Sampler, type SamplerOptions, type SamplerSource } from './sampler.js';
+
+/** A dataset as a config names it. */
+interface ListedSource {
+  readonly path: string;
+  readonly coefficient: number | null;
+}
+
+/** Of a run's settings what its datasets follow. */
+export interface DatasetSettings<N extends ListedSource = ListedSource> {
+  readonly seed: number;
+  readonly data: {
+    readonly train: readonly N[];
+    readonly validation: readonly N[];
+    readonly subset?: SamplerOptions['part'];
+  };
+}
+
+export class Datasets<S extends SamplerSource> {
+  readonly #sampler: Sampler;
+  #named: readonly NamedSource<S>[] | null = null;
+
+  /** Both lists are opened sources in the order of the settings. Raises DataError as `createSampler`. */
+  private constructor(
+    private readonly settings: DatasetSettings,
+    readonly train: readonly S[],
+    readonly validation: readonly S[],
+    private readonly pathOf: (path: string) => string,
+  ) {
+    const { seed, data } = settings;
+    const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
+    const part = data.subset === undefined ? {} : { part: data.subset };
+    this.#sampler = createSampler(train, { seed, coefficients, ...part });
+  }
+
+  /** Opens every dataset. `pathOf` is where names are taken from. Raises DataError as `open` does, and where there is nothing to train on. */
+  static async open<S extends SamplerSource, N extends ListedSource>(
+    settings: DatasetSettings<N>,
+    open: (listed: N) => Promise<S>,
+    pathOf = (path: string): string => path,
+  ): Promise<Datasets<S>> {
+    const { train, validation } = settings.data;
+    const opened = await Promise.all(train.map(open));
+    return new Datasets(settings, opened, await Promise.all(validation.map(open)), pathOf);
+  }
+
+  /** As `open`, of datasets that are opened at once. */
+  static of<S extends SamplerSource, N extends ListedSource>(
+    settings: DatasetSettings<N>,
+    open: (listed: N) => S,
+  ): Datasets<S> {
+    const { train, validation } = settings.data;
+    return new Datasets(settings, train.map(open), validation.map(open), (path) => path);
+  }
+
+  /** All of them: those of `train`, then those of `validation`. */
+  get sources(): readonly S[] {
+    return [...this.train, ...this.validation];
+  }
+
+  /** Those of `validation` by their names. Raises ConfigError as `nameSources`. */
+  get heldOut(): readonly NamedSource<S>[] {
+    const paths = this.settings.data.validation.map(({ path }) => this.pathOf(path));
+    return (this.#named ??= nameSources(paths, this.validation));
+  }
+
+  /** The sample at a global position of the endless training order. */
+  at(globalIndex: number): { readonly source: S; readonly index: number } {
+    const { source, index } = this.#sampler.at(globalIndex);
+    return { source: this.train[source], index };
+  }
+
+  /** The held-out samples as prompts. */
+  prompts<P>(promptOf: (source: S, index: number) => Promise<P>): HeldOutPrompts<P>[] {
+    return this.heldOut.map(({ name, source }) => {
+      return { name, length: source.length, prompt: (index) => promptOf(source, index) };
+    });
+  }
+}
+
+/** The prompts of a held-out set. */
+interface HeldOutPrompts<P> {
+  readonly name: string;
+  readonly length: number;
+  readonly prompt: (index: number) => Promise<P>;
+}
+
+/** A dataset with a name that metrics can carry. */
+export interface NamedSource<S> {
+  readonly name: string;
+  readonly source: S;
+}
+
+/**
+ * Names held-out sets after the folders around them, `…/tiny/s/validation/list/tokenized_datalist.json` and `…/s/validation.jsonl` are called
+ * `s`; those that would share a name take their own, so that `…/earl/a_val` and `…/earl/b_val` are called `a_val` and `b_val`; and so does one
+ * around which its path names no folder. Raises ConfigError where names are still the same.
+ */
+export function nameSources<S>(paths: readonly string[], opened: readonly S[]): NamedSource<S>[] {
+  const usual = paths.map(datasetOf).map((path) => {
+    const folder = basename(dirname(path));
+    return ['', '.', '..'].includes(folder) ? basename(path) : folder;
+  });
+  const named = opened.map((source, i) => {
+    const shared = usual.some((name, j) => j !== i && name === usual[i]);
+    return { name: shared ? basename(datasetOf(paths[i])) : usual[i], source };
+  });
+  for (const { name } of named) {
+    const same = paths.filter((_, i) => named[i].name === name);
+    if (same.length < 2) continue;
+    throw new ConfigError(`found ${same.length} held-out sets that are called '${name}': ${same.join(', ')}`, {
+      where: 'data.validation',
+      next: 'Name each dataset once, and keep different ones in folders of different names.',
+    });
+  }
+  return named;
+}
+
+/** What a path stands for: the folder around a datalist, a file of rows without its ending, or the folder itself. */
+function datasetOf(path: string): string {
+  const ending = extname(path);
+  if (ending === '.json') return dirname(dirname(path));
+  return ['.jsonl', '.parquet', '.txt'].includes(ending) ? path.slice(0, -ending.length) : path;
+}

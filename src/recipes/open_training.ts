@@ -1,0 +1,129 @@
+/** Opens the training of any policy, by labels or by rewards, with what scores its answers and its held-out evaluation. */
+import { InternalError } from '../core/errors.js';
+import type { Answer, Policy } from '../policies/policy.js';
+import { measuredReward } from '../rewards/schema/reward.js';
+import { asksJudge } from '../rewards/score/choice.js';
+import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
+import type { TrainedSettings } from '../schema/run.js';
+import { openScorer } from '../scoring/judge_scorer.js';
+import type { Prompt, Task } from '../scoring/task.js';
+import { openGrpo, openHeldOut, type Bench, type GrpoParts, type JudgedSettings } from '../train/bench.js';
+import type { Collector } from '../train/collect.js';
+import type { HeldOut } from '../train/held_out.js';
+import type { Training } from '../train/loop.js';
+import { scheduleOf } from '../train/schedule.js';
+import { SupervisedTraining, type Labelled, type SupervisedDeps } from '../train/supervised.js';
+
+/** What supervised training learns from, and what its held-out loss is taken over. */
+export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, A, never>, 'batch' | 'heldOutBatch'>;
+
+/** Where the labelled answers of a task are. */
+interface LabelSource<P, A, S extends { readonly length: number }> {
+  readonly heldOut: readonly { readonly source: S }[];
+  /** That at a global position of the endless training order, for the batch of an iteration. */
+  readonly at: (globalIndex: number, iteration: number) => Promise<Labelled<P, A>>;
+  /** That of a held-out sample, the first `count` of whose dataset are taken. */
+  readonly heldOutAt: (source: S, index: number, count: number) => Promise<Labelled<P, A>>;
+}
+
+/** Batches of `size` labels, and the first `prompts` of each held-out set. */
+export function labelsOf<P extends Prompt, A extends Answer, S extends { readonly length: number }>(
+  { heldOut, at, heldOutAt }: LabelSource<P, A, S>,
+  { size, prompts }: { readonly size: number; readonly prompts: number },
+): Labels<P, A> {
+  return {
+    batch: (iteration) =>
+      Promise.all(Array.from({ length: size }, (_, i) => at((iteration - 1) * size + i, iteration))),
+    heldOutBatch: () =>
+      Promise.all(
+        heldOut.flatMap(({ source }) => {
+          const count = Math.min(source.length, prompts);
+          return Array.from({ length: count }, (_, i) => heldOutAt(source, i, count));
+        }),
+      ),
+  };
+}
+
+/** What answers prompts, and what becomes of the answers. */
+interface Answering<P extends Prompt, A extends Answer, H> {
+  readonly task: Task<P, A>;
+  readonly policy: Policy<NoInfer<P>, A, H>;
+  /** How held-out answers are sampled. */
+  readonly manners: Readonly<Record<string, H>>;
+  readonly longestAnswer: number | null;
+}
+
+/** What scores the answers; null where a supervised run has no judge, and so reports losses alone. */
+export async function openEvaluation<P extends Prompt, A extends Answer, H>(
+  settings: JudgedSettings & Pick<TrainedSettings, 'algorithm'>,
+  bench: Bench,
+  { task, policy, manners, longestAnswer }: Answering<P, A, H>,
+): Promise<(Collector<P, A, H> & { readonly heldOut: HeldOut<P, A, H> }) | null> {
+  const { group, judge } = bench;
+  const reward = measuredReward(settings);
+  if (settings.algorithm.type === 'sft' && judge === null && asksJudge(reward)) return null;
+  const collector = { task, policy, scorer: await openScorer({ ...settings, reward }, bench, judge), group };
+  return { ...collector, heldOut: openHeldOut(settings, bench, collector, manners, longestAnswer) };
+}
+
+/** Training by labels. The held-out evaluation, where there is one, also disposes the policy and the task. */
+export function openSupervised<P extends Prompt, A extends Answer, H>(
+  settings: TrainedSettings & { readonly algorithm: WordsSftSettings },
+  {
+    task,
+    ...parts
+  }: Labels<P, A> &
+    Pick<SupervisedDeps<NoInfer<P>, A, H>, 'policy' | 'heldOut' | 'besides'> & {
+      readonly task: { dispose(): Promise<void> };
+    },
+): SupervisedTraining<P, A, H> {
+  const { policy, heldOut } = parts;
+  return new SupervisedTraining<P, A, H>({
+    ...parts,
+    schedule: scheduleOf(settings),
+    sft: settings.algorithm.sft,
+    dispose: async () => {
+      if (heldOut !== null) return heldOut.dispose();
+      await policy.dispose();
+      await task.dispose();
+    },
+  });
+}
+
+/** Of a run's settings what training by either follows. */
+export type LearntSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
+  JudgedSettings & { readonly algorithm: GrpoSettings | WordsSftSettings };
+
+/** Training by the algorithm of the settings: by labels, or by rewards. */
+export async function openTraining<P extends Prompt, A extends Answer, H, S extends LearntSettings>(
+  settings: S,
+  bench: Bench,
+  {
+    isScored = true,
+    labels,
+    rewards,
+    ...answering
+  }: Answering<P, A, H> & {
+    /** Whether anything scores its answers; absent: yes. */
+    readonly isScored?: boolean;
+    readonly labels: (algorithm: Supervised<S>) => Labels<P, A>;
+    readonly rewards: (
+      algorithm: Rewarded<S>,
+    ) => Pick<GrpoParts<P, A, H>, 'how' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf'>;
+  },
+): Promise<Training> {
+  const { algorithm } = settings;
+  const { task, policy, longestAnswer } = answering;
+  const evaluation = isScored ? await openEvaluation(settings, bench, answering) : null;
+  if (algorithm.type === 'sft') {
+    const parts = { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels(algorithm as Supervised<S>) };
+    return openSupervised({ ...settings, algorithm }, parts);
+  }
+  if (evaluation === null) throw new InternalError('learning from rewards without a reward');
+  const parts = { ...evaluation, ...rewards(algorithm as Rewarded<S>), longestAnswer, schedule: scheduleOf(settings) };
+  return openGrpo({ ...settings, algorithm }, bench, parts);
+}
+
+/** The algorithm of settings that learn from labels, and of those that learn from rewards. */
+export type Supervised<S extends LearntSettings> = Extract<S['algorithm'], { readonly type: 'sft' }>;
+export type Rewarded<S extends LearntSettings> = Exclude<S['algorithm'], { readonly type: 'sft' }>;

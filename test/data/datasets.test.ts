@@ -1,0 +1,73 @@
+import { describe, expect, it } from 'vitest';
+import { ConfigError } from '../../src/core/errors.js';
+import { Datasets, nameSources } from '../../src/data/datasets.js';
+
+const namesOf = (...paths: string[]): string[] => nameSources(paths, paths).map(({ name }) => name);
+
+describe('held-out sets are called', () => {
+  it.each([
+    [['data/tiny/s/validation/list/tokenized_datalist.json'], ['s']],
+    [['data/words/validation.jsonl'], ['words']],
+    [['data/words/test.parquet'], ['words']],
+    [['data/words/test'], ['words']],
+    [['test.jsonl'], ['test']],
+    [['../test.jsonl'], ['test']],
+    [['/test.jsonl'], ['test']],
+    // Those of one folder take their own names.
+    [
+      ['data/a.jsonl', 'data/b.parquet', 'data/c'],
+      ['a', 'b', 'c'],
+    ],
+    [
+      ['x/a.jsonl', 'y/b.jsonl', 'x/c.jsonl'],
+      ['a', 'y', 'c'],
+    ],
+    // A name with a dot is no ending.
+    [
+      ['data/gsm8k.v1', 'data/gsm8k.v2'],
+      ['gsm8k.v1', 'gsm8k.v2'],
+    ],
+  ])('%j: %j', (paths, names) => {
+    expect(namesOf(...paths)).toEqual(names);
+  });
+
+  it('by names that differ', () => {
+    const same = (): string[] => namesOf('x/a.jsonl', 'x/a.parquet', 'y/b.jsonl');
+    expect(same).toThrow(ConfigError);
+    expect(same).toThrow("found 2 held-out sets that are called 'a': x/a.jsonl, x/a.parquet");
+  });
+
+  it('and keep what they name', () => {
+    expect(nameSources(['x/a.jsonl'], [3])).toEqual([{ name: 'x', source: 3 }]);
+  });
+});
+
+describe('the datasets of a run', () => {
+  const listed = (...paths: string[]) => paths.map((path) => ({ path, coefficient: null }));
+  const data = {
+    train: listed('a/train.jsonl', 'b/train.jsonl'),
+    validation: listed('a/validation.jsonl', 'b/validation.jsonl'),
+  };
+  const lengths: Readonly<Record<string, number>> = { 'a/train.jsonl': 3, 'b/train.jsonl': 3 };
+  const datasets = Datasets.of({ seed: 7, data }, ({ path }) => ({ name: path, length: lengths[path] ?? 2 }));
+
+  it('are trained on in an endless order that takes each sample once an epoch', () => {
+    const epoch = Array.from({ length: 6 }, (_, i) => datasets.at(i)).map(
+      ({ source, index }) => `${source.name} ${index}`,
+    );
+    expect(new Set(epoch).size).toBe(6);
+    expect(datasets.at(0).source).toBe(datasets.train.find(({ name }) => name === datasets.at(0).source.name));
+  });
+
+  it('are listed in the order of the settings, and held out by name', async () => {
+    expect(datasets.sources.map(({ name }) => name)).toEqual(
+      [...data.train, ...data.validation].map(({ path }) => path),
+    );
+    const prompts = datasets.prompts(async ({ name }, index) => `${name} ${index}`);
+    expect(prompts.map(({ name, length }) => [name, length])).toEqual([
+      ['a', 2],
+      ['b', 2],
+    ]);
+    expect(await prompts[1].prompt(1)).toBe('b/validation.jsonl 1');
+  });
+});
