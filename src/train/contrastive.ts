@@ -226,12 +226,13 @@ export class ContrastiveTraining implements Training {
     const { batch_size: size } = this.deps.sft;
     const { context } = this.tokenizer;
     const found = await Promise.all(samples.map((sample) => this.#pixelsOf(sample)));
+    const texts = await Promise.all(samples.map(({ text }) => this.tokenizer.encode(text)));
     const numbers = found[0].length;
     const pixels = new Float32Array(size * numbers);
     const ids = new BigInt64Array(size * context);
     for (let i = 0; i < size; i++) {
       pixels.set(found[i % samples.length], i * numbers);
-      ids.set(this.tokenizer.encode(samples[i % samples.length].text).ids, i * context);
+      ids.set(texts[i % samples.length].ids, i * context);
     }
     return this.session.run({ input_ids: ids, pixel_values: pixels }, this.trained.weights);
   }

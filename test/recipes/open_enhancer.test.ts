@@ -78,7 +78,7 @@ describe('a rewrite', () => {
     const cut = await enhanced(CHAT, long, { environment, reward });
     expect(saidIn(cut.enhanced_prompt).length).toBeGreaterThan(1);
     expect(cut.unread).toBe(saidIn(cut.enhanced_prompt).length - 1);
-    expect(cut.prompt_unread).toBe(clipTokenizer(tinyClip).unread(long));
+    expect(cut.prompt_unread).toBe(await clipTokenizer(tinyClip).unread(long));
     expect(cut.prompt_unread).toBeGreaterThan(0);
     expect(await enhanced(CHAT, 'a cat', { environment, reward })).toMatchObject({ prompt_unread: 0, problems: [] });
   });

@@ -91,10 +91,11 @@ export const clip = termKind({
     const underWay = new Set<Promise<Outcome>>();
     let closing: Promise<void> | null = null;
     let told = false;
-    const tellOfCut = ({ key, instruction }: JudgeItem): void => {
+    const tellOfCut = async ({ key, instruction }: JudgeItem): Promise<void> => {
       if (told) return;
-      const { most, unread } = model.reads(instruction);
-      if (unread === 0) return;
+      const { most, unread } = await model.reads(instruction);
+      // Another item may have been told of meanwhile.
+      if (unread === 0 || told) return;
       told = true;
       services.onNote?.(
         `clip reads ${most} tokens of a prompt, and compares pictures with nothing beyond them: the last ${unread} tokens of the prompt of ${key} are left out (said once)`,
@@ -109,7 +110,7 @@ export const clip = termKind({
         const outcome = turns(async (): Promise<Outcome> => {
           if (signal?.aborted === true) return unscored('aborted', `${item.key}: called off`);
           if (closing !== null) return unscored('aborted', `${item.key}: the model is closed`);
-          tellOfCut(item);
+          await tellOfCut(item);
           try {
             const text = await model.textEmbedding(item.instruction);
             const found = cosine(await model.imageEmbedding(edited), text);

@@ -1,9 +1,39 @@
 /** CLIP's tokenizer for captions of one's own: byte pairs are learnt from their words (Sennrich et al., 2016), the most frequent first. */
-import { END, END_OF_WORD, lettersOf, LETTERS, START, wordsOf } from './tokenizer.js';
+import { Tokenizer as Native } from 'tokenizers';
+import { must } from '../../../core/errors.js';
+import { clipWords, END, END_OF_WORD, START } from './tokenizer.js';
+
+/** A letter for every byte, so that vocabularies are plain text: bytes that print stand for themselves (GPT-2). */
+function byteLetters(): readonly string[] {
+  const prints = (byte: number): boolean =>
+    (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte !== 0xad);
+  let others = 0;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(prints(byte) ? byte : 256 + others++));
+}
+
+/** The words of a text, a letter for each byte. */
+function wordSplitter(): (text: string) => string[] {
+  const empty = Native.fromString(
+    JSON.stringify({ version: '1.0', ...clipWords, model: { type: 'BPE', vocab: {}, merges: [] } }),
+  );
+  const [normalizer, splitter] = [
+    must(empty.getNormalizer(), 'a normalizer'),
+    must(empty.getPreTokenizer(), 'a splitter'),
+  ];
+  return (text) => splitter.preTokenizeString(normalizer.normalizeString(text)).map(([word]) => word);
+}
+
+/** A word's letters, of which the last ends it. */
+function lettersOf(word: string): string[] {
+  const letters = [...word];
+  letters[letters.length - 1] += END_OF_WORD;
+  return letters;
+}
 
 /** A `tokenizer.json` that ClipTokenizer reads. Words of the captions become one token each where `most` merges are enough. */
 export function clipTokenizerJson(captions: Iterable<string>, most: number): string {
   const counts = new Map<string, number>();
+  const wordsOf = wordSplitter();
   for (const caption of captions) for (const word of wordsOf(caption)) counts.set(word, (counts.get(word) ?? 0) + 1);
   const pairs = new Pairs([...counts].map(([word, count]) => ({ count, tokens: lettersOf(word) })));
   const merges: [string, string][] = [];
@@ -13,7 +43,8 @@ export function clipTokenizerJson(captions: Iterable<string>, most: number): str
     merges.push(best.split(' ') as [string, string]);
     pairs.join(best);
   }
-  const alphabet = [...LETTERS, ...LETTERS.map((letter) => letter + END_OF_WORD)];
+  const letters = byteLetters();
+  const alphabet = [...letters, ...letters.map((letter) => letter + END_OF_WORD)];
   const all = new Set([...alphabet, ...merges.map((pair) => pair.join('')), START, END]);
   const vocab = Object.fromEntries([...all].map((token, id) => [token, id]));
   const model = { type: 'BPE', end_of_word_suffix: END_OF_WORD, unk_token: END, vocab, merges };

@@ -71,15 +71,15 @@ export class ClipModel {
   }
 
   /** Tokens of a text that the model reads at most, and how many of this one it leaves out. */
-  reads(prompt: string): { readonly most: number; readonly unread: number } {
-    return { most: this.#tokenizer.context, unread: this.#tokenizer.unread(prompt) };
+  async reads(prompt: string): Promise<{ readonly most: number; readonly unread: number }> {
+    return { most: this.#tokenizer.context, unread: await this.#tokenizer.unread(prompt) };
   }
 
   /** The projection of a text, not normalised; each prompt is computed once. Raises EngineError where the model refuses to run. */
   textEmbedding(prompt: string): Promise<Float32Array> {
     const known = this.#prompts.get(prompt);
     if (known !== undefined) return known;
-    const embedding = this.#run(this.#text, 'text_embeds', { tokens: this.#tokenizer.encode(prompt) });
+    const embedding = this.#tokenizer.encode(prompt).then((tokens) => this.#run(this.#text, 'text_embeds', { tokens }));
     this.#prompts.set(prompt, embedding);
     // A failure is not kept: the next one who asks tries again.
     embedding.catch(() => this.#prompts.delete(prompt));
@@ -103,12 +103,13 @@ export class ClipModel {
   async #run(
     file: ModelFile,
     output: Embedding,
-    { tokens = this.#noText(file), pixels }: { readonly tokens?: TextTokens; readonly pixels?: Float32Array },
+    { tokens, pixels }: { readonly tokens?: TextTokens; readonly pixels?: Float32Array },
   ): Promise<Float32Array> {
     const { width, height } = this.#steps.crop;
+    const { ids, mask } = tokens ?? (await this.#noText(file));
     const all: Feeds = {
-      input_ids: { data: tokens.ids, shape: [1, tokens.ids.length] },
-      attention_mask: { data: tokens.mask, shape: [1, tokens.mask.length] },
+      input_ids: { data: ids, shape: [1, ids.length] },
+      attention_mask: { data: mask, shape: [1, mask.length] },
       pixel_values: { data: pixels ?? new Float32Array(3 * width * height), shape: [1, 3, height, width] },
     };
     const outputs = await file.run(Object.fromEntries(file.inputs.map((name) => [name, all[name as Input]])));
@@ -121,8 +122,8 @@ export class ClipModel {
   }
 
   /** As short as the graph allows: two tokens where its length is free. */
-  #noText(file: ModelFile): TextTokens {
-    const { ids, mask } = this.#tokenizer.encode('');
+  async #noText(file: ModelFile): Promise<TextTokens> {
+    const { ids, mask } = await this.#tokenizer.encode('');
     if (typeof file.shapeOf('input_ids')[1] === 'number') return { ids, mask };
     return { ids: ids.slice(0, 2), mask: mask.slice(0, 2) };
   }

@@ -1,23 +1,40 @@
-/**
- * CLIP's tokenizer: byte pairs of lower-case words that end in `</w>`, as Hugging Face's CLIPTokenizer has it. Own code, because the one
- * JavaScript library (@huggingface/tokenizers 0.2) gives other ids for Greek capitals and for what only some languages call white space.
- */
+/** CLIP's tokenizer: byte pairs of lower-case words that end in `</w>`, with the normalizer and pre-tokenizer of Hugging Face's CLIPTokenizerFast. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
+import { HuggingFaceTokenizer } from '../../../models/tokenizer/hugging_face.js';
 import { firstFile, parseJson, readJson } from './files.js';
 
 export const START = '<|startoftext|>';
 export const END = '<|endoftext|>';
 export const END_OF_WORD = '</w>';
 
-const SPECIAL = /(<\|startoftext\|>|<\|endoftext\|>)/u;
-/** White space as Unicode has it: JavaScript's \s adds U+FEFF and lacks U+0085. */
-const SPACES = /\p{White_Space}+/gu;
-const WORDS = /<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\p{White_Space}\p{L}\p{N}]+/gu;
-/** Splits the marks, which are words of letters and others only where they are written in capitals; every other word stays whole. */
-const PARTS = /'(?:[stmd]|re|ve|ll)|\p{L}+|\p{N}+|[^\p{White_Space}\p{L}\p{N}]+/gu;
+/** What makes words of a text; a word's bytes are letters then. */
+export const clipWords = {
+  normalizer: {
+    type: 'Sequence',
+    normalizers: [
+      { type: 'NFC' },
+      { type: 'Replace', pattern: { Regex: '\\s+' }, content: ' ' },
+      { type: 'Lowercase' },
+    ],
+  },
+  pre_tokenizer: {
+    type: 'Sequence',
+    pretokenizers: [
+      {
+        type: 'Split',
+        pattern: {
+          Regex: "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+",
+        },
+        behavior: 'Removed',
+        invert: true,
+      },
+      { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true },
+    ],
+  },
+};
 
 type Merge = string | readonly [string, string];
 
@@ -49,57 +66,47 @@ export interface TextTokens {
   readonly mask: BigInt64Array;
 }
 
-/** A printable letter for every byte, so that vocabularies are plain text: those that print stand for themselves (GPT-2). */
-function byteLetters(): readonly string[] {
-  const prints = (byte: number): boolean =>
-    (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte !== 0xad);
-  let others = 0;
-  return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(prints(byte) ? byte : 256 + others++));
-}
-
-/** By byte. */
-export const LETTERS = byteLetters();
-
-/** Composed, one space between words, lower case letter by letter: a capital sigma is the same anywhere in a word. */
-function clean(text: string): string {
-  return Array.from(text.normalize('NFC').replace(SPACES, ' '), (letter) => letter.toLowerCase()).join('');
-}
-
-/** What of a text without marks is merged by itself. */
-export function wordsOf(text: string): string[] {
-  return (clean(text).match(WORDS) ?? []).flatMap((word) => word.match(PARTS) ?? []);
-}
-
-/** A word's bytes as letters, of which the last ends it. */
-export function lettersOf(word: string): string[] {
-  const letters = Array.from(Buffer.from(word, 'utf8'), (byte) => LETTERS[byte]);
-  letters[letters.length - 1] += END_OF_WORD;
-  return letters;
-}
-
 export class ClipTokenizer {
-  readonly #vocabulary: ReadonlyMap<string, number>;
-  /** How early a pair was learnt, by its two halves with a space between them. */
-  readonly #ranks: ReadonlyMap<string, number>;
-  readonly #start: number;
-  readonly #end: number;
+  readonly #tokenizer: HuggingFaceTokenizer;
+  /** Ids of the marks. */
+  readonly marks: { readonly start: number; readonly end: number };
+  /** How many tokens there are. */
+  readonly size: number;
 
-  /** `context` is the model's number of text positions. Raises ConfigError where the vocabulary lacks CLIP's marks. */
+  /**
+   * `context` is the model's number of text positions. Raises ConfigError where the vocabulary lacks CLIP's marks, CheckpointError where a merge makes
+   * a token that it lacks.
+   */
   constructor(
-    vocabulary: ReadonlyMap<string, number>,
+    vocab: Readonly<Record<string, number>>,
     merges: readonly Merge[],
     readonly context: number,
     where: string,
   ) {
-    this.#vocabulary = vocabulary;
-    this.#ranks = new Map(merges.map((merge, rank) => [halvesOf(merge).join(' '), rank]));
-    const [start, end] = [START, END].map((token) => {
-      const id = vocabulary.get(token);
-      if (id !== undefined) return id;
-      throw new ConfigError(`the vocabulary has no ${token}: this is not CLIP's tokenizer`, { where });
+    const [start, end] = [START, END].map((content) => {
+      if (Object.hasOwn(vocab, content)) return { id: vocab[content], content };
+      throw new ConfigError(`the vocabulary has no ${content}: this is not CLIP's tokenizer`, { where });
     });
-    this.#start = start;
-    this.#end = end;
+    this.marks = { start: start.id, end: end.id };
+    this.size = Object.keys(vocab).length;
+    // A mark that is written out counts as the mark itself, as it does for Hugging Face.
+    const own = [start, end].map((token) => ({
+      ...token,
+      special: true,
+      normalized: false,
+      lstrip: false,
+      rstrip: false,
+      single_word: false,
+    }));
+    const model = { type: 'BPE', unk_token: END, end_of_word_suffix: END_OF_WORD, vocab, merges: merges.map(halvesOf) };
+    this.#tokenizer = new HuggingFaceTokenizer({
+      json: JSON.stringify({ version: '1.0', added_tokens: own, ...clipWords, model }),
+      own,
+      special: { named: {}, added: [] },
+      cleanUp: false,
+      files: {},
+      where,
+    });
   }
 
   /** Reads `tokenizer.json`, else `vocab.json` and `merges.txt`. Raises ConfigError where they are missing or of another kind. */
@@ -110,72 +117,29 @@ export class ClipTokenizer {
     const pairs = firstFile([join(folder, 'merges.txt')], 'merges.txt beside vocab.json', folder);
     const lines = readFileSync(pairs, 'utf8').split('\n');
     const merges = lines.filter((line, i) => line.trim() !== '' && !(i === 0 && line.startsWith('#version')));
-    const vocabulary = new Map(Object.entries(readJson(words, vocabularyFile)));
-    return new ClipTokenizer(vocabulary, merges, context, words);
+    return new ClipTokenizer(readJson(words, vocabularyFile), merges, context, words);
   }
 
-  /** A `tokenizer.json`. Raises ConfigError, naming `where`, for one of another kind. */
+  /** A `tokenizer.json`, of which the vocabulary and the merges count. Raises ConfigError, naming `where`, for one of another kind. */
   static parse(json: string, context: number, where: string): ClipTokenizer {
     const { vocab, merges } = parseJson(json, tokenizerFile, where).model;
-    return new ClipTokenizer(new Map(Object.entries(vocab)), merges, context, where);
-  }
-
-  /** Ids of the marks. */
-  get marks(): { readonly start: number; readonly end: number } {
-    return { start: this.#start, end: this.#end };
-  }
-
-  get size(): number {
-    return this.#vocabulary.size;
+    return new ClipTokenizer(vocab, merges, context, where);
   }
 
   /** The ids of a text between start and end, cut to `context` such that the end stays last. */
-  encode(text: string): TextTokens {
-    const content = this.#content(text).slice(0, this.context - 2);
-    const ids = new BigInt64Array(this.context).fill(BigInt(this.#end));
+  async encode(text: string): Promise<TextTokens> {
+    const content = (await this.#tokenizer.encode(text)).slice(0, this.context - 2);
+    const ids = new BigInt64Array(this.context).fill(BigInt(this.marks.end));
     const mask = new BigInt64Array(this.context);
-    ids[0] = BigInt(this.#start);
+    ids[0] = BigInt(this.marks.start);
     content.forEach((id, i) => (ids[i + 1] = BigInt(id)));
     mask.fill(1n, 0, content.length + 2);
     return { ids, mask };
   }
 
   /** How many tokens of a text `encode` leaves out. */
-  unread(text: string): number {
-    return Math.max(0, this.#content(text).length + 2 - this.context);
-  }
-
-  /** The ids of a text without start and end. */
-  #content(text: string): number[] {
-    // A mark that is written out counts as the mark itself, as it does for Hugging Face.
-    return text.split(SPECIAL).flatMap((piece) => {
-      if (piece === START) return [this.#start];
-      if (piece === END) return [this.#end];
-      return wordsOf(piece).flatMap((word) =>
-        this.#merged(word).map((token) => this.#vocabulary.get(token) ?? this.#end),
-      );
-    });
-  }
-
-  /** A word's tokens: pairs are joined in the order in which they were learnt, each one everywhere in the word at once. */
-  #merged(word: string): readonly string[] {
-    let tokens = lettersOf(word);
-    for (;;) {
-      let best = '';
-      let lowest = Infinity;
-      for (let i = 1; i < tokens.length; i++) {
-        const pair = `${tokens[i - 1]} ${tokens[i]}`;
-        const rank = this.#ranks.get(pair) ?? Infinity;
-        if (rank < lowest) [best, lowest] = [pair, rank];
-      }
-      if (lowest === Infinity) return tokens;
-      const joined: string[] = [];
-      for (let i = 0; i < tokens.length; i++) {
-        const isPair = i + 1 < tokens.length && `${tokens[i]} ${tokens[i + 1]}` === best;
-        joined.push(isPair ? tokens[i] + tokens[++i] : tokens[i]);
-      }
-      tokens = joined;
-    }
+  async unread(text: string): Promise<number> {
+    return Math.max(0, (await this.#tokenizer.encode(text)).length + 2 - this.context);
   }
 }
 

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { ConfigError } from '../../../../src/core/errors.js';
+import { CheckpointError, ConfigError } from '../../../../src/core/errors.js';
 import { ClipTokenizer } from '../../../../src/rewards/terms/clip/tokenizer.js';
 import { testFolders } from '../../../support/folder.js';
 import { fixture, tinyClip } from './pictures.js';
@@ -44,14 +44,14 @@ describe('the CLIP tokenizer', () => {
 
   describe.each(Object.entries(asFiles))('read from %s', (_name, folder) => {
     const tokenizer = ClipTokenizer.read(folder, CONTEXT);
-    it.each(cases)("gives transformers' ids of $prompt", ({ prompt, ids, mask }) => {
-      const tokens = tokenizer.encode(prompt);
+    it.each(cases)("gives transformers' ids of $prompt", async ({ prompt, ids, mask }) => {
+      const tokens = await tokenizer.encode(prompt);
       expect(Array.from(tokens.ids, Number)).toEqual(ids);
       expect(Array.from(tokens.mask, Number)).toEqual(mask);
     });
   });
 
-  it('keeps the end of a text that is cut', () => {
+  it('keeps the end of a text that is cut', async () => {
     const tokenizer = ClipTokenizer.read(tinyClip, 77);
     const [start, end] = [model.vocab['<|startoftext|>'], model.vocab['<|endoftext|>']];
     for (const [words, ends] of [
@@ -60,7 +60,7 @@ describe('the CLIP tokenizer', () => {
       [1000, 1],
       [74, 2],
     ] as const) {
-      const { ids, mask } = tokenizer.encode('the '.repeat(words));
+      const { ids, mask } = await tokenizer.encode('the '.repeat(words));
       expect(ids).toHaveLength(77);
       expect(Number(ids[0])).toBe(start);
       expect(Number(ids[76])).toBe(end);
@@ -69,9 +69,9 @@ describe('the CLIP tokenizer', () => {
     }
   });
 
-  it('takes half a surrogate pair for an unknown letter', () => {
+  it('takes half a surrogate pair for an unknown letter', async () => {
     const tokenizer = ClipTokenizer.read(tinyClip, CONTEXT);
-    expect(tokenizer.encode('a \ud800 b')).toEqual(tokenizer.encode('a \ufffd b'));
+    expect(await tokenizer.encode('a \ud800 b')).toEqual(await tokenizer.encode('a \ufffd b'));
   });
 
   it.each([
@@ -86,12 +86,18 @@ describe('the CLIP tokenizer', () => {
       { 'tokenizer.json': { model: { ...model, end_of_word_suffix: '</w>', merges: ['a b c'] } } },
       /merges/,
     ],
+    [
+      'a merge whose token the vocabulary lacks',
+      { 'tokenizer.json': { model: { ...model, merges: [...model.merges, ['the</w>', 'q']] } } },
+      /cannot be read: .*out of vocabulary/,
+      CheckpointError,
+    ],
     ['no marks', { 'vocab.json': { a: 0 }, 'merges.txt': '' }, /<\|startoftext\|>/],
     ['no merges', { 'vocab.json': model.vocab }, /merges\.txt/],
     ['nothing', {}, /no tokenizer\.json/],
-  ])('refuses a folder with %s', (_name, files, message) => {
+  ])('refuses a folder with %s', (_name, files, message, kind: new (...args: never[]) => Error = ConfigError) => {
     const folder = folderWith(files);
-    expect(() => ClipTokenizer.read(folder, CONTEXT)).toThrow(ConfigError);
+    expect(() => ClipTokenizer.read(folder, CONTEXT)).toThrow(kind);
     expect(() => ClipTokenizer.read(folder, CONTEXT)).toThrow(message);
   });
 });
