@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { build } from 'rolldown';
 
 /** The scripts, by the name of their entry in src/web/page. */
-const ENTRIES = ['main'];
+const ENTRIES = ['main', 'report'];
 const STYLES = ['node_modules/uplot/dist/uPlot.min.css', 'src/web/page/page.css'];
 
 /** Raises with the bundler's message where a module is missing or is no valid code. Types are the compiler's matter. */

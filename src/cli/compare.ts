@@ -44,8 +44,10 @@ export const compareVerb: Action = {
     }
     const comparison = compareRuns(paths);
     if (args['html'] !== undefined) {
-      const { comparePage } = await import('../run/report/html/compare_page.js');
-      return writePage(await comparePage(comparison), args, 'comparison.html');
+      const { comparisonReport } = await import('../web/report/comparison.js');
+      const title = `${comparison.runs.map(({ report }) => report.run_name).join(', ')}: side by side`;
+      const page = { title, text: formatComparison(comparison) };
+      return writePage(await comparisonReport(comparison), page, args, 'comparison.html');
     }
     if (flag(args, 'json')) printJson(JSON.parse(encodeLine(asDocument(comparison)).line));
     else printLine(formatComparison(comparison));

@@ -11,6 +11,7 @@ import { readExperimentReport, type ExperimentReport } from '../run/report/exper
 import { findReported, membershipOf, type Found } from '../run/report/find.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
+import type { WireReport } from '../web/wire.js';
 import { outputWidth, printError, printJson, printLine } from './output.js';
 import { formatResults } from './results.js';
 import {
@@ -86,11 +87,17 @@ async function ofFile(file: string, args: Arguments): Promise<Found> {
 async function reportRun(paths: RunPaths, args: Arguments): Promise<number> {
   const lines = readMetrics(paths);
   if (lines.length > 0) await drawCurve(paths, lines);
-  if (args['html'] !== undefined) {
-    const { runPage } = await import('../run/report/html/run_page.js');
-    return writePage(await runPage(paths, membershipOf(paths), lines), args, join(paths.dir, 'report.html'));
-  }
   const report = readRun(paths, lines);
+  if (args['html'] !== undefined) {
+    const { runReport } = await import('../web/report/run.js');
+    const page = { title: `${paths.runName}: report`, text: formatReport(report) };
+    return writePage(
+      await runReport({ paths, report, lines }, membershipOf(paths)),
+      page,
+      args,
+      join(paths.dir, 'report.html'),
+    );
+  }
   if (flag(args, 'json')) printJson(JSON.parse(encodeLine(report).line));
   else printLine(formatReport(report, outputWidth()));
   return 0;
@@ -102,8 +109,10 @@ async function reportExperiment(
 ): Promise<number> {
   const report = readExperimentReport(baseExpDir, record);
   if (args['html'] !== undefined) {
-    const { experimentPage } = await import('../run/report/html/experiment_page.js');
-    return writePage(await experimentPage(report), args, join(baseExpDir, `${record.experiment}.report.html`));
+    const { experimentReport } = await import('../web/report/experiment.js');
+    const page = { title: `${record.experiment}: report`, text: formatResults(report.results) };
+    const usual = join(baseExpDir, `${record.experiment}.report.html`);
+    return writePage(await experimentReport(report), page, args, usual);
   }
   if (flag(args, 'json')) printJson(JSON.parse(encodeLine(asDocument(report)).line));
   else printLine(formatResults(report.results));
@@ -116,10 +125,16 @@ function asDocument({ record, results, runs }: ExperimentReport): object {
   return { experiment: record.experiment, runs: states, results };
 }
 
-/** Writes a page where `--html` says, else to its usual place, and says where. */
-export function writePage(content: string, args: Arguments, usual: string): number {
+/** Writes a report as a page where `--html` says, else to its usual place, and says where. `text` is shown where scripts are not allowed. */
+export async function writePage(
+  report: WireReport,
+  { title, text: asText }: { readonly title: string; readonly text: string },
+  args: Arguments,
+  usual: string,
+): Promise<number> {
+  const { reportDocument } = await import('../web/report/document.js');
   const path = text(args, 'html') === '' ? usual : text(args, 'html');
-  writeFileAtomic(path, content);
+  writeFileAtomic(path, reportDocument(title, report, asText));
   if (flag(args, 'json')) printJson({ html: resolve(path) });
   else printLine(`written: ${path}`);
   return 0;

@@ -1,5 +1,7 @@
 /** A run's learning curves: few points that stand for all lines, with the extremes of what each stands for. */
+import { condense, finiteCurve } from '../core/curves.js';
 import type { RunPaths } from '../run/paths.js';
+import { errorsOf } from './panels.js';
 import { sampleLines, type Columns, type SeriesCache } from './series.js';
 import type { WireCurve, WireCurves } from './wire.js';
 
@@ -32,37 +34,12 @@ export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: Cur
   };
 }
 
-/** Numbers that are not finite have no point; the metric that counts them says how many there are. */
 function curveOf(metric: string, columns: Columns, { points, from, to }: CurvesRequest): WireCurve {
   const { iterations } = columns;
-  const values = columns.column(metric);
-  const places: number[] = [];
-  for (let place = 0; place < values.length; place++) {
-    const iteration = iterations[place];
-    if (iteration >= from && iteration <= to && Number.isFinite(values[place])) places.push(place);
-  }
-  if (places.length <= points) {
-    return {
-      metric,
-      iterations: places.map((place) => iterations[place]),
-      mean: places.map((place) => values[place]),
-    };
-  }
-  const curve = { metric, iterations: [] as number[], mean: [] as number[], low: [] as number[], high: [] as number[] };
-  for (let point = 0; point < points; point++) {
-    const start = Math.floor((point * places.length) / points);
-    const end = Math.floor(((point + 1) * places.length) / points);
-    let [sum, low, high] = [0, Infinity, -Infinity];
-    for (let at = start; at < end; at++) {
-      const value = values[places[at]];
-      sum += value;
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-    curve.iterations.push(iterations[places[Math.floor((start + end - 1) / 2)]]);
-    curve.mean.push(sum / (end - start));
-    curve.low.push(low);
-    curve.high.push(high);
-  }
-  return curve;
+  const wanted = columns
+    .column(metric)
+    .map((value, place) => (iterations[place] >= from && iterations[place] <= to ? value : NaN));
+  const errors = errorsOf(metric);
+  const curve = finiteCurve(iterations, wanted, errors === null ? [] : columns.column(errors));
+  return { metric, ...condense(curve, points) };
 }

@@ -42,7 +42,7 @@ export function pageRoutes(): Record<string, Route> {
 }
 
 /** A file that the build bundled. Raises RunError where it was not built. */
-function builtFile(name: string): string {
+export function builtFile(name: string): string {
   const path = join(projectRoot(), 'dist', 'page', name);
   if (!existsSync(path)) throw new RunError('the page was not built', { where: path, next: 'Run: npm run build' });
   return readFileSync(path, 'utf8');

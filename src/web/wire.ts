@@ -1,4 +1,5 @@
-/** What the dashboard's server and its page say to each other. Types alone: it is compiled for both. */
+/** What the dashboard's server, or the maker of a report, and the page say to each other. Types alone: it is compiled for both. */
+import type { Curve } from '../core/curves.js';
 
 /** As `editrl status` shows it. */
 export type WireState =
@@ -95,19 +96,25 @@ export interface WireRunPage {
   readonly actions: readonly WireAction[];
 }
 
-/** One metric over iterations; points stand for as many lines as it takes to stay few. */
-export interface WireCurve {
+/**
+ * One metric over iterations, without values that are not finite. Its band is the standard error of a held-out number, the standard deviation over
+ * the seeds of a group, or else the extremes of the lines that each point stands for.
+ */
+export interface WireCurve extends Curve {
   readonly metric: string;
-  readonly iterations: readonly number[];
-  readonly mean: readonly WireNumber[];
-  /** The extremes of the lines behind each point; absent where every point is a line. */
-  readonly low?: readonly WireNumber[];
-  readonly high?: readonly WireNumber[];
+  /** The run or the cell that it is of, where `WireCurves.groups` names several. */
+  readonly group?: string;
 }
 
 export interface WireCurves {
   readonly metrics: readonly string[];
   readonly curves: readonly WireCurve[];
+  /** Runs or cells that are compared: each has a colour and, in every chart, a curve. Absent where all curves are of one run. */
+  readonly groups?: readonly string[];
+  /** How many more there are, which have no curves. */
+  readonly more_groups?: number;
+  /** Whether the band of a group is the standard deviation over its seeds. */
+  readonly over_seeds?: boolean;
   /** Lines that were read. */
   readonly lines: number;
   /** Whether the points come from some of the lines, because the file is still being read. */
@@ -223,6 +230,65 @@ export interface WireMatrix {
   /** What may be asked of its sweep. */
   readonly actions: readonly WireAction[];
   readonly cells: readonly WireCell[];
+}
+
+/** A text: as it is, or as a name that a machine knows, as a sign that something is wrong, or as a lesser remark. */
+export type WireText = string | { readonly text: string; readonly as: 'code' | 'bad' | 'quiet' };
+
+/** What stands in a cell of a table or in a line: one text, or several. */
+export type WireContent = WireText | readonly WireText[];
+
+export interface WireFact {
+  readonly name: string;
+  readonly value: WireText;
+  readonly more: string | null;
+}
+
+export interface WireTable {
+  readonly titles: readonly string[];
+  readonly rows: readonly (readonly WireContent[])[];
+  /** The column from which on cells hold numbers; absent where none do. */
+  readonly numbers_from?: number;
+  /** Whether rows hold long texts, so that on a narrow screen each cell gets a line of its own. */
+  readonly long?: true;
+}
+
+/** A part of a report. */
+export type WireBlock =
+  | { readonly kind: 'heading'; readonly text: string }
+  /** A paragraph. */
+  | { readonly kind: 'text'; readonly text: WireContent }
+  | ({ readonly kind: 'table'; readonly label: string; readonly folded: boolean } & WireTable)
+  /** All curves, but those of a metric that the report begins with. */
+  | { readonly kind: 'curves' }
+  /** Where the seconds of an iteration go. */
+  | {
+      readonly kind: 'times';
+      readonly shares: readonly string[];
+      readonly rows: readonly { readonly label: string; readonly total: number; readonly seconds: readonly number[] }[];
+    }
+  /** Pictures that came with the report, by their places in `WireReport.pictures`; null for one that cannot be read, which `label` says. */
+  | {
+      readonly kind: 'pictures';
+      readonly title: string;
+      readonly pictures: readonly { readonly label: string; readonly at: number | null }[];
+    };
+
+/** A report: of a run, of an experiment, or of runs side by side. */
+export interface WireReport {
+  readonly heading: string;
+  readonly about: WireContent;
+  /** What the run is doing, where the report is of one. */
+  readonly run: { readonly state: WireState; readonly iteration: number; readonly num_iterations: number } | null;
+  readonly facts: readonly WireFact[];
+  /** What is wrong or to be minded, above everything else; empty where nothing is. */
+  readonly notices: readonly string[];
+  /** The held-out metric that it begins with; null where there is none. */
+  readonly leading: string | null;
+  readonly curves: WireCurves;
+  readonly sections: readonly { readonly title: string; readonly blocks: readonly WireBlock[] }[];
+  /** As data addresses. */
+  readonly pictures: readonly string[];
 }
 
 /** An event of the stream. */

@@ -127,7 +127,7 @@ export const servingPairs: readonly Pair[] = [
     file: 'src/core/errors.ts',
     text: '\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u2069\\ufeff]/g',
     replacement: '\\u2028-\\u202e]/g',
-    tests: ['test/run/report/html/markup.test.ts'],
+    tests: ['test/web/report/document.test.ts'],
   },
   {
     id: 'refused-action-that-is-called',

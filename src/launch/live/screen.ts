@@ -3,7 +3,7 @@ import { unpainted, type Paint, type Style } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
 import { clip, textWidth } from '../../core/table.js';
 import { formatDuration } from '../../run/progress.js';
-import { sparkline } from '../../run/report/curves.js';
+import { sparkline } from '../../core/curves.js';
 import type { Phase } from '../sweep/schedule.js';
 import { PHASES, type HeldOutCourse, type Learning, type RunningRow, type Standing } from './watch.js';
 

@@ -3,7 +3,13 @@ import { RunError } from '../../core/errors.js';
 import { listExperiments, readExperiment, type ExperimentRecord, type FoundExperiment } from '../experiment.js';
 import { findRun, firstFew, searchFolders } from '../find.js';
 import { isRunName, type RunPaths } from '../paths.js';
-import type { Membership } from './html/run_page.js';
+
+/** What a run is part of, where it is a cell of an experiment. */
+export interface Membership {
+  readonly experiment: string;
+  /** Settings that differ from the experiment's base. */
+  readonly differs: Readonly<Record<string, unknown>>;
+}
 
 export type Found =
   | { readonly kind: 'run'; readonly paths: RunPaths }

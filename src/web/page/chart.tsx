@@ -1,86 +1,109 @@
-/** One chart of a few metrics over iterations. */
+/** One chart of a few curves over iterations. */
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
+import { smooth } from '../../core/curves.js';
 import type { WireCurve } from '../wire.js';
-import { showNumber, visible } from './format.js';
+import { showNumber, showTick, visible } from './format.js';
 
-/** Told apart by those who see no colours, too, on white and on black. */
-const COLOURS: readonly (readonly [light: string, dark: string])[] = [
-  ['#1f57c3', '#8db4ff'],
-  ['#b4460c', '#ffae70'],
-  ['#14703c', '#7fdca4'],
-  ['#8b2fa0', '#e3a5f2'],
-  ['#6b5a00', '#e6d36a'],
-  ['#0f6b78', '#7bd6e4'],
-];
-const HEIGHT = 190;
-const dark = matchMedia('(prefers-color-scheme: dark)');
+/** A curve as it is drawn. */
+export interface Line {
+  readonly label: string;
+  /** Which of the page's colours for series it has, from 0. */
+  readonly colour: number;
+  readonly curve: WireCurve;
+}
+
+/** How many colours for series the page has (`--c0` and so on). */
+const COLOURS = 10;
+/** From so many points on the values of a training are drawn pale, with their smoothed course. */
+const NOISY = 20;
+const media = ['(prefers-color-scheme: dark)', 'print'].map((query) => matchMedia(query));
 
 /** Iterations that are shown; null for all. */
 export type Range = readonly [from: number, to: number] | null;
 
 export function Chart({
   title,
-  curves,
+  unit = '',
+  lines,
   range,
   onRange,
+  named = true,
+  height = 190,
 }: {
   readonly title: string;
-  readonly curves: readonly WireCurve[];
+  /** What the vertical axis measures. */
+  readonly unit?: string;
+  readonly lines: readonly Line[];
   readonly range: Range;
   readonly onRange: (range: Range) => void;
+  /** Whether lines are named in the chart, and not by the page once for all charts. */
+  readonly named?: boolean;
+  readonly height?: number;
 }): JSX.Element {
   const holder = useRef<HTMLDivElement>(null);
   const values = useRef<HTMLParagraphElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const [theme, setTheme] = useState(dark.matches);
-  const names = curves.map(({ metric }) => metric).join(' ');
-  const banded = curves.map(({ low }) => low !== undefined).join();
-  const data = alignedData(curves);
-  const latest = useRef({ onRange, data, curves });
-  latest.current = { onRange, data, curves };
-
-  useEffect(() => {
-    const change = (): void => setTheme(dark.matches);
-    dark.addEventListener('change', change);
-    return () => dark.removeEventListener('change', change);
-  }, []);
+  const all = lines.flatMap(columnsOf);
+  /** What is drawn later lies above. */
+  const columns = (['edge', 'pale', 'strong'] as const).flatMap((kind) => all.filter((one) => one.kind === kind));
+  const data = alignedData(columns);
+  /** What a chart is made anew for; other values of the same columns are put into it. */
+  const shape = columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`).join('\n');
+  const latest = useRef({ onRange, data, lines });
+  latest.current = { onRange, data, lines };
 
   useEffect(() => {
     const element = holder.current;
     if (element === null) return undefined;
-    const options = optionsFor(curves, element.clientWidth, {
+    const options = optionsFor(columns, {
+      width: element.clientWidth,
+      height,
       select: (chosen) => latest.current.onRange(chosen),
-      show: (at) => showValues(values.current, latest.current.curves, latest.current.data, at),
+      show: (at) => showValues(values.current, latest.current.lines, at === null ? null : latest.current.data[0][at]),
     });
     const made = new uPlot(options, latest.current.data, element);
     plot.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     watch.observe(element);
+    // Colours are read from the page's style as a chart is drawn.
+    const redraw = (): void => made.redraw(false, true);
+    for (const one of media) one.addEventListener('change', redraw);
     return () => {
+      for (const one of media) one.removeEventListener('change', redraw);
       watch.disconnect();
       made.destroy();
       plot.current = null;
     };
-  }, [names, banded, theme]);
+  }, [shape]);
 
   useEffect(() => {
     plot.current?.setData(data);
-    showValues(values.current, curves, data, plot.current?.cursor.idx ?? null);
-  }, [curves]);
+    const at = plot.current?.cursor.idx ?? null;
+    showValues(values.current, lines, at === null ? null : data[0][at]);
+  }, [lines]);
 
   return (
     <section class="card chart">
-      <h2>{visible(title)}</h2>
+      <h3>
+        {visible(title)} {unit !== '' && <span class="quiet unit">{unit}</span>}
+      </h3>
       <p class="legend" ref={values}>
-        {curves.map(({ metric }, at) => (
-          <span key={metric}>
-            <i style={{ background: colourOf(at) }} aria-hidden="true" /> {visible(metric)} <b />
+        {lines.map(({ label, colour }) => (
+          <span key={label} title={named ? undefined : visible(label)}>
+            <i style={{ background: colourOf(colour) }} aria-hidden="true" />{' '}
+            <span class={named ? undefined : 'hidden'}>{visible(label)}</span> <b />
           </span>
         ))}
       </p>
-      <div ref={holder} class="plot" role="img" aria-label={`${title}: ${curves.map(inWords).join('; ')}`} />
+      <div
+        ref={holder}
+        class="plot"
+        role="img"
+        style={{ minHeight: `${height}px` }}
+        aria-label={visible(`${title}: ${lines.map(inWords).join('; ')}`)}
+      />
       {range !== null && (
         <button type="button" class="reset" onClick={() => onRange(null)}>
           all iterations
@@ -91,68 +114,97 @@ export function Chart({
 }
 
 /** What a curve comes to, for those who do not see it. */
-function inWords({ metric, iterations, mean }: WireCurve): string {
-  if (mean.length === 0) return `${metric} has no values`;
+function inWords({ label, curve: { iterations, mean } }: Line): string {
+  if (mean.length === 0) return `${label} has no values`;
   const ends = `${showNumber(mean[0])} at iteration ${iterations[0]}, ${showNumber(mean.at(-1))} at ${iterations.at(-1)}`;
-  return `${metric} ${ends}`;
+  return `${label} ${ends}`;
 }
 
-function colourOf(at: number): string {
-  const [light, night] = COLOURS[at % COLOURS.length] ?? ['', ''];
-  return dark.matches ? night : light;
+/** The colour of a series as the page's style has it, in light and in dark. */
+export function colourOf(at: number): string {
+  return `var(--c${at % COLOURS})`;
 }
 
-/** What uPlot draws: iterations that any curve has, then mean, and extremes where there are some, of each curve. */
-function alignedData(curves: readonly WireCurve[]): uPlot.AlignedData {
-  const all = [...new Set(curves.flatMap(({ iterations }) => iterations))].sort((a, b) => a - b);
+/** What uPlot draws as one series. */
+interface Column {
+  readonly line: Line;
+  /** `pale` are values of which another column is the course; `edge` is one end of a band. */
+  readonly kind: 'strong' | 'pale' | 'edge';
+  readonly numbers: readonly number[];
+}
+
+function columnsOf(line: Line): Column[] {
+  const { metric, group, mean, low, high } = line.curve;
+  const noisy = group === undefined && !metric.startsWith('validation/') && mean.length >= NOISY;
+  return [
+    { line, kind: noisy ? 'pale' : 'strong', numbers: mean },
+    ...(noisy ? [{ line, kind: 'strong', numbers: smooth(mean) } as const] : []),
+    ...[low, high].flatMap((numbers) => (numbers === undefined ? [] : [{ line, kind: 'edge', numbers } as const])),
+  ];
+}
+
+/** The iterations that any column has, then the columns. */
+function alignedData(columns: readonly Column[]): uPlot.AlignedData {
+  const all = [...new Set(columns.flatMap(({ line }) => line.curve.iterations))].sort((a, b) => a - b);
   const places = new Map(all.map((iteration, at) => [iteration, at]));
-  const columns = curves.flatMap(({ iterations, mean, low, high }) =>
-    [mean, low, high].flatMap((numbers) => {
-      if (numbers === undefined) return [];
-      const column = new Array<number | null | undefined>(all.length).fill(undefined);
-      iterations.forEach((iteration, at) => (column[places.get(iteration) ?? 0] = numbers[at]));
-      return [column];
-    }),
-  );
-  return [all, ...columns];
+  const aligned = columns.map(({ line, numbers }) => {
+    const values = new Array<number | undefined>(all.length).fill(undefined);
+    line.curve.iterations.forEach((iteration, at) => (values[places.get(iteration) ?? 0] = numbers[at]));
+    return values;
+  });
+  return [all, ...aligned];
 }
 
-interface Told {
+interface Place {
+  readonly width: number;
+  readonly height: number;
   readonly select: (range: Range) => void;
   /** With the place of the cursor among the iterations; null where it is elsewhere. */
   readonly show: (at: number | null) => void;
 }
 
-function optionsFor(curves: readonly WireCurve[], width: number, told: Told): uPlot.Options {
+function optionsFor(columns: readonly Column[], { width, height, select, show }: Place): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
-  const quiet = style.getPropertyValue('--quiet').trim();
-  const line = style.getPropertyValue('--line').trim();
-  const axis: uPlot.Axis = { stroke: quiet, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
-  const series: uPlot.Series[] = [{}];
+  const read =
+    (name: string, alpha = ''): (() => string) =>
+    () =>
+      style.getPropertyValue(name).trim() + alpha;
+  const thin = { stroke: read('--line'), width: 1 };
+  const axis: uPlot.Axis = { stroke: read('--quiet'), grid: thin, ticks: thin };
   const bands: uPlot.Band[] = [];
-  curves.forEach(({ low }, at) => {
-    const stroke = colourOf(at);
-    series.push({ stroke, width: 1.6, spanGaps: true });
-    if (low === undefined) return;
-    const first = series.length;
-    series.push({ stroke: 'transparent', points: { show: false }, spanGaps: true });
-    series.push({ stroke: 'transparent', points: { show: false }, spanGaps: true });
-    bands.push({ series: [first + 1, first], fill: `${stroke}33` });
+  // Many bands over each other are paler.
+  const bandAlpha = columns.filter(({ kind }) => kind === 'edge').length > 4 ? '1c' : '33';
+  const series = columns.map(({ line, kind }, at): uPlot.Series => {
+    const name = `--c${line.colour % COLOURS}`;
+    if (kind === 'edge') {
+      // The lower edge comes first.
+      if (columns[at - 1]?.kind === 'edge' && columns[at - 1]?.line === line) {
+        bands.push({ series: [at + 1, at], fill: read(name, bandAlpha) });
+      }
+      return { stroke: 'transparent', points: { show: false }, spanGaps: true };
+    }
+    return kind === 'pale'
+      ? { stroke: read(name, '66'), width: 1, spanGaps: true, points: { show: false } }
+      : { stroke: read(name), width: 1.8, spanGaps: true };
   });
   return {
     width,
-    height: HEIGHT,
+    height,
     legend: { show: false },
     scales: { x: { time: false } },
     axes: [
       { ...axis, size: 32 },
-      { ...axis, size: 62, values: (_plot, splits) => splits.map((value) => showNumber(value)) },
+      {
+        ...axis,
+        size: 62,
+        values: (_plot, splits, _axis, _space, step) => splits.map((value) => showTick(value, step)),
+      },
     ],
-    series,
+    series: [{}, ...series],
     bands,
     cursor: { sync: { key: 'curves' }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     hooks: {
-      setCursor: [(plot) => told.show(plot.cursor.idx ?? null)],
+      setCursor: [(plot) => show(plot.cursor.idx ?? null)],
       setSelect: [
         (plot) => {
           if (plot.select.width < 4) return;
@@ -160,27 +212,20 @@ function optionsFor(curves: readonly WireCurve[], width: number, told: Told): uP
             plot.posToVal(left, 'x'),
           );
           plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-          told.select([Math.max(0, Math.floor(from ?? 0)), Math.ceil(to ?? 0)]);
+          select([Math.max(0, Math.floor(from ?? 0)), Math.ceil(to ?? 0)]);
         },
       ],
     },
   };
 }
 
-/** Writes each curve's value under the cursor, or its last one; many times a second, so past the page's own updates. */
-function showValues(
-  element: HTMLElement | null,
-  curves: readonly WireCurve[],
-  data: uPlot.AlignedData,
-  at: number | null,
-): void {
-  if (element === null) return;
-  let column = 1;
-  curves.forEach(({ low, mean }, curve) => {
-    const value = at === null ? mean.at(-1) : data[column]?.[at];
-    const text = at === null ? showNumber(value) : `${showNumber(value)} @ ${data[0][at] ?? ''}`;
-    const target = element.querySelectorAll('b')[curve];
-    if (target !== undefined) target.textContent = text;
-    column += low === undefined ? 1 : 3;
+/** Writes each line's value at an iteration, or its last one; many times a second, so past the page's own updates. */
+function showValues(element: HTMLElement | null, lines: readonly Line[], iteration: number | null | undefined): void {
+  lines.forEach(({ curve: { iterations, mean } }, at) => {
+    const target = element?.querySelectorAll('b')[at];
+    if (target === undefined) return;
+    const here = iteration ?? null;
+    target.textContent =
+      here === null ? showNumber(mean.at(-1)) : `${showNumber(mean[iterations.indexOf(here)])} @ ${here}`;
   });
 }

@@ -1,50 +1,34 @@
-/** A run's curves: what every run is watched by, and any metric that somebody names. */
+/** The curves of a run, or of several side by side: what every run is watched by, and any metric that somebody names. */
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
-import type { WireCurves } from '../wire.js';
-import { Chart, type Range } from './chart.js';
+import type { WireCurve, WireCurves } from '../wire.js';
+import { panelsOf, type Panel } from '../panels.js';
+import { Chart, colourOf, type Line, type Range } from './chart.js';
 import { useData } from './data.js';
+import { showNumber, visible } from './format.js';
 import { Status } from './parts.js';
 import { changed, go, type Place } from './router.js';
 
-interface Panel {
-  readonly title: string;
-  readonly metrics: readonly string[];
-}
-
-/** By title, which metrics belong together; those that a run does not have are left out. */
-const PANELS: readonly { readonly title: string; readonly holds: (metric: string) => boolean }[] = [
-  { title: 'reward in training', holds: (metric) => metric === 'reward/mean' },
-  { title: 'held-out', holds: (metric) => /^validation\/(sampled|greedy)\/mean$/.test(metric) },
-  { title: 'reward parts', holds: (metric) => /^reward\/[^/]+\/normalised$/.test(metric) },
-  { title: 'loss', holds: (metric) => metric === 'policy/loss' || metric === 'validation/loss' },
-  { title: 'KL to the reference', holds: (metric) => metric === 'policy/kl' },
-  { title: 'entropy', holds: (metric) => metric === 'policy/entropy' },
-  { title: 'gradient norm', holds: (metric) => metric === 'policy/grad_norm' },
-  { title: 'length of answers', holds: (metric) => metric === 'episode/length' },
-  {
-    title: 'groups and answers that teach nothing',
-    holds: (metric) =>
-      ['group/zero_spread', 'group/dropped', 'episode/non_stop_rate', 'episode/cut_by_context'].includes(metric),
-  },
-  { title: 'unscored', holds: (metric) => metric.startsWith('reward/unscored/') },
-  {
-    title: 'seconds of an iteration',
-    holds: (metric) => /^time\/(total|rollout|judge|reference|update|other)$/.test(metric),
-  },
-  { title: 'tokens or noisy steps a second', holds: (metric) => metric === 'tokens/s' || metric === 'steps/s' },
-];
 /** Charts of what somebody searches for. */
 const MOST_FOUND = 24;
 const POINTS = 600;
 const AGAIN_AFTER_MS = 900;
 
-export function CurvesView({ place, id }: { readonly place: Place; readonly id: string }): JSX.Element {
+/** `id` is the run's; `without` a metric that is shown elsewhere already. */
+export function CurvesView({
+  place,
+  id,
+  without = null,
+}: {
+  readonly place: Place;
+  readonly id: string;
+  readonly without?: string | null;
+}): JSX.Element {
   const search = place.query.get('metric') ?? '';
   const range = rangeOf(place.query);
   const names = useData<WireCurves>('/api/curves', { run: id }, [id]);
   const known = names.data?.metrics ?? [];
-  const panels = search === '' ? usual(known) : found(known, search);
+  const panels = search === '' ? panelsOf(known.filter((metric) => metric !== without)) : found(known, search);
   const metric = panels.flatMap(({ metrics }) => metrics);
   const { data, error, loading, reload } = useData<WireCurves>(
     metric.length === 0 ? null : '/api/curves',
@@ -60,16 +44,8 @@ export function CurvesView({ place, id }: { readonly place: Place; readonly id: 
     return () => clearTimeout(timer);
   }, [data, names.data]);
   /** The same lists while the same data are shown, so that charts are drawn anew for other data alone. */
-  const charts = useMemo(
-    () =>
-      panels.flatMap(({ title, metrics }) => {
-        const curves = metrics.flatMap((name) => data?.curves.filter((curve) => curve.metric === name) ?? []);
-        return curves.length === 0 ? [] : [{ title, curves }];
-      }),
-    [data, names.data, search],
-  );
-  const setRange = (next: Range): void =>
-    go(changed(place, { from: next?.[0] ?? null, to: next?.[1] ?? null }), 'replace');
+  const { charts, constants } = useMemo(() => chartsOf(panels, data, search === ''), [data, names.data, search]);
+  const setRange = withRange(place);
 
   return (
     <>
@@ -102,19 +78,107 @@ export function CurvesView({ place, id }: { readonly place: Place; readonly id: 
       {data !== null && <Remarks data={data} />}
       {names.data !== null && known.length === 0 && <p>There are no metrics yet.</p>}
       {search !== '' && known.length > 0 && panels.length === 0 && <p>No metric has this in its name.</p>}
+      {data !== null && <Legend curves={data} />}
       <div class="charts">
-        {charts.map(({ title, curves }) => (
-          <Chart key={title} title={title} curves={curves} range={range} onRange={setRange} />
+        {charts.map(({ key, ...chart }) => (
+          <Chart key={key} {...chart} named={data?.groups === undefined} range={range} onRange={setRange} />
         ))}
       </div>
+      {data !== null && charts.length > 0 && <Meaning curves={data} charts={charts} constants={constants} />}
     </>
   );
 }
 
-function usual(known: readonly string[]): Panel[] {
-  return PANELS.map(({ title, holds }) => ({ title, metrics: known.filter(holds) })).filter(
-    ({ metrics }) => metrics.length > 0,
+interface ChartOf {
+  readonly key: string;
+  readonly title: string;
+  readonly unit: string;
+  readonly lines: readonly Line[];
+}
+
+/** A chart for each panel; for each of its metrics where several groups are compared. Metrics that never change are told apart, if `usual`. */
+function chartsOf(
+  panels: readonly Panel[],
+  data: WireCurves | null,
+  usual: boolean,
+): { readonly charts: readonly ChartOf[]; readonly constants: readonly WireCurve[] } {
+  const constants: WireCurve[] = [];
+  const byMetric = (metric: string): readonly WireCurve[] => {
+    const own = data?.curves.filter((curve) => curve.metric === metric && curve.mean.length > 0) ?? [];
+    const [first] = own;
+    const constant = own.every(({ mean }) => mean.length > 1 && mean.every((value) => value === first?.mean[0]));
+    if (!usual || !constant || first === undefined) return own;
+    constants.push(first);
+    return [];
+  };
+  const charts = panels.flatMap(({ title, unit, metrics }) => {
+    const parts = data?.groups === undefined ? [metrics] : metrics.map((metric) => [metric]);
+    return parts.flatMap((part) => {
+      const lines = linesOf(part.flatMap(byMetric), data?.groups);
+      if (lines.length === 0) return [];
+      return [{ key: part.join(' '), title, unit: data?.groups === undefined ? unit : part.join(' '), lines }];
+    });
+  });
+  return { charts, constants };
+}
+
+/** Curves with their colours: of its group, where there are some, else by their order. */
+export function linesOf(curves: readonly WireCurve[], groups: readonly string[] | undefined): Line[] {
+  return curves.map((curve, at) => ({
+    label: curve.group ?? curve.metric,
+    colour: groups === undefined || curve.group === undefined ? at : groups.indexOf(curve.group),
+    curve,
+  }));
+}
+
+/** The groups that are compared, for all charts at once. */
+export function Legend({
+  curves: { groups, more_groups: more = 0 },
+}: {
+  readonly curves: WireCurves;
+}): JSX.Element | null {
+  if (groups === undefined) return null;
+  return (
+    <p class="legend">
+      {groups.map((group, at) => (
+        <span key={group}>
+          <i style={{ background: colourOf(at) }} aria-hidden="true" /> {visible(group)}
+        </span>
+      ))}
+      {more > 0 && <span>and {more} more, which are in the table</span>}
+    </p>
   );
+}
+
+/** What lines and bands stand for, and metrics that have no chart because they never change. */
+function Meaning({
+  curves: { groups, over_seeds: overSeeds = false },
+  charts,
+  constants,
+}: {
+  readonly curves: WireCurves;
+  readonly charts: readonly ChartOf[];
+  readonly constants: readonly WireCurve[];
+}): JSX.Element {
+  const all = charts.flatMap(({ lines }) => lines.map(({ curve }) => curve));
+  const heldOut = (curve: WireCurve): boolean => curve.metric.startsWith('validation/') && curve.low !== undefined;
+  const long = all.some(({ metric, mean }) => !metric.startsWith('validation/') && mean.length >= 20);
+  const said = [
+    ...(long
+      ? ['Training curves of 20 iterations and more are smoothed: a centred mean over about a tenth of the course.']
+      : []),
+    ...(overSeeds ? ['Bands: mean ± standard deviation over seeds.'] : []),
+    ...(!overSeeds && all.some(heldOut) ? ['Bands of held-out numbers: ± one standard error.'] : []),
+    ...(groups === undefined && all.some((curve) => curve.low !== undefined && !heldOut(curve))
+      ? ['Other bands: the extremes of the iterations that a point stands for.']
+      : []),
+    ...(constants.length === 0
+      ? []
+      : [
+          `The same throughout: ${constants.map(({ metric, mean }) => `${metric} ${showNumber(mean[0])}`).join(', ')}.`,
+        ]),
+  ];
+  return <p class="quiet small">{visible(said.join(' '))}</p>;
 }
 
 function found(known: readonly string[], search: string): Panel[] {
@@ -122,7 +186,7 @@ function found(known: readonly string[], search: string): Panel[] {
   return known
     .filter((name) => name.toLowerCase().includes(wanted))
     .slice(0, MOST_FOUND)
-    .map((name) => ({ title: name, metrics: [name] }));
+    .map((name) => ({ title: name, unit: '', metrics: [name] }));
 }
 
 function Remarks({ data }: { readonly data: WireCurves }): JSX.Element | null {
@@ -142,7 +206,13 @@ function Remarks({ data }: { readonly data: WireCurves }): JSX.Element | null {
   );
 }
 
-function rangeOf(query: URLSearchParams): Range {
+/** Shows other iterations, which the address keeps. */
+export function withRange(place: Place): (range: Range) => void {
+  return (range) => go(changed(place, { from: range?.[0] ?? null, to: range?.[1] ?? null }), 'replace');
+}
+
+/** The iterations that an address names. */
+export function rangeOf(query: URLSearchParams): Range {
   const [from, to] = [query.get('from'), query.get('to')];
   return from === null || to === null || !/^\d+$/.test(from) || !/^\d+$/.test(to) ? null : [Number(from), Number(to)];
 }

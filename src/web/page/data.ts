@@ -1,95 +1,17 @@
 /** Data that follows what happens: asked for once, and again when the runs that it is about change. */
-import { useEffect, useRef, useState } from 'preact/hooks';
-import type { WireEvent } from '../wire.js';
-import { address, ask, listen, Refused, Unreachable, type Query } from './session.js';
-
-/** Whom a change concerns: ids of runs, or null for all of them. */
-type OnChange = (ids: readonly string[] | null) => void;
-
-/** What the page knows of its connection. */
-export type Connection = 'open' | 'lost' | 'refused';
+import { createContext } from 'preact';
+import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import { address, Unreachable, type Query, type Source } from './source.js';
 
 const LEAST_BETWEEN_MS = 700;
-const AGAIN_AFTER_MS = 2_000;
 
-/** The one stream of events of this tab, and who listens to it. */
-class Feed {
-  readonly #changes = new Set<OnChange>();
-  readonly #notices = new Set<(notice: Extract<WireEvent, { kind: 'notice' }>) => void>();
-  readonly #connections = new Set<(connection: Connection) => void>();
-  #open: AbortController | null = null;
+export const SourceContext = createContext<Source | null>(null);
 
-  /** Follows the server while the tab is seen: browsers have few connections, which hidden tabs would hold. */
-  start(): void {
-    const follow = (): void => {
-      if (document.hidden) {
-        this.#open?.abort();
-        this.#open = null;
-      } else if (this.#open === null) {
-        this.#open = new AbortController();
-        void this.#follow(this.#open.signal);
-      }
-    };
-    document.addEventListener('visibilitychange', follow);
-    follow();
-  }
-
-  /** Asks anew, such as with another token. */
-  restart(): void {
-    this.#open?.abort();
-    this.#open = new AbortController();
-    void this.#follow(this.#open.signal);
-  }
-
-  onChange(callback: OnChange): () => void {
-    return added(this.#changes, callback);
-  }
-
-  onNotice(callback: (notice: Extract<WireEvent, { kind: 'notice' }>) => void): () => void {
-    return added(this.#notices, callback);
-  }
-
-  onConnection(callback: (connection: Connection) => void): () => void {
-    return added(this.#connections, callback);
-  }
-
-  refused(): void {
-    for (const tell of this.#connections) tell('refused');
-  }
-
-  async #follow(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      try {
-        const take = (event: WireEvent): void => {
-          if (event.kind === 'notice') for (const tell of this.#notices) tell(event);
-          else for (const tell of this.#changes) tell(event.more ? null : event.ids);
-        };
-        const opened = (): void => {
-          for (const tell of this.#connections) tell('open');
-          // What happened while nobody listened.
-          for (const tell of this.#changes) tell(null);
-        };
-        await listen<WireEvent>('/api/events', {}, take, signal, opened);
-      } catch (error) {
-        if (signal.aborted) return;
-        if (error instanceof Refused && error.wantsToken) {
-          this.refused();
-          return;
-        }
-      }
-      if (signal.aborted) return;
-      for (const tell of this.#connections) tell('lost');
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER_MS));
-    }
-  }
+export function useSource(): Source {
+  const source = useContext(SourceContext);
+  if (source === null) throw new Error('a component that shows data stands outside of a source');
+  return source;
 }
-
-function added<T>(set: Set<T>, item: T): () => void {
-  set.add(item);
-  return () => void set.delete(item);
-}
-
-export const feed = new Feed();
 
 export interface Loaded<T> {
   /** The last that was answered, also while something else is asked for. */
@@ -104,6 +26,7 @@ export interface Loaded<T> {
  * for nothing.
  */
 export function useData<T>(path: string | null, query: Query = {}, about: readonly string[] | null = []): Loaded<T> {
+  const source = useSource();
   const [state, setState] = useState<{ data: T | null; error: string | null; loading: boolean }>({
     data: null,
     error: null,
@@ -124,7 +47,7 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
     shownFor.current = path;
     setState((before) => ({ data: other ? null : before.data, error: null, loading: true }));
     unanswered.current = false;
-    ask<T>(asked, {}, stop.signal).then(
+    source.ask<T>(asked, stop.signal).then(
       (data) => setState({ data, error: null, loading: false }),
       (error: unknown) => {
         if (stop.signal.aborted) return;
@@ -133,7 +56,6 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
           setState((before) => ({ ...before, loading: false }));
           return;
         }
-        if (error instanceof Refused && error.wantsToken) feed.refused();
         const message = error instanceof Error ? error.message : String(error);
         setState((before) => ({ ...before, error: message, loading: false }));
       },
@@ -143,8 +65,8 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
 
   useEffect(
     () =>
-      feed.onConnection((connection) => {
-        if (connection === 'open' && unanswered.current) setTurn((before) => before + 1);
+      source.onReturn(() => {
+        if (unanswered.current) setTurn((before) => before + 1);
       }),
     [],
   );
@@ -152,7 +74,7 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
   useEffect(() => {
     let timer: number | undefined;
     let last = 0;
-    const off = feed.onChange((ids) => {
+    const off = source.onChange((ids) => {
       const wanted = concerning.current;
       if (wanted !== null && ids !== null && !ids.some((id) => wanted.includes(id))) return;
       if (wanted?.length === 0 || timer !== undefined) return;

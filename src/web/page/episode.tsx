@@ -5,7 +5,7 @@ import type { WireEpisode, WireJudgement, WireOutcomeKind } from '../wire.js';
 import { useData } from './data.js';
 import { showNumber, visible } from './format.js';
 import { Picture, Status } from './parts.js';
-import { address } from './session.js';
+import { address } from './source.js';
 
 const OUTCOMES: Readonly<Record<WireOutcomeKind, string>> = {
   scored: 'scored',

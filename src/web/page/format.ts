@@ -11,6 +11,14 @@ export function showNumber(value: number | null | undefined): string {
   return String(Number(value.toPrecision(4)));
 }
 
+/** A number at an axis whose numbers lie `step` apart: with as many digits as tell it from its neighbours. */
+export function showTick(value: number, step: number): string {
+  const size = Math.max(Math.abs(value), step);
+  if (size >= 1e6 || size < 1e-4) return value === 0 ? '0' : String(Number(value.toPrecision(3)).toExponential());
+  const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+  return String(Number(value.toFixed(Math.min(digits + (step >= 1 ? 0 : 1), 20))));
+}
+
 /** A difference, with its sign. */
 export function showChange(value: number): string {
   return value >= 0 ? `+${showNumber(value)}` : showNumber(value).replace('-', '−');

@@ -1,7 +1,6 @@
 /** The page: its head, the view that the address names, and what stands in the way of it. */
 import { render, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { feed, type Connection } from './data.js';
 import { visible } from './format.js';
 import { KEY_HELP, useKeys } from './keys.js';
 import { Dialog } from './parts.js';
@@ -10,7 +9,9 @@ import { ExperimentsView } from './experiments_view.js';
 import { MatrixView } from './matrix_view.js';
 import { RunView } from './run_view.js';
 import { RunsView } from './runs_view.js';
+import { feed, serverSource, type Connection } from './server_source.js';
 import { keepToken, takeToken } from './session.js';
+import { SourceContext } from './data.js';
 
 const VIEWS: Readonly<Record<string, (props: { readonly place: Place }) => JSX.Element>> = {
   runs: RunsView,
@@ -169,4 +170,11 @@ function Notices(): JSX.Element {
 
 takeToken();
 const holder = document.getElementById('page');
-if (holder !== null) render(<Page />, holder);
+if (holder !== null) {
+  render(
+    <SourceContext.Provider value={serverSource}>
+      <Page />
+    </SourceContext.Provider>,
+    holder,
+  );
+}

@@ -2,7 +2,8 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { WireState } from '../wire.js';
-import { askImage } from './session.js';
+import { visible } from './format.js';
+import { useSource } from './data.js';
 
 /** A state by its word; the colour only repeats it. */
 export function State({ state }: { readonly state: WireState }): JSX.Element {
@@ -53,14 +54,24 @@ export function Status({
   return loading ? <p class="quiet">{what}…</p> : null;
 }
 
-/** A picture of a run. It is asked for when it is near the screen; one that is gone says so. */
-export function Picture({ path, label }: { readonly path: string; readonly label: string }): JSX.Element {
+/** A picture of a run. One that is not there yet is asked for when it is near the screen; one that is gone says so. */
+export function Picture({
+  path,
+  label,
+  alt = label,
+}: {
+  readonly path: string;
+  readonly label: string;
+  readonly alt?: string;
+}): JSX.Element {
+  const source = useSource();
   const [holder, setHolder] = useState<HTMLElement | null>(null);
   const [seen, setSeen] = useState(false);
   const [found, setFound] = useState<{ url: string | null; error: string | null }>({ url: null, error: null });
+  const url = source.inlined(path) ?? found.url;
 
   useEffect(() => {
-    if (holder === null) return undefined;
+    if (holder === null || url !== null) return undefined;
     const watch = new IntersectionObserver(
       (entries) => {
         if (entries.some(({ isIntersecting }) => isIntersecting)) setSeen(true);
@@ -75,11 +86,11 @@ export function Picture({ path, label }: { readonly path: string; readonly label
     if (!seen) return undefined;
     const stop = new AbortController();
     let made: string | null = null;
-    askImage(path, stop.signal).then(
-      (url) => {
-        made = url;
-        if (stop.signal.aborted) URL.revokeObjectURL(url);
-        else setFound({ url, error: null });
+    source.picture(path, stop.signal).then(
+      (taken) => {
+        made = taken;
+        if (stop.signal.aborted) URL.revokeObjectURL(taken);
+        else setFound({ url: taken, error: null });
       },
       (error: unknown) => {
         if (!stop.signal.aborted) {
@@ -95,14 +106,83 @@ export function Picture({ path, label }: { readonly path: string; readonly label
 
   return (
     <figure class="picture" ref={setHolder}>
-      {found.url !== null && <img src={found.url} alt={label} />}
-      {found.url === null && (
+      {url !== null && <img src={url} alt={visible(alt)} />}
+      {url === null && (
         <span class="picture-missing" title={found.error ?? undefined}>
           {found.error === null ? '' : 'image is gone'}
         </span>
       )}
-      <figcaption>{label}</figcaption>
+      <figcaption>{visible(label)}</figcaption>
     </figure>
+  );
+}
+
+/** A table that scrolls by itself where it is wider than the page. */
+export function Table({
+  label,
+  titles,
+  rows,
+  numbersFrom = Infinity,
+  long = false,
+}: {
+  /** What it is of, for those who hear the page. */
+  readonly label: string;
+  readonly titles: readonly string[];
+  readonly rows: readonly (readonly ComponentChildren[])[];
+  /** The column from which on cells stand to the right. */
+  readonly numbersFrom?: number;
+  /** Whether each cell gets a line of its own on a narrow screen. */
+  readonly long?: boolean;
+}): JSX.Element {
+  const kind = (at: number): string | undefined => (at >= numbersFrom ? 'number' : undefined);
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={visible(label)}>
+      <table class={long ? 'stacked' : undefined}>
+        <thead>
+          <tr>
+            {titles.map((title, at) => (
+              <th key={at} scope="col" class={kind(at)}>
+                {visible(title)}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row, place) => (
+            <tr key={place}>
+              {row.map((cell, at) => (
+                <td key={at} data-title={visible(titles[at] ?? '')} class={kind(at)}>
+                  {cell}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** What is known of something, by name. */
+export function Facts({
+  facts,
+}: {
+  readonly facts: readonly {
+    readonly name: string;
+    readonly value: ComponentChildren;
+    readonly more?: string | null;
+  }[];
+}): JSX.Element {
+  return (
+    <dl class="facts">
+      {facts.map(({ name, value, more = null }) => (
+        <div key={name}>
+          <dt>{visible(name)}</dt>
+          <dd>{value}</dd>
+          {more !== null && <dd class="quiet small">{visible(more)}</dd>}
+        </div>
+      ))}
+    </dl>
   );
 }
 

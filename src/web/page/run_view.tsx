@@ -8,9 +8,9 @@ import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
 import { nameOfId, showAgo, showChange, showNumber, showValue, visible } from './format.js';
 import { LogView } from './log_view.js';
-import { Picture, Progress, State, Status, Tabs } from './parts.js';
+import { Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
 import { hashOf, type Place } from './router.js';
-import { address } from './session.js';
+import { address } from './source.js';
 
 const WORDS: Words = {
   stop: { title: 'stop', why: 'It saves a checkpoint after this iteration and ends.' },
@@ -55,7 +55,7 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
       <Status error={error} loading={loading && data === null} what="Reading the run" />
       {data !== null && (
         <>
-          <Facts page={data} />
+          <RunFacts page={data} />
           <Actions actions={data.actions} words={WORDS} name={data.run.name} target={{ run: data.run.id }} />
           <Tabs
             label="Parts of the run"
@@ -70,51 +70,50 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
 }
 
 /** The clock ticks here alone: nothing else of the page ages by itself. */
-function Facts({ page }: { readonly page: WireRunPage }): JSX.Element {
+function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
   const now = useNow();
   const { run, dir, task, parents } = page;
   const { held_out: heldOut } = run;
+  const change =
+    heldOut === null || heldOut.before === null || heldOut.after === null
+      ? ''
+      : ` (${showChange(heldOut.after - heldOut.before)} since the start)`;
   const facts: readonly (readonly [string, JSX.Element | string | null])[] = [
     ['task', task],
     ['reward', run.reward === null ? null : showNumber(run.reward)],
-    [
-      'held-out',
-      heldOut === null
-        ? null
-        : `${showNumber(heldOut.after)}${heldOut.before === null || heldOut.after === null ? '' : ` (${showChange(heldOut.after - heldOut.before)} since the start)`}`,
-    ],
+    ['held-out', heldOut === null ? null : `${showNumber(heldOut.after)}${change}`],
     ['heard of', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
     ['held by', run.where],
-    [
-      'starts from',
-      parents.length === 0 ? null : (
-        <>
-          {parents.map(({ name, id }, at) => (
-            <span key={name}>
-              {at > 0 && ', '}
-              {id === null ? `${visible(name)} (not here)` : <a href={hashOf('run', id)}>{name}</a>}
-            </span>
-          ))}
-        </>
-      ),
-    ],
+    ['starts from', parents.length === 0 ? null : <Parents parents={parents} />],
     ['folder', <span class="mono">{visible(dir)}</span>],
   ];
   return (
     <>
       {run.reason !== null && <p class={`reason state-${run.state}`}>{visible(run.reason)}</p>}
-      <dl class="facts">
-        {facts.map(([name, value]) =>
-          value === null ? null : (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd>{typeof value === 'string' ? visible(value) : value}</dd>
-            </div>
-          ),
+      <Facts
+        facts={facts.flatMap(([name, value]) =>
+          value === null ? [] : [{ name, value: typeof value === 'string' ? visible(value) : value }],
         )}
-      </dl>
+      />
     </>
   );
+}
+
+function Parents({ parents }: Pick<WireRunPage, 'parents'>): JSX.Element {
+  return (
+    <>
+      {parents.map(({ name, id }, at) => (
+        <span key={name}>
+          {at > 0 && ', '}
+          {id === null ? `${visible(name)} (not here)` : <a href={hashOf('run', id)}>{name}</a>}
+        </span>
+      ))}
+    </>
+  );
+}
+
+function mono(text: string): JSX.Element {
+  return <span class="mono">{visible(text)}</span>;
 }
 
 function SettingsTab({ page }: TabProps): JSX.Element {
@@ -136,50 +135,25 @@ function SettingsTab({ page }: TabProps): JSX.Element {
           />
         </label>
       </div>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Settings">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">key</th>
-              <th scope="col">value</th>
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map(([key, value]) => (
-              <tr key={key}>
-                <td class="mono">{visible(key)}</td>
-                <td class="mono">{value === null ? 'null' : showValue(value)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Settings"
+        titles={['key', 'value']}
+        rows={shown.map(([key, value]) => [mono(key), mono(value === null ? 'null' : showValue(value))])}
+      />
       <h2>Attempts</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Attempts">
-        <table>
-          <thead>
-            <tr>
-              {['attempt', 'started', 'from iteration', 'where', 'version', 'command'].map((title) => (
-                <th key={title} scope="col">
-                  {title}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {page.attempts.map((one) => (
-              <tr key={one.attempt}>
-                <td>{one.attempt}</td>
-                <td>{visible(one.started_at)}</td>
-                <td>{one.from_iteration}</td>
-                <td>{visible([one.host, ...one.devices].join(', '))}</td>
-                <td>{visible(one.version ?? '–')}</td>
-                <td class="mono">{visible(one.command)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Attempts"
+        titles={['attempt', 'started', 'from iteration', 'where', 'version', 'command']}
+        rows={page.attempts.map((one) => [
+          one.attempt,
+          visible(one.started_at),
+          one.from_iteration,
+          visible([one.host, ...one.devices].join(', ')),
+          visible(one.version ?? '–'),
+          mono(one.command),
+        ])}
+        long
+      />
       <p>Checkpoints: {page.checkpoints.length === 0 ? 'none' : page.checkpoints.join(', ')}</p>
       {page.has_contact_sheet && (
         <div class="card sheet">

@@ -1,5 +1,6 @@
 /** How the page asks its server: with the token that its address came with, which is kept for this tab and for no other site or port. */
 import type { WireError } from '../wire.js';
+import { address, Refused, Unreachable, type Query } from './source.js';
 
 const KEPT_AS = 'editrl-token';
 
@@ -19,23 +20,6 @@ function headers(): HeadersInit {
   return { authorization: `Bearer ${sessionStorage.getItem(KEPT_AS) ?? 'none'}` };
 }
 
-/** What the server answered instead of what it was asked for. */
-export class Refused extends Error {
-  constructor(
-    readonly status: number,
-    message: string,
-  ) {
-    super(message);
-  }
-
-  get wantsToken(): boolean {
-    return this.status === 401;
-  }
-}
-
-/** The server is not there. */
-export class Unreachable extends Error {}
-
 async function reach(path: string, init: RequestInit): Promise<Response> {
   try {
     return await fetch(path, init);
@@ -45,22 +29,9 @@ async function reach(path: string, init: RequestInit): Promise<Response> {
   }
 }
 
-export type Query = Readonly<Record<string, string | number | readonly string[] | undefined>>;
-
-/** A path with a query; a list gives its name once for each text. */
-export function address(path: string, query: Query = {}): string {
-  const search = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
-    if (Array.isArray(value)) for (const one of value as readonly string[]) search.append(name, one);
-    else if (value !== undefined) search.set(name, String(value));
-  }
-  const text = search.toString();
-  return text === '' ? path : `${path}?${text}`;
-}
-
 /** Raises Refused, and Unreachable where the server is not there. */
-export async function ask<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  const reply = await reach(address(path, query), { headers: headers(), signal: signal ?? null });
+export async function ask<T>(path: string, signal: AbortSignal): Promise<T> {
+  const reply = await reach(path, { headers: headers(), signal });
   return (await takeReply(reply)).json() as Promise<T>;
 }
 

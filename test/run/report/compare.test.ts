@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../../src/cli/main.js';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { compareRuns, comparisonRows } from '../../../src/run/report/compare.js';
-import { comparePage } from '../../../src/run/report/html/compare_page.js';
+import { comparisonReport } from '../../../src/web/report/comparison.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { capture } from '../../cli/run_directory.js';
 import { loadEvaluated } from '../../config/evaluated.js';
@@ -80,8 +80,11 @@ it('tells runs of one name in several folders apart', async () => {
     '+2.000 ± 0.000',
     '+5.000 ± 0.000',
   ]);
-  const page = await comparePage(comparison);
-  for (const found of ['+2.000 ± 0.000 against A', '+5.000 ± 0.000 against A']) expect(page).toContain(found);
+  const { facts } = await comparisonReport(comparison);
+  expect(facts.slice(1).map(({ more }) => more)).toEqual([
+    expect.stringContaining('+2.000 ± 0.000 against A'),
+    expect.stringContaining('+5.000 ± 0.000 against A'),
+  ]);
 });
 
 it('lists the settings that are not the same, and warns of other rewards', () => {

@@ -1,46 +1,45 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it, vi } from 'vitest';
-import { loadExperiment, type Experiment } from '../../../../src/config/experiment/load.js';
-import { recordOf } from '../../../../src/launch/sweep/experiment.js';
-import { writeExperiment, type ExperimentRecord } from '../../../../src/run/experiment.js';
-import { compareRuns } from '../../../../src/run/report/compare.js';
-import { readExperimentReport } from '../../../../src/run/report/experiment.js';
-import { membershipOf } from '../../../../src/run/report/find.js';
-import { comparePage } from '../../../../src/run/report/html/compare_page.js';
-import { experimentPage } from '../../../../src/run/report/html/experiment_page.js';
-import { html, Markup } from '../../../../src/run/report/html/markup.js';
-import { runPage } from '../../../../src/run/report/html/run_page.js';
-import { contactSheets } from '../../../../src/run/report/sheets.js';
-import { RunPaths } from '../../../../src/run/paths.js';
-import { testFolder } from '../../../support/folder.js';
-import { finishedRun, withAnswers, withSheets } from '../recorded_runs.js';
+import { loadExperiment, type Experiment } from '../../../src/config/experiment/load.js';
+import { recordOf } from '../../../src/launch/sweep/experiment.js';
+import { writeExperiment, type ExperimentRecord } from '../../../src/run/experiment.js';
+import { compareRuns } from '../../../src/run/report/compare.js';
+import { readExperimentReport } from '../../../src/run/report/experiment.js';
+import { membershipOf } from '../../../src/run/report/find.js';
+import { contactSheets } from '../../../src/run/report/sheets.js';
+import { RunPaths } from '../../../src/run/paths.js';
+import { readMetrics } from '../../../src/run/metrics.js';
+import { readRun } from '../../../src/run/report/read.js';
+import { comparisonReport } from '../../../src/web/report/comparison.js';
+import { experimentReport } from '../../../src/web/report/experiment.js';
+import { runReport } from '../../../src/web/report/run.js';
+import type { WireReport } from '../../../src/web/wire.js';
+import { testFolder } from '../../support/folder.js';
+import { finishedRun, withAnswers, withSheets } from '../../run/report/recorded_runs.js';
 
 const HOSTILE = `</title><script>alert(1)</script><img src="http://evil.example/x" onerror='alert(2)'>\u001b[2J\u202e`;
 
-/** Without the style sheet, tags and pictures. */
-function wordsOf(page: string): string {
-  return page
-    .replace(/<style>[^]*?<\/style>/, '')
-    .replace(/<svg[^]*?<\/svg>/g, '')
-    .replace(/<[^>]+>/g, ' ')
-    .replace(/\s+/g, ' ');
+/** Every text of a report, in its order. */
+function wordsOf({ curves, pictures, ...report }: WireReport): string {
+  const texts = (value: unknown): string[] =>
+    typeof value === 'string'
+      ? [value]
+      : typeof value === 'object' && value !== null
+        ? Object.entries(value).flatMap(([key, one]) => (['kind', 'as'].includes(key) ? [] : texts(one)))
+        : [];
+  void [curves, pictures];
+  return texts(report).join(' ');
 }
 
-describe('markup', () => {
-  it('escapes whatever it is given, but markup', () => {
-    expect(html`<b title="${`"'`}">${HOSTILE}${[new Markup('<i>'), '<i>', null]}</b>`.text).toBe(
-      '<b title="&quot;&#39;">&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=&quot;http://evil.example/x&quot; onerror=&#39;alert(2)&#39;&gt;' +
-        String.raw`\u001b[2J\u202e` +
-        '<i>&lt;i&gt;</b>',
-    );
-  });
-});
-
-describe('pages', () => {
-  const base = testFolder('pages');
+describe('reports', () => {
+  const base = testFolder('reports');
   let experiment: Experiment;
   let record: ExperimentRecord;
   const at = (name: string): RunPaths => new RunPaths(base, name);
+  const ofRun = (paths: RunPaths, member: Parameters<typeof runReport>[1]): Promise<WireReport> => {
+    const lines = readMetrics(paths);
+    return runReport({ paths, report: readRun(paths, lines), lines }, member);
+  };
 
   beforeAll(async () => {
     const file = `${base}/x.jsonnet`;
@@ -63,8 +62,8 @@ describe('pages', () => {
   });
 
   it('of an experiment names base, axes, winner, paired difference and standard error first', async () => {
-    const page = await experimentPage(readExperimentReport(base, record));
-    const words = wordsOf(page);
+    const report = await experimentReport(readExperimentReport(base, record));
+    const words = wordsOf(report);
     const first = words.slice(0, words.indexOf('Results'));
     // By hand: 5 - 4.5 and 6 - 5.25 are 0.5 and 0.75.
     for (const said of [
@@ -77,63 +76,62 @@ describe('pages', () => {
     ]) {
       expect(first).toContain(said);
     }
-    for (const section of [
-      'algorithm.kl_coeff',
-      'Reward parts',
-      'KL to the reference',
-      'Entropy',
-      'Length of answers',
-      'iteration 20',
+    for (const said of ['algorithm.kl_coeff', 'iteration 20', 'edge_density 6 8']) expect(words).toContain(said);
+    expect(report.leading).toBe('validation/sampled/mean');
+    expect(report.curves.groups).toEqual(['kl 0', 'kl base']);
+    for (const metric of [
+      'reward/viescore/naturalness',
+      'policy/kl',
+      'policy/entropy',
+      'episode/length',
+      'time/total',
     ]) {
-      expect(words).toContain(section);
+      const groups = report.curves.curves.flatMap((curve) => (curve.metric === metric ? [curve.group] : []));
+      expect(groups, metric).toEqual(['kl 0', 'kl base']);
     }
-    expect(words).toContain('reward/viescore/naturalness 10');
-    expect(words).toContain('edge_density 6 8');
-    expect(page.match(/<svg /g)?.length).toBeGreaterThan(8);
   });
 
   it('of an experiment say what is missing', async () => {
     const cells = [...record.cells, { ...record.cells[0], run_name: 'x__kl-9__seed-1', axes: { kl: '9', seed: '1' } }];
     const refused = cells.map((cell, i) => (i === 1 ? { ...cell, refused: 'other settings' } : cell));
     const page = wordsOf(
-      await experimentPage(readExperimentReport(base, { ...record, cells: refused, baseline: null })),
+      await experimentReport(readExperimentReport(base, { ...record, cells: refused, baseline: null })),
     );
     expect(page).toContain('x__kl-0__seed-2: other settings');
     expect(page).toContain('x__kl-9__seed-1: it has no folder');
     expect(page).toContain('Base sft_s__rl_s.jsonnet, no baseline named');
     expect(page).toContain('against the second best, kl base; 1 pair. A single pair has no standard error.');
     const none = { ...record, cells: [cells[4]] };
-    expect(wordsOf(await experimentPage(readExperimentReport(base, none)))).toContain('Winner none yet');
+    expect(wordsOf(await experimentReport(readExperimentReport(base, none)))).toContain('Winner none yet');
   });
 
-  it('of a run have all there is, and obey nothing that it holds', async () => {
+  it('of a run have all there is, and texts as they are: the page spells them out', async () => {
     const paths = at('x__kl-0__seed-1');
-    const page = await runPage(paths, membershipOf(paths));
-    expect(page).not.toContain('<script');
-    expect(page).not.toContain('<img src="http');
-    expect(page).not.toMatch(/[\u001b\u202e]/);
-    expect(page.match(/<img alt="[^"]*" src="data:image\/webp;base64,/g)).toHaveLength(3);
-    const words = wordsOf(page);
+    const report = await ofRun(paths, membershipOf(paths));
+    expect(report.pictures.map((address) => address.slice(0, 23))).toEqual(
+      Array.from({ length: 3 }, () => 'data:image/webp;base64,'),
+    );
+    const words = wordsOf(report);
     expect(words).toContain('3.000 → 5.000');
     expect(words).toContain('Differs from the base of the experiment x key here algorithm.kl_coeff 0');
-    expect(words).toContain('&lt;script&gt;alert(1)&lt;/script&gt;');
+    expect(words).toContain(HOSTILE);
   });
 
   it('say which pictures are gone', async () => {
     const paths = at('x__kl-0__seed-2');
-    expect(wordsOf(await runPage(paths, null))).toContain('There is no contact sheet');
+    expect(wordsOf(await ofRun(paths, null))).toContain('There is no contact sheet');
     await withSheets(paths);
     const [first, second] = contactSheets(paths);
     writeFileSync(first.path, 'no picture');
     rmSync(second.path);
-    const words = wordsOf(await runPage(paths, null));
+    const words = wordsOf(await ofRun(paths, null));
     expect(words).toContain(`This picture cannot be read: ${first.path}`);
     rmSync(paths.contactSheetsDir, { recursive: true });
-    expect(wordsOf(await runPage(paths, null))).toContain('this run kept no earlier ones');
+    expect(wordsOf(await ofRun(paths, null))).toContain('this run kept no earlier ones');
   });
 
   it('of several runs have them side by side', async () => {
-    const words = wordsOf(await comparePage(compareRuns([at('x__kl-0__seed-1'), at('x__kl-base__seed-1')])));
+    const words = wordsOf(await comparisonReport(compareRuns([at('x__kl-0__seed-1'), at('x__kl-base__seed-1')])));
     expect(words).toContain('A: x__kl-0__seed-1 3.000 → 5.000');
     expect(words).toContain('B: x__kl-base__seed-1 3.000 → 4.500');
     expect(words).toContain('algorithm.kl_coeff 0 0.0003');

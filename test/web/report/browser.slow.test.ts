@@ -1,14 +1,16 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import axe from 'axe-core';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { main } from '../../../../src/cli/main.js';
-import { loadExperiment } from '../../../../src/config/experiment/load.js';
-import { capture } from '../../../cli/run_directory.js';
-import { noBrowser, openBrowser } from '../../../support/browser.js';
-import { testFolder } from '../../../support/folder.js';
-import { finishedRun, withAnswers, withSheets } from '../recorded_runs.js';
+import { bundlePage } from '../../../scripts/bundle_page.js';
+import { main } from '../../../src/cli/main.js';
+import { loadExperiment } from '../../../src/config/experiment/load.js';
+import { capture } from '../../cli/run_directory.js';
+import { noBrowser, openBrowser } from '../../support/browser.js';
+import { testFolder } from '../../support/folder.js';
+import { finishedRun, withAnswers, withSheets } from '../../run/report/recorded_runs.js';
 
 const EXPERIMENT = 'experiments/earl_table.jsonnet';
 const HOSTILE = `</title></style><script>document.title = 'owned'</script><img src="http://127.0.0.1:9/x" onerror="document.title = 'owned'">`;
@@ -21,7 +23,11 @@ describe.skipIf(noBrowser !== null)(
     let file: string;
     const asked: string[] = [];
 
+    /** What a page complained of: of what its policy refuses, too. */
+    const complaints: string[] = [];
+
     beforeAll(async () => {
+      await bundlePage();
       const base = testFolder('earl-report');
       vi.stubEnv('APP__BASE_EXP_DIR', base);
       vi.stubEnv('APP__DATA_DIR', join(base, 'data'));
@@ -43,16 +49,22 @@ describe.skipIf(noBrowser !== null)(
     async function open(options: BrowserContextOptions): Promise<Page> {
       const page = await browser.newPage(options);
       page.on('request', (request) => asked.push(request.url()));
+      page.on('pageerror', (error) => complaints.push(String(error)));
+      page.on('console', (message) => {
+        if (message.type() === 'error') complaints.push(message.text());
+      });
       await page.goto(pathToFileURL(file).href);
+      await page.locator('.chart canvas').first().waitFor();
       return page;
     }
 
-    it('asks nothing of anywhere and runs nothing, whatever answers hold', async () => {
+    it('asks nothing of anywhere and runs nothing but its own script, whatever answers hold', async () => {
       const page = await open({ viewport: { width: 1280, height: 800 } });
       await page.waitForLoadState('networkidle');
       expect(asked.filter((url) => !url.startsWith('data:'))).toEqual([pathToFileURL(file).href]);
       expect(await page.title()).toBe('earl_table: report');
-      expect(await page.locator('script').count()).toBe(0);
+      expect(await page.locator('script').count()).toBe(2);
+      expect(complaints).toEqual([]);
       expect(await page.getByText('document.title').count()).toBeGreaterThan(0);
       const broken = await page
         .locator('img')
@@ -77,28 +89,75 @@ describe.skipIf(noBrowser !== null)(
       expect(first[3]).toMatch(
         /^Paired difference ± standard error [+-]\d\.\d{3} ± \d\.\d{3} against the second best, recipe sft_/,
       );
-      expect(await page.locator('svg').first().isVisible()).toBe(true);
+      expect(await page.locator('.chart').first().isVisible()).toBe(true);
     });
 
     it.each([
-      ['light', 'screen', [255, 255, 255]],
-      ['dark', 'screen', [20, 23, 27]],
+      ['light', 'screen', [246, 247, 249]],
+      ['dark', 'screen', [18, 21, 28]],
       ['dark', 'print', [255, 255, 255]],
     ] as const)('is legible in %s on %s', async (colorScheme, media, ground) => {
       const page = await open({ colorScheme });
       await page.emulateMedia({ media, colorScheme });
       // As strings: the page's own names are unknown here.
-      const colours = await page.evaluate<string[]>(
-        `[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color, getComputedStyle(document.querySelector('svg text')).fill]`,
-      );
-      const [back, ...inks] = colours.map((colour) => (colour.match(/\d+/g) ?? []).slice(0, 3).map(Number));
+      const [back, ink] = (
+        await page.evaluate<string[]>(
+          `(({ backgroundColor, color }) => [backgroundColor, color])(getComputedStyle(document.documentElement))`,
+        )
+      ).map((colour) => (colour.match(/\d+/g) ?? []).slice(0, 3).map(Number));
       expect(back).toEqual(ground);
-      for (const ink of inks) expect(contrast(ink, back)).toBeGreaterThan(4.5);
+      expect(contrast(ink, back)).toBeGreaterThan(4.5);
     });
 
-    it('fits a narrow screen', async () => {
-      const page = await open({ viewport: { width: 360, height: 740 } });
-      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(360);
+    it('draws its charts anew in the colours of what they are shown on', async () => {
+      const page = await open({ colorScheme: 'dark' });
+      /** How bright the writing at the axes is, from 0 to 255. */
+      const brightest = (): Promise<number> =>
+        page.evaluate(`(() => {
+          const canvas = document.querySelector('.chart canvas');
+          const { data } = canvas.getContext('2d').getImageData(0, 0, 40, canvas.height);
+          let most = 0;
+          for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 200) most = Math.max(most, data[at]);
+          return most;
+        })()`);
+      expect(await brightest()).toBeGreaterThan(140);
+      await page.emulateMedia({ media: 'print', colorScheme: 'dark' });
+      await expect.poll(brightest).toBeLessThan(140);
+    });
+
+    it.each(['light', 'dark'] as const)('has no serious fault of accessibility in %s', async (colorScheme) => {
+      const page = await open({ colorScheme, viewport: { width: 390, height: 844 } });
+      await page.evaluate(axe.source);
+      const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: typeof axe }).axe.run());
+      const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+      expect(serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join('\n')}`)).toEqual([]);
+    });
+
+    it.each([360, 390])('fits a screen of %s pixels', async (width) => {
+      const page = await open({ viewport: { width, height: 740 } });
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+    });
+
+    it('shows other metrics and iterations as the dashboard does, with the keyboard alone', async () => {
+      const page = await open({ viewport: { width: 1280, height: 800 } });
+      const charts = page.locator('.charts .chart .plot');
+      const all = await charts.count();
+      await page.getByLabel('metrics').focus();
+      await page.keyboard.type('grad_norm');
+      await expect.poll(() => charts.count()).toBe(1);
+      expect(all).toBeGreaterThan(5);
+      await page.getByLabel('from iteration').fill('10');
+      await page.keyboard.press('Tab');
+      await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 10,');
+      await page.getByRole('button', { name: 'all iterations' }).last().press('Enter');
+      await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 1,');
+    });
+
+    it('says what a terminal says where scripts are not allowed', async () => {
+      const page = await browser.newPage({ javaScriptEnabled: false });
+      await page.goto(pathToFileURL(file).href);
+      const said = await page.locator('noscript').innerText();
+      for (const words of ['recipe', 'before', 'after', 'With JavaScript']) expect(said).toContain(words);
     });
 
     it('prints what is folded away', async () => {

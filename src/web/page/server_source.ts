@@ -1,0 +1,112 @@
+/** The dashboard's server as a source of data: it answers with the token, and tells of changes as long as the tab is seen. */
+import type { WireEvent } from '../wire.js';
+import { ask, askImage, listen } from './session.js';
+import { Refused, type Source } from './source.js';
+
+/** Whom a change concerns: ids of runs, or null for all of them. */
+type OnChange = (ids: readonly string[] | null) => void;
+
+/** What the page knows of its connection. */
+export type Connection = 'open' | 'lost' | 'refused';
+
+const AGAIN_AFTER_MS = 2_000;
+
+/** The one stream of events of this tab, and who listens to it. */
+class Feed {
+  readonly #changes = new Set<OnChange>();
+  readonly #notices = new Set<(notice: Extract<WireEvent, { kind: 'notice' }>) => void>();
+  readonly #connections = new Set<(connection: Connection) => void>();
+  #open: AbortController | null = null;
+
+  /** Follows the server while the tab is seen: browsers have few connections, which hidden tabs would hold. */
+  start(): void {
+    const follow = (): void => {
+      if (document.hidden) {
+        this.#open?.abort();
+        this.#open = null;
+      } else if (this.#open === null) {
+        this.#open = new AbortController();
+        void this.#follow(this.#open.signal);
+      }
+    };
+    document.addEventListener('visibilitychange', follow);
+    follow();
+  }
+
+  /** Asks anew, such as with another token. */
+  restart(): void {
+    this.#open?.abort();
+    this.#open = new AbortController();
+    void this.#follow(this.#open.signal);
+  }
+
+  onChange(callback: OnChange): () => void {
+    return added(this.#changes, callback);
+  }
+
+  onNotice(callback: (notice: Extract<WireEvent, { kind: 'notice' }>) => void): () => void {
+    return added(this.#notices, callback);
+  }
+
+  onConnection(callback: (connection: Connection) => void): () => void {
+    return added(this.#connections, callback);
+  }
+
+  refused(): void {
+    for (const tell of this.#connections) tell('refused');
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        const take = (event: WireEvent): void => {
+          if (event.kind === 'notice') for (const tell of this.#notices) tell(event);
+          else for (const tell of this.#changes) tell(event.more ? null : event.ids);
+        };
+        const opened = (): void => {
+          for (const tell of this.#connections) tell('open');
+          // What happened while nobody listened.
+          for (const tell of this.#changes) tell(null);
+        };
+        await listen<WireEvent>('/api/events', {}, take, signal, opened);
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error instanceof Refused && error.wantsToken) {
+          this.refused();
+          return;
+        }
+      }
+      if (signal.aborted) return;
+      for (const tell of this.#connections) tell('lost');
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER_MS));
+    }
+  }
+}
+
+function added<T>(set: Set<T>, item: T): () => void {
+  set.add(item);
+  return () => void set.delete(item);
+}
+
+export const feed = new Feed();
+
+/** Tells the feed where the server wants another token: the page asks for one. */
+async function watched<T>(asked: Promise<T>): Promise<T> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof Refused && error.wantsToken) feed.refused();
+    throw error;
+  }
+}
+
+export const serverSource: Source = {
+  ask: (address, signal) => watched(ask(address, signal)),
+  inlined: () => null,
+  picture: (address, signal) => watched(askImage(address, signal)),
+  onChange: (callback) => feed.onChange(callback),
+  onReturn: (callback) =>
+    feed.onConnection((connection) => {
+      if (connection === 'open') callback();
+    }),
+};

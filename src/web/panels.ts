@@ -1,0 +1,61 @@
+/** Which metrics every training is watched by, and which of them share a chart. The server and the page have this table in common. */
+
+/** Metrics of one scale. */
+export interface Panel {
+  readonly title: string;
+  /** What its vertical axis measures; empty where the title says it. */
+  readonly unit: string;
+  readonly metrics: readonly string[];
+}
+
+interface Kind {
+  readonly title: string;
+  readonly unit: string;
+  readonly holds: RegExp;
+  /** Whether its metrics are of different scales, so that each needs a chart of its own. */
+  readonly apart?: true;
+  /** Whether a single metric of the kind says nothing that others do not. */
+  readonly several?: true;
+}
+
+/** In the order of the page. */
+const KINDS: readonly Kind[] = [
+  { title: 'held-out reward', unit: '', holds: /^validation\/(sampled|greedy)\/mean$/ },
+  { title: 'reward in training', unit: '', holds: /^reward\/mean$/ },
+  { title: 'held-out reward by set', unit: '', holds: /^validation\/[^/]+\/sampled\/mean$/, several: true },
+  { title: 'held-out measures', unit: '', holds: /^validation\/(sampled|greedy)\/measure\/[^/]+\/mean$/, apart: true },
+  { title: 'loss', unit: '', holds: /^((policy|validation)\/)?loss$/ },
+  { title: 'reward parts', unit: 'score', holds: /^reward\/(?!unscored\/)[^/]+\/(?!normalised$)[^/]+$/ },
+  { title: 'reward parts, normalised', unit: 'from 0 to 1', holds: /^reward\/[^/]+\/normalised$/ },
+  { title: 'KL to the reference', unit: 'nats per token', holds: /^policy\/kl$/ },
+  { title: 'entropy', unit: 'nats per token', holds: /^policy\/entropy$/ },
+  { title: 'gradient norm', unit: '', holds: /^policy\/grad_norm$/ },
+  { title: 'length of answers', unit: 'tokens', holds: /^episode\/length$/ },
+  {
+    title: 'groups and answers that teach nothing',
+    unit: 'share',
+    holds: /^(group\/(zero_spread|dropped)|episode\/(non_stop_rate|cut_by_context))$/,
+  },
+  { title: 'unscored', unit: 'episodes', holds: /^reward\/unscored\// },
+  {
+    title: 'seconds of an iteration',
+    unit: '',
+    holds: /^time\/(total|rollout|render|judge|exchange|reference|update|other)$/,
+  },
+  { title: 'tokens or noisy steps a second', unit: '', holds: /^(tokens|steps)\/s$/ },
+  { title: 'what hack alarms watch', unit: '', holds: /^hack\//, apart: true },
+];
+
+/** The charts of these metrics, which are sorted by name; kinds of which there is none are left out. */
+export function panelsOf(metrics: readonly string[]): Panel[] {
+  return KINDS.flatMap(({ title, unit, holds, apart, several }) => {
+    const own = metrics.filter((metric) => holds.test(metric));
+    if (own.length === 0 || (several === true && own.length === 1)) return [];
+    return (apart === true ? own.map((metric) => [metric]) : [own]).map((some) => ({ title, unit, metrics: some }));
+  });
+}
+
+/** The metric with the standard errors of a held-out mean; null for every other metric. */
+export function errorsOf(metric: string): string | null {
+  return metric.startsWith('validation/') && metric.endsWith('/mean') ? metric.replace(/mean$/, 'stderr') : null;
+}

@@ -1,0 +1,89 @@
+/** Runs side by side as a report. */
+import { comparisonRows, letterOf, type Comparison } from '../../run/report/compare.js';
+import { signedEstimate } from '../../run/report/numbers.js';
+import type { WireBlock, WireFact, WireReport } from '../wire.js';
+import { reportCurves } from './curves.js';
+import * as parts from './parts.js';
+import { NONE, paragraph, table } from './parts.js';
+
+export async function comparisonReport(comparison: Comparison): Promise<WireReport> {
+  const { runs, remarks } = comparison;
+  const metric = runs.find(({ report }) => report.heldout.metric !== null)?.report.heldout.metric ?? null;
+  const pictures = new parts.Pictures();
+  const sheets: WireBlock[] = [];
+  for (const [at, { report, paths }] of runs.entries()) {
+    sheets.push(...(await pictures.sheets(named(report.run_name, at), paths)));
+  }
+  const rows = comparisonRows(comparison).map(({ label, values }) => [label, ...values]);
+  return {
+    heading: `${runs.length} runs side by side`,
+    about:
+      'Held-out before and after. Paired differences are taken prompt by prompt at each run’s last evaluation; their standard errors are over prompts, and say nothing of other seeds.',
+    run: null,
+    facts: facts(comparison),
+    notices: remarks,
+    leading: metric,
+    curves: reportCurves(
+      runs.map(({ report, lines }, at) => ({ label: named(report.run_name, at), runs: [lines] })),
+      metric,
+    ),
+    sections: [
+      {
+        title: 'Results',
+        blocks: [table('Results', { titles: ['', ...runs.map((_, at) => letterOf(at))], rows })],
+      },
+      { title: 'What their settings differ in', blocks: settings(comparison) },
+      { title: 'Curves', blocks: [{ kind: 'curves' }] },
+      {
+        title: 'Time',
+        blocks: [
+          parts.times(
+            runs.map(({ report }, at) => ({
+              label: named(report.run_name, at),
+              seconds: report.seconds_per_iteration,
+            })),
+          ),
+        ],
+      },
+      {
+        title: 'Hack alarms',
+        blocks: parts.alarms(runs.map(({ report }) => ({ run: report.run_name, alarms: report.alarms }))),
+      },
+      { title: 'Contact sheets', blocks: sheets },
+    ],
+    pictures: pictures.addresses,
+  };
+}
+
+function named(name: string, at: number): string {
+  return `${letterOf(at)}: ${name}`;
+}
+
+function facts({ runs, paired }: Comparison): WireFact[] {
+  return runs.map(({ report }, at) => {
+    const { before, after } = report.heldout;
+    const found = paired.find((one) => one.at === at);
+    const more =
+      found === undefined
+        ? at === 0
+          ? 'the others are compared with it'
+          : 'no prompt that both were evaluated on, by the same reward or measure'
+        : `${signedEstimate(found)} against ${letterOf(0)}${found.by === null ? '' : `, ${found.by}`}, paired over ${found.n} prompts, ${found.manner}`;
+    const value = `${before?.toFixed(3) ?? NONE} → ${after?.toFixed(3) ?? NONE}`;
+    return { name: named(report.run_name, at), value, more };
+  });
+}
+
+function settings({ settings: all, runs }: Comparison): WireBlock[] {
+  if (all.length === 0) return [paragraph('In none.')];
+  const of = (effect: 'result' | 'operation'): ReturnType<typeof parts.differences> =>
+    parts.differences(
+      runs.map((_, at) => letterOf(at)),
+      all.filter((one) => one.effect === effect).map(({ key, values }) => [key, ...values] as const),
+    );
+  const others = of('operation');
+  return [
+    table('What their settings differ in', of('result')),
+    ...(others.rows.length === 0 ? [] : [parts.folded('Those that decide no result', others)]),
+  ];
+}

@@ -1,0 +1,93 @@
+/** The curves that a report carries: of one run by metric, or of several runs and cells side by side. */
+import { condense, finiteCurve, smooth, type Curve } from '../../core/curves.js';
+import { must } from '../../core/errors.js';
+import { spreadOf } from '../../core/statistics.js';
+import type { MetricsLine } from '../../run/metrics.js';
+import { errorsOf, panelsOf } from '../panels.js';
+import type { WireCurve, WireCurves } from '../wire.js';
+
+/** What has one colour: a run, or the seeds of a cell. */
+export interface Group {
+  readonly label: string;
+  /** The metrics of each of its runs, oldest first. */
+  readonly runs: readonly (readonly MetricsLine[])[];
+}
+
+/** So many points of a curve are carried: more than a chart has room for would only make the file large. */
+const MOST_POINTS = 300;
+/** So many runs or cells have a colour. */
+const MOST_GROUPS = 10;
+/** From so many iterations on the training curves of a group are smoothed before their seeds are averaged. */
+const LONG = 20;
+/** Digits that a chart can show. */
+const DIGITS = 6;
+
+/** Those of every metric that has a chart, and of `leading`. */
+export function reportCurves(all: readonly Group[], leading: string | null): WireCurves {
+  const groups = all.slice(0, MOST_GROUPS);
+  const lines = groups.flatMap(({ runs }) => runs.flat());
+  const known = [...new Set(lines.flatMap(({ metrics }) => Object.keys(metrics)))].sort();
+  const shown = panelsOf(known).flatMap(({ metrics }) => metrics);
+  const metrics = known.filter((metric) => metric === leading || shown.includes(metric));
+  const common = { metrics, lines: lines.length, sampled: false, wrong_lines: 0 };
+  const curves = metrics.flatMap((metric) =>
+    groups.map(({ label, runs }): WireCurve => {
+      const of = (some: readonly MetricsLine[]): Curve => curveOf(some, metric);
+      if (groups.length === 1 && runs.length === 1) return { metric, ...short(of(runs[0])) };
+      const curve = runs.length === 1 ? smoothed(metric, of(runs[0])) : spread(runs.map(of), metric);
+      return { metric, group: label, ...short(curve) };
+    }),
+  );
+  if (groups.length === 1 && groups[0].runs.length === 1) return { ...common, curves };
+  return {
+    ...common,
+    curves,
+    groups: groups.map(({ label }) => label),
+    more_groups: all.length - groups.length,
+    over_seeds: groups.some(({ runs }) => runs.length > 1),
+  };
+}
+
+function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
+  const column = (name: string): number[] => lines.map(({ metrics }) => (metrics[name] as number | undefined) ?? NaN);
+  const errors = errorsOf(metric);
+  return finiteCurve(
+    lines.map(({ iteration }) => iteration),
+    column(metric),
+    errors === null ? [] : column(errors),
+  );
+}
+
+function smoothed(metric: string, curve: Curve): Curve {
+  if (metric.startsWith('validation/') || curve.mean.length < LONG) return curve;
+  return { iterations: curve.iterations, mean: smooth(curve.mean) };
+}
+
+/** Several curves as one: their mean at each iteration that any of them has, with a band of their standard deviation. */
+export function spread(curves: readonly Curve[], metric: string): Curve {
+  const byIteration = new Map<number, number[]>();
+  for (const { iterations, mean } of curves.map((curve) => smoothed(metric, curve))) {
+    iterations.forEach((iteration, at) => {
+      const values = byIteration.get(iteration);
+      if (values === undefined) byIteration.set(iteration, [mean[at]]);
+      else values.push(mean[at]);
+    });
+  }
+  const points = [...byIteration].sort(([a], [b]) => a - b);
+  const spreads = points.map(([, values]) => must(spreadOf(values), 'the spread of some values'));
+  return finiteCurve(
+    points.map(([iteration]) => iteration),
+    spreads.map(({ mean }) => mean),
+    spreads.map(({ std }) => std ?? 0),
+  );
+}
+
+function short(curve: Curve): Curve {
+  const few = condense(curve, MOST_POINTS);
+  const rounded = (values: readonly number[]): number[] => values.map((value) => Number(value.toPrecision(DIGITS)));
+  return {
+    iterations: few.iterations,
+    mean: rounded(few.mean),
+    ...(few.low === undefined || few.high === undefined ? {} : { low: rounded(few.low), high: rounded(few.high) }),
+  };
+}

@@ -1,0 +1,257 @@
+/** The report of an experiment: what won by how much, and everything that led there. */
+import { basename } from 'node:path';
+import { RunError } from '../../core/errors.js';
+import { readRecord } from '../../run/record.js';
+import type { ExperimentReport, ExperimentRun } from '../../run/report/experiment.js';
+import { signedEstimate } from '../../run/report/numbers.js';
+import { TIME_PARTS, type RunReport } from '../../run/report/read.js';
+import {
+  baselineOf,
+  verdictOf,
+  type PairedDifference,
+  type ResultCell,
+  type Results,
+  type Verdict,
+} from '../../run/report/results.js';
+import { cellName, resultCaption, resultRows, showSpread } from '../../run/report/results_text.js';
+import type { WireBlock, WireFact, WireReport } from '../wire.js';
+import { reportCurves } from './curves.js';
+import * as parts from './parts.js';
+import { code, NONE, paragraph, quiet, table } from './parts.js';
+
+/** A cell of the table with the runs that it was made of, whatever became of them. */
+interface Cell {
+  readonly cell: ResultCell;
+  readonly name: string;
+  readonly runs: readonly ExperimentRun[];
+}
+
+/** What a page shows of an experiment. Nothing is raised for what is wrong with a run: the page says it. */
+export async function experimentReport(report: ExperimentReport): Promise<WireReport> {
+  const { record, results, runs } = report;
+  const cells = results.cells.map((cell): Cell => {
+    const names = new Set(cell.runs.map(({ run_name }) => run_name));
+    return { cell, name: cellName(cell, record.experiment), runs: runs.filter(({ run_name }) => names.has(run_name)) };
+  });
+  const groups = cells.map(({ name, runs: of }) => ({
+    label: name,
+    runs: of.map(({ lines }) => lines).filter((one) => one.length > 0),
+  }));
+  const verdict = verdictOf(results);
+  const base = baseOf(report, cells, verdict);
+  const pictures = new parts.Pictures();
+  const settings = base === null ? null : settingsOf(base);
+  const timed = cells.map(({ name, runs: of }) => ({ label: name, seconds: meanSeconds(of) }));
+  return {
+    heading: record.experiment,
+    about: [`${countsOf(runs)} ·`, code(record.file)],
+    run: null,
+    facts: facts(report, base, verdict),
+    notices: problemsOf(report),
+    leading: results.metric,
+    curves: reportCurves(
+      groups.filter((group) => group.runs.length > 0),
+      results.metric,
+    ),
+    sections: [
+      { title: 'Results', blocks: resultBlocks(results) },
+      { title: 'What the cells differ in', blocks: [cellDifferences(cells)] },
+      { title: 'Curves', blocks: [{ kind: 'curves' }] },
+      { title: 'Time', blocks: [parts.times(timed)] },
+      {
+        title: 'Hack alarms',
+        blocks: parts.alarms(runs.map(({ run_name, report: one }) => ({ run: run_name, alarms: one?.alarms ?? [] }))),
+      },
+      { title: 'Contact sheets', blocks: await sheets(pictures, cells, base, verdict) },
+      ...(settings === null ? [] : [{ title: 'Settings', blocks: [settings] }]),
+      { title: 'Runs', blocks: [runTable(runs)] },
+    ],
+    pictures: pictures.addresses,
+  };
+}
+
+/** The winner's baseline cell; without one the second best, which the winner is compared with. */
+function baseOf({ results }: ExperimentReport, cells: readonly Cell[], verdict: Verdict | null): Cell | null {
+  const own = verdict === null ? null : baselineOf(verdict.winner, results);
+  const base = own ?? results.cells.find((cell) => cell.is_baseline) ?? verdict?.against ?? results.cells[0];
+  return cells.find(({ cell }) => cell === base) ?? null;
+}
+
+function facts({ record, results }: ExperimentReport, base: Cell | null, verdict: Verdict | null): WireFact[] {
+  const axes = axesOf(record.cells);
+  const shown = (cell: ResultCell): string => `${showSpread(cell.before)} → ${showSpread(cell.after)}`;
+  const config = record.base_file === undefined ? null : basename(record.base_file);
+  const named = base !== null && results.cells.some((cell) => cell.is_baseline);
+  return [
+    {
+      name: 'Base',
+      value: named
+        ? base.name
+        : record.base_axis === null
+          ? `${config ?? 'one config'}, no baseline named`
+          : `given by the axis ${record.base_axis}`,
+      more: named ? `${shown(base.cell)}${config === null ? '' : ` · ${config}`}` : 'no cell is named as the baseline',
+    },
+    {
+      name: axes.length === 1 ? 'Axis' : 'Axes',
+      value: axes.map(([axis, values]) => `${axis} (${values.length})`).join(' × '),
+      more: axes.map(([axis, values]) => `${axis}: ${values.join(', ')}`).join(' · '),
+    },
+    verdict === null
+      ? {
+          name: 'Winner',
+          value: results.incomparable === null ? 'none yet' : 'none',
+          more: capitalised(results.incomparable ?? resultCaption(results)),
+        }
+      : { name: 'Winner', value: cellName(verdict.winner, record.experiment), more: shown(verdict.winner) },
+    differenceFact(verdict, results),
+  ];
+}
+
+function differenceFact(verdict: Verdict | null, { experiment, incomparable }: Results): WireFact {
+  const name = 'Paired difference ± standard error';
+  if (incomparable !== null) return { name, value: NONE, more: 'The cells cannot be compared.' };
+  if (verdict === null || verdict.against === null) {
+    return { name, value: NONE, more: 'There is nothing to compare with.' };
+  }
+  const { difference, against } = verdict;
+  const than = `${verdict.to_baseline ? 'against the baseline' : 'against the second best,'} ${cellName(against, experiment)}`;
+  if (difference === null) return { name, value: NONE, more: `${than}: no seed that both have finished` };
+  const { n, over } = difference;
+  return {
+    name,
+    value: signedEstimate(difference),
+    more: `${than}; ${n} ${over ?? (n === 1 ? 'pair' : 'pairs')}. ${weight(difference)}`,
+  };
+}
+
+/** What such a difference is worth. */
+function weight({ mean, stderr, n }: PairedDifference): string {
+  if (stderr === null) return 'A single pair has no standard error.';
+  const errors = Math.abs(mean) / stderr;
+  if (stderr === 0) return 'All pairs agree exactly.';
+  const few = n < 5 ? ', and so few pairs make the error itself uncertain' : '';
+  return `${errors.toFixed(1)} standard errors: ${errors < 2 ? 'no more than noise may give' : 'more than noise usually gives'}${few}.`;
+}
+
+function axesOf(cells: ExperimentReport['record']['cells']): [string, string[]][] {
+  const names = [...new Set(cells.flatMap(({ axes }) => Object.keys(axes)))];
+  return names.map((axis) => [axis, [...new Set(cells.flatMap(({ axes }) => axes[axis] ?? []))]]);
+}
+
+function countsOf(runs: readonly ExperimentRun[]): string {
+  const counts = new Map<string, number>();
+  for (const { outcome } of runs) counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
+  const done = counts.get('finished') ?? 0;
+  counts.delete('finished');
+  const others = [...counts].map(([outcome, count]) => `, ${count} ${outcome}`).join('');
+  return `${done} of ${runs.length} runs finished${others}`;
+}
+
+function problemsOf({ runs }: ExperimentReport): string[] {
+  return runs.flatMap(({ run_name, problem, status }) => {
+    if (problem !== null) return [`${run_name}: ${problem}`];
+    return status === null ? [`${run_name}: it has no folder; it was not begun, or was removed`] : [];
+  });
+}
+
+function resultBlocks(results: Results): WireBlock[] {
+  const { titles, rows, leftColumns } = resultRows(results);
+  const perSeed = results.cells.some(({ runs }) => runs.length > 1);
+  return [
+    table('Results', { titles, rows, numbers_from: leftColumns }),
+    ...(perSeed ? [seedTable(results)] : []),
+    paragraph(quiet(`${capitalised(resultCaption(results))}.`)),
+  ];
+}
+
+function seedTable({ cells, experiment }: Results): WireBlock {
+  const rows = cells.flatMap((cell) =>
+    cell.runs.map(({ run_name, seed, outcome, before, after }) => [
+      cellName(cell, experiment),
+      seed ?? NONE,
+      run_name,
+      outcome,
+      before === null ? NONE : before.toFixed(3),
+      after === null ? NONE : after.toFixed(3),
+    ]),
+  );
+  return parts.folded('Every seed', {
+    titles: ['cell', 'seed', 'run', 'state', 'before', 'after'],
+    rows,
+    numbers_from: 4,
+  });
+}
+
+/** The first seed of each cell stands for all: what the seed sets is the same in all cells, and is left out. */
+function cellDifferences(cells: readonly Cell[]): WireBlock {
+  const all = cells.map(({ name, runs }) => ({ name, differs: runs[0]?.cell.differs ?? {} }));
+  const keys = [...new Set(all.flatMap(({ differs }) => Object.keys(differs)))]
+    .filter((key) => new Set(all.map(({ differs }) => JSON.stringify(differs[key]))).size > 1)
+    .sort();
+  if (keys.length === 0) return paragraph('In nothing that is recorded.');
+  return table(
+    'What the cells differ in',
+    parts.differences(
+      all.map(({ name }) => name),
+      keys.map((key) => [key, ...all.map(({ differs }) => differs[key])] as const),
+    ),
+  );
+}
+
+function meanSeconds(runs: readonly ExperimentRun[]): RunReport['seconds_per_iteration'] {
+  const all = runs.flatMap(({ report }) => (report === null ? [] : [report.seconds_per_iteration]));
+  const mean = (part: keyof RunReport['seconds_per_iteration']): number | null => {
+    const values = all.flatMap((one) => one[part] ?? []);
+    return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
+  };
+  return Object.fromEntries(TIME_PARTS.map((part) => [part, mean(part)])) as RunReport['seconds_per_iteration'];
+}
+
+/** Contact sheets and answers of the winner and of what it is compared with, of one seed each. */
+async function sheets(
+  pictures: parts.Pictures,
+  cells: readonly Cell[],
+  base: Cell | null,
+  verdict: Verdict | null,
+): Promise<WireBlock[]> {
+  const winner = cells.find(({ cell }) => cell === verdict?.winner);
+  const blocks: WireBlock[] = [];
+  for (const cell of new Set([winner, base])) {
+    const run = cell?.runs.find(({ report }) => report !== null);
+    if (cell === undefined || cell === null || run === undefined) continue;
+    const title = `${cell === winner ? 'Winner' : 'Compared with'}: ${cell.name} (${run.run_name})`;
+    const answers = parts.answers(run.report?.answers ?? []);
+    blocks.push(...(await pictures.sheets(title, run.paths)), ...(answers === null ? [] : [answers]));
+  }
+  return blocks.length === 0 ? [paragraph(quiet('No run has begun.'))] : blocks;
+}
+
+function settingsOf({ name, runs }: Cell): WireBlock | null {
+  for (const { paths } of runs) {
+    try {
+      const record = readRecord(paths);
+      if (record !== null) return parts.allSettings(`All settings of ${name} (${paths.runName})`, record.settings);
+    } catch (error) {
+      // Why it cannot be read stands above, with the run's name.
+      if (!(error instanceof RunError)) throw error;
+    }
+  }
+  return null;
+}
+
+function runTable(runs: readonly ExperimentRun[]): WireBlock {
+  return table('Runs', {
+    titles: ['run', 'state', 'iteration', 'why'],
+    rows: runs.map(({ run_name, outcome, status, cell }) => [
+      run_name,
+      outcome,
+      status === null ? NONE : `${status.iteration}/${status.num_iterations}`,
+      cell.refused ?? status?.reason ?? '',
+    ]),
+  });
+}
+
+function capitalised(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,147 @@
+/** The parts that several reports have: tables, alarms, times, answers, settings, contact sheets. */
+import { existsSync } from 'node:fs';
+import sharp from 'sharp';
+import type { RunPaths } from '../../run/paths.js';
+import type { AlarmSpan } from '../../run/report/alarms.js';
+import type { ShownAnswer } from '../../run/report/answers.js';
+import { TIME_SHARES, type RunReport } from '../../run/report/read.js';
+import { contactSheets, startMiddleEnd } from '../../run/report/sheets.js';
+import { leavesOf } from '../../schema/paths.js';
+import type { WireBlock, WireContent, WireTable, WireText } from '../wire.js';
+
+/** Stands where there is no value. */
+export const NONE = '–';
+
+export function code(text: string): WireText {
+  return { text, as: 'code' };
+}
+
+export function quiet(text: string): WireText {
+  return { text, as: 'quiet' };
+}
+
+export function heading(text: string): WireBlock {
+  return { kind: 'heading', text };
+}
+
+export function paragraph(...text: readonly WireText[]): WireBlock {
+  return { kind: 'text', text };
+}
+
+/** A table that is seen at once. `label` names it for those who hear the page. */
+export function table(label: string, content: WireTable): WireBlock {
+  return { kind: 'table', label, folded: false, ...content };
+}
+
+/** A table behind its label, which unfolds it. */
+export function folded(label: string, content: WireTable): WireBlock {
+  return { kind: 'table', label, folded: true, ...content };
+}
+
+type Seconds = RunReport['seconds_per_iteration'];
+
+/** Where the seconds of an iteration go, for each run or cell that was timed. */
+export function times(all: readonly { readonly label: string; readonly seconds: Seconds }[]): WireBlock {
+  const rows = all.flatMap(({ label, seconds: { total, ...shares } }) =>
+    total === null ? [] : [{ label, total, seconds: TIME_SHARES.map((share) => shares[share] ?? 0) }],
+  );
+  return rows.length === 0
+    ? paragraph(quiet('No iteration was timed yet.'))
+    : { kind: 'times', shares: TIME_SHARES, rows };
+}
+
+export function alarms(all: readonly { readonly run: string; readonly alarms: readonly AlarmSpan[] }[]): WireBlock[] {
+  const rows = all.flatMap(({ run, alarms: raised }) =>
+    raised.map(({ name, from, to, standing, metric, value }): WireContent[] => [
+      run,
+      { text: name, as: 'bad' },
+      String(from),
+      standing ? 'still standing' : String(to),
+      code(metric),
+      value === null ? NONE : value.toFixed(3),
+    ]),
+  );
+  if (rows.length === 0) return [paragraph('None was raised.')];
+  const titles = ['run', 'alarm', 'raised at', 'until', 'metric', 'value'];
+  return [
+    paragraph('The reward may be exploited: look at the answers.'),
+    table('Hack alarms', { titles, rows, long: true }),
+  ];
+}
+
+/** Held-out answers in words; null where answers are none. */
+export function answers(all: readonly ShownAnswer[]): WireBlock | null {
+  if (all.length === 0) return null;
+  const said = (one: ShownAnswer['before']): WireContent =>
+    one === null
+      ? NONE
+      : [
+          ...(one.thought === null ? [] : [quiet(one.thought)]),
+          one.answer,
+          quiet(one.score === null ? 'no score' : one.score.toFixed(3)),
+        ];
+  return table('Held-out answers', {
+    titles: ['', 'prompt', 'expected', 'before', 'after'],
+    rows: all.map((one) => [one.which, one.prompt, one.expected ?? NONE, said(one.before), said(one.after)]),
+    long: true,
+  });
+}
+
+/** Settings by dotted keys, folded away. */
+export function allSettings(title: string, settings: Readonly<Record<string, unknown>>): WireBlock {
+  return folded(title, {
+    titles: ['key', 'value'],
+    rows: leavesOf(settings).map(([key, value]) => [code(key), code(show(value))]),
+  });
+}
+
+/** Settings that differ, a row for each key. */
+export function differences(
+  titles: readonly string[],
+  rows: readonly (readonly [key: string, ...values: unknown[]])[],
+): WireTable {
+  return {
+    titles: ['key', ...titles],
+    rows: rows.map(([key, ...values]) => [code(key), ...values.map((value) => code(show(value)))]),
+  };
+}
+
+function show(value: unknown): string {
+  return value === undefined ? NONE : typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+/** Collects the pictures of a report, each as a data address. */
+export class Pictures {
+  readonly addresses: string[] = [];
+
+  /** The contact sheets at the start, in the middle and at the end of a run. */
+  async sheets(title: string, paths: RunPaths): Promise<WireBlock[]> {
+    const kept = startMiddleEnd(contactSheets(paths));
+    const sheets =
+      kept.length > 0
+        ? kept.map(({ iteration, path }) => ({ label: `iteration ${iteration}`, path }))
+        : existsSync(paths.contactSheet)
+          ? [{ label: 'the last evaluation; this run kept no earlier ones', path: paths.contactSheet }]
+          : [];
+    if (sheets.length === 0) {
+      const why = 'There is no contact sheet: nothing was evaluated yet, or the pictures are gone.';
+      return [heading(title), paragraph(quiet(why))];
+    }
+    const pictures: { readonly label: string; readonly at: number | null }[] = [];
+    for (const { label, path } of sheets) {
+      const at = await this.#take(path);
+      pictures.push({ label: at === null ? `This picture cannot be read: ${path}` : label, at });
+    }
+    return [heading(title), { kind: 'pictures', title, pictures }];
+  }
+
+  /** The place of a picture; null where the file is gone, or is none. */
+  async #take(path: string): Promise<number | null> {
+    try {
+      const bytes = await sharp(path).webp({ quality: 86 }).toBuffer();
+      return this.addresses.push(`data:image/webp;base64,${bytes.toString('base64')}`) - 1;
+    } catch {
+      return null; // The page says so in its place.
+    }
+  }
+}

@@ -1,0 +1,158 @@
+/** The report of a run. */
+import { readRecord, type RunRecord } from '../../run/record.js';
+import type { ComparedRun } from '../../run/report/compare.js';
+import type { Membership } from '../../run/report/find.js';
+import { heldOutRows } from '../../run/report/held_out_rows.js';
+import { showEstimate, showLoss, showSpeed, signed, signedLoss } from '../../run/report/numbers.js';
+import type { RunReport } from '../../run/report/read.js';
+import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';
+import { reportCurves } from './curves.js';
+import * as parts from './parts.js';
+import { code, heading, NONE, paragraph, quiet, table } from './parts.js';
+
+/** What a page shows of a run. Raises RunError where the run's record cannot be read. */
+export async function runReport({ paths, report, lines }: ComparedRun, member: Membership | null): Promise<WireReport> {
+  const record = readRecord(paths);
+  const { state, iteration, num_iterations, reason, heldout } = report;
+  const pictures = new parts.Pictures();
+  const answers = parts.answers(report.answers);
+  const sections = [
+    { title: 'Held-out', blocks: [heldOutTable(report)] },
+    { title: 'Settings and what they differ in', blocks: settings(record, member) },
+    { title: 'Curves', blocks: [{ kind: 'curves' } as const] },
+    { title: 'Time', blocks: [parts.times([{ label: report.run_name, seconds: report.seconds_per_iteration }])] },
+    { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
+    {
+      title: 'Contact sheets',
+      blocks: await pictures.sheets('Held-out edits: source, edit, truth, score', paths),
+    },
+    ...(answers === null ? [] : [{ title: 'Held-out answers', blocks: [answers] }]),
+    { title: 'Attempts', blocks: [attempts(record)] },
+  ];
+  return {
+    heading: report.run_name,
+    about: [...(reason === null ? [] : [reason]), code(paths.dir)],
+    run: { state, iteration, num_iterations },
+    facts: facts(report, record),
+    notices: [],
+    leading: heldout.metric,
+    curves: reportCurves([{ label: report.run_name, runs: [lines] }], heldout.metric),
+    sections,
+    pictures: pictures.addresses,
+  };
+}
+
+function facts(report: RunReport, record: RunRecord | null): WireFact[] {
+  const { heldout, training_reward: reward, speed, seconds_per_iteration: time } = report;
+  const { before, after, metric } = heldout;
+  const isLoss = metric === 'validation/loss';
+  const shown = (value: number | null): string => (value === null ? NONE : isLoss ? showLoss(value) : value.toFixed(3));
+  const estimates = metric === 'validation/greedy/mean' ? heldout.greedy : heldout.sampled;
+  const errors = [estimates.before?.stderr ?? null, estimates.after?.stderr ?? null];
+  const more =
+    before === null || after === null
+      ? 'not evaluated twice yet'
+      : `${isLoss ? signedLoss(after - before) : signed(after - before)}${errors.some((error) => error === null) ? '' : ` (standard errors ${errors.map((error) => (error ?? 0).toFixed(3)).join(' and ')})`}`;
+  return [
+    {
+      name: `Held-out ${isLoss ? 'loss' : 'reward'}, before → after`,
+      value: `${shown(before)} → ${shown(after)}`,
+      more,
+    },
+    {
+      name: 'Training',
+      value:
+        reward === null
+          ? report.training_loss === null
+            ? NONE
+            : `loss ${showLoss(report.training_loss)}`
+          : `reward ${showEstimate(reward)}`,
+      more: reward === null ? 'last iteration' : `mean of the last ${reward.iterations} iterations`,
+    },
+    {
+      name: 'Speed',
+      value: time.total === null ? NONE : `${time.total.toFixed(2)} s an iteration`,
+      more: speed === null ? null : showSpeed(speed),
+    },
+    {
+      name: 'Alarms',
+      value: report.alarms.length === 0 ? 'none' : { text: String(report.alarms.length), as: 'bad' },
+      more: `${Object.values(report.unscored).reduce((sum, count) => sum + count, 0)} episodes unscored, ${report.non_finite} metrics not finite`,
+    },
+    {
+      name: 'Starts from',
+      value:
+        record === null || record.parents.length === 0
+          ? 'no other run'
+          : record.parents.map(({ run }) => String(run)).join(', '),
+      more: record?.fork === undefined ? null : `a fork of ${record.fork.run} at iteration ${record.fork.iteration}`,
+    },
+  ];
+}
+
+function heldOutTable({ heldout }: RunReport): WireBlock {
+  const rows = heldOutRows(heldout).map(({ label, before, after, change }) => [
+    label,
+    before ?? NONE,
+    after ?? NONE,
+    change ?? '',
+  ]);
+  if (rows.length === 0) return paragraph(quiet('There was no held-out evaluation yet.'));
+  const at = (iteration: number | null): string => (iteration === null ? '' : ` (iteration ${iteration})`);
+  const { before, after } = heldout.iterations;
+  return table('Held-out', {
+    titles: ['', `before${at(before)}`, `after${at(after)}`, 'change'],
+    rows,
+    numbers_from: 1,
+  });
+}
+
+function settings(record: RunRecord | null, member: Membership | null): WireBlock[] {
+  if (record === null) return [paragraph(quiet('The run has no record.'))];
+  const { config, attempts: all } = record;
+  const changed = all.flatMap(({ attempt, allowed_changes: changes = [] }) =>
+    changes.map(({ key, before, after }) => [key, before, after, `attempt ${attempt}`] as const),
+  );
+  return [
+    config === undefined
+      ? paragraph('They were not read from a config file.')
+      : paragraph(
+          'Made of',
+          code(config.file),
+          ...config.overlays.flatMap((file) => ['with', code(file)]),
+          ...config.sets.map((set) => code(`--set ${set}`)),
+        ),
+    ...(member === null ? [] : membership(member)),
+    ...(changed.length === 0
+      ? []
+      : [
+          heading('Changed on the way'),
+          table('Changed on the way', parts.differences(['before', 'after', 'since'], changed)),
+        ]),
+    parts.allSettings('All settings', record.settings),
+  ];
+}
+
+function membership({ experiment, differs }: Membership): WireBlock[] {
+  const rows = Object.entries(differs);
+  if (rows.length === 0) return [paragraph(`It is the base of the experiment ${experiment}.`)];
+  const title = `Differs from the base of the experiment ${experiment}`;
+  return [heading(title), table(title, parts.differences(['here'], rows))];
+}
+
+function attempts(record: RunRecord | null): WireBlock {
+  if (record === null || record.attempts.length === 0) return paragraph(quiet('None is recorded.'));
+  return table('Attempts', {
+    titles: ['attempt', 'started', 'from iteration', 'host', 'devices', 'editrl', 'command'],
+    rows: record.attempts.map((one): WireContent[] => [
+      String(one.attempt),
+      one.started_at,
+      String(one.from_iteration),
+      one.host,
+      one.devices.length === 0 ? 'CPU' : one.devices.join(', '),
+      one.versions['editrl'] ?? NONE,
+      code(one.command.join(' ')),
+    ]),
+    long: true,
+  });
+}
