@@ -38,7 +38,7 @@ const keys = {
   alignment_weight: { to: 'reward.terms', joint: true },
   quality_weight: { to: 'reward.terms', joint: true },
   eval_steps: { to: 'validation.every_n_iterations' },
-  // Of which one value alone is what is done here.
+  // Only one value of each of these is what this program does.
   loss_type: { to: null, joint: true },
   steps_per_generation: { to: null, joint: true },
   generation_batch_size: { to: 'rollout.episodes_per_iteration', joint: true, shared: true },
@@ -56,7 +56,7 @@ const keys = {
   lora_modules_to_save: { to: null, joint: true },
   use_think_format_reward: { to: null, joint: true },
   openai_api_key: { to: null, joint: true },
-  // Of another trainer, or of how it is run.
+  // Settings of the original trainer itself, or of how it is run.
   lora_dropout: { to: null },
   lora_task_type: { to: null },
   dtype: { to: null },
@@ -89,11 +89,11 @@ const keys = {
   push_to_hub: { to: null },
   hub_model_id: { to: null },
   save_only_model: { to: null },
-  // Of the original's data set and judge.
+  // The original's dataset and judge.
   complexity: { to: null },
   image_type: { to: null },
   n_evals: { to: null },
-  // Of accelerate's launcher.
+  // Settings of accelerate's launcher.
   compute_environment: { to: null },
   debug: { to: null },
   deepspeed_config: { to: null },
@@ -116,7 +116,7 @@ const keys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 type EditName = keyof typeof keys;
 
-/** Those that no other dialect has. */
+/** Keys that no other dialect has. */
 const OWN: readonly EditName[] = [
   'num_generations',
   'max_prompt_length',

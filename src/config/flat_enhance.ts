@@ -17,7 +17,7 @@ const keys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 type EnhanceName = keyof typeof keys;
 
-/** Those that no other dialect has. */
+/** Keys that no other dialect has. */
 const OWN: readonly EnhanceName[] = ['model_name', 'max_new_tokens'];
 const sections = Object.keys(promptEnhance.schema.shape);
 const isOwnKey = (key: string): key is EnhanceName => Object.hasOwn(keys, key);

@@ -39,14 +39,14 @@ export const flowKeys = {
   ocr_weight: { to: 'reward.terms', joint: true, shared: true },
   vlm_weight: { to: 'reward.terms', joint: true, shared: true },
   reward_server_url: { to: 'reward.terms', joint: true },
-  // Of which some values alone are what is done here.
+  // Only some values of these are what this program does.
   rl_method: { to: null, joint: true },
   rl_reward_image_from: { to: null, joint: true },
   ema_update_interval: { to: null, joint: true },
   no_rl_reward_model: { to: null, joint: true },
   initial_ip_adapter_path: { to: null, joint: true },
   max_train_samples: { to: null, joint: true },
-  // Of another trainer, or of how it is run.
+  // Settings of the original trainer itself, or of how it is run.
   weighting_scheme: { to: null },
   variant: { to: null },
   cache_dir: { to: null },
@@ -70,7 +70,7 @@ export const flowKeys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 export type FlowName = keyof typeof flowKeys;
 
-/** Those that no other dialect has. */
+/** Keys that no other dialect has. */
 export const FLOW_OWN = Object.keys(flowKeys).filter(
   (key) =>
     key === 'model_type' ||

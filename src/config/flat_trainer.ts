@@ -30,7 +30,7 @@ export const trainerKeys = {
   warmup_steps: { to: 'algorithm.warmup_steps', joint: true },
   save_steps: { to: 'checkpoint.save_every_n_iterations' },
   save_total_limit: { to: 'checkpoint.keep_last' },
-  // Of another trainer, or of how it is run.
+  // Settings of the original trainer itself, or of how it is run.
   bf16: { to: null },
   tf32: { to: null },
   deepspeed: { to: null },

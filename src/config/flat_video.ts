@@ -36,7 +36,7 @@ const keys = {
   generation_max_length: { to: 'rollout.max_response_tokens' },
   generation_temperature: { to: 'rollout.temperature', joint: true },
   generation_top_p: { to: 'rollout.top_p', joint: true },
-  // Of another trainer, or of how it is run.
+  // Settings of the original trainer itself, or of how it is run.
   data_flatten: { to: null },
   data_packing: { to: null },
   grpo_logging_steps: { to: null },
@@ -45,7 +45,7 @@ const keys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 type VideoName = keyof typeof keys;
 
-/** Those that no other dialect has. */
+/** Keys that no other dialect has. */
 const OWN: readonly string[] = [
   'dataset_use',
   'format_reward_weight',

@@ -127,7 +127,7 @@ function isIdleSection(section: string, settings: RunSettings): boolean {
 }
 
 interface CountedLeaf extends Leaf {
-  /** What of the value decides the result: what is hashed and compared. */
+  /** The part of the value that decides the result; it is hashed and compared. */
   readonly counts: unknown;
   /** The value for a person. */
   readonly shown: unknown;

@@ -1,5 +1,5 @@
 /**
- * What of overlays reaches the runs that a run starts from: the keys that their own recipes have, unless an overlay says
+ * Which keys of overlays reach the runs that a run starts from: the keys that their own recipes have, unless an overlay says
  * `reaches_parents: false`.
  */
 import { recipeNamed } from '../recipes/settings.js';

@@ -74,7 +74,7 @@ interface NamedModel {
   readonly reference: RunReference | HubReference;
 }
 
-/** Of settings that never change; asked several times for each of many. */
+/** Settings never change, and this is asked several times for each of many. */
 const named = new WeakMap<RunSettings, readonly NamedModel[]>();
 
 /** Every run and Hub model that settings name. */
@@ -95,7 +95,7 @@ function findModels(settings: RunSettings): NamedModel[] {
   return [...own, ...termModels(settings)];
 }
 
-/** Those of the reward's terms; a text is a folder, or the name of a judge's model. */
+/** The models of the reward's terms. A text is a folder, or the name of a judge's model. */
 function termModels(settings: RunSettings): NamedModel[] {
   const reward = rewardOf(settings);
   if (reward === null) return [];

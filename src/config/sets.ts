@@ -41,7 +41,7 @@ export function parseSet(text: string): Change {
   }
 }
 
-/** What of `--set` reaches the runs that others start from: where runs lie. */
+/** The part of `--set` that reaches the runs that others start from: where runs lie. */
 export function reachingParents(sets: readonly string[]): string[] {
   return sets.filter((text) => parseSet(text).path === 'base_exp_dir');
 }

@@ -19,7 +19,7 @@ export function fileDigest(kind: FileKind, file: string): string | null {
   return digests[kind](file);
 }
 
-/** Of its text without the white space around it. */
+/** A digest of the text without the white space around it. */
 function textDigest(file: string): string | null {
   try {
     return sha256(Buffer.from(readFileSync(file, 'utf8').trim()));

@@ -51,7 +51,7 @@ export async function openCaptioned(path: string): Promise<SampleSource<Captione
   };
 }
 
-/** Of the pictures' bytes, in the order of the rows. Raises DataError for one that cannot be read. */
+/** A digest of the pictures' bytes, in the order of the rows. Raises DataError for a picture that cannot be read. */
 function digestOf(samples: readonly CaptionedPicture[]): string {
   const known = new Map<string, string>();
   const digests = samples.map(({ path, where }) => {

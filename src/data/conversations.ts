@@ -48,7 +48,7 @@ export interface VideoQuestions {
   readonly name: string;
   readonly length: number;
   readonly remark: null;
-  /** Of the list, and of the sizes of its videos and pictures. */
+  /** Covers the list and the sizes of its videos and pictures. */
   readonly digest: ListDigest;
   read(index: number): VideoQuestion;
   /** Names a sample, whichever machine it is on. */
@@ -196,7 +196,7 @@ const LONGEST_LIST = 500e6;
 interface Entry {
   readonly place: string;
   readonly value: unknown;
-  /** Of a line that is no JSON. */
+  /** Set for a line that is not JSON. */
   readonly problem: DataError | null;
 }
 

@@ -32,7 +32,7 @@ export interface PicturedColumns {
   readonly target: string;
 }
 
-/** Those of a config that says nothing of them. */
+/** The columns that are read if the config names none. */
 export const PICTURED_COLUMNS: PicturedColumns = {
   source: 'source',
   instruction: 'instruction',

@@ -40,7 +40,7 @@ type Reader = (
 /** How a file of each kind becomes rows. */
 const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet, '.txt': readPrompts };
 const KINDS = Object.keys(READERS).join(', ');
-/** Those of a folder: a text in it is as likely somebody's notes. */
+/** What is read from a folder. A .txt file in one is left out: it may as well be somebody's notes. */
 const FOLDER_KINDS = Object.keys(READERS).filter((kind) => kind !== '.txt');
 
 /** The files of a dataset: the path itself, or what lies in its folder, by name. Raises DataError where there are none. */
@@ -193,7 +193,7 @@ function firstLines(path: string, count: number): Uint8Array {
   }
 }
 
-/** Of a parquet file, which ends in its footer, the length of that in four bytes, and PAR1. */
+/** The footer of a parquet file. The file ends in the footer, its length in four bytes, and PAR1. */
 function parquetFooter(path: string): Buffer {
   const file = openSync(path, 'r');
   try {

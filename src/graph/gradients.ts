@@ -194,7 +194,7 @@ function leftOver(x: Value, kernels: Value, { strides, pads, dilations }: Convol
 }
 
 /**
- * Of a convolution of x to y, from y's gradient d: dk[o, c, i, j] = sum_{n, p, q} x[n, c, s p + t i, s q + t j] d[n, o, p, q], s the strides and t
+ * The gradient of a convolution's kernels, from x and the gradient d of its output y: dk[o, c, i, j] = sum_{n, p, q} x[n, c, s p + t i, s q + t j] d[n, o, p, q], s the strides and t
  * the dilations. That is a convolution again, of x by d, in which pictures take the place of channels and s that of t.
  */
 function kernelGradient(x: Value, d: Value, kernels: Value, attributes: Convolution): Value {

@@ -9,7 +9,7 @@ export interface FrameHeader {
   readonly kind: FrameKind;
   /** The number of the collective that the frame belongs to. */
   readonly sequence: number;
-  /** Of what follows. */
+  /** The length of what follows. */
   readonly bytes: number;
 }
 

@@ -102,7 +102,7 @@ function hostName(header: string): string {
   return header.replace(/:\d*$/, '').toLowerCase();
 }
 
-/** Of one length for every text, as the comparison needs. */
+/** A digest has the same length for every text, which a comparison in constant time needs. */
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }

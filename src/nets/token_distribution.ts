@@ -131,7 +131,7 @@ interface Partial {
   readonly logSum: Value;
   /** [N, 1] */
   readonly entropy: Value;
-  /** Of each product [N, K] the mean row of its table; none where no gradient is wanted. */
+  /** The mean row of the table for each product, [N, K]; empty if no gradient is wanted. */
   readonly means: readonly Value[];
 }
 

@@ -70,7 +70,7 @@ function keyOf(axis: string, value: string): string {
   return `${axis} ${value}`;
 }
 
-/** Of more values of an axis than this, those that cannot be evaluated alone are not sought one by one. */
+/** Beyond this many values of an axis, values that cannot be evaluated alone are not looked for one by one. */
 const MOST_SOUGHT = 32;
 
 /**

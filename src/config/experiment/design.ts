@@ -121,7 +121,7 @@ class Matrix {
   readonly #values: ReadonlyMap<string, readonly string[]>;
   /** The place of every value among those of its axis. */
   readonly #ranks: ReadonlyMap<string, ReadonlyMap<string, number>>;
-  /** Of zipped axes, the combinations that exist. */
+  /** The combinations of zipped axes that exist. */
   readonly #zipped: readonly (readonly AxisValues[])[];
   readonly baseline: AxisValues | null;
 

@@ -136,7 +136,7 @@ function* timelineOf(path: string, where: string): Reading<Timeline> {
   return { times, end, tick };
 }
 
-/** Of VP8 frames that are never shown are packets like others: only decoding tells them apart. */
+/** VP8 has frames that are never shown; their packets look like others, and only decoding tells them apart. */
 const WITH_HIDDEN_PACKETS = 'vp8';
 
 /** The times of what a decoder gives. */

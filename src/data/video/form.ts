@@ -16,7 +16,7 @@ const BOXES: readonly string[] = [
   'uuid',
 ];
 const EBML = 0x1a45dfa3;
-/** Of a file that is no video so many bytes are shown, if they are words. */
+/** How many bytes of a file that is not a video a message shows, if they are words. */
 const SHOWN_BYTES = 24;
 
 /** Why a file is no whole video, as a message goes on; null where its form is that of one. */

@@ -17,7 +17,7 @@ import type { Value } from '../../graph/ir.js';
 import { attendAll } from '../decoder/attention.js';
 import { linear, silu } from '../layers.js';
 
-/** Of all norms. */
+/** Epsilon of every norm. */
 const EPS = 1e-6;
 
 /** A convolution with square kernels that keeps the picture's size. */

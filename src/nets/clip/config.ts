@@ -27,7 +27,7 @@ export interface ClipConfig {
   };
 }
 
-/** Of both halves' layer norms. */
+/** Epsilon of the layer norms in both halves. */
 export const CLIP_EPS = 1e-5;
 
 /** What a folder's config.json holds: Hugging Face reads it as that of a CLIPModel. */

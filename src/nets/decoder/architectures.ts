@@ -132,7 +132,7 @@ const aliases: Readonly<Record<string, string>> = { Emu3: 'emu3' };
 /** The `model_type`s that can be read. */
 export const modelTypes: readonly string[] = Object.keys(families);
 
-/** What of a model is read. */
+/** Which parts of a model are read. */
 export type ReadPart = 'words' | 'words and pictures';
 
 /**

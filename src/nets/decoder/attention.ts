@@ -86,7 +86,7 @@ class ColumnAngles implements Rotary {
   }
 }
 
-/** Of x [N, heads, T, D], which lies in the order of the prompts, a row of a table for each of N and T: int64 [N, T]. */
+/** For x [N, heads, T, D] in the order of the prompts: which row of a table each of N and T uses, int64 [N, T]. */
 function rowNumbers(graph: Graph, x: Value, row: (sequence: number, column: number) => number): Value {
   const [count, , length] = x.shape as [number, number, number];
   const data = BigInt64Array.from({ length: count * length }, (_, i) =>

@@ -33,7 +33,7 @@ export interface DecoderConfig extends RotarySettings {
   readonly adapter?: Adapter;
   /** Eyes; absent: it reads words alone. */
   readonly vision?: VisionConfig;
-  /** Of a decoder with eyes: how many frequencies of a head turn with time, how many with rows and columns. */
+  /** For a model that sees: how many rotary frequencies of a head follow time, and how many rows and columns. */
   readonly mrope_section?: readonly number[];
 }
 

@@ -99,7 +99,7 @@ function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?:
   return withPictureTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of pictures'), wrap);
 }
 
-/** What of a batch's shape its prompts have. */
+/** The part of a batch's shape that prompts have. */
 export type PromptShape = Omit<BatchShape, 'answersPerPrompt' | 'answerColumns'>;
 
 /** A decoder with eyes is given the angles of its columns, which follow from the pictures. */

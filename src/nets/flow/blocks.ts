@@ -11,7 +11,7 @@ import { jointBlock, singleBlock, singleNames, type FlowNames, type StreamNames 
 import { MLP_RATIO } from './parameters.js';
 import type { FlowRotary } from './positions.js';
 
-/** Of the norms of queries and keys. */
+/** Epsilon of the norms of queries and keys. */
 const EPS = 1e-6;
 
 /** What all blocks share. */

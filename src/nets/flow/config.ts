@@ -32,8 +32,8 @@ interface Sizes {
    */
   readonly prediction: 'velocity' | 'sample';
   /**
-   * The share of pictures that it was shown without words and style when it was made, which diffusers does not know: null where nobody says.
-   * Of a model that is 0, guidance cannot be measured.
+   * The share of training pictures that the model saw without words and style; null if unknown. diffusers has no such field. At 0, guidance
+   * has no effect that could be measured.
    */
   readonly condition_dropout: number | null;
 }

@@ -37,7 +37,7 @@ export class StreamHeads {
     });
   }
 
-  /** Of heads [B, H, S, D] of a sequence, the rows [B * T, H * D] of the stream whose first token in it is `first`. */
+  /** The rows [B * T, H * D] of the stream whose first token is at `first`, from the heads [B, H, S, D] of a sequence. */
   join(sequence: Value, first: number): Value {
     // The gradient flows to the stream's part alone, so that those of a sequence's parts are joined, without padding.
     const part = slice(sequence, 2, first, first + this.tokens);

@@ -11,7 +11,7 @@ import type { IpAdapterConfig } from './config.js';
 import { StreamHeads, type HeadSizes } from './heads.js';
 import { IP_KEY, IP_NORM, IP_PROJECTION, IP_VALUE } from './names.js';
 
-/** Of torch's LayerNorm. */
+/** The default of torch's LayerNorm. */
 const EPS = 1e-5;
 
 /** A style image as tokens that blocks attend to. */

@@ -4,7 +4,7 @@ import type { Value } from '../../graph/ir.js';
 import { linear } from '../layers.js';
 import type { Adapter } from '../lora.js';
 
-/** Of all norms over the width. */
+/** Epsilon of every norm over the width. */
 const EPS = 1e-6;
 
 /** `count` vectors [B, 1, width] that a layer makes of the conditioning [B, width]. */

@@ -11,12 +11,12 @@ export interface VisionConfig extends PatchSizes, PictureTokens {
   readonly vision_start_token_id: number;
   readonly vision_end_token_id: number;
   readonly depth: number;
-  /** Of the encoder's rows. */
+  /** The width of the encoder's rows. */
   readonly width: number;
-  /** Of its feed-forward layers. */
+  /** The width inside its feed-forward layers. */
   readonly inner: number;
   readonly num_heads: number;
-  /** Of a token in the decoder. */
+  /** The width of a token in the decoder. */
   readonly out_width: number;
   /** Side in pixels of the squares within which patches see each other, and the blocks in which they see the whole frame; null: always that. */
   readonly windows: { readonly window_size: number; readonly fullatt_block_indexes: readonly number[] } | null;

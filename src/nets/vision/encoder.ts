@@ -12,7 +12,7 @@ import type { Adapter } from '../lora.js';
 import { layersOf, MERGER, VISUAL, type VisionConfig } from './config.js';
 import type { FrameShape } from './layout.js';
 
-/** Of all its norms. */
+/** Epsilon of every norm in the encoder. */
 const EPS = 1e-6;
 
 /** What the encoder reads. */
@@ -41,7 +41,7 @@ export function encoderInputs(
   };
 }
 
-/** Those who see each other: a batch of frames, or of windows. */
+/** Which rows attend to each other: a batch of frames, or of windows. */
 interface Scope {
   readonly batch: number;
   readonly length: number;
