@@ -45,16 +45,28 @@ export interface Given {
   readonly answersInWords: boolean;
 }
 
+/**
+ * How much of the contract a recipe's test runs: `run` trains once; `kill` adds what status and report show, a kill, two processes and
+ * scoring again; `whole` adds a judge that fails, and a sweep. `npm run test:contract` runs all of it for every recipe and variant.
+ */
+export type Depth = 'run' | 'kill' | 'whole';
+const DEPTHS: readonly Depth[] = ['run', 'kill', 'whole'];
+const EVERYTHING = process.env['EDITRL_CONTRACT'] === 'whole';
+
 const ITERATIONS = 6;
 /** From here on a judge fails: between two checkpoints. */
 const FAILS_AFTER = 3;
 const CELLS = ['rates__rate-high', 'rates__rate-low'];
 
 /**
- * Plans, trains, kills, resumes, rescores and sweeps by the command alone. What has to be equal is equal to the bit: the judges answer the
- * same to the same answer.
+ * Trains, kills, resumes, rescores, plans and sweeps by the command alone, as far as `depth` says. What has to be equal is equal in every bit:
+ * the judges answer the same to the same answer.
  */
-export function recipeContract(name: string, given: Given): void {
+export function recipeContract(name: string, given: Given, depth: Depth = 'kill'): void {
+  /** Defines a test that belongs to this depth or a smaller one. */
+  const at = (least: Depth, title: string, test: () => void | Promise<void>): void => {
+    if (EVERYTHING || DEPTHS.indexOf(depth) >= DEPTHS.indexOf(least)) it(title, test);
+  };
   describe(`${name} keeps the contract of recipes`, () => {
     let place: Place;
     let judge: TestJudge;
@@ -114,7 +126,7 @@ export function recipeContract(name: string, given: Given): void {
       place.remove();
     });
 
-    it('runs to its end and records every iteration', () => {
+    at('run', 'runs to its end and records every iteration', () => {
       expect(whole).toMatchObject({ code: 0, err: '' });
       const lines = place.metrics('whole');
       expect(lines.map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
@@ -125,7 +137,7 @@ export function recipeContract(name: string, given: Given): void {
       expect(digests('whole', 6)).not.toEqual(digests('whole', 4));
     });
 
-    it('is shown by status and report', async () => {
+    at('kill', 'is shown by status and report', async () => {
       expect(await status('whole')).toMatchObject({
         state: 'finished',
         iteration: ITERATIONS,
@@ -141,7 +153,7 @@ export function recipeContract(name: string, given: Given): void {
       expect(report.answers.length > 0).toBe(given.answersInWords);
     });
 
-    it('goes on after SIGKILL to the files of a run that nobody killed', async () => {
+    at('kill', 'goes on after SIGKILL to the files of a run that nobody killed', async () => {
       thenJudge('killed', 'silent');
       const live = train('killed');
       await until('it waits for the judge', () => !live.isAlive() || place.state('killed')?.iteration === FAILS_AFTER);
@@ -160,25 +172,29 @@ export function recipeContract(name: string, given: Given): void {
       expect(digests('killed', ITERATIONS)).toEqual(digests('whole', ITERATIONS));
     });
 
-    it('waits for a judge that fails, ends with a checkpoint and exit code 3, and goes on by the same command', async () => {
-      const states: unknown[] = [];
-      thenJudge('judged', 'fails');
-      judge.onLook = () => states.push(place.state('judged')?.state);
-      const left = await train('judged').ended;
-      expect(left.code).toBe(3);
-      expect(left.err).toContain('the judge did not come back within 1 s: ');
-      expect(left.err).not.toMatch(/\n {4}at /);
-      expect(new Set(states)).toEqual(new Set(['waiting']));
-      expect(await status('judged')).toMatchObject({ state: 'interrupted', iteration: FAILS_AFTER });
+    at(
+      'whole',
+      'waits for a judge that fails, ends with a checkpoint and exit code 3, and goes on by the same command',
+      async () => {
+        const states: unknown[] = [];
+        thenJudge('judged', 'fails');
+        judge.onLook = () => states.push(place.state('judged')?.state);
+        const left = await train('judged').ended;
+        expect(left.code).toBe(3);
+        expect(left.err).toContain('the judge did not come back within 1 s: ');
+        expect(left.err).not.toMatch(/\n {4}at /);
+        expect(new Set(states)).toEqual(new Set(['waiting']));
+        expect(await status('judged')).toMatchObject({ state: 'interrupted', iteration: FAILS_AFTER });
 
-      judgeScores();
-      const resumed = await train('judged').ended;
-      expect(resumed).toMatchObject({ code: 0, err: '' });
-      expect(resumed.out).toContain(`resuming judged from iteration ${FAILS_AFTER} `);
-      expect(digests('judged', ITERATIONS)).toEqual(digests('whole', ITERATIONS));
-    });
+        judgeScores();
+        const resumed = await train('judged').ended;
+        expect(resumed).toMatchObject({ code: 0, err: '' });
+        expect(resumed.out).toContain(`resuming judged from iteration ${FAILS_AFTER} `);
+        expect(digests('judged', ITERATIONS)).toEqual(digests('whole', ITERATIONS));
+      },
+    );
 
-    it('makes the same first episodes on two processes', async () => {
+    at('kill', 'makes the same first episodes on two processes', async () => {
       expect(
         await train('two', 'launch.processes=2', 'rollout.chunk_groups=1', 'num_iterations=1').ended,
       ).toMatchObject({ code: 0, err: '' });
@@ -192,7 +208,7 @@ export function recipeContract(name: string, given: Given): void {
       expect(workers).toHaveLength(2);
     });
 
-    it('is scored again from its records, and by another reward', async () => {
+    at('kill', 'is scored again from its records, and by another reward', async () => {
       const again = await json<RescoreSummary>('rescore', 'whole', '--offline');
       expect(again).toMatchObject({ not_rescored: {}, differ: 0, judgements: { asked: 0, missing: 0 } });
       expect(again.judgements.replayed).toBeGreaterThan(0);
@@ -212,7 +228,7 @@ export function recipeContract(name: string, given: Given): void {
       expect(other.episodes).toBe(again.episodes);
     });
 
-    it('is planned, and swept to a table', async () => {
+    at('whole', 'is planned, and swept to a table', async () => {
       const plan = async () => (await json<ExperimentPlan>('plan', experiment, ...overlays)).cells;
       const before = await plan();
       expect(before.map(({ run_name, state, devices }) => [run_name, state, devices])).toEqual(

@@ -46,9 +46,13 @@ function emu3Folder(): TestServer {
 }
 
 /** Its start is trained first. */
-recipeContract("image_edit_tokens with Emu3's forms", {
-  ...given,
-  makePlace: () => Place.make(null),
-  overlays: ['test/e2e/recipes/emu3_small.libsonnet', 'test/e2e/recipes/emu3_judged.libsonnet', JUDGED],
-  startEnvironment: () => Promise.resolve(emu3Folder()),
-});
+recipeContract(
+  "image_edit_tokens with Emu3's forms",
+  {
+    ...given,
+    makePlace: () => Place.make(null),
+    overlays: ['test/e2e/recipes/emu3_small.libsonnet', 'test/e2e/recipes/emu3_judged.libsonnet', JUDGED],
+    startEnvironment: () => Promise.resolve(emu3Folder()),
+  },
+  'run',
+);

@@ -12,4 +12,8 @@ const given = {
 };
 const SMALL = ['configs/lib/ip_adapter_tiny.libsonnet', 'test/e2e/recipes/ip_adapter_small.libsonnet'];
 recipeContract('ip_adapter', { ...given, overlays: SMALL });
-recipeContract('ip_adapter by ppo', { ...given, overlays: [...SMALL, 'test/e2e/recipes/ip_adapter_ppo.libsonnet'] });
+recipeContract(
+  'ip_adapter by ppo',
+  { ...given, overlays: [...SMALL, 'test/e2e/recipes/ip_adapter_ppo.libsonnet'] },
+  'run',
+);

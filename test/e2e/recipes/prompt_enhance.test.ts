@@ -14,10 +14,14 @@ const given = {
 };
 const SMALL = ['test/e2e/recipes/enhance_small.libsonnet'];
 recipeContract('prompt_enhance', { ...given, overlays: SMALL });
-recipeContract('prompt_enhance with adapters', {
-  ...given,
-  overlays: [...SMALL, 'test/e2e/recipes/enhance_adapters.libsonnet'],
-});
+recipeContract(
+  'prompt_enhance with adapters',
+  {
+    ...given,
+    overlays: [...SMALL, 'test/e2e/recipes/enhance_adapters.libsonnet'],
+  },
+  'run',
+);
 
 /** Of the pictures that are asked for, in the order of their requests, some are asked for in vain. */
 async function faultyImages(): Promise<TestServer> {
@@ -29,8 +33,12 @@ async function faultyImages(): Promise<TestServer> {
   return { env: { APP__IMAGES: stub.url }, close: () => stub.close() };
 }
 
-recipeContract('prompt_enhance with an images server', {
-  ...given,
-  overlays: ['test/e2e/recipes/enhance_served.libsonnet', 'test/e2e/recipes/enhance_served_judged.libsonnet'],
-  startEnvironment: faultyImages,
-});
+recipeContract(
+  'prompt_enhance with an images server',
+  {
+    ...given,
+    overlays: ['test/e2e/recipes/enhance_served.libsonnet', 'test/e2e/recipes/enhance_served_judged.libsonnet'],
+    startEnvironment: faultyImages,
+  },
+  'kill',
+);

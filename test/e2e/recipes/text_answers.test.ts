@@ -17,8 +17,8 @@ const given = {
   otherReward: 'word_overlap',
   answersInWords: true,
 };
-recipeContract('text_answers', { ...given, overlays: SMALL });
-recipeContract('text_answers with adapters', { ...given, overlays: [...SMALL, ADAPTERS] });
+recipeContract('text_answers', { ...given, overlays: SMALL }, 'whole');
+recipeContract('text_answers with adapters', { ...given, overlays: [...SMALL, ADAPTERS] }, 'run');
 
 describe('text_answers on prompts of somebody else', () => {
   let place: Place;
