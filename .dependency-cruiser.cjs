@@ -63,7 +63,7 @@ module.exports = {
       // Each dialect of flat files is one recipe's.
       from: {
         path: '^src/',
-        pathNot: '^src/(recipes/|config/(flat|flat_flow|flat_enhance|flat_video|flat_edit|settings)\\.ts)',
+        pathNot: '^src/(recipes/|config/(dialects/(earl|flow|enhance|video|edit)|settings)\\.ts)',
       },
       to: { path: '^src/recipes/[^/]+/' },
     },

@@ -7,13 +7,8 @@ import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { translateFlat, type Translation } from './flat.js';
-import { isFlatEdit, translateFlatEdit } from './flat_edit.js';
-import { isFlatEnhance, translateFlatEnhance } from './flat_enhance.js';
-import type { FlatWords } from './flat_words.js';
-import { isFlatFlow, translateFlatFlow } from './flat_flow.js';
-import { isFlat } from './flat_keys.js';
-import { isFlatVideo, translateFlatVideo } from './flat_video.js';
+import { dialects } from './dialects/table.js';
+import type { FlatWords } from './dialects/words.js';
 import { resultHash } from './hash.js';
 import { dropForeignKeys, hasForeignKeys, overlayOf, withoutReach } from './inherit.js';
 import {
@@ -167,32 +162,14 @@ export function foldersOf(file: string, sources: ReadonlyMap<string, string>): s
 export function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
   const { file, env, overlaid, sets = [], folders } = request;
   const changes = sets.map(parseSet);
-  if (isFlatFlow(raw)) {
-    const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
-    return placedForm(translateFlatFlow(raw, { file, runName, dataDir, overlaid, changes }), folders);
-  }
-  if (isFlatEnhance(raw)) {
-    const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
-    return placedForm(translateFlatEnhance(raw, { runName, dataDir, overlaid, changes }), folders);
-  }
-  if (isFlatVideo(raw)) {
-    const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
-    return placedForm(translateFlatVideo(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
-  }
-  if (isFlatEdit(raw)) {
-    const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
-    return placedForm(translateFlatEdit(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
-  }
-  if (!isFlat(raw)) {
+  const dialect = dialects.find(({ recognises }) => recognises(raw));
+  if (dialect === undefined) {
     const problems = applyChanges(raw, changes);
     const placed = placeModules(normalise(raw), folders);
     return { value: placed.value, problems: [...problems, ...placed.problems], warnings: [], words: null };
   }
-  const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
-  return placedForm(translateFlat(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
-}
-
-function placedForm(translated: Translation, folders: readonly string[]): CanonicalForm {
+  const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
+  const translated = dialect.translate(raw, { file, stem: fileStem(file), runName, dataDir, overlaid, changes });
   const placed = placeModules(normalise(translated.value), folders);
   return { ...translated, value: placed.value, problems: [...translated.problems, ...placed.problems] };
 }

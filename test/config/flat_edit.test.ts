@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
-import { QWEN_EDIT_SYSTEM } from '../../src/config/flat_edit.js';
+import { QWEN_EDIT_SYSTEM } from '../../src/config/dialects/edit.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('flat-edit');

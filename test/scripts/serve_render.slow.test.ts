@@ -9,7 +9,7 @@ import { decodeImage, encodePng, type RgbImage } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import { storedSafetensors, type StoredTensor } from '../../src/core/safetensors.js';
 import { RenderClient } from '../../src/environments/render_server/client.js';
-import { QWEN_EDIT_SYSTEM } from '../../src/config/flat_edit.js';
+import { QWEN_EDIT_SYSTEM } from '../../src/config/dialects/edit.js';
 import { loadConfig } from '../../src/config/load.js';
 import { testFolder } from '../support/folder.js';
 

@@ -1,5 +1,5 @@
 /** Says what is wrong with a flat file in the file's own keys. */
-import type { Problem } from '../recipes/rules.js';
+import type { Problem } from '../../recipes/rules.js';
 
 /** The keys of a flat file for those of the canonical form that it was translated to. */
 export class FlatWords {

@@ -2,7 +2,7 @@
  * The keys of the flat dialect of IP-Adapter training: the arguments of train/train.py of https://github.com/yuriYanZeXuan/Calligrapher, all of
  * them, with what each is called here.
  */
-import type { TableKey } from './flat_table.js';
+import type { TableKey } from './dialect.js';
 
 export const flowKeys = {
   model_type: { to: 'policy.model_type' },

@@ -1,11 +1,10 @@
 /** What the flat dialects share whose programs take the arguments of transformers' `Trainer`: its keys, and what they come to here. */
 import { basename, dirname, resolve } from 'node:path';
-import type { Problem } from '../recipes/rules.js';
-import { hasPath, setPath } from '../schema/paths.js';
-import { isObject } from '../schema/walk.js';
-import type { Translation } from './flat.js';
-import { namedModel, takenApart, type TableKey, type TableSource } from './flat_table.js';
-import { FlatWords } from './flat_words.js';
+import type { Problem } from '../../recipes/rules.js';
+import { hasPath, setPath } from '../../schema/paths.js';
+import { isObject } from '../../schema/walk.js';
+import { namedModel, takenApart, type DialectSource, type TableKey, type Translation } from './dialect.js';
+import { FlatWords } from './words.js';
 
 type TrainerKeys = Readonly<Record<string, TableKey>>;
 
@@ -57,13 +56,6 @@ export const trainerAbsent = {
   warmup_ratio: 0,
 } as const;
 
-export interface TrainerSource extends TableSource {
-  /** The run's name where the file gives none. */
-  readonly stem: string;
-  /** The folder that datasets' paths are built from (APP__DATA_DIR). */
-  readonly dataDir: string;
-}
-
 /** A dialect: its keys, among them `trainerKeys`, what its program takes where they are left out, and the sections that may stand beside them. */
 export interface TrainerDialect {
   readonly keys: TrainerKeys;
@@ -81,7 +73,7 @@ export class TrainerTranslator<Name extends string> {
   /** Puts what is a plain copy, and what all such programs mean. */
   constructor(
     readonly raw: Record<string, unknown>,
-    readonly source: TrainerSource,
+    readonly source: DialectSource,
     private readonly dialect: TrainerDialect,
   ) {
     const { value, problems } = takenApart(raw, dialect.keys, dialect.sections, source);

@@ -6,11 +6,10 @@
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, isAbsolute, join } from 'node:path';
-import { editResponse } from '../recipes/edit_response/settings.js';
-import { getPath, hasPath } from '../schema/paths.js';
-import type { Translation } from './flat.js';
-import type { TableKey } from './flat_table.js';
-import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator, type TrainerSource } from './flat_trainer.js';
+import { editResponse } from '../../recipes/edit_response/settings.js';
+import { getPath, hasPath } from '../../schema/paths.js';
+import { type Dialect, type DialectSource, type TableKey, type Translation } from './dialect.js';
+import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator } from './trainer.js';
 
 const keys = {
   ...trainerKeys,
@@ -194,14 +193,14 @@ const SCALES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
 const sections = Object.keys(editResponse.schema.shape);
 
 /** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
-export function isFlatEdit(raw: Readonly<Record<string, unknown>>): boolean {
+function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && OWN.some((key) => key in raw);
 }
 
 type File = TrainerTranslator<EditName>;
 
 /** Translates such a file to the canonical form; `raw` is changed. */
-export function translateFlatEdit(raw: Record<string, unknown>, source: TrainerSource): Translation {
+function translate(raw: Record<string, unknown>, source: DialectSource): Translation {
   const warnings: string[] = [];
   if ('num_iterations' in raw) {
     warnings.push(
@@ -373,3 +372,5 @@ function samplesIn(path: string): number | null {
   if (!path.endsWith('.jsonl') || !existsSync(path)) return null;
   return linesIn(readFileSync(path, 'utf8'));
 }
+
+export const edit: Dialect = { recognises, translate };

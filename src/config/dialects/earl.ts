@@ -1,44 +1,27 @@
 /**
  * The flat dialect of EARL's config files: such a file loads unchanged and means what it means to EARL. Its keys are in
- * flat_keys.ts. Canonical keys may stand over it, in overlays, in the axes of an experiment and in `--set`: they win.
+ * earl_keys.ts. Canonical keys may stand over it, in overlays, in the axes of an experiment and in `--set`: they win.
  */
 import { existsSync } from 'node:fs';
-import type { Problem } from '../recipes/rules.js';
-import { imageEditTokens } from '../recipes/image_edit_tokens/settings.js';
-import { canonicalMode } from '../rewards/score/settings.js';
-import { getPath, hasPath, setPath } from '../schema/paths.js';
-import { isObject } from '../schema/walk.js';
+import type { Problem } from '../../recipes/rules.js';
+import { imageEditTokens } from '../../recipes/image_edit_tokens/settings.js';
+import { canonicalMode } from '../../rewards/score/settings.js';
+import { getPath, hasPath, setPath } from '../../schema/paths.js';
+import { isObject } from '../../schema/walk.js';
 import {
   canonicalKeyOf,
   earlKeys,
   flatKeys,
+  isFlat,
   isFlatKey,
   SERVED_MEMORY,
   type FlatKey,
   type FlatName,
-} from './flat_keys.js';
-import { nearest } from '../core/nearest.js';
-import { namedModel } from './flat_table.js';
-import { FlatWords, isWithin } from './flat_words.js';
-import { applyChanges, type Change } from './sets.js';
-
-export interface FlatSource {
-  /** The run's name where the file gives none. */
-  readonly stem: string;
-  /** The folder that the file's paths are built from (APP__DATA_DIR). */
-  readonly dataDir: string;
-  /** Whether anything was merged over the file: only then may a value stand there in both forms. */
-  readonly overlaid: boolean;
-  /** Changes in either form, which come last. */
-  readonly changes: readonly Change[];
-}
-
-export interface Translation {
-  readonly value: Record<string, unknown>;
-  readonly problems: readonly Problem[];
-  readonly warnings: readonly string[];
-  readonly words: FlatWords;
-}
+} from './earl_keys.js';
+import { nearest } from '../../core/nearest.js';
+import { namedModel, type Dialect, type DialectSource, type Translation } from './dialect.js';
+import { FlatWords, isWithin } from './words.js';
+import { applyChanges, type Change } from '../sets.js';
 
 /** What EARL's program fixes in code rather than in a file. */
 const implied: Readonly<Record<string, unknown>> = {
@@ -53,11 +36,11 @@ const implied: Readonly<Record<string, unknown>> = {
 
 const imageEditSections = Object.keys(imageEditTokens.schema.shape);
 
-/** Translates a flat file to the canonical form; canonical keys beside the flat ones are kept, and `raw` is changed. */
-export function translateFlat(raw: Record<string, unknown>, source: FlatSource): Translation {
-  const translator = new Translator(raw, source);
-  return translator.translate();
-}
+/** Canonical keys beside the flat ones are kept. */
+export const earl: Dialect = {
+  recognises: isFlat,
+  translate: (raw, source) => new Translator(raw, source).translate(),
+};
 
 class Translator {
   readonly #problems: Problem[] = [];
@@ -71,7 +54,7 @@ class Translator {
 
   constructor(
     private readonly raw: Record<string, unknown>,
-    private readonly source: FlatSource,
+    private readonly source: DialectSource,
   ) {
     const isOwn = ({ path }: Change): boolean => isFlatKey(path.split('.')[0]);
     this.#canonicalChanges = source.changes.filter((change) => !isOwn(change));

@@ -5,15 +5,21 @@
  */
 import { existsSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { readSelfBench } from '../data/self_bench.js';
-import { ipAdapter } from '../recipes/ip_adapter/settings.js';
-import type { Problem } from '../recipes/rules.js';
-import { getPath, hasPath, setPath } from '../schema/paths.js';
-import { isObject } from '../schema/walk.js';
-import type { Translation } from './flat.js';
-import { FLOW_ONLY, FLOW_OWN, flowAbsent, flowKeys, type FlowName } from './flat_flow_keys.js';
-import { namedModel, takenApart, type TableKey, type TableSource } from './flat_table.js';
-import { FlatWords } from './flat_words.js';
+import { readSelfBench } from '../../data/self_bench.js';
+import { ipAdapter } from '../../recipes/ip_adapter/settings.js';
+import type { Problem } from '../../recipes/rules.js';
+import { getPath, hasPath, setPath } from '../../schema/paths.js';
+import { isObject } from '../../schema/walk.js';
+import { FLOW_ONLY, FLOW_OWN, flowAbsent, flowKeys, type FlowName } from './flow_keys.js';
+import {
+  namedModel,
+  takenApart,
+  type Dialect,
+  type DialectSource,
+  type TableKey,
+  type Translation,
+} from './dialect.js';
+import { FlatWords } from './words.js';
 
 const WARM_UP = '__warmup';
 /** Behind the warm-up's name an experiment writes the axes that reach it. */
@@ -21,19 +27,12 @@ const isWarmUpName = (name: string): boolean => name.endsWith(WARM_UP) || name.i
 const sections = Object.keys(ipAdapter.schema.shape);
 
 /** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
-export function isFlatFlow(raw: Readonly<Record<string, unknown>>): boolean {
+function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && FLOW_OWN.some((key) => key in raw);
 }
 
-export interface FlowSource extends TableSource {
-  readonly file: string;
-  /** The name that is asked for (APP__RUN_NAME): that of the warm-up, where the file is read as another run's parent. */
-  readonly runName: string;
-  readonly dataDir: string;
-}
-
 /** Translates such a file to the canonical form; `raw` is changed. */
-export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSource): Translation {
+function translate(raw: Record<string, unknown>, source: DialectSource): Translation {
   const { value, problems } = takenApart(raw, flowKeys, sections, source);
   const names = new Map<string, string>();
   const warnings: string[] = [];
@@ -225,7 +224,7 @@ function reward({ raw, value, put }: File): Problem[] {
  * every noisy step of every picture by itself; `gradient_accumulation_steps` of these batches make an optimizer step, and its steps are
  * what `max_train_steps` and `checkpointing_steps` count, those of the warm-up included.
  */
-function batches({ raw, value, put }: File, { runName }: FlowSource): Problem[] {
+function batches({ raw, value, put }: File, { runName }: DialectSource): Problem[] {
   const counted = ['rl_num_images_per_prompt', 'max_train_steps', 'num_train_epochs', 'checkpointing_steps'] as const;
   if (!counted.some((name) => name in raw)) return [];
   const whole = (name: Exclude<keyof typeof flowAbsent, 'lr_scheduler'>): number => {
@@ -284,7 +283,7 @@ function stepsOfEpochs(raw: Raw, batch: number): number | undefined {
 }
 
 /** Makes the file's settings those of one of its two runs. */
-function phases({ raw, value }: File, names: Map<string, string>, source: FlowSource): Problem[] {
+function phases({ raw, value }: File, names: Map<string, string>, source: DialectSource): Problem[] {
   const { rl_warmup_steps: steps = 0 } = raw;
   if (typeof steps !== 'number' || !Number.isInteger(steps) || steps < 0) {
     return problem('rl_warmup_steps', steps, 'a whole number; 0 means no warm-up');
@@ -313,3 +312,5 @@ function phases({ raw, value }: File, names: Map<string, string>, source: FlowSo
   setPath(value, 'policy.model', { run: `${own}${WARM_UP}`, config: basename(source.file) });
   return [];
 }
+
+export const flow: Dialect = { recognises, translate };

@@ -6,11 +6,10 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { videoActions } from '../recipes/video_actions/settings.js';
-import { isObject } from '../schema/walk.js';
-import type { Translation } from './flat.js';
-import type { TableKey } from './flat_table.js';
-import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator, type TrainerSource } from './flat_trainer.js';
+import { videoActions } from '../../recipes/video_actions/settings.js';
+import { isObject } from '../../schema/walk.js';
+import { type Dialect, type DialectSource, type TableKey, type Translation } from './dialect.js';
+import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator } from './trainer.js';
 
 const keys = {
   ...trainerKeys,
@@ -72,12 +71,12 @@ const absent = {
 const sections = Object.keys(videoActions.schema.shape);
 
 /** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
-export function isFlatVideo(raw: Readonly<Record<string, unknown>>): boolean {
+function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && OWN.some((key) => key in raw);
 }
 
 /** Translates such a file to the canonical form; `raw` is changed. */
-export function translateFlatVideo(raw: Record<string, unknown>, source: TrainerSource): Translation {
+function translate(raw: Record<string, unknown>, source: DialectSource): Translation {
   const file: File = new TrainerTranslator(raw, source, { keys, absent, task: videoActions.name, sections });
   file.model();
   file.put('algorithm.advantage.scale', 'none');
@@ -160,3 +159,5 @@ function samplesIn(path: string): number | null {
     return null; // What is wrong with it is told where it is opened.
   }
 }
+
+export const video: Dialect = { recognises, translate };

@@ -1,10 +1,11 @@
 /** What the flat dialects share whose keys are a table, and whose files may hold canonical keys beside them. */
 import { existsSync } from 'node:fs';
-import { nearest } from '../core/nearest.js';
-import type { Problem } from '../recipes/rules.js';
-import { hasPath } from '../schema/paths.js';
-import { isObject } from '../schema/walk.js';
-import { applyChanges, type Change } from './sets.js';
+import { nearest } from '../../core/nearest.js';
+import type { Problem } from '../../recipes/rules.js';
+import { hasPath } from '../../schema/paths.js';
+import { isObject } from '../../schema/walk.js';
+import { applyChanges, type Change } from '../sets.js';
+import type { FlatWords } from './words.js';
 
 /** A key, and where its value goes or what follows from it; null where it has no meaning here. */
 export interface TableKey {
@@ -18,10 +19,36 @@ export interface TableKey {
 type Keys = Readonly<Record<string, TableKey>>;
 type Raw = Readonly<Record<string, unknown>>;
 
-export interface TableSource {
+/** How the flat config files of another program become the canonical form. */
+export interface Dialect {
+  /** Whether an evaluated file is one of them. */
+  readonly recognises: (raw: Readonly<Record<string, unknown>>) => boolean;
+  /** `raw` is changed. */
+  readonly translate: (raw: Record<string, unknown>, source: DialectSource) => Translation;
+}
+
+/** What a dialect knows beside the file's value. */
+export interface DialectSource {
+  readonly file: string;
+  /** The file's name without its ending: the run's name where the file gives none. */
+  readonly stem: string;
+  /** The name that is asked for (APP__RUN_NAME): that of a parent, where the file is read as another run's parent. */
+  readonly runName: string;
+  /** The folder that datasets' paths are built from (APP__DATA_DIR). */
+  readonly dataDir: string;
   /** Whether anything was merged over the file: only then may a value stand there in both forms. */
   readonly overlaid: boolean;
+  /** Changes in either form, which come last. */
   readonly changes: readonly Change[];
+}
+
+/** What a file comes to in the canonical form. */
+export interface Translation {
+  readonly value: Record<string, unknown>;
+  readonly problems: readonly Problem[];
+  readonly warnings: readonly string[];
+  /** How to say in the file's own keys what is wrong with the value. */
+  readonly words: FlatWords;
 }
 
 /**
@@ -32,7 +59,7 @@ export function takenApart(
   raw: Record<string, unknown>,
   keys: Keys,
   sections: readonly string[],
-  { overlaid, changes }: TableSource,
+  { overlaid, changes }: DialectSource,
 ): { readonly value: Record<string, unknown>; readonly problems: Problem[] } {
   const isFlat = (key: string): boolean => Object.hasOwn(keys, key) && !sections.includes(key);
   const isOwn = ({ path }: Change): boolean => isFlat(path.split('.')[0]);

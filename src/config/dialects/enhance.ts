@@ -2,12 +2,18 @@
  * The flat dialect of prompt enhancement: the parameters of a program that wraps a language model which rewrites prompts. Canonical keys stand
  * beside them, in the file, in overlays and in `--set`, and win: the image model (environment) and whatever else is not said there.
  */
-import { promptEnhance } from '../recipes/prompt_enhance/settings.js';
-import { hasPath, setPath } from '../schema/paths.js';
-import type { Translation } from './flat.js';
-import { canonicalKeyOf, isFlatKey } from './flat_keys.js';
-import { namedModel, takenApart, type TableKey, type TableSource } from './flat_table.js';
-import { FlatWords } from './flat_words.js';
+import { promptEnhance } from '../../recipes/prompt_enhance/settings.js';
+import { hasPath, setPath } from '../../schema/paths.js';
+import { canonicalKeyOf, isFlatKey } from './earl_keys.js';
+import {
+  namedModel,
+  takenApart,
+  type Dialect,
+  type DialectSource,
+  type TableKey,
+  type Translation,
+} from './dialect.js';
+import { FlatWords } from './words.js';
 
 const keys = {
   model_name: { to: 'policy.model', joint: true },
@@ -36,18 +42,13 @@ const REWARD = [{ name: 'clip', weight: 1, model: { hub: 'openai/clip-vit-base-p
 const RECORDED = ['prompt_quality'];
 
 /** A file is in the dialect when it names no task and has a key that is the dialect's alone, and none that is EARL's. */
-export function isFlatEnhance(raw: Readonly<Record<string, unknown>>): boolean {
+function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   const isEarls = (key: string): boolean => isFlatKey(key) && !isOwnKey(key) && canonicalKeyOf(key) !== key;
   return raw['task'] === undefined && OWN.some((key) => key in raw) && !Object.keys(raw).some(isEarls);
 }
 
-export interface EnhanceSource extends TableSource {
-  readonly runName: string;
-  readonly dataDir: string;
-}
-
 /** Translates such a file to the canonical form; `raw` is changed. */
-export function translateFlatEnhance(raw: Record<string, unknown>, source: EnhanceSource): Translation {
+function translate(raw: Record<string, unknown>, source: DialectSource): Translation {
   const { value, problems } = takenApart(raw, keys, sections, source);
   const names = new Map<string, string>();
   const warnings: string[] = [];
@@ -83,3 +84,5 @@ export function translateFlatEnhance(raw: Record<string, unknown>, source: Enhan
     ),
   };
 }
+
+export const enhance: Dialect = { recognises, translate };

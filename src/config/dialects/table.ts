@@ -1,0 +1,10 @@
+/** The dialects of flat config files, each of a program whose configs load unchanged. */
+import type { Dialect } from './dialect.js';
+import { earl } from './earl.js';
+import { edit } from './edit.js';
+import { enhance } from './enhance.js';
+import { flow } from './flow.js';
+import { video } from './video.js';
+
+/** The first one that recognises a file translates it. EARL's comes last, because any of its keys makes a file one of its own. */
+export const dialects: readonly Dialect[] = [flow, enhance, video, edit, earl];
