@@ -1,43 +1,15 @@
-/**
- * Line charts as SVG: panels under each other over one axis of iterations. Apache ECharts draws them: it needs no browser, lays out axes,
- * ticks and legends, and is kept up.
- */
-import { createRequire } from 'node:module';
-import type * as Echarts from 'echarts';
-import { FONT, INK, MUTED } from './svg.js';
-
-/** The colours of what is no series. */
-export interface Theme {
-  readonly ink: string;
-  readonly muted: string;
-  /** Null leaves the ground as it is. */
-  readonly background: string | null;
-  readonly font: string;
-}
-
-const PAPER: Theme = {
-  ink: INK,
-  muted: MUTED,
-  background: '#ffffff',
-  font: `${FONT}, Arial, Helvetica, sans-serif`,
-};
-
-export interface ChartLook {
-  readonly width?: number;
-  readonly theme?: Theme;
-  /** Whether series are named in the picture. */
-  readonly legend?: boolean;
-}
+/** Line charts as SVG, for a picture that no browser draws: panels under each other over one axis of iterations. */
+import { condense, finiteCurve } from '../../core/curves.js';
+import { escapeMarkup, FONT, INK, MUTED } from './svg.js';
 
 export interface Point {
   readonly x: number;
   readonly y: number;
-  /** Half the length of the error bar, or half the height of the band; 0 for none. */
+  /** Half the length of the error bar; 0 for none. */
   readonly error: number;
 }
 
 export interface Series {
-  /** Unique in its chart. */
   readonly label: string;
   readonly color: string;
   readonly points: readonly Point[];
@@ -53,102 +25,154 @@ export interface Panel {
 
 const WIDTH = 960;
 const MARGIN = { left: 78, right: 30, top: 84, bottom: 62 };
-/** Above the first panel where there is no title. */
-const UNTITLED_TOP = { legend: 40, plain: 14 };
-const UNTITLED_BOTTOM = 44;
+const RIGHT = WIDTH - MARGIN.right;
 const PANEL_GAP = 46;
+/** Neighbours of a longer series are averaged: there are no more pixels. */
+const MOST_POINTS = RIGHT - MARGIN.left;
+/** About so far from each other are the ticks of an axis. */
+const TICK_GAP = { x: 107, y: 50 };
 
-/** `faint` is a thin pale line, `band` a line in a pale band; `circles` and `squares` are marks on a line, with error bars. */
+/** `faint` is a thin pale line; `circles` and `squares` are marks on a line, with error bars. The sign stands for it in the legend. */
 const LOOKS = {
-  line: { symbol: 'none', lineStyle: { width: 2.4 } },
-  band: { symbol: 'none', lineStyle: { width: 2.2 } },
-  faint: { symbol: 'none', lineStyle: { width: 1.2, opacity: 0.4 } },
-  circles: { symbol: 'emptyCircle', symbolSize: 8, lineStyle: { width: 1.6, opacity: 0.75 } },
-  squares: { symbol: 'emptyRect', symbolSize: 7.5, lineStyle: { width: 1.6, opacity: 0.75 } },
-} as const satisfies Record<string, Echarts.LineSeriesOption>;
+  line: { width: 2.4, opacity: 1, sign: '──' },
+  faint: { width: 1.2, opacity: 0.4, sign: '──' },
+  circles: { width: 1.6, opacity: 0.75, sign: '○' },
+  squares: { width: 1.6, opacity: 0.75, sign: '□' },
+} as const;
+
+/** An axis: its ticks, and where a value lies in pixels. */
+interface Axis {
+  readonly ticks: readonly number[];
+  readonly at: (value: number) => number;
+}
 
 /** Draws a chart. Points that are not finite are left out and break their line. */
-export function renderChart(
-  title: string,
-  subtitle: string,
-  panels: readonly Panel[],
-  { width = WIDTH, theme = PAPER, legend = true }: ChartLook = {},
-): string {
-  // The package's build in one file: its some six hundred modules take a second to load.
-  const { init, number } = createRequire(import.meta.url)('echarts') as typeof Echarts;
-  const above = title !== '' ? MARGIN.top : UNTITLED_TOP[legend ? 'legend' : 'plain'];
-  const top = (index: number): number =>
-    panels.slice(0, index).reduce((sum, panel) => sum + panel.height + PANEL_GAP, above);
-  const height = top(panels.length) - PANEL_GAP + (title !== '' ? MARGIN.bottom : UNTITLED_BOTTOM);
-  const xs = panels.flatMap(({ series }) => series.flatMap(({ points }) => points.map(({ x }) => x)));
-  const first = xs.reduce((a, b) => Math.min(a, b), xs[0] ?? 0);
-  const last = xs.reduce((a, b) => Math.max(a, b), first + 1);
-  // Round numbers alone: by itself ECharts also labels both ends.
-  const step = Math.max(1, number.nice((last - first) / 8, true));
-  const ticks = Array.from({ length: Math.floor(last / step) + 1 }, (_, i) => i * step);
+export function renderChart(title: string, subtitle: string, panels: readonly Panel[]): string {
+  const tops = panels.map((_, at) =>
+    panels.slice(0, at).reduce((sum, { height }) => sum + height + PANEL_GAP, MARGIN.top),
+  );
+  const height = tops.reduce((end, top, at) => Math.max(end, top + panels[at].height), 0) + MARGIN.bottom;
+  const x = iterationAxis(panels.flatMap(({ series }) => series.flatMap(({ points }) => points.map((one) => one.x))));
   // The longest names of runs, 96 characters, still fit.
-  const heading = { color: theme.ink, fontSize: Math.min(20, 1400 / Math.max(1, title.length)) };
-  const small = { color: theme.muted, fontSize: 12.5 };
-  const name = { color: theme.ink, fontSize: 13 };
-  const axis = { type: 'value', nameLocation: 'middle', nameTextStyle: name } as const;
-  const chart = init(null, null, { renderer: 'svg', ssr: true, width, height });
-  chart.setOption({
-    animation: false,
-    backgroundColor: theme.background ?? 'transparent',
-    textStyle: { fontFamily: theme.font },
-    title: [
-      { text: title, left: MARGIN.left, top: 16, padding: 0, textStyle: heading },
-      { text: subtitle, left: MARGIN.left, top: 48, padding: 0, textStyle: { ...small, fontWeight: 'normal' } },
-    ],
-    grid: panels.map((panel, i) => ({ left: MARGIN.left, right: MARGIN.right, top: top(i), height: panel.height })),
-    legend: panels.map(({ series }, i) => ({
-      show: legend && series.length > 1,
-      // A line without marks has none in the legend either.
-      data: series.map((one) => ({ name: one.label, itemStyle: { opacity: isMarked(one) ? 1 : 0 } })),
-      right: MARGIN.right,
-      top: top(i) - 28,
-      padding: 0,
-      itemGap: 18,
-      itemHeight: 10,
-      textStyle: name,
-    })),
-    xAxis: panels.map((_, i) => ({
-      ...axis,
-      gridIndex: i,
-      min: first,
-      max: last,
-      name: i === panels.length - 1 ? 'iteration' : '',
-      nameGap: 30,
-      axisLabel: { ...small, show: i === panels.length - 1, customValues: ticks },
-      axisLine: { onZero: false, lineStyle: { color: theme.muted } },
-      axisTick: { customValues: ticks, lineStyle: { color: theme.muted } },
-      splitLine: { show: false },
-    })),
-    // Without a line of their own, so that marks of the first iteration stand clear.
-    yAxis: panels.map((panel, i) => ({
-      ...axis,
-      gridIndex: i,
-      scale: true,
-      splitNumber: Math.round(panel.height / 50),
-      name: panel.label,
-      nameGap: 50,
-      axisLabel: { ...small, margin: 12, formatter: showNumber },
-      axisLine: { show: false },
-      axisTick: { show: false },
-      splitLine: { lineStyle: { color: theme.muted, opacity: 0.25 } },
-    })),
-    series: panels.flatMap(({ series }, i) => {
-      const marked = series.filter(isMarked);
-      // Marks of one iteration stand side by side, so that their error bars do not hide each other.
-      const shift = (one: Series): number => 6 * (marked.indexOf(one) - (marked.length - 1) / 2);
-      return series
-        .flatMap((one) => [line(one, shift(one), theme), one.look === 'band' ? band(one) : errorBars(one, shift(one))])
-        .map((drawn) => ({ ...drawn, xAxisIndex: i, yAxisIndex: i }));
+  const size = Math.min(20, 1400 / Math.max(1, title.length));
+  const body = [
+    text(title, { x: MARGIN.left, y: 34, size, weight: 'bold' }),
+    text(subtitle, { x: MARGIN.left, y: 60, color: MUTED }),
+    ...panels.map((panel, at) => drawPanel(panel, tops[at], x, at === panels.length - 1)),
+    text('iteration', { x: (MARGIN.left + RIGHT) / 2, y: height - 20, anchor: 'middle' }),
+  ];
+  const font = `font-family="${FONT}, Arial, Helvetica, sans-serif"`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" ${font}><rect width="100%" height="100%" fill="#fff"/>${body.join('')}</svg>`;
+}
+
+function drawPanel({ label, height, series }: Panel, top: number, x: Axis, last: boolean): string {
+  const bottom = top + height;
+  const y = valueAxis(series, top, bottom);
+  const marked = series.filter(isMarked);
+  // Marks of one iteration stand side by side, so that their error bars do not hide each other.
+  const shift = (one: Series): number => (isMarked(one) ? 6 * (marked.indexOf(one) - (marked.length - 1) / 2) : 0);
+  return [
+    ...y.ticks.map((tick) => {
+      const line = `<path d="M${MARGIN.left} ${round(y.at(tick))}H${RIGHT}" stroke="${MUTED}" stroke-opacity="0.25"/>`;
+      const place = { x: MARGIN.left - 12, y: y.at(tick) + 4.5, anchor: 'end', color: MUTED } as const;
+      return line + text(showNumber(tick), place);
     }),
+    `<path d="M${MARGIN.left} ${bottom}H${RIGHT}" stroke="${MUTED}"/>`,
+    ...x.ticks.map((tick) => {
+      const mark = `<path d="M${round(x.at(tick))} ${bottom}v5" stroke="${MUTED}"/>`;
+      const place = { x: x.at(tick), y: bottom + 20, anchor: 'middle', color: MUTED } as const;
+      return last ? mark + text(String(tick), place) : mark;
+    }),
+    text(label, { x: 28, y: (top + bottom) / 2, anchor: 'middle', turned: true }),
+    series.length > 1 ? legend(series, top - 14) : '',
+    ...series.map((one) => drawSeries(one, shift(one), x, y)),
+  ].join('');
+}
+
+function drawSeries({ color, points, look }: Series, shift: number, x: Axis, y: Axis): string {
+  const { width, opacity } = LOOKS[look];
+  const at = ({ x: iteration, y: value }: Pick<Point, 'x' | 'y'>): string =>
+    `${round(x.at(iteration) + shift)} ${round(y.at(value))}`;
+  let pen = 'M';
+  const line = few(points).flatMap((point) => {
+    const drawn = pen;
+    pen = Number.isFinite(point.y) ? 'L' : 'M';
+    return pen === 'M' ? [] : [`${drawn}${at(point)}`];
   });
-  const svg = chart.renderToSVGString();
-  chart.dispose();
-  return svg;
+  const parts = [
+    `<path d="${line.join('')}" fill="none" stroke="${color}" stroke-width="${width}" stroke-opacity="${opacity}" stroke-linejoin="round"/>`,
+  ];
+  for (const point of isMarked({ look }) ? points.filter((one) => Number.isFinite(one.y)) : []) {
+    const [left, middle] = [x.at(point.x) + shift, y.at(point.y)];
+    if (point.error > 0 && Number.isFinite(point.error)) {
+      const [low, high] = [point.y - point.error, point.y + point.error].map((value) => round(y.at(value)));
+      const ends = [low, high].map((end) => `M${round(left - 4)} ${end}h8`).join('');
+      parts.push(`<path d="M${round(left)} ${low}V${high}${ends}" fill="none" stroke="${color}" stroke-width="1.3"/>`);
+    }
+    parts.push(
+      look === 'circles'
+        ? `<circle cx="${round(left)}" cy="${round(middle)}" r="4" fill="#fff" stroke="${color}" stroke-width="2"/>`
+        : `<rect x="${round(left - 3.75)}" y="${round(middle - 3.75)}" width="7.5" height="7.5" fill="#fff" stroke="${color}" stroke-width="2"/>`,
+    );
+  }
+  return parts.join('');
+}
+
+/** Named at the right end: text alone, because only who draws it knows how wide letters are. */
+function legend(series: readonly Series[], y: number): string {
+  const entries = series.map(({ label, color, look }, at) => {
+    const { sign, opacity, width } = LOOKS[look];
+    const ink = `fill="${color}" stroke="${color}" stroke-width="${round(width - 1)}" fill-opacity="${opacity}" stroke-opacity="${opacity}"`;
+    return `<tspan dx="${at === 0 ? 0 : 18}" ${ink}>${sign}</tspan><tspan dx="6">${escapeMarkup(label)}</tspan>`;
+  });
+  return `<text x="${RIGHT}" y="${y}" text-anchor="end" font-size="13" fill="${INK}">${entries.join('')}</text>`;
+}
+
+/** Round iterations alone; from the first one to the last. */
+function iterationAxis(all: readonly number[]): Axis {
+  const first = all.reduce((a, b) => Math.min(a, b), all[0] ?? 0);
+  const last = all.reduce((a, b) => Math.max(a, b), first + 1);
+  const step = Math.max(1, niceStep((last - first) / ((RIGHT - MARGIN.left) / TICK_GAP.x)));
+  const ticks = Array.from({ length: Math.floor(last / step) + 1 }, (_, i) => i * step).filter((tick) => tick >= first);
+  return { ticks, at: (value) => MARGIN.left + ((value - first) / (last - first)) * (RIGHT - MARGIN.left) };
+}
+
+/** From a round number below all points and error bars to one above them. */
+function valueAxis(series: readonly Series[], top: number, bottom: number): Axis {
+  const ends = series
+    .flatMap(({ points }) => points.flatMap(({ y, error }) => [y, y - error, y + error]))
+    .filter(Number.isFinite);
+  const low = ends.reduce((a, b) => Math.min(a, b), Infinity);
+  const high = ends.reduce((a, b) => Math.max(a, b), -Infinity);
+  const [from, to] =
+    low > high ? [0, 1] : low === high ? [low - (Math.abs(low) || 1) / 2, low + (Math.abs(low) || 1) / 2] : [low, high];
+  const step = niceStep((to - from) / ((bottom - top) / TICK_GAP.y));
+  const least = Math.floor(from / step + 1e-9);
+  const most = Math.ceil(to / step - 1e-9);
+  // Multiples of the step, without what sums of fractions leave behind their last digit.
+  const ticks = Array.from({ length: most - least + 1 }, (_, i) => Number(((least + i) * step).toPrecision(12)));
+  return { ticks, at: (value) => bottom - ((value - least * step) / ((most - least) * step)) * (bottom - top) };
+}
+
+/** Rounds to 1, 2, 5 or 10 times a power of ten. */
+function niceStep(about: number): number {
+  const power = 10 ** Math.floor(Math.log10(about));
+  const share = about / power;
+  return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
+}
+
+function few(points: readonly Point[]): readonly Pick<Point, 'x' | 'y'>[] {
+  if (points.length <= MOST_POINTS) return points;
+  const curve = finiteCurve(
+    points.map(({ x }) => x),
+    points.map(({ y }) => y),
+  );
+  const { iterations, mean } = condense(curve, MOST_POINTS);
+  return iterations.map((x, at) => ({ x, y: mean[at] }));
+}
+
+function isMarked({ look }: Pick<Series, 'look'>): boolean {
+  return look === 'circles' || look === 'squares';
 }
 
 function showNumber(value: number): string {
@@ -156,61 +180,25 @@ function showNumber(value: number): string {
   return plain ? String(value) : value.toExponential();
 }
 
-function isMarked({ look }: Pick<Series, 'look'>): boolean {
-  return LOOKS[look].symbol !== 'none';
+/** To a hundredth of a pixel. */
+function round(value: number): number {
+  return Math.round(value * 100) / 100;
 }
 
-/** Where there are more points than pixels, neighbours are averaged. */
-function line({ label, color, points, look }: Series, shift: number, theme: Theme): Echarts.LineSeriesOption {
-  const data = points.map(({ x, y }) => [x, Number.isFinite(y) ? y : null]);
-  // An empty mark is filled with white, which is no ground of a page that may be dark.
-  const mark = theme.background === null && isMarked({ look }) ? { symbol: 'circle', symbolSize: 6 } : {};
-  return {
-    type: 'line',
-    name: label,
-    color,
-    data,
-    sampling: 'average',
-    symbolOffset: [shift, 0],
-    ...LOOKS[look],
-    ...mark,
-  };
+interface Placed {
+  readonly x: number;
+  readonly y: number;
+  readonly size?: number;
+  readonly color?: string;
+  readonly weight?: 'normal' | 'bold';
+  readonly anchor?: 'start' | 'middle' | 'end';
+  /** Whether it is read from below. */
+  readonly turned?: boolean;
 }
 
-/** One surface over all its points. */
-function band({ color, points }: Series): Echarts.CustomSeriesOption {
-  const wide = points.filter(({ y, error }) => Number.isFinite(y + error));
-  const data = wide.some(({ error }) => error > 0) ? wide.map(({ x, y, error }) => [x, y - error, y + error]) : [];
-  return {
-    type: 'custom',
-    encode: { x: 0, y: [1, 2] },
-    data,
-    silent: true,
-    z: 1,
-    renderItem: ({ dataIndex }, api) => {
-      if (dataIndex > 0) return null;
-      const upper = data.map(([x, , high]) => api.coord([x, high]));
-      const lower = data.map(([x, low]) => api.coord([x, low])).reverse();
-      const style = { fill: color, opacity: 0.16 };
-      return { type: 'polygon', shape: { points: [...upper, ...lower] }, style };
-    },
-  };
-}
-
-function errorBars({ color, points }: Series, shift: number): Echarts.CustomSeriesOption {
-  return {
-    type: 'custom',
-    // Both ends count for the range of the vertical axis.
-    encode: { x: 0, y: [1, 2] },
-    data: points
-      .filter(({ y, error }) => error > 0 && Number.isFinite(y + error))
-      .map(({ x, y, error }) => [x, y - error, y + error]),
-    renderItem: (_, api) => {
-      const [middle, low] = api.coord([api.value(0), api.value(1)]);
-      const [, high] = api.coord([api.value(0), api.value(2)]);
-      const x = middle + shift;
-      const pathData = `M${x} ${low}V${high}M${x - 4} ${low}h8M${x - 4} ${high}h8`;
-      return { type: 'path', shape: { pathData }, style: { stroke: color, lineWidth: 1.3, fill: 'none' } };
-    },
-  };
+function text(words: string, place: Placed): string {
+  const { x, y, size = 13, color = INK, weight = 'normal', anchor = 'start', turned = false } = place;
+  if (words === '') return '';
+  const turn = turned ? ` transform="rotate(-90 ${x} ${y})"` : '';
+  return `<text x="${round(x)}" y="${round(y)}" text-anchor="${anchor}" font-size="${round(size)}" font-weight="${weight}" fill="${color}"${turn}>${escapeMarkup(words)}</text>`;
 }

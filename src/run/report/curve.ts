@@ -1,4 +1,5 @@
 /** The learning curve of a run, as `curve.svg` and `curve.png` in its folder. */
+import { smooth } from '../../core/curves.js';
 import { writeFileAtomic } from '../../core/files.js';
 import type { MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
@@ -54,26 +55,18 @@ function trend(points: readonly Point[]): Series[] {
   if (points.length < 10) return [{ label: 'training', color: BLUE, points, look: 'line' }];
   return [
     { label: 'training', color: BLUE, points, look: 'faint' },
-    { label: 'training, smoothed', color: BLUE, points: smooth(points), look: 'line' },
+    { label: 'training, smoothed', color: BLUE, points: smoothed(points), look: 'line' },
   ];
+}
+
+function smoothed(points: readonly Point[]): Point[] {
+  const course = smooth(points.map(({ y }) => y));
+  return points.map((point, at) => ({ ...point, y: course[at] }));
 }
 
 function pick(lines: readonly MetricsLine[], metric: string, error = ''): Point[] {
   return lines.flatMap(({ iteration, metrics }) => {
     const y = metrics[metric];
     return y === undefined ? [] : [{ x: iteration, y, error: metrics[error] ?? 0 }];
-  });
-}
-
-/**
- * Centred moving average over about a tenth of the course. Towards both ends the window shrinks and stays centred, so that
- * a slope does not bend there. Values that are not finite are passed over.
- */
-export function smooth(points: readonly Point[]): Point[] {
-  const widest = Math.max(2, Math.round(points.length / 20));
-  return points.map((point, index) => {
-    const reach = Math.min(widest, index, points.length - 1 - index);
-    const near = points.slice(index - reach, index + reach + 1).filter((other) => Number.isFinite(other.y));
-    return { ...point, y: near.reduce((sum, other) => sum + other.y, 0) / near.length };
   });
 }
