@@ -45,6 +45,9 @@ it('smooths the long training curves of what is compared, and has colours for te
   const { curves, groups: named, more_groups: more } = reportCurves(groups, null);
   expect([named?.length, more, curves.length]).toEqual([10, 2, 10]);
   expect(Math.max(...curves[0].mean.slice(5, 35))).toBeLessThan(0.7);
+  const seeds = reportCurves([{ label: 'a', runs: [run, run] }], null);
+  expect(seeds.over_seeds).toBe(true);
+  expect(Math.max(...seeds.curves[0].mean.slice(5, 35))).toBeLessThan(0.7);
   const [few] = reportCurves(
     [groups[0], groups[1]].map((one) => ({ ...one, runs: [run.slice(0, 10)] })),
     null,
