@@ -2,15 +2,15 @@
  * Asking a vLLM server. One that is away (it loads its model, or is started again) is asked again until the caller's time is over; an error
  * of its own a few times; what it refuses is not asked again.
  */
-import { Absence, type AbsenceListener } from '../../balance/absence.js';
-import { askMembers, once, type Asking, type AskPolicy, type Tried } from '../../balance/ask.js';
-import { Member, Members, type Ending } from '../../balance/member.js';
+import type { AbsenceListener } from '../../balance/absence.js';
+import type { Tried } from '../../balance/ask.js';
+import { answered, AwaitedMember, AwaitedRemote, lost, noAnswer, RUN_AGAIN, type Found } from '../../balance/remote.js';
 import { systemClock, type Clock } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
 import { checkedKey } from '../../http/key.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
-import { isNotThere } from '../../http/request.js';
 import {
   completionReply,
   FIXED,
@@ -42,45 +42,44 @@ export interface VllmReply {
   readonly body: string;
 }
 
-type Found = { readonly kind: 'reply'; readonly reply: VllmReply } | { readonly kind: 'none'; readonly found: string };
+/** What statuses mean. What a server refuses is for the caller to read. */
+const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
+  // It is not ready, has too much to do, or has a proxy before it that does not reach it.
+  429: 'away',
+  502: 'away',
+  503: 'away',
+  504: 'away',
+  '5xx': 'failed',
+  rest: 'answered',
+};
 
-/** Statuses of a server that is not ready, has too much to do, or has a proxy before it that does not reach it. */
-const AWAY = [429, 502, 503, 504];
-/** A server that is away is asked again after so long. */
-const AWAY_AGAIN_MS = 1000;
+/** A path, and what is posted there; null for a GET. */
+interface Sent {
+  readonly path: string;
+  readonly body: object | null;
+}
 
 export class VllmClient {
   /** Without `/v1`. */
   readonly url: string;
   readonly #http: HttpPool;
-  readonly #members: Members<Member>;
-  readonly #clock: Clock;
-  readonly #policy: AskPolicy;
+  readonly #remote: AwaitedRemote<AwaitedMember, Sent, VllmReply>;
   readonly #headers: Readonly<Record<string, string>>;
-  readonly #absence: Absence;
 
   /** Raises ConfigError for a key that no header carries. */
   constructor(private readonly options: VllmOptions) {
     const key = checkedKey(options.apiKey, 'the API key of vLLM');
     this.url = options.url.replace(/\/+$/, '').replace(/\/v1$/, '');
-    this.#clock = options.clock ?? systemClock;
-    this.#absence = new Absence(this.#clock, options);
-    this.#http = createHttpPool({ connections: options.concurrency, secret: key ?? null });
-    this.#policy = {
-      maxAttempts: 5,
-      attemptTimeoutMs: options.timeoutMs,
-      backoffBaseMs: 250,
-      backoffCapMs: 8000,
-      retryAfterCapMs: 30_000,
-    };
-    // There is no other one to spare it for.
-    const member = new Member(this.url, this.#clock, {
-      cap: options.concurrency,
-      failures: Infinity,
-      doubts: Infinity,
-      pauseMs: 0,
+    const { concurrency, timeoutMs, clock = systemClock } = options;
+    this.#http = createHttpPool({ connections: concurrency, secret: key ?? null });
+    this.#remote = new AwaitedRemote({
+      ...options,
+      members: [new AwaitedMember(this.url, clock, { cap: concurrency, alone: true })],
+      policy: { maxAttempts: 5, attemptTimeoutMs: timeoutMs, retryAfterCapMs: 30_000 },
+      attempt: (_member, sent, attempt) => this.#attempt(sent, attempt),
+      error: (found, { next = RUN_AGAIN }, { path }) => this.#error(`${path}: ${found}`, next),
+      away: (found) => found,
     });
-    this.#members = new Members([member], 'least_loaded');
     this.#headers = {
       'content-type': 'application/json',
       ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
@@ -94,9 +93,10 @@ export class VllmClient {
 
   /** Why it is not ready now; null where it is. */
   async look(within: Deadline): Promise<string | null> {
-    const { reply } = await once(this.#members.all[0], this.#asking('/health', null, within));
-    if (reply.kind === 'none') return reply.found;
-    return reply.reply.status === 200 ? null : `status ${reply.reply.status}: ${messageOf(reply.reply.body)}`;
+    const look = await this.#remote.look({ path: '/health', body: null }, within);
+    if (look?.kind !== 'answered') return look?.found ?? 'no time was left to ask';
+    const { status, body } = look.answer;
+    return status === 200 ? null : `status ${status}: ${messageOf(body)}`;
   }
 
   /** The model that it serves and the adapters that it has. Raises EndpointError. */
@@ -151,31 +151,11 @@ export class VllmClient {
   }
 
   /** Raises EndpointError where the server stays away, or fails again and again. */
-  async #send(path: string, body: object | null, within: Deadline): Promise<VllmReply> {
-    const { reply } = await askMembers(this.#asking(path, body, within));
-    if (reply?.kind === 'reply') return reply.reply;
-    throw this.#error(
-      `${path}: ${reply === null ? 'no time was left to ask' : reply.found}`,
-      'Check that it runs and what its log says, then run the same command again: the run goes on from its last checkpoint.',
-    );
+  #send(path: string, body: object | null, within: Deadline): Promise<VllmReply> {
+    return this.#remote.answer({ path, body }, within);
   }
 
-  #asking(path: string, body: object | null, within: Deadline): Asking<Member, Found> {
-    const { random = Math.random } = this.options;
-    let last: Found | null = null;
-    const ask = async (_member: Member, attempt: Deadline): Promise<Tried<Found>> => {
-      const found = await this.#attempt(path, body, attempt);
-      // An attempt that the end of the time cut short says less than the one before it.
-      const tried = within.over && last !== null && found.next !== 'done' ? { ...found, reply: last } : found;
-      last = tried.reply;
-      if (tried.next === 'busy' && tried.reply.kind === 'none') this.#absence.goesOn(tried.reply.found);
-      else if (tried.next === 'done') this.#absence.isOver();
-      return tried;
-    };
-    return { members: this.#members, policy: this.#policy, clock: this.#clock, random, within, ask };
-  }
-
-  async #attempt(path: string, body: object | null, attempt: Deadline): Promise<Tried<Found>> {
+  async #attempt({ path, body }: Sent, attempt: Deadline): Promise<Tried<Found<VllmReply>>> {
     try {
       const response = await this.#http.fetch(`${this.url}${path}`, {
         method: body === null ? 'GET' : 'POST',
@@ -183,12 +163,17 @@ export class VllmClient {
         signal: attempt.signal,
         ...(body === null ? {} : { body: JSON.stringify(body) }),
       });
-      return meaningOf({ status: response.status, body: await response.text() });
+      const reply = { status: response.status, body: await response.text() };
+      const meaning = byStatus(STATUSES, reply.status);
+      if (meaning === 'answered') return answered(reply);
+      const found = `status ${reply.status}: ${messageOf(reply.body)}`;
+      return noAnswer(
+        meaning,
+        found,
+        retryAfterMs((name) => response.headers.get(name)),
+      );
     } catch (error) {
-      if (attempt.over) return failed(`no answer within ${this.options.timeoutMs / 1000} s`);
-      const { code = '' } = error as { code?: string };
-      const found = `${error instanceof Error ? error.message : String(error)}${code === '' ? '' : ` (${code})`}`;
-      return isNotThere(error) ? away(found) : failed(found);
+      return lost(error, attempt, this.options.timeoutMs);
     }
   }
 
@@ -203,25 +188,7 @@ export class VllmClient {
   }
 }
 
-const works: Ending = { load: 'carried', health: 'works' };
-const nothing: Ending = { load: 'nothing', health: 'nothing' };
-
-function meaningOf(reply: VllmReply): Tried<Found> {
-  const found = `status ${reply.status}: ${messageOf(reply.body)}`;
-  if (AWAY.includes(reply.status)) return away(found);
-  if (reply.status >= 500) return failed(found);
-  return { reply: { kind: 'reply', reply }, next: 'done', ending: works };
-}
-
-function away(found: string): Tried<Found> {
-  return { reply: { kind: 'none', found }, next: 'busy', ending: nothing, retryAfterMs: AWAY_AGAIN_MS };
-}
-
-function failed(found: string): Tried<Found> {
-  return { reply: { kind: 'none', found }, next: 'elsewhere', ending: nothing };
-}
-
-/** What of an answer is not what was asked for; null where all is. */
+/** Describes how a completion violates its request; null where it does not. */
 function wrongWith({ ids, logProbs, stopped }: Completion, request: CompletionRequest): string | null {
   const { max_tokens: most, stop_token_ids: ends } = request;
   if (logProbs.length !== ids.length) return `${ids.length} tokens came with ${logProbs.length} log-probabilities`;

@@ -2,6 +2,7 @@
 import OpenAI from 'openai';
 import { systemClock, type Clock } from '../../core/clock.js';
 import type { AbsenceListener } from '../../balance/absence.js';
+import { answered, AwaitedMember, lost, type AwaitedRemote } from '../../balance/remote.js';
 import type { Deadline } from '../../core/deadline.js';
 import { encodePng } from '../../core/image.js';
 import { checkedKey, noKey } from '../../http/key.js';
@@ -9,8 +10,7 @@ import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { createClient } from '../../rewards/judge/transport.js';
 import { pictureSize, type ImagesServerSettings, type PictureSize } from '../../schema/images_api.js';
-import { PictureAsking, PictureMember } from '../served/asking.js';
-import { refusal } from '../served/found.js';
+import { FIRST_ATTEMPTS, pictureRemote } from '../served/asking.js';
 import { blank, mostReplyBytes, type Answered } from '../served/picture.js';
 import { meaningOf, type Meaning } from './meaning.js';
 import { readPicture } from './reply.js';
@@ -38,8 +38,6 @@ export interface ImagesClientOptions extends AbsenceListener {
   readonly random?: () => number;
 }
 
-/** Before anything was drawn, a server that fails so often is taken for a wrong one. */
-const FIRST_ATTEMPTS = 5;
 /** The fields that a request can do without: which hosted models refuse. */
 const DISPENSABLE = ['response_format', 'seed'] as const;
 type Dispensable = (typeof DISPENSABLE)[number];
@@ -47,7 +45,7 @@ type Dispensable = (typeof DISPENSABLE)[number];
 /** What any server draws that draws at all. */
 const PLAIN: PictureAsked = { prompt: 'a red square', seed: 0 };
 
-class ImageMember extends PictureMember {
+class ImageMember extends AwaitedMember {
   readonly client: OpenAI;
   /** The dispensable fields that it has drawn with: an error in which their names stand is about something else. */
   readonly takes = new Set<Dispensable>();
@@ -60,8 +58,7 @@ class ImageMember extends PictureMember {
 
 export class ImagesClient {
   readonly #http: HttpPool;
-  readonly #members: readonly ImageMember[];
-  readonly #asking: PictureAsking<ImageMember, PictureAsked>;
+  readonly #remote: AwaitedRemote<ImageMember, PictureAsked, Answered>;
   readonly #leftOut = new Set<Dispensable>();
   #hasDrawn = false;
 
@@ -77,19 +74,17 @@ export class ImagesClient {
     });
     const urls = resolveEndpoints(base_url);
     const member = { cap: concurrency, alone: urls.length === 1 };
-    this.#members = urls.map((url) => new ImageMember(url, this.#http, key, options.clock ?? systemClock, member));
-    this.#asking = new PictureAsking({
+    this.#remote = pictureRemote({
       ...options,
       name: 'images server',
-      members: this.#members,
-      timeoutS: settings.timeout_s,
+      members: urls.map((url) => new ImageMember(url, this.#http, key, options.clock ?? systemClock, member)),
       attempt: (one, asked, attempt) => this.#explained(one, asked, attempt),
     });
   }
 
   /** Base URLs, each ending in `/v1`. */
   get urls(): readonly string[] {
-    return this.#asking.urls;
+    return this.#remote.urls;
   }
 
   /**
@@ -97,7 +92,7 @@ export class ImagesClient {
    * Never rejects for what a server does.
    */
   async look(within: Deadline): Promise<readonly string[]> {
-    const found = await Promise.all(this.#members.map((member) => this.#lookAt(member, within)));
+    const found = await Promise.all(this.#remote.members.map((member) => this.#lookAt(member, within)));
     return found.filter((one) => one !== null);
   }
 
@@ -108,8 +103,8 @@ export class ImagesClient {
   async ready(within: Deadline, work: 'draws' | 'edits' = 'draws'): Promise<void> {
     const { size } = this.options.settings;
     const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blank(pictureSize(size))) } : PLAIN;
-    const answered = await this.#asking.ask(first, within, FIRST_ATTEMPTS);
-    if ('refused' in answered) throw this.#asking.error(`it refuses '${PLAIN.prompt}': ${answered.refused}`);
+    const drawn = await this.#remote.answer(first, within, { maxAttempts: FIRST_ATTEMPTS });
+    if ('refused' in drawn) throw this.#remote.error(first, `it refuses '${PLAIN.prompt}': ${drawn.refused}`);
   }
 
   /** It is known to have drawn what these settings ask for: what it refuses from now on may be the prompt. */
@@ -119,7 +114,7 @@ export class ImagesClient {
 
   /** One picture. Raises EndpointError where no server gives one within the time or the attempts. */
   draw(asked: PictureAsked, within: Deadline): Promise<Answered> {
-    return this.#asking.ask(asked, within, this.options.settings.max_attempts);
+    return this.#remote.answer(asked, within);
   }
 
   /** Closes the connections; nothing may be asked afterwards. */
@@ -137,7 +132,7 @@ export class ImagesClient {
     const { prompt, seed } = PLAIN;
     const source = asked.source === undefined ? {} : { source: await encodePng(blank(this.#sizeOf(asked))) };
     const plain = await this.#attempt(member, { ...asked, prompt, seed, ...source }, attempt);
-    return plain.reply.kind === 'answered' ? refusal(tried.reply.found) : plain;
+    return plain.reply.kind === 'answered' ? answered({ refused: tried.reply.found }, 'refused') : plain;
   }
 
   /** Sends a request, and again without the fields that the server refuses of it. */
@@ -166,8 +161,7 @@ export class ImagesClient {
       }
       return meaningOf(picture);
     } catch (error) {
-      if (attempt.over) return meaningOf(this.#asking.endOf(attempt));
-      return meaningOf(error as Error);
+      return attempt.over ? lost(error, attempt, this.options.settings.timeout_s * 1000) : meaningOf(error as Error);
     }
   }
 

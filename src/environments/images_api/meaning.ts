@@ -1,20 +1,22 @@
 /** What a reply or an error of an images server means, and what may be done about it. */
 import OpenAI from 'openai';
 import type { Tried } from '../../balance/ask.js';
-import { retryAfterMs } from '../../http/meaning.js';
+import { answered, noAnswer, wrong, type Found } from '../../balance/remote.js';
+import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import { causeOf, isNotThere } from '../../http/request.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { refusedFields } from '../../rewards/judge/traits.js';
-import { away, AWAY, busy, failed, given, refusal, wrong, type Found } from '../served/found.js';
-import type { ServedPicture } from '../served/picture.js';
+import { PICTURE_STATUSES } from '../served/asking.js';
+import type { Answered, ServedPicture } from '../served/picture.js';
 
-export type Meaning = Tried<Found> & {
+export type Meaning = Tried<Found<Answered>> & {
   /** A field of the request that the server refuses, where it names one. */
   readonly refusedField?: string;
   /** It cannot do what this request asks for, and does not say whether that is for its prompt or for what all requests say. */
   readonly unexplained?: true;
 };
 
+const STATUSES = { ...PICTURE_STATUSES, 409: 'failed' } as const;
 /** Statuses by which a server says that it cannot do what this request asks for. */
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
 /** Statuses by which a server may refuse a prompt. */
@@ -27,17 +29,15 @@ const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|poli
  */
 export function meaningOf(result: ServedPicture | string | Error): Meaning {
   if (result instanceof Error) return meaningOfError(result);
-  if (typeof result === 'string') return failed(result);
-  return given(result);
+  return typeof result === 'string' ? noAnswer('failed', result) : answered(result);
 }
 
 function meaningOfError(error: Error): Meaning {
   if (error instanceof OpenAI.APIConnectionError) {
-    const found = causeOf(error);
-    return isNotThere(error) ? away(found) : failed(found);
+    return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
   }
   if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError);
-  if (error instanceof SyntaxError) return failed(`it answered with broken JSON (${error.message})`);
+  if (error instanceof SyntaxError) return noAnswer('failed', `it answered with broken JSON (${error.message})`);
   throw error;
 }
 
@@ -50,10 +50,15 @@ function meaningOfStatus(error: StatusError): Meaning {
   const status = Number(error.status);
   const found = excerpt(`HTTP ${error.message}`).slice(1, -1);
   const kind = `${error.code ?? ''} ${error.type ?? ''}`;
-  if (status === 429) return { ...busy(found), ...retryAfter(error) };
-  if (AWAY.has(status)) return { ...away(found), ...retryAfter(error) };
-  if (status >= 500 || status === 408 || status === 409) return failed(found);
-  if (REFUSING.has(status) && REFUSAL.test(kind)) return refusal(found);
+  const meaning = byStatus(STATUSES, status);
+  if (meaning !== 'refused') {
+    return noAnswer(
+      meaning,
+      found,
+      retryAfterMs((name) => error.headers?.get(name)),
+    );
+  }
+  if (REFUSING.has(status) && REFUSAL.test(kind)) return answered({ refused: found }, 'refused');
   const param = typeof error.param === 'string' ? error.param : null;
   const [refusedField] = refusedFields({ status, param, words: `${kind} ${error.message}` });
   return {
@@ -69,9 +74,4 @@ function adviceFor(status: number): string {
   }
   if (status === 404) return 'Check the address (environment.base_url) and the model (environment.served_model).';
   return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
-}
-
-function retryAfter({ headers }: StatusError): { readonly retryAfterMs?: number } {
-  const wait = retryAfterMs((name) => headers?.get(name));
-  return wait === null ? {} : { retryAfterMs: wait };
 }

@@ -4,6 +4,15 @@
  */
 import type { AbsenceListener } from '../../balance/absence.js';
 import type { Tried } from '../../balance/ask.js';
+import {
+  answered,
+  AwaitedMember,
+  lost,
+  noAnswer,
+  wrong,
+  type AwaitedRemote,
+  type Found,
+} from '../../balance/remote.js';
 import { systemClock, type Clock } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { encodePng, sha256 } from '../../core/image.js';
@@ -13,10 +22,9 @@ import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { largestSquare, type RenderEditor } from '../../schema/editor.js';
 import type { PictureSize } from '../../schema/images_api.js';
-import { PictureAsking, PictureMember } from '../served/asking.js';
-import { failed, given, wrong, type Found } from '../served/found.js';
+import { FIRST_ATTEMPTS, pictureRemote } from '../served/asking.js';
 import { blank as grey, mostReplyBytes, pictureIn, type Answered } from '../served/picture.js';
-import { GUIDED, identityProblem, meaningOfError, meaningOfStatus } from './meaning.js';
+import { GUIDED, identityProblem, meaningOfStatus } from './meaning.js';
 
 /** What decides an edit, and finds it again. */
 export interface RenderWanted {
@@ -73,10 +81,7 @@ export interface RenderClientOptions extends AbsenceListener {
 /** By `environment.states_dtype`. */
 export const STATES_DTYPES = { float32: 'F32', bfloat16: 'BF16' } as const;
 
-/** Before anything was drawn, a server that fails so often is taken for a wrong one. */
-const FIRST_ATTEMPTS = 5;
-
-class RenderMember extends PictureMember {
+class RenderMember extends AwaitedMember {
   /** It has said that it is the model that is wanted. */
   isKnown = false;
 }
@@ -93,8 +98,7 @@ export function renderHash(
 
 export class RenderClient {
   readonly #http: HttpPool;
-  readonly #members: readonly RenderMember[];
-  readonly #asking: PictureAsking<RenderMember, RenderAsked>;
+  readonly #remote: AwaitedRemote<RenderMember, RenderAsked, Answered>;
   readonly #headers: Record<string, string>;
 
   /** Raises ConfigError for an address or a key that cannot be used. */
@@ -109,25 +113,23 @@ export class RenderClient {
       maxResponseBytes: mostReplyBytes(largestSquare(settings)),
     });
     const urls = resolveEndpoints(base_url);
-    this.#members = urls.map((url) => new RenderMember(url, clock, { cap: concurrency, alone: urls.length === 1 }));
-    this.#asking = new PictureAsking({
+    this.#remote = pictureRemote({
       ...options,
       name: 'render server',
-      members: this.#members,
-      timeoutS: settings.timeout_s,
+      members: urls.map((url) => new RenderMember(url, clock, { cap: concurrency, alone: urls.length === 1 })),
       attempt: (member, asked, attempt) => this.#attempt(member, asked, attempt),
     });
   }
 
   /** Base URLs, each ending in `/v1`. */
   get urls(): readonly string[] {
-    return this.#asking.urls;
+    return this.#remote.urls;
   }
 
   /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
   async look(within: Deadline): Promise<readonly string[]> {
     const found = await Promise.all(
-      this.#members.map(async (member) => {
+      this.#remote.members.map(async (member) => {
         const tried = await this.#unknown(member, within);
         if (tried === null || tried.reply.kind === 'answered') return null;
         return `${member.url}: ${within.over ? 'no answer in time' : tried.reply.found}`;
@@ -152,13 +154,13 @@ export class RenderClient {
     const source = await encodePng(grey(size));
     const told = { states, statesDigest: sha256(states.bytes), source, size, seed: 0 };
     const asked = { ...told, blank: settings.guidance_scale === null ? null : zeros(longest.blank) };
-    const answered = await this.#asking.ask(asked, within, FIRST_ATTEMPTS);
-    if ('refused' in answered) throw this.#asking.error(`it refuses a grey picture: ${answered.refused}`);
+    const drawn = await this.#remote.answer(asked, within, { maxAttempts: FIRST_ATTEMPTS });
+    if ('refused' in drawn) throw this.#remote.error(asked, `it refuses a grey picture: ${drawn.refused}`);
   }
 
   /** One picture. Raises EndpointError where no server gives one within the time or the attempts. */
   draw(asked: RenderAsked, within: Deadline): Promise<Answered> {
-    return this.#asking.ask(asked, within, this.options.settings.max_attempts);
+    return this.#remote.answer(asked, within);
   }
 
   /** Closes the connections; nothing may be asked afterwards. */
@@ -166,12 +168,12 @@ export class RenderClient {
     return this.#http.close();
   }
 
-  async #attempt(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found>> {
+  async #attempt(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found<Answered>>> {
     return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
   }
 
   /** Why a server cannot be asked for pictures; null where it is known to be the one that is wanted. */
-  async #unknown(member: RenderMember, attempt: Deadline): Promise<Tried<Found> | null> {
+  async #unknown(member: RenderMember, attempt: Deadline): Promise<Tried<Found<Answered>> | null> {
     if (member.isKnown) return null;
     const { settings, width } = this.options;
     const reply = await this.#exchange(member, attempt, null);
@@ -189,12 +191,12 @@ export class RenderClient {
     return null;
   }
 
-  async #send(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found>> {
+  async #send(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found<Answered>>> {
     const reply = await this.#exchange(member, attempt, this.#body(asked));
     if (!('body' in reply)) return reply;
     if (reply.status !== 200) return reply.meaning;
     const picture = await pictureIn(reply.body, asked.size);
-    return typeof picture === 'string' ? failed(picture) : given({ picture, revised: null });
+    return typeof picture === 'string' ? noAnswer('failed', picture) : answered({ picture, revised: null });
   }
 
   /** Without guidance a request of the first version, which every server answers. */
@@ -215,7 +217,7 @@ export class RenderClient {
     { url }: RenderMember,
     attempt: Deadline,
     body: Buffer | null,
-  ): Promise<{ status: number; body: Buffer; meaning: Tried<Found> } | Tried<Found>> {
+  ): Promise<{ status: number; body: Buffer; meaning: Tried<Found<Answered>> } | Tried<Found<Answered>>> {
     const type = body === null ? {} : { 'content-type': 'application/octet-stream' };
     try {
       const reply = await this.#http.exchange(`${url}/render`, {
@@ -226,7 +228,7 @@ export class RenderClient {
       });
       return { ...reply, meaning: meaningOfStatus(reply, this.#http.redact) };
     } catch (error) {
-      return attempt.over ? failed(this.#asking.endOf(attempt)) : meaningOfError(error as Error);
+      return lost(error, attempt, this.options.settings.timeout_s * 1000);
     }
   }
 }

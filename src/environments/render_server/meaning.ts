@@ -1,9 +1,11 @@
 /** What replies of a render server mean besides pictures. */
 import type { Tried } from '../../balance/ask.js';
-import { retryAfterMs } from '../../http/meaning.js';
-import { causeOf, isNotThere, type WholeReply } from '../../http/request.js';
+import { answered, noAnswer, wrong, type Found } from '../../balance/remote.js';
+import { byStatus, retryAfterMs } from '../../http/meaning.js';
+import type { WholeReply } from '../../http/request.js';
 import { excerpt } from '../../rewards/judge/parse.js';
-import { away, AWAY, busy, failed, refusal, wrong, type Found } from '../served/found.js';
+import { PICTURE_STATUSES } from '../served/asking.js';
+import type { Answered } from '../served/picture.js';
 
 /** The first version of the protocol, which every server answers. */
 const PROTOCOL = 'editrl-render/1';
@@ -34,18 +36,22 @@ export function identityProblem(body: Buffer, { model, width, guided }: Expected
 }
 
 /** What a reply without a picture means by its status; `redact` takes secrets out of its words. */
-export function meaningOfStatus({ status, headers, body }: WholeReply, redact: (text: string) => string): Tried<Found> {
+export function meaningOfStatus(
+  { status, headers, body }: WholeReply,
+  redact: (text: string) => string,
+): Tried<Found<Answered>> {
   const { refused, error, detail } = fieldsOf(body);
   const message = typeof error === 'string' ? error : (detail ?? body.toString('utf8'));
   const words = redact(typeof message === 'string' ? message : JSON.stringify(message));
   const found = excerpt(`HTTP ${status} ${words}`).slice(1, -1);
-  const wait = retryAfterMs((name) => headers[name]);
-  const retry = wait === null ? {} : { retryAfterMs: wait };
-  if (status === 422 && typeof refused === 'string') return refusal(redact(refused));
-  if (status === 429) return { ...busy(found), ...retry };
-  if (AWAY.has(status)) return { ...away(found), ...retry };
-  if (status >= 500 || status === 408) return failed(found);
-  return wrong(found, adviceFor(status));
+  if (status === 422 && typeof refused === 'string') return answered({ refused: redact(refused) }, 'refused');
+  const meaning = byStatus(PICTURE_STATUSES, status);
+  if (meaning === 'refused') return wrong(found, adviceFor(status));
+  return noAnswer(
+    meaning,
+    found,
+    retryAfterMs((name) => headers[name]),
+  );
 }
 
 function adviceFor(status: number): string {
@@ -54,12 +60,6 @@ function adviceFor(status: number): string {
   }
   if (status === 404) return 'Check the address (environment.base_url): a render server answers at /v1/render.';
   return 'Check environment.served_model, environment.max_pixels and environment.num_inference_steps, and the log of the server.';
-}
-
-/** Of a request without a reply. */
-export function meaningOfError(error: Error): Tried<Found> {
-  const found = causeOf(error);
-  return isNotThere(error) ? away(found) : failed(found);
 }
 
 /** Those of a JSON object; none of anything else. */

@@ -3,8 +3,9 @@
  * every query has its own deadline; the client's would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
-import { askMembers, once, type Asking, type AskPolicy, type Tried } from '../../balance/ask.js';
-import { Member, Members } from '../../balance/member.js';
+import type { AskPolicy, Tried } from '../../balance/ask.js';
+import { Member } from '../../balance/member.js';
+import { Remote, tried } from '../../balance/remote.js';
 import type { ChatRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
 import { longestTimer } from '../../core/clock.js';
@@ -58,46 +59,37 @@ class JudgeMember extends Member {
 }
 
 export class Transport {
-  readonly #members: Members<JudgeMember>;
+  readonly #remote: Remote<JudgeMember, ChatRequest, Reply>;
   readonly #pool: HttpPool;
-  readonly #options: TransportOptions;
 
-  constructor(options: TransportOptions) {
+  constructor(private readonly options: TransportOptions) {
     const pool = createHttpPool({ connections: options.connections, secret: options.apiKey });
-    this.#options = options;
     this.#pool = pool;
-    this.#members = new Members(
-      options.endpoints.map((url) => new JudgeMember(url, pool, options)),
-      'least_loaded',
-    );
+    this.#remote = new Remote({
+      ...options,
+      members: options.endpoints.map((url) => new JudgeMember(url, pool, options)),
+      attempt: async ({ client }, request, attempt) => meaningOf(await complete(client, request, attempt)),
+    });
   }
 
   /** Sends until there is a reply, retrying is pointless, or the query's time is over. Counts the requests that it made. */
   async send(request: ChatRequest, query: Deadline): Promise<{ readonly reply: Reply; readonly attempts: number }> {
-    const { reply, attempts } = await askMembers(this.#asking(request, query));
-    return { reply: reply ?? this.#notAsked(query), attempts };
+    const { reply, attempts, spared } = await this.#remote.ask(request, query);
+    return { reply: reply ?? this.#notAsked(spared), attempts };
   }
 
   /** One request without retries, asked even of a judge that is being spared; a text lets everyone through again. */
   async probe(request: ChatRequest, query: Deadline): Promise<Reply> {
-    const member = this.#members.choose(({ breaker }) => !breaker.blocks) ?? this.#members.choose(() => true);
-    return member === null ? this.#notAsked(query) : (await once(member, this.#asking(request, query))).reply;
+    return (await this.#remote.once(request, query)) ?? this.#notAsked(false);
   }
 
   close(): Promise<void> {
     return this.#pool.close();
   }
 
-  #asking(request: ChatRequest, within: Deadline): Asking<JudgeMember, Reply> {
-    const ask = async ({ client }: JudgeMember, attempt: Deadline): Promise<Tried<Reply>> =>
-      meaningOf(await complete(client, request, attempt));
-    return { ...this.#options, members: this.#members, within, ask };
-  }
-
-  #notAsked(query: Deadline): Reply {
-    const spared = !query.over && this.#members.all.every(({ breaker }) => breaker.blocks);
+  #notAsked(spared: boolean): Reply {
     if (!spared) return { kind: 'problem', problem: 'timeout', detail: 'no judge was free in time', remedy: 'give_up' };
-    const detail = `not asked: the last ${this.#options.policy.breakerLimit} questions to the judge failed`;
+    const detail = `not asked: the last ${this.options.policy.breakerLimit} questions to the judge failed`;
     return { kind: 'problem', problem: 'connection', detail, remedy: 'give_up' };
   }
 }
@@ -114,12 +106,10 @@ async function complete(client: OpenAI, request: ChatRequest, attempt: Deadline)
 
 /** A judge that answers works, whatever it says; one that turns requests away does, too. */
 function meaningOf(reply: Reply): Tried<Reply> {
-  if (reply.kind === 'text') return { reply, next: 'done', ending: { load: 'carried', health: 'works' } };
+  if (reply.kind === 'text') return tried('answered', reply);
   const { remedy, problem, retryAfterMs } = reply;
-  if (remedy !== 'retry') return { reply, next: 'done', ending: { load: 'nothing', health: 'works' } };
-  const busy = problem === 'rate_limited';
-  const ending = { load: busy ? 'overloaded' : 'nothing', health: busy ? 'works' : 'fails' } as const;
-  return { reply, next: 'elsewhere', ending, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
+  if (remedy !== 'retry') return tried('refused', reply);
+  return tried(problem === 'rate_limited' ? 'turned_away' : 'failed', reply, retryAfterMs);
 }
 
 /** The `openai` client with its retries, timer, logging and environment variables out of the way. */

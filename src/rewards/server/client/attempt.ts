@@ -1,7 +1,7 @@
 /** One request to one reward server, and what its reply means. */
 import type { Deadline } from '../../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../../http/pool.js';
-import { retryAfterMs } from '../../../http/meaning.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../../http/meaning.js';
 import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
 import type { ReplyItem } from '../wire.js';
@@ -47,20 +47,28 @@ export async function attempt(http: HttpPool, request: AttemptRequest, deadline:
   return response.ok ? read(text, url, key) : readRefusal(response, text, url);
 }
 
-/** Statuses that say something about the request, not about the server. */
-const requestAtFault: ReadonlySet<number> = new Set([400, 413, 415, 422]);
+type Refusal = Exclude<Attempt, { kind: 'item' }>;
+
+const badRequest = { kind: 'give_up', reason: 'bad_request' } as const;
+const STATUSES: StatusTable<Pick<Refusal, 'kind' | 'reason'>> = {
+  // These say something about the request, not about the server.
+  400: badRequest,
+  413: badRequest,
+  415: badRequest,
+  422: badRequest,
+  429: { kind: 'busy', reason: 'rate_limited' },
+  500: { kind: 'failed', reason: 'server_error' },
+  '5xx': { kind: 'elsewhere', reason: 'server_error' },
+  // A wrong token or address is as good as a server that is down: another one may have the right one.
+  rest: { kind: 'elsewhere', reason: 'bad_request' },
+};
 
 function readRefusal(response: TextResponse, text: string, url: string): Attempt {
   const { status } = response;
   const detail = `${url}: HTTP ${status} ${messageOf(text)}`;
-  if (status === 429) {
-    const wait = retryAfterMs((name) => response.headers.get(name));
-    return { kind: 'busy', reason: 'rate_limited', detail, ...(wait === null ? {} : { retryAfterMs: wait }) };
-  }
-  if (requestAtFault.has(status)) return { kind: 'give_up', reason: 'bad_request', detail };
-  if (status === 500) return { kind: 'failed', reason: 'server_error', detail };
-  // A wrong token or address is as good as a server that is down: another one may have the right one.
-  return { kind: 'elsewhere', reason: status >= 500 ? 'server_error' : 'bad_request', detail };
+  const refusal = { ...byStatus(STATUSES, status), detail };
+  const wait = refusal.kind === 'busy' ? retryAfterMs((name) => response.headers.get(name)) : null;
+  return wait === null ? refusal : { ...refusal, retryAfterMs: wait };
 }
 
 function messageOf(text: string): string {

@@ -2,9 +2,10 @@
  * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
  * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
  */
-import { askMembers, type AskPolicy, type Tried } from '../../../balance/ask.js';
+import type { AskPolicy, Tried } from '../../../balance/ask.js';
 import { Breaker } from '../../../balance/breaker.js';
-import { Member, Members, type Ending, type Routing } from '../../../balance/member.js';
+import { Member, type Routing } from '../../../balance/member.js';
+import { Remote, tried, type Meaning } from '../../../balance/remote.js';
 import { ConfigError, EditrlError } from '../../../core/errors.js';
 import { checkedKey } from '../../../http/key.js';
 import type { Clock } from '../../../core/clock.js';
@@ -59,8 +60,6 @@ const defaultPolicy: AskPolicy = {
   backoffCapMs: 8_000,
   retryAfterCapMs: 30_000,
 };
-/** Of a server that has too much to do and does not say when to come again. */
-const unsaidRetryAfterMs = 1_000;
 /** Items in a row that a server fails, after which it is left alone (or, where only its judge fails, asked after the others), and for how long. */
 const failureLimit = 3;
 const pauseMs = 10_000;
@@ -79,14 +78,12 @@ class RewardServer extends Member {
 export class RewardPool implements Term {
   readonly name = 'remote';
   readonly #http: HttpPool;
-  readonly #servers: Members<RewardServer>;
+  readonly #remote: Remote<RewardServer, Asked, Attempt>;
   readonly #slots: LimitFunction;
   readonly #encoder = new ItemEncoder();
   readonly #protocol: Protocol;
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
-  readonly #random: () => number;
-  readonly #policy: AskPolicy;
   readonly #itemTimeoutMs: number;
   readonly #weights: Weights | null;
   readonly #store: (() => JudgementStore) | null;
@@ -102,9 +99,7 @@ export class RewardPool implements Term {
     const concurrency = options.concurrency ?? 64;
     const token = checkedKey(options.token, 'the token of the reward servers');
     this.#clock = options.clock ?? systemClock;
-    this.#random = options.random ?? Math.random;
     const { maxAttempts = defaultPolicy.maxAttempts, attemptTimeoutMs = defaultPolicy.attemptTimeoutMs } = options;
-    this.#policy = { ...defaultPolicy, maxAttempts, attemptTimeoutMs };
     this.#itemTimeoutMs = options.itemTimeoutMs ?? 900_000;
     this.#weights = options.weights ?? null;
     this.#protocol = protocolOf(options.protocol ?? 'editrl', this.#weights);
@@ -116,10 +111,15 @@ export class RewardPool implements Term {
       'content-type': 'application/json',
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     };
-    this.#servers = new Members(
-      urls.map((url) => new RewardServer(url, this.#clock, concurrency)),
-      options.routing ?? 'least_loaded',
-    );
+    this.#remote = new Remote({
+      members: urls.map((url) => new RewardServer(url, this.#clock, concurrency)),
+      policy: { ...defaultPolicy, maxAttempts, attemptTimeoutMs },
+      attempt: (server, request, within) => this.#ask(server, request, within),
+      prefers: ({ judge }) => !judge.blocks,
+      routing: options.routing,
+      clock: this.#clock,
+      random: options.random,
+    });
   }
 
   /**
@@ -168,8 +168,7 @@ export class RewardPool implements Term {
 
   /** The name of what the servers score with. Raises as `ready` does. */
   #look(wanted: Pick<LookOptions, 'maxWaitMs' | 'judge'>, signal?: AbortSignal): Promise<string> {
-    const urls = this.#servers.all.map(({ url }) => url);
-    return lookAtServers(urls, {
+    return lookAtServers(this.#remote.urls, {
       http: this.#http,
       protocol: this.#protocol,
       headers: this.#headers,
@@ -192,17 +191,8 @@ export class RewardPool implements Term {
     try {
       const { body, read } = this.#protocol;
       const request = { headers: this.#headers, body: await body(this.#encoder, item), key: item.key, read };
-      const { reply, attempts } = await askMembers({
-        members: this.#servers,
-        policy: this.#policy,
-        clock: this.#clock,
-        random: this.#random,
-        within: deadline,
-        ask: (server, within) => this.#ask(server, request, within),
-        prefers: ({ judge }: RewardServer) => !judge.blocks,
-      });
-      const isSpared = !deadline.over && this.#servers.all.every(({ breaker }) => breaker.blocks);
-      const found = reply ?? (isSpared ? spared : late);
+      const { reply, attempts, spared } = await this.#remote.ask(request, deadline);
+      const found = reply ?? (spared ? allFailed : late);
       if (isAborted(signal)) return calledOff;
       const latencyMs = Math.round(this.#clock.now() - started);
       this.#store?.().put(toJudgement(item, found, { attempts, latencyMs }));
@@ -214,14 +204,14 @@ export class RewardPool implements Term {
   }
 
   /** What this server's reply comes to. An outcome that is unscored because its judge is away is better than no reply. */
-  async #ask(server: RewardServer, request: Omit<AttemptRequest, 'url'>, within: Deadline): Promise<Tried<Attempt>> {
+  async #ask(server: RewardServer, request: Asked, within: Deadline): Promise<Tried<Attempt>> {
     server.judge.asked();
     const reply = this.#checked(await attempt(this.#http, { ...request, url: server.url }, within), server);
-    if (reply.kind !== 'item') return { reply, ...refusals[reply.kind](reply) };
+    if (reply.kind !== 'item') return tried(refusals[reply.kind], reply, reply.retryAfterMs);
     const away = this.#judgeIsAway(reply.item);
     if (away) server.judge.failed(request.key);
     else server.judge.succeeded();
-    return { reply, next: away ? 'second_best' : 'done', ending: carried };
+    return tried(away ? 'second_best' : 'answered', reply);
   }
 
   /** Whether what is asked for is unscored for a reason that another server's judge may not share. */
@@ -244,23 +234,17 @@ export class RewardPool implements Term {
   }
 }
 
-const carried: Ending = { load: 'carried', health: 'works' };
+type Asked = Omit<AttemptRequest, 'url'>;
 
-type Refusal = Exclude<Attempt, { kind: 'item' }>;
-
-const refusals: Readonly<Record<Refusal['kind'], (refusal: Refusal) => Omit<Tried<Attempt>, 'reply'>>> = {
-  busy: ({ retryAfterMs = unsaidRetryAfterMs }) => ({
-    next: 'busy',
-    ending: { load: 'overloaded', health: 'works' },
-    retryAfterMs,
-  }),
-  elsewhere: () => ({ next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } }),
-  failed: () => ({ next: 'elsewhere', ending: { load: 'nothing', health: 'unsure' } }),
-  give_up: () => ({ next: 'done', ending: { load: 'nothing', health: 'works' } }),
+const refusals: Readonly<Record<Exclude<Attempt['kind'], 'item'>, Meaning>> = {
+  busy: 'busy',
+  elsewhere: 'failed',
+  failed: 'doubtful',
+  give_up: 'refused',
 };
 
 const late: Attempt = { kind: 'elsewhere', reason: 'timeout', detail: 'no server answered in time' };
-const spared: Attempt = {
+const allFailed: Attempt = {
   kind: 'elsewhere',
   reason: 'connection',
   detail: 'not asked: all reward servers failed just now',

@@ -1,0 +1,248 @@
+/**
+ * Asking another machine: one or several equal servers behind one name. A specification says how one request is made of one server, and what each
+ * reply means (`MEANINGS`); which server is asked, when it is asked again, and what is said while it is away is the same for all.
+ */
+import { sleep, systemClock, type Clock } from '../core/clock.js';
+import type { Deadline } from '../core/deadline.js';
+import type { EndpointError } from '../core/errors.js';
+import { causeOf, isNotThere } from '../http/request.js';
+import { Absence, type AbsenceListener } from './absence.js';
+import { askMembers, once, type Asking, type AskPolicy, type Tried } from './ask.js';
+import { Member, Members, type Routing } from './member.js';
+
+/** A server that is away, or busy without saying for how long, is asked again after this. */
+const AGAIN_MS = 1000;
+
+/** What a reply means for its request and for its server. */
+const MEANINGS = {
+  /** It is what was asked for. */
+  answered: { next: 'done', ending: { load: 'carried', health: 'works' } },
+  /** It will do if no other server gives a better one. */
+  second_best: { next: 'second_best', ending: { load: 'carried', health: 'works' } },
+  /** The server refuses this request, as every other server would. */
+  refused: { next: 'done', ending: { load: 'nothing', health: 'works' } },
+  /** It refuses every request like it: settings or the key are wrong. */
+  wrong: { next: 'done', ending: { load: 'nothing', health: 'nothing' } },
+  /** The server is not there, or not ready. That counts as no failure. */
+  away: { next: 'busy', ending: { load: 'nothing', health: 'nothing' }, retryAfterMs: AGAIN_MS },
+  /** It has too much to do. That counts as no failure. */
+  busy: { next: 'busy', ending: { load: 'overloaded', health: 'works' }, retryAfterMs: AGAIN_MS },
+  /** It has too much to do, which counts as a failure of the request, but not of the server. */
+  turned_away: { next: 'elsewhere', ending: { load: 'overloaded', health: 'works' } },
+  /** The server failed. */
+  failed: { next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } },
+  /** The server failed, perhaps because of the request. */
+  doubtful: { next: 'elsewhere', ending: { load: 'nothing', health: 'unsure' } },
+} as const satisfies Readonly<Record<string, Omit<Tried<never>, 'reply'>>>;
+export type Meaning = keyof typeof MEANINGS;
+
+/** @param retryAfterMs how long the server asks to be left alone; null or undefined where it does not say. */
+export function tried<R>(meaning: Meaning, reply: R, retryAfterMs?: number | null): Tried<R> {
+  return {
+    ...MEANINGS[meaning],
+    reply,
+    ...((retryAfterMs ?? null) === null ? {} : { retryAfterMs: retryAfterMs as number }),
+  };
+}
+
+export interface RemoteOptions<M extends Member, Request, Reply> {
+  readonly members: readonly M[];
+  readonly policy: AskPolicy;
+  /** Makes one request of one server within its own time. Never rejects for what the server does. */
+  readonly attempt: (member: M, request: Request, within: Deadline) => Promise<Tried<Reply>>;
+  /** `least_loaded` unless given. */
+  readonly routing?: Routing | undefined;
+  /** Servers that are asked before the others. */
+  readonly prefers?: (member: M) => boolean;
+  readonly clock?: Clock | undefined;
+  /** Uniform in [0, 1), for back-off jitter only. */
+  readonly random?: (() => number) | undefined;
+}
+
+/** What became of a request. */
+export interface Asked<Reply> {
+  /** The last reply; null where no server could be asked. */
+  readonly reply: Reply | null;
+  readonly attempts: number;
+  /** Whether no server was asked because all are being left alone after failures. */
+  readonly spared: boolean;
+}
+
+export class Remote<M extends Member, Request, Reply> {
+  readonly #members: Members<M>;
+  readonly #options: RemoteOptions<M, Request, Reply>;
+  readonly clock: Clock;
+
+  constructor(options: RemoteOptions<M, Request, Reply>) {
+    this.#options = options;
+    this.#members = new Members(options.members, options.routing ?? 'least_loaded');
+    this.clock = options.clock ?? systemClock;
+  }
+
+  get members(): readonly M[] {
+    return this.#members.all;
+  }
+
+  /** Base URLs. */
+  get urls(): readonly string[] {
+    return this.members.map(({ url }) => url);
+  }
+
+  /** Asks until a reply ends it, the attempts are used up, or the time would be over. */
+  async ask(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<Asked<Reply>> {
+    const { reply, attempts } = await askMembers(this.#asking(request, within, policy));
+    const spared = reply === null && !within.over && this.members.every(({ breaker }) => breaker.blocks);
+    return { reply, attempts, spared };
+  }
+
+  /** One request of the least loaded server, preferably of one that is not being left alone. */
+  async once(request: Request, within: Deadline): Promise<Reply | null> {
+    const member = this.#members.choose(({ breaker }) => !breaker.blocks) ?? this.#members.choose(() => true);
+    return member === null ? null : (await once(member, this.#asking(request, within))).reply;
+  }
+
+  #asking(request: Request, within: Deadline, policy: Partial<AskPolicy> = {}): Asking<M, Reply> {
+    const { random = Math.random, attempt, prefers, policy: usual } = this.#options;
+    return {
+      members: this.#members,
+      policy: { ...usual, ...policy },
+      clock: this.clock,
+      random,
+      within,
+      ask: (member, own) => attempt(member, request, own),
+      ...(prefers === undefined ? {} : { prefers }),
+    };
+  }
+}
+
+/** What a request found. `none`: no answer now, perhaps later; `wrong`: settings or the key are, and asking again does not help. */
+export type Found<A> =
+  | { readonly kind: 'answered'; readonly answer: A }
+  | { readonly kind: 'none'; readonly found: string }
+  | { readonly kind: 'wrong'; readonly found: string; readonly next: string };
+
+export function answered<A>(answer: A, meaning: 'answered' | 'refused' = 'answered'): Tried<Found<A>> {
+  return tried(meaning, { kind: 'answered', answer });
+}
+
+export function noAnswer(
+  meaning: 'away' | 'busy' | 'failed',
+  found: string,
+  retryAfterMs?: number | null,
+): Tried<Found<never>> {
+  return tried(meaning, { kind: 'none', found }, retryAfterMs);
+}
+
+export function wrong(found: string, next: string): Tried<Found<never>> {
+  return tried('wrong', { kind: 'wrong', found, next });
+}
+
+/** What a request without a reply means. What was called off says nothing about how long it took. */
+export function lost(error: unknown, attempt: Deadline, timeoutMs: number): Tried<Found<never>> {
+  if (attempt.over) {
+    const calledOff = attempt.remainingMs() > 0;
+    return noAnswer('failed', calledOff ? 'it was called off' : `no answer within ${timeoutMs / 1000} s`);
+  }
+  return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
+}
+
+/** Servers that fail so often in a row are left alone for so long, where there are others. */
+const FAILURES = 8;
+const PAUSE_MS = 5000;
+
+/** A server that is waited for. */
+export class AwaitedMember extends Member {
+  /** @param cap requests that may be under way; `alone`: there is no other server to leave it alone for. */
+  constructor(url: string, clock: Clock, { cap, alone }: { readonly cap: number; readonly alone: boolean }) {
+    const failures = alone ? Infinity : Math.max(FAILURES, cap);
+    super(url, clock, { cap, failures, doubts: failures, pauseMs: PAUSE_MS });
+  }
+}
+
+export interface AwaitedOptions<M extends Member, Request, A>
+  extends Omit<RemoteOptions<M, Request, Found<A>>, 'policy'>, AbsenceListener {
+  readonly policy: Pick<AskPolicy, 'maxAttempts' | 'attemptTimeoutMs' | 'retryAfterCapMs'>;
+  /** The error of a request without an answer; `next` where there is better advice than to run the command again. */
+  readonly error: (
+    found: string,
+    where: { readonly url: string; readonly next?: string },
+    asked: Request,
+  ) => EndpointError;
+  /** What is said of a server that is away; its address and what was found unless given. */
+  readonly away?: (found: string, url: string) => string;
+}
+
+/** What to do about a server that a run cannot do without. */
+export const RUN_AGAIN =
+  'Check that it runs and what its log says, then run the same command again: the run goes on from its last checkpoint.';
+
+/** With the server that it was found at. */
+type FoundAt<A> = Found<A> & { readonly url: string };
+
+interface Question<Request, A> {
+  readonly request: Request;
+  readonly within: Deadline;
+  /** What was found last. */
+  last: FoundAt<A> | null;
+}
+
+/**
+ * A remote that a run cannot do without: while its servers are away it is waited for, and that is said, until the caller's time is over; failures
+ * are retried so many times; what a server refuses is not asked again.
+ */
+export class AwaitedRemote<M extends Member, Request, A> {
+  readonly #options: AwaitedOptions<M, Request, A>;
+  readonly #remote: Remote<M, Question<Request, A>, FoundAt<A>>;
+  readonly #absence: Absence;
+
+  constructor(options: AwaitedOptions<M, Request, A>) {
+    this.#options = options;
+    const policy = { ...options.policy, backoffBaseMs: 250, backoffCapMs: 8000 };
+    this.#remote = new Remote({ ...options, policy, attempt: (...asked) => this.#attempt(...asked) });
+    this.#absence = new Absence(this.#remote.clock, options);
+  }
+
+  get members(): readonly M[] {
+    return this.#remote.members;
+  }
+
+  /** Base URLs. */
+  get urls(): readonly string[] {
+    return this.#remote.urls;
+  }
+
+  /** Raises EndpointError where no server gives an answer within the time or the attempts, or says that settings are wrong. */
+  async answer(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<A> {
+    while (!within.over) {
+      const { reply } = await this.#remote.ask({ request, within, last: null }, within, policy);
+      if (reply?.kind === 'answered') return reply.answer;
+      if (reply !== null) throw this.error(request, reply.found, reply);
+      // All are being left alone.
+      await sleep(this.#remote.clock, AGAIN_MS, within.signal);
+    }
+    throw this.error(request, 'no time was left to ask');
+  }
+
+  /** What one request finds now. */
+  async look(request: Request, within: Deadline): Promise<Found<A> | null> {
+    return this.#remote.once({ request, within, last: null }, within);
+  }
+
+  error(asked: Request, found: string, at: { readonly url?: string; readonly next?: string } = {}): EndpointError {
+    return this.#options.error(found, { url: this.urls.join(', '), ...at }, asked);
+  }
+
+  async #attempt(member: M, question: Question<Request, A>, own: Deadline): Promise<Tried<FoundAt<A>>> {
+    const found = await this.#options.attempt(member, question.request, own);
+    if (found.next === 'done') this.#absence.isOver();
+    else if (found.next === 'busy' && found.reply.kind === 'none') {
+      const { away = (words, url) => `${url}: ${words}` } = this.#options;
+      this.#absence.goesOn(away(found.reply.found, member.url));
+    }
+    // An attempt that the end of the time cut short says less than the one before it.
+    const cutShort = question.within.over && question.last !== null && found.next !== 'done';
+    const reply = cutShort ? question.last : { ...found.reply, url: member.url };
+    question.last = reply;
+    return { ...found, reply: reply as FoundAt<A> };
+  }
+}
