@@ -15,10 +15,10 @@ import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { Prompt, Task } from '../scoring/task.js';
 import type { Bench, GrpoParts } from '../train/bench.js';
-import { openSamplerElsewhere } from '../train/elsewhere.js';
+import { openRemoteSampler } from '../train/remote_sampler.js';
 import type { Training } from '../train/loop.js';
 import { openTraining, type Labels, type Rewarded, type Supervised } from './open_training.js';
-import { samplerElsewhere } from './sampler.js';
+import { remoteSampling } from './sampler.js';
 import { packsAll, type DecoderSettings } from './token_policy.js';
 
 /** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
@@ -107,10 +107,10 @@ export async function openTokenTraining<
     readonly isScored?: boolean;
   },
 ): Promise<Training> {
-  const sampled = samplerElsewhere(settings);
+  const sampled = remoteSampling(settings);
   const { rollout } = settings;
   if (sampled !== null) {
-    parts.policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, parts.policy));
+    parts.policy.sampleRemotely(await openRemoteSampler(settings, bench, sampled, parts.policy));
   }
   return openTraining<P, TokenAnswer, TokenSampling, S>(settings, bench, {
     ...parts,

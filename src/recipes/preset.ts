@@ -5,7 +5,7 @@ import type { TrainedSettings } from '../schema/run.js';
 import { lossColumns, rewardColumns } from './columns.js';
 import { sourcesOf, type ModelShape, type Need, type ShapeOf, type SizeIn, type TrainedRecipe } from './recipe.js';
 import type { Rule } from './rules.js';
-import type { SamplerElsewhere } from './sampler.js';
+import type { RemoteSampling } from './sampler.js';
 
 /** A part of a recipe: its policy, its data, its environment, or how it learns. It leaves out what it has nothing to say of. */
 export interface Part<S extends TrainedSettings = TrainedSettings> {
@@ -37,7 +37,7 @@ export interface Learner<S extends TrainedSettings> {
   /** Estimated bytes of one process, without those of `Part.imageMemory`; null where the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
-  sampler?(settings: S): SamplerElsewhere | null;
+  sampler?(settings: S): RemoteSampling | null;
   /** How many rows the episodes of an iteration are learnt from as; absent where nothing is learnt from rewards. */
   rows?(settings: S): number;
 }

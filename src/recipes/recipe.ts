@@ -12,7 +12,7 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
 import type { ExampleConversation } from './example_conversation.js';
 import type { Rule } from './rules.js';
-import type { SamplerElsewhere } from './sampler.js';
+import type { RemoteSampling } from './sampler.js';
 
 interface RecipeCommon<S extends RunSettings> {
   /** What a config's `task` says. */
@@ -39,7 +39,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   /** The section `reward`; null where nothing is scored. */
   reward(settings: S): RewardSettings | null;
   /** What samples its answers elsewhere; null where the policy's own engine does. */
-  sampler(settings: S): SamplerElsewhere | null;
+  sampler(settings: S): RemoteSampling | null;
   /** The server that makes pictures of its answers; null where none does. */
   images(settings: S): PictureServer | null;
   /** How many parameters it trains, estimated; null where the settings do not tell. */

@@ -5,7 +5,7 @@ import { isObject } from '../schema/walk.js';
 import { number, problem, type Problem, type Reader, type Rule } from './rules.js';
 
 /** What samples a run's answers, and which model with which adapters it has to serve. */
-export interface SamplerElsewhere {
+export interface RemoteSampling {
   readonly engine: SamplingEngine;
   readonly model: ModelReference;
   readonly rank: number;
@@ -13,7 +13,7 @@ export interface SamplerElsewhere {
 }
 
 /** Of a recipe with a token policy whose settings are valid; null where the policy's own engine samples. */
-export function samplerElsewhere({
+export function remoteSampling({
   rollout: { engine },
   policy: { model, lora, model_context_size: contextSize },
 }: {
@@ -23,7 +23,7 @@ export function samplerElsewhere({
     readonly lora: { readonly rank: number } | null;
     readonly model_context_size: number;
   };
-}): SamplerElsewhere | null {
+}): RemoteSampling | null {
   if (engine === null || model === null || lora === null) return null;
   return { engine, model, rank: lora.rank, contextSize };
 }

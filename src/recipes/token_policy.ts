@@ -27,7 +27,7 @@ import {
 import { policyRules } from './policy_rules.js';
 import { startMissing, stepsPerIteration, type Part } from './preset.js';
 import type { DecoderShape, ShapeOf, VisionShape } from './recipe.js';
-import { samplerElsewhere } from './sampler.js';
+import { remoteSampling } from './sampler.js';
 
 /** The decoder: where it starts, and what of it is trained. */
 export const decoderFields = {
@@ -105,7 +105,7 @@ export const decoderPart = {
       return trainingBytes(trainedParameters(settings, shape), activations, copiesOf(settings), frozen);
     },
     shape: decoderShape,
-    sampler: samplerElsewhere,
+    sampler: remoteSampling,
     rows: ({ rollout }) => rollout.episodes_per_iteration,
   },
   warnings: (settings) => [...idleClip(settings), ...idlePacking(settings)],

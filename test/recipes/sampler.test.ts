@@ -1,6 +1,6 @@
 /** Which settings of a sampler elsewhere can work, and what others are told of it. */
 import { describe, expect, it } from 'vitest';
-import { samplerElsewhere, samplerRules } from '../../src/recipes/sampler.js';
+import { remoteSampling, samplerRules } from '../../src/recipes/sampler.js';
 import { samplingEngine } from '../../src/schema/sampler.js';
 import { getPath } from '../../src/schema/paths.js';
 
@@ -58,12 +58,12 @@ describe('a sampler elsewhere', () => {
   it('is told to others with what it has to serve', () => {
     const parsed = samplingEngine.parse(engine);
     const policy = { model: '/model', lora: { rank: 4 }, model_context_size: 99 };
-    expect(samplerElsewhere({ rollout: { engine: parsed }, policy })).toEqual({
+    expect(remoteSampling({ rollout: { engine: parsed }, policy })).toEqual({
       engine: parsed,
       model: '/model',
       rank: 4,
       contextSize: 99,
     });
-    expect(samplerElsewhere({ rollout: { engine: null }, policy })).toBeNull();
+    expect(remoteSampling({ rollout: { engine: null }, policy })).toBeNull();
   });
 });

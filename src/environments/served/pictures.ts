@@ -1,14 +1,10 @@
 /**
- * Pictures of servers. Each is asked for by itself, so that none belongs to another request; what the server gave is stored before
- * it is used, and found again for the same request: so a resumed run stays the same, though a server gives no such promise.
+ * Pictures of servers. Each is asked for by itself, so that none belongs to another request.
  */
-import pLimit, { type LimitFunction } from 'p-limit';
-import { systemClock, type Clock } from '../../core/clock.js';
-import { Deadline } from '../../core/deadline.js';
-import { EndpointError } from '../../core/errors.js';
+import type { Exchanged } from '../../balance/exchange.js';
+import type { Deadline } from '../../core/deadline.js';
 import type { RgbImage } from '../../core/image.js';
-import { together } from '../../core/together.js';
-import { Abandoned } from '../../group/lead.js';
+import { Replay, type ReplayOptions } from '../../group/replay.js';
 import type { ImageModel, MadePicture } from '../image_model.js';
 import type { Answered } from './picture.js';
 
@@ -21,12 +17,8 @@ export interface ServedPictures<Asked> extends Pick<ImageModel, 'keep' | 'close'
   generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]>;
 }
 
-/** What a server gave for one request. */
-export interface StoredPicture {
-  /** The name of the episode. */
-  readonly key: string;
-  /** SHA-256 of all that decides the picture. */
-  readonly requestHash: string;
+/** What a server gave for one request, under the name of an episode. */
+export interface StoredPicture extends Exchanged {
   /** Null where the server refused what it was to draw. */
   readonly picture: RgbImage | null;
   /** Its words, where it did. */
@@ -35,105 +27,62 @@ export interface StoredPicture {
   readonly revised: string | null;
 }
 
-export interface PictureStore {
-  /** Undefined where nothing is stored for the request, or the picture's file is gone. */
-  find(key: string, requestHash: string): Promise<StoredPicture | undefined>;
-  put(picture: StoredPicture): Promise<void>;
-}
+/** `find` gives undefined, too, where the picture's file is gone. */
+export type PictureStore = ReplayOptions<StoredPicture>['store'];
 
-export interface ServerImagesOptions<Asked> {
+export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredPicture> {
   readonly client: { draw(asked: Asked, within: Deadline): Promise<Answered> };
   /** SHA-256 of all that decides a picture. */
   readonly hash: (asked: Asked) => string;
-  readonly store: PictureStore;
-  /** Hands this rank's pictures that rank 0 has yet to store to it; every rank calls it. */
-  readonly keep: () => Promise<void>;
-  /** Pictures under way at once, on this rank. */
-  readonly concurrency: number;
-  readonly maxWaitMs: number;
-  readonly stop: AbortSignal;
-  readonly close: () => Promise<void>;
-  readonly clock?: Clock;
 }
 
 export class ServerImages<Asked extends object> implements ServedPictures<Asked> {
-  readonly #slots: LimitFunction;
+  readonly #replay: Replay<StoredPicture>;
 
   constructor(private readonly options: ServerImagesOptions<Asked>) {
-    this.#slots = pLimit(options.concurrency);
+    this.#replay = new Replay(options);
   }
 
   /** What is asked for twice is drawn once. Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
   async generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]> {
+    const { client, hash } = this.options;
     const alike = new Map<string, number[]>();
     for (const [i, request] of requests.entries()) {
-      const hash = this.options.hash(request);
-      const places = alike.get(hash);
-      if (places === undefined) alike.set(hash, [i]);
+      const requestHash = hash(request);
+      const places = alike.get(requestHash);
+      if (places === undefined) alike.set(requestHash, [i]);
       else places.push(i);
     }
     const groups = [...alike];
-    const made = await together(
-      groups.map(([hash, places]) => (over: AbortSignal) => {
-        const asked = requests[places[0]];
+    const given = await this.#replay.all(
+      groups.map(([requestHash, places]) => (over: AbortSignal) => {
         const keys = places.map((i) => requests[i].key);
-        return this.#slots(() => this.#pictures(keys, hash, asked, over));
+        const draw = async (within: Deadline) => storable(await client.draw(requests[places[0]], within));
+        return this.#replay.answers(keys, requestHash, draw, over);
       }),
-      this.options.stop,
     );
     const all = new Array<MadePicture>(requests.length);
-    for (const [g, [, places]] of groups.entries()) for (const [j, i] of places.entries()) all[i] = made[g][j];
+    for (const [g, [, places]] of groups.entries()) for (const [j, i] of places.entries()) all[i] = madeOf(given[g][j]);
     return all;
   }
 
   keep(): Promise<void> {
-    return this.options.keep();
+    return this.#replay.keep();
   }
 
   close(): Promise<void> {
-    return this.options.close();
-  }
-
-  /** Of one request under several names: what is stored under one of them, by a run that was cut off, is so under the others. */
-  async #pictures(
-    keys: readonly string[],
-    requestHash: string,
-    asked: Asked,
-    over: AbortSignal,
-  ): Promise<MadePicture[]> {
-    const { client, store } = this.options;
-    const stored = await Promise.all(keys.map((key) => store.find(key, requestHash)));
-    const given =
-      stored.find((one) => one !== undefined) ??
-      storable(requestHash, await this.#within(over, (deadline) => client.draw(asked, deadline)));
-    return Promise.all(
-      keys.map(async (key, i) => {
-        const own = stored[i];
-        if (own === undefined) await store.put({ ...given, key });
-        return madeOf(own ?? given);
-      }),
-    );
-  }
-
-  async #within<T>(over: AbortSignal, work: (deadline: Deadline) => Promise<T>): Promise<T> {
-    const { stop, maxWaitMs, clock = systemClock } = this.options;
-    const deadline = new Deadline(clock, maxWaitMs, over);
-    try {
-      return await work(deadline);
-    } catch (error) {
-      throw stop.aborted && error instanceof EndpointError ? new Abandoned() : error;
-    } finally {
-      deadline.dispose();
-    }
+    return this.#replay.close();
   }
 }
 
-function storable(requestHash: string, answered: Answered): Omit<StoredPicture, 'key'> {
+type Given = Omit<StoredPicture, keyof Exchanged>;
+
+function storable(answered: Answered): Given {
   const none = { picture: null, revised: null, refused: null };
-  return { ...none, requestHash, ...answered };
+  return { ...none, ...answered };
 }
 
-function madeOf({ picture, refused }: Omit<StoredPicture, 'key'>): MadePicture {
+function madeOf({ picture, refused }: Given): MadePicture {
   if (picture !== null) return { kind: 'made', image: picture };
   return { kind: 'unavailable', reason: 'refused', detail: refused ?? '' };
 }

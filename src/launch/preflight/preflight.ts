@@ -8,7 +8,7 @@ import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../confi
 import { cannotRunYet, dependencies } from '../../config/models.js';
 import { ConfigError, DataError, EditrlError, RunError } from '../../core/errors.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
-import type { SamplerElsewhere } from '../../recipes/sampler.js';
+import type { RemoteSampling } from '../../recipes/sampler.js';
 import type { ShapeOf } from '../../recipes/recipe.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { tinyRoot } from '../../recipes/tiny_data.js';
@@ -252,7 +252,7 @@ function placementChecks(settings: RunSettings, devices: (() => Devices) | undef
 }
 
 /** A vLLM that is to be started: the program, and its model where that is there already. */
-function samplerChecks(sampled: SamplerElsewhere | null): Check[] {
+function samplerChecks(sampled: RemoteSampling | null): Check[] {
   if (sampled === null || sampled.engine.serve === null) return [];
   const { model, engine } = sampled;
   const [program] = engine.serve?.command ?? DEFAULT_COMMAND;

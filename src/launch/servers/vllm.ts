@@ -5,7 +5,7 @@ import { systemClock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { CheckpointError, ConfigError, EndpointError, must } from '../../core/errors.js';
 import { VllmClient } from '../../engines/vllm/client.js';
-import { SERVED_RANKS, type SamplerElsewhere } from '../../recipes/sampler.js';
+import { SERVED_RANKS, type RemoteSampling } from '../../recipes/sampler.js';
 import { holdsAdapter } from '../../policies/adapter_files.js';
 import type { ServeSettings } from '../../schema/sampler.js';
 import type { SamplerAddress } from '../../train/bench.js';
@@ -27,7 +27,7 @@ const GRACE_S = 15;
 const LAST_WORDS = 8;
 
 export interface VllmServerOptions {
-  readonly sampled: SamplerElsewhere;
+  readonly sampled: RemoteSampling;
   /** The GPUs that it is shown; null for all that this process sees. */
   readonly devices: readonly number[] | null;
   /** The folder of the model. */
@@ -164,7 +164,7 @@ export class VllmServer {
 }
 
 /** The whole command line: what the run asks of a server goes before the flags that a person adds, which win. */
-export function vllmCommand({ engine, rank, contextSize }: SamplerElsewhere, model: string, port: number): string[] {
+export function vllmCommand({ engine, rank, contextSize }: RemoteSampling, model: string, port: number): string[] {
   const { command, devices, gpu_memory_utilization, flags } = must(engine.serve, WHERE);
   const served = must(
     SERVED_RANKS.find((one) => one >= rank),

@@ -14,7 +14,7 @@ import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
-import type { SamplerElsewhere } from './elsewhere.js';
+import type { RemoteSampler } from './remote_sampler.js';
 import { adapterFolder } from './vllm/folder.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
 
@@ -42,8 +42,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   readonly #eyes: Eyes | null;
   readonly #reader: Reader;
   readonly #reference: Weights | null;
-  #elsewhere: SamplerElsewhere<P> | null = null;
-  /** Which weights are sampled from elsewhere. */
+  #remote: RemoteSampler<P> | null = null;
+  /** Which weights the remote sampler has. */
   #published: SampleRequest<never, never>['weights'] | null = null;
 
   constructor(readonly options: TokenPolicyOptions<P>) {
@@ -77,32 +77,32 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   /** From now on this samples, and not this process's own engine; it ends with the policy. The model has to have an adapter. */
-  sampleElsewhere(sampler: SamplerElsewhere<P>): void {
-    this.#elsewhere = sampler;
+  sampleRemotely(sampler: RemoteSampler<P>): void {
+    this.#remote = sampler;
   }
 
   async publish(of: SampleRequest<never, never>['weights']): Promise<void> {
     const { model } = this.options;
-    const elsewhere = this.#elsewhere;
-    if (elsewhere === null) return;
-    if (!isAdapted(model)) throw new InternalError('a model without an adapter is to be sampled from elsewhere');
+    const remote = this.#remote;
+    if (remote === null) return;
+    if (!isAdapted(model)) throw new InternalError('a model without an adapter is to be sampled from remotely');
     const weights = { current: this.#trained.weights, average: this.#trained.averages }[of];
     if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
-    await elsewhere.publish({ steps: this.steps, of, files: () => adapterFolder(model, weights) });
+    await remote.publish({ steps: this.steps, of, files: () => adapterFolder(model, weights) });
     this.#published = of;
   }
 
   async keep(): Promise<void> {
-    await this.#elsewhere?.keep();
+    await this.#remote?.keep();
   }
 
   sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
-    const elsewhere = this.#elsewhere;
-    if (elsewhere !== null) {
+    const remote = this.#remote;
+    if (remote !== null) {
       if (this.#published !== request.weights) {
         throw new InternalError(`the ${request.weights} weights are not published`);
       }
-      return elsewhere.sample(request);
+      return remote.sample(request);
     }
     const { weights: of } = request;
     return this.#sampler.sample(request, this.#weights(of), `${of} ${this.#trained.version}`);
@@ -162,7 +162,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
       this.#sampler.dispose(),
       this.#learner.dispose(),
       this.#reader.dispose(),
-      this.#elsewhere?.dispose(),
+      this.#remote?.dispose(),
     ]);
     await this.#eyes?.dispose();
   }

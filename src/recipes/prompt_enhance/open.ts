@@ -10,7 +10,7 @@ import { openFrozenFlow, requireUnconditional } from '../../policies/flow/load.j
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
 import type { Bench } from '../../train/bench.js';
-import { openImagesServer, openStoredPictures } from '../../train/images_elsewhere.js';
+import { openImagesServer, openStoredPictures } from '../../train/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openCodec } from '../open_flow_parts.js';

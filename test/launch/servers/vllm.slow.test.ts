@@ -4,7 +4,7 @@ import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { CheckpointError, ConfigError, EndpointError } from '../../../src/core/errors.js';
 import { Guardian } from '../../../src/launch/processes/guardian.js';
 import { checkServable, vllmCommand, VllmServer } from '../../../src/launch/servers/vllm.js';
-import type { SamplerElsewhere } from '../../../src/recipes/sampler.js';
+import type { RemoteSampling } from '../../../src/recipes/sampler.js';
 import { samplingEngine } from '../../../src/schema/sampler.js';
 import { StubProgram } from '../../engines/vllm/program.js';
 import { writeSmallBase } from '../../engines/vllm/small_base.js';
@@ -20,7 +20,7 @@ afterEach(async () => {
   for (const server of closing.splice(0)) await server.close();
 });
 
-function sampledBy(serve: object, rank = 4): SamplerElsewhere {
+function sampledBy(serve: object, rank = 4): RemoteSampling {
   return { engine: samplingEngine.parse({ type: 'vllm', serve }), model: base, rank, contextSize: 64 };
 }
 

@@ -92,7 +92,7 @@ export function sampledPolicy(stub: StubVllm, options: SampledOptions) {
     separateVocabularies: false,
     mode: options.mode ?? 'processed',
     store,
-    take: () => [],
+    keep: async () => undefined,
     group: soloGroup(),
     concurrency: 8,
     maxWaitMs: 60_000,
@@ -102,7 +102,7 @@ export function sampledPolicy(stub: StubVllm, options: SampledOptions) {
     ...options.sampler,
   });
   const policy = policyOn(base, temperature, options.policy);
-  policy.sampleElsewhere(elsewhere);
+  policy.sampleRemotely(elsewhere);
   return { policy, store, adapters, elsewhere, folderOf: (name: string) => join(folder, name) };
 }
 

@@ -1,4 +1,5 @@
 /** A token policy whose answers vLLM samples: with which weights, what is stored and found again, and what goes wrong. */
+import { gathered } from '../../../src/group/replay.js';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -217,7 +218,11 @@ describe('what was answered', () => {
         group.rank === 0 ? kept : { find: () => undefined, put: (answer: SampledAnswer) => void own.push(answer) };
       const { policy } = opened(stub, {
         folder,
-        sampler: { group, store, take: () => own.splice(0) },
+        sampler: {
+          group,
+          store,
+          keep: () => gathered(group, { take: () => own.splice(0), put: (one) => store.put(one) }),
+        },
         policy: { peers: group },
       });
       await policy.publish('current');

@@ -3,20 +3,20 @@
  * stored before it is used, and found again under the same weights: so a resumed run stays the same, though a server gives no such promise.
  */
 import { createHash } from 'node:crypto';
-import pLimit, { type LimitFunction } from 'p-limit';
-import type { Exchanged, ExchangeStore } from '../../../balance/exchange.js';
+import type { Exchanged } from '../../../balance/exchange.js';
 import { Deadline } from '../../../core/deadline.js';
-import { systemClock, type Clock } from '../../../core/clock.js';
+import { systemClock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
 import type { VllmClient } from '../../../engines/vllm/client.js';
 import type { LogProbsMode } from '../../../engines/vllm/probe.js';
 import type { Completion, CompletionRequest } from '../../../engines/vllm/wire.js';
-import { Abandoned, lead } from '../../../group/lead.js';
+import { lead } from '../../../group/lead.js';
 import type { ProcessGroup } from '../../../group/process_group.js';
+import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import type { CheckpointFiles } from '../../../models/files.js';
 import type { SampleRequest } from '../../policy.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from '../batch.js';
-import type { PublishedWeights, SamplerElsewhere } from '../elsewhere.js';
+import type { PublishedWeights, RemoteSampler } from '../remote_sampler.js';
 import type { TokenFormat } from '../format.js';
 import type { TokenSampling } from '../rollout.js';
 import type { AdapterShelf } from './adapters.js';
@@ -33,7 +33,7 @@ export interface SampledAnswer extends Exchanged {
   readonly finished: boolean;
 }
 
-export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> {
+export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
   readonly client: VllmClient;
   readonly adapters: AdapterShelf;
   /** How the names of adapters begin, on all ranks alike. */
@@ -46,16 +46,7 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> {
   /** Whether training takes a token's log-probability over its own part of the vocabulary alone, which the server does not. */
   readonly separateVocabularies: boolean;
   readonly mode: LogProbsMode;
-  readonly store: ExchangeStore<SampledAnswer>;
-  /** This rank's answers that rank 0 has yet to store. */
-  readonly take: () => readonly SampledAnswer[];
-  readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'gather'>;
-  /** Answers under way at once, on this rank. */
-  readonly concurrency: number;
-  readonly maxWaitMs: number;
-  readonly stop: AbortSignal;
-  readonly close: () => Promise<void>;
-  readonly clock?: Clock;
+  readonly group: Pick<ProcessGroup, 'rank' | 'broadcast'>;
 }
 
 interface Loaded {
@@ -70,16 +61,14 @@ const TIDY_MS = 5000;
 /** A server that loses an adapter so often while one answer is asked for does not keep it. */
 const MOST_RELOADS = 5;
 
-export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements SamplerElsewhere<P> {
+export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteSampler<P> {
   #loaded: Loaded | null = null;
   /** Under way where the server has been started again. */
   #reloading: Promise<void> | null = null;
-  readonly #slots: LimitFunction;
-  readonly #clock: Clock;
+  readonly #replay: Replay<SampledAnswer>;
 
   constructor(private readonly options: VllmSamplerOptions<P>) {
-    this.#slots = pLimit(options.concurrency);
-    this.#clock = options.clock ?? systemClock;
+    this.#replay = new Replay(options);
   }
 
   async publish({ steps, of, files }: PublishedWeights): Promise<void> {
@@ -90,7 +79,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
     const next = { name: `${this.options.prefix}${version}`, version, digest: digestOf(made) };
     const { adapters, group } = this.options;
     await lead(group, () =>
-      this.#within(async (deadline) => {
+      this.#replay.within(async (deadline) => {
         await adapters.add(next.name, made, deadline);
         // Only now: a request that is still under way somewhere keeps what it samples with.
         if (before !== null) await adapters.remove(before.name, deadline);
@@ -102,48 +91,37 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
   async sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt, random } = request;
     const key = must(request.key, 'the name of an answer that is sampled elsewhere');
-    const failed = new AbortController();
-    const over = AbortSignal.any([this.options.stop, failed.signal]);
-    const asked = prompts.map(({ tokens }, p) =>
-      Array.from({ length: answersPerPrompt }, async (_, g) => {
-        try {
-          const seed = random(p, g).uint32();
-          return await this.#slots(() => this.#answer(key(p, g), tokens, seed, request.how, over));
-        } catch (error) {
-          // The first one in time is told; it calls off the others.
-          failed.abort(error);
-          throw error;
-        }
+    const asked = prompts.flatMap(({ tokens }, p) =>
+      Array.from({ length: answersPerPrompt }, (_, g) => (over: AbortSignal) => {
+        const seed = random(p, g).uint32();
+        return this.#answer(key(p, g), tokens, seed, request.how, over);
       }),
     );
-    await Promise.allSettled(asked.flat());
-    if (failed.signal.aborted) throw failed.signal.reason;
-    return Promise.all(asked.map((group) => Promise.all(group)));
+    const answers = await this.#replay.all(asked);
+    return prompts.map((_, p) => answers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt));
   }
 
-  async keep(): Promise<void> {
-    const { group, take, store } = this.options;
-    const all = await group.gather(take());
-    for (const answer of (all ?? []).flat()) store.put(answer);
+  keep(): Promise<void> {
+    return this.#replay.keep();
   }
 
   async dispose(): Promise<void> {
-    const { adapters, group, close } = this.options;
+    const { adapters, group, clock = systemClock } = this.options;
     const loaded = this.#loaded;
     this.#loaded = null;
     if (loaded !== null && group.rank === 0) {
       // A server that is gone has let go of it, too, and the run has ended for another reason then.
-      const brief = new Deadline(this.#clock, TIDY_MS);
+      const brief = new Deadline(clock, TIDY_MS);
       await adapters.remove(loaded.name, brief).catch((error: unknown) => {
         if (!(error instanceof EndpointError)) throw error;
       });
       brief.dispose();
     }
-    await close();
+    await this.#replay.close();
   }
 
   async #answer(key: string, prompt: P, seed: number, how: TokenSampling, over: AbortSignal): Promise<TokenAnswer> {
-    const { format, vocabulary, contextSize, store } = this.options;
+    const { format, contextSize } = this.options;
     const loaded = must(this.#loaded, 'the adapter that samples');
     const limit = Math.min(how.maxTokens, contextSize - prompt.ids.length);
     if (limit < 1) return { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: false };
@@ -160,29 +138,31 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
     const requestHash = createHash('sha256')
       .update(JSON.stringify([loaded.digest, request]))
       .digest('hex');
-    const stored = store.find(key, requestHash);
-    if (stored !== undefined) return answerOf(stored);
-    const completion = await this.#within(
-      (deadline) => this.#complete({ ...request, model: loaded.name }, deadline),
-      over,
-    );
-    const beyond = completion.ids.find((id) => id >= vocabulary);
+    const ask = (within: Deadline) => this.#asked({ ...request, model: loaded.name }, how, within);
+    const [{ ids, logProbs, finished }] = await this.#replay.answers([key], requestHash, ask, over);
+    return {
+      ids: Int32Array.from(ids),
+      logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
+      finished,
+    };
+  }
+
+  async #asked(
+    request: CompletionRequest,
+    how: TokenSampling,
+    within: Deadline,
+  ): Promise<Omit<SampledAnswer, keyof Exchanged>> {
+    const { client, vocabulary } = this.options;
+    const { ids, logProbs, stopped: finished } = await this.#complete(request, within);
+    const beyond = ids.find((id) => id >= vocabulary);
     if (beyond !== undefined) {
       throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${vocabulary}`, {
-        where: this.options.client.url,
+        where: client.url,
         next: 'Let it serve the model that policy.model names.',
       });
     }
-    const sampled = {
-      key,
-      requestHash,
-      ids: completion.ids,
-      // Nine digits hold a float32 to the bit.
-      logProbs: this.#tells(how) ? completion.logProbs.map((x) => Number(x.toPrecision(9))) : null,
-      finished: completion.stopped,
-    };
-    store.put(sampled);
-    return answerOf(sampled);
+    // Nine digits hold a float32 to the bit.
+    return { ids, logProbs: this.#tells(how) ? logProbs.map((x) => Number(x.toPrecision(9))) : null, finished };
   }
 
   /** Whether its log-probabilities are those of the temperature-scaled, untruncated distribution that training sees. */
@@ -206,27 +186,6 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
       next: 'Let one server answer at this address: several behind a balancer do not share their adapters.',
     });
   }
-
-  /** Raises Abandoned where the run is asked to stop meanwhile. */
-  async #within<T>(work: (deadline: Deadline) => Promise<T>, over = this.options.stop): Promise<T> {
-    const { stop, maxWaitMs } = this.options;
-    const deadline = new Deadline(this.#clock, maxWaitMs, over);
-    try {
-      return await work(deadline);
-    } catch (error) {
-      throw stop.aborted && error instanceof EndpointError ? new Abandoned() : error;
-    } finally {
-      deadline.dispose();
-    }
-  }
-}
-
-function answerOf({ ids, logProbs, finished }: Pick<SampledAnswer, 'ids' | 'logProbs' | 'finished'>): TokenAnswer {
-  return {
-    ids: Int32Array.from(ids),
-    logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
-    finished,
-  };
 }
 
 function digestOf(files: CheckpointFiles): string {

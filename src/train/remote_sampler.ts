@@ -1,29 +1,27 @@
-/** Wires what samples elsewhere: the server at its address, the run's adapters there, and where its answers are kept. */
+/** Wires a vLLM that samples a run's answers: the server at its address, the run's adapters there, and where its answers are kept. */
 import { createHash, randomBytes } from 'node:crypto';
-import { basename, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { Deadline } from '../core/deadline.js';
 import { systemClock } from '../core/clock.js';
 import { ConfigError, EndpointError } from '../core/errors.js';
 import { VllmClient } from '../engines/vllm/client.js';
 import { probeLogProbs, type LogProbsMode } from '../engines/vllm/probe.js';
 import type { ServedModel } from '../engines/vllm/wire.js';
-import { Abandoned, lead } from '../group/lead.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
-import type { SamplerElsewhere } from '../policies/tokens/elsewhere.js';
 import type { TokenPolicy } from '../policies/tokens/policy.js';
+import type { RemoteSampler } from '../policies/tokens/remote_sampler.js';
 import { AdapterShelf } from '../policies/tokens/vllm/adapters.js';
-import { VllmSampler } from '../policies/tokens/vllm/sampler.js';
-import type { SamplerElsewhere as Sampled } from '../recipes/sampler.js';
-import { answerForm, Exchanges } from '../run/exchanges.js';
-import { parseIterationName, RunPaths } from '../run/paths.js';
+import { VllmSampler, type SampledAnswer } from '../policies/tokens/vllm/sampler.js';
+import type { RemoteSampling } from '../recipes/sampler.js';
+import { answerForm } from '../run/exchanges.js';
+import type { RunPaths } from '../run/paths.js';
 import type { SamplingEngine } from '../schema/sampler.js';
 import type { RolloutSettings } from '../schema/training.js';
 import type { Bench } from './bench.js';
+import { openRemote, pathsOf, type NamedRun } from './remote.js';
 
-/** Of a run's settings what a sampler elsewhere follows. */
-export interface SampledSettings {
-  readonly run_name: string;
-  readonly base_exp_dir: string;
+/** The settings of a run that a remote sampler depends on. */
+export interface SampledSettings extends NamedRun {
   readonly rollout: Pick<RolloutSettings, 'temperature' | 'top_p' | 'top_k'>;
 }
 
@@ -36,79 +34,65 @@ type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' |
  * it. Raises EndpointError where the server stays away or cannot hold the policy's sequences, Abandoned where the run is asked to stop
  * meanwhile.
  */
-export async function openSamplerElsewhere<P extends TokenPrompt>(
+export async function openRemoteSampler<P extends TokenPrompt>(
   settings: SampledSettings,
   services: Services,
-  sampled: Sampled,
+  sampled: RemoteSampling,
   policy: TokenPolicy<P>,
-): Promise<SamplerElsewhere<P>> {
+): Promise<RemoteSampler<P>> {
   const { engine, rank } = sampled;
   const { model, contextSize, separateVocabularies } = policy.options;
   const { format, config } = model;
-  const { group, handle, log, stop, checkpoint } = services;
-  const paths = handle?.paths ?? new RunPaths(settings.base_exp_dir, settings.run_name);
-  const concurrency = Math.max(1, Math.floor(engine.concurrency / group.size));
-  const client = new VllmClient({
-    ...addressOf(sampled, services),
-    concurrency,
-    timeoutMs: engine.timeout_s * 1000,
-    onWaiting: (found, waitedS) => {
-      handle?.setState({ state: 'waiting', reason: found });
-      log.logger.warn(`waiting for vLLM (${waitedS} s): ${found}`);
-    },
-    onBack: () => {
-      handle?.setState({ state: 'running', reason: null });
-      log.logger.info('vLLM answers again');
-    },
-  });
+  const { group, log } = services;
+  const paths = pathsOf(settings, services.handle);
   const own = `${namePrefix(paths)}-`;
-  const adapters = new AdapterShelf({ client, ...adapterFolders(engine, paths), prefix: own, rank });
-  try {
-    const { mode, attempt } = await lead(group, () =>
-      patiently(stop, engine.max_wait_s, async (deadline) => {
-        await client.ready(deadline);
-        const served = servedModel(await client.models(deadline), contextSize, client.url);
-        const mode = await probeLogProbs(client, served.id, [...format.ends].slice(0, 1), deadline);
-        const version = await client.version(deadline);
-        log.logger.info(
-          `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples with adapters over ${served.id}; ${inWords(mode, settings, separateVocabularies)}`,
-        );
-        await adapters.clear(deadline);
-        return { mode, attempt: randomBytes(3).toString('hex') };
-      }),
+  const shelf = (client: VllmClient): AdapterShelf =>
+    new AdapterShelf({ client, ...adapterFolders(engine, paths), prefix: own, rank });
+  const first = async (client: VllmClient, deadline: Deadline): Promise<{ mode: LogProbsMode; attempt: string }> => {
+    await client.ready(deadline);
+    const served = servedModel(await client.models(deadline), contextSize, client.url);
+    const mode = await probeLogProbs(client, served.id, [...format.ends].slice(0, 1), deadline);
+    const version = await client.version(deadline);
+    log.logger.info(
+      `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples with adapters over ${served.id}; ${inWords(mode, settings, separateVocabularies)}`,
     );
-    const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
-    const store = new Exchanges(paths.answers, answerForm, { isOwner: handle !== null, from });
-    // Nobody samples, and so nobody writes, before everyone has read what is there.
-    await group.barrier();
-    return new VllmSampler<P>({
-      client,
-      adapters,
-      prefix: `${own}${attempt}-`,
-      format,
-      vocabulary: config.vocab_size,
-      contextSize,
-      separateVocabularies,
-      mode,
-      store,
-      take: () => store.take(),
-      group,
-      concurrency,
-      maxWaitMs: engine.max_wait_s * 1000,
-      stop,
-      close: async () => {
-        store.close();
-        await client.close();
-      },
-    });
-  } catch (error) {
-    await client.close();
-    throw error;
-  }
+    await shelf(client).clear(deadline);
+    return { mode, attempt: randomBytes(3).toString('hex') };
+  };
+  const { client, lines, found, replay } = await openRemote<
+    VllmClient,
+    SampledAnswer,
+    Awaited<ReturnType<typeof first>>
+  >(
+    settings,
+    {
+      name: 'vLLM',
+      settings: engine,
+      open: (tools) =>
+        new VllmClient({ ...addressOf(sampled, services), ...tools, timeoutMs: engine.timeout_s * 1000 }),
+      form: answerForm,
+      linesOf: ({ answers }) => answers,
+      first,
+    },
+    services,
+  );
+  return new VllmSampler<P>({
+    ...replay,
+    client,
+    adapters: shelf(client),
+    prefix: `${own}${found.attempt}-`,
+    format,
+    vocabulary: config.vocab_size,
+    contextSize,
+    separateVocabularies,
+    mode: found.mode,
+    store: lines,
+    group,
+  });
 }
 
 /** Whether a server that runs can sample for a run, looked at once. Raises EndpointError where it cannot. */
-export async function lookAtVllm({ engine, contextSize }: Sampled, url: string): Promise<void> {
+export async function lookAtVllm({ engine, contextSize }: RemoteSampling, url: string): Promise<void> {
   const client = new VllmClient({ url, apiKey: process.env[engine.api_key_env], concurrency: 1, timeoutMs: LOOK_MS });
   const deadline = new Deadline(systemClock, LOOK_MS);
   try {
@@ -128,7 +112,7 @@ export async function lookAtVllm({ engine, contextSize }: Sampled, url: string):
 
 /** That of a server that was started with the run, else what the settings and the environment say. */
 function addressOf(
-  { engine }: Sampled,
+  { engine }: RemoteSampling,
   { sampler = null }: Services,
 ): { readonly url: string; readonly apiKey: string | undefined } {
   if (engine.base_url !== null) return { url: engine.base_url, apiKey: process.env[engine.api_key_env] };
@@ -184,15 +168,4 @@ function inWords(mode: LogProbsMode, { rollout }: SampledSettings, separateVocab
   if (taken) return `${modes[mode]} and are taken over`;
   if (!whole) return `${modes[mode]}; under these sampling settings they are computed here instead`;
   return `${modes[mode]}, so they are computed here instead: start it with --logprobs-mode processed_logprobs to correct for what it samples otherwise`;
-}
-
-async function patiently<T>(stop: AbortSignal, seconds: number, work: (deadline: Deadline) => Promise<T>): Promise<T> {
-  const deadline = new Deadline(systemClock, seconds * 1000, stop);
-  try {
-    return await work(deadline);
-  } catch (error) {
-    throw stop.aborted ? new Abandoned() : error;
-  } finally {
-    deadline.dispose();
-  }
 }

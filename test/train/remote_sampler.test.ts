@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RunPaths } from '../../src/run/paths.js';
-import { adapterFolders } from '../../src/train/elsewhere.js';
+import { adapterFolders } from '../../src/train/remote_sampler.js';
 
 describe("the folder of a run's adapters, which is removed whole", () => {
   const paths = new RunPaths('/shared/runs', 'one');

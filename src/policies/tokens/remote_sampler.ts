@@ -13,7 +13,7 @@ export interface PublishedWeights {
   readonly files: () => CheckpointFiles;
 }
 
-export interface SamplerElsewhere<P extends TokenPrompt = TokenPrompt> {
+export interface RemoteSampler<P extends TokenPrompt = TokenPrompt> {
   /** Called on every rank before answers are sampled under other weights than before. */
   publish(weights: PublishedWeights): Promise<void>;
   /** Under the weights that were published last. */

@@ -11,7 +11,7 @@ import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { Exchanges } from '../../src/run/exchanges.js';
 import { imagesApi } from '../../src/schema/images_api.js';
-import { openImagesServer, openStoredPictures } from '../../src/train/images_elsewhere.js';
+import { openImagesServer, openStoredPictures } from '../../src/train/remote_pictures.js';
 import {
   bomb,
   digestIn,

@@ -9,7 +9,7 @@ import type { Named, ServerImages } from '../../src/environments/served/pictures
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { editorEnvironment, type RenderEditor } from '../../src/schema/editor.js';
-import { lookAtRenderServer, openRenderServer, openStoredRenders } from '../../src/train/renders_elsewhere.js';
+import { lookAtRenderServer, openRenderServer, openStoredRenders } from '../../src/train/remote_pictures.js';
 import { bomb, digestIn, pictureOf } from '../environments/images_api/stub_images.js';
 import {
   renderDigest,

@@ -1,0 +1,104 @@
+/**
+ * What a run gets from another machine: each answer is stored before it is used, and found again under the same name for the same request. So a
+ * resumed run stays the same, though no server promises to give the same answer twice.
+ */
+import pLimit, { type LimitFunction } from 'p-limit';
+import type { Exchanged } from '../balance/exchange.js';
+import { systemClock, type Clock } from '../core/clock.js';
+import { Deadline } from '../core/deadline.js';
+import { EndpointError } from '../core/errors.js';
+import { together } from '../core/together.js';
+import { Abandoned } from './lead.js';
+import type { ProcessGroup } from './process_group.js';
+
+export interface ReplayOptions<T extends Exchanged> {
+  readonly store: {
+    find(key: string, requestHash: string): T | undefined | Promise<T | undefined>;
+    put(exchange: T): void | Promise<void>;
+  };
+  /** Hands what this rank has yet to store to rank 0; see `gathered`. */
+  readonly keep: () => Promise<void>;
+  /** Answers under way at once, on this rank. */
+  readonly concurrency: number;
+  /** How long one answer is waited for. */
+  readonly maxWaitMs: number;
+  readonly stop: AbortSignal;
+  /** Closes connections and files. */
+  readonly close: () => Promise<void>;
+  readonly clock?: Clock;
+}
+
+export class Replay<T extends Exchanged> {
+  readonly #slots: LimitFunction;
+
+  constructor(private readonly options: ReplayOptions<T>) {
+    this.#slots = pLimit(options.concurrency);
+  }
+
+  /** Called by every rank when an iteration's answers are there: they are then stored on rank 0. */
+  keep(): Promise<void> {
+    return this.options.keep();
+  }
+
+  close(): Promise<void> {
+    return this.options.close();
+  }
+
+  /** Gives the results in order; the first error calls the others off. Raises Abandoned where the run is asked to stop meanwhile. */
+  all<R>(works: readonly ((over: AbortSignal) => Promise<R>)[]): Promise<R[]> {
+    const starts = works.map((work) => (over: AbortSignal) => this.#slots(() => work(over)));
+    return together(starts, this.options.stop);
+  }
+
+  /**
+   * The answer to one request under each of several names, in their order. What is stored under one of them, by a run that was cut off, is taken for
+   * the others; otherwise `ask` is called once. Raises what it raises, and Abandoned where the run is asked to stop meanwhile.
+   */
+  async answers(
+    keys: readonly string[],
+    requestHash: string,
+    ask: (within: Deadline) => Promise<Omit<T, keyof Exchanged>>,
+    over: AbortSignal,
+  ): Promise<Omit<T, keyof Exchanged>[]> {
+    const { store } = this.options;
+    const stored = await Promise.all(keys.map(async (key) => store.find(key, requestHash)));
+    const given = stored.find((one) => one !== undefined) ?? (await this.within(ask, over));
+    return Promise.all(
+      keys.map(async (key, i) => {
+        const own = stored[i];
+        if (own === undefined) await store.put({ ...given, key, requestHash } as T);
+        return own ?? given;
+      }),
+    );
+  }
+
+  /** Raises Abandoned where the run is asked to stop meanwhile. */
+  within<R>(work: (deadline: Deadline) => Promise<R>, over = this.options.stop): Promise<R> {
+    return within(this.options, work, over);
+  }
+}
+
+/** Does work that waits for another machine within its time. Raises what it raises, and Abandoned where the run is asked to stop meanwhile. */
+export async function within<R>(
+  { stop, maxWaitMs, clock = systemClock }: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'clock'>,
+  work: (deadline: Deadline) => Promise<R>,
+  over = stop,
+): Promise<R> {
+  const deadline = new Deadline(clock, maxWaitMs, over);
+  try {
+    return await work(deadline);
+  } catch (error) {
+    throw stop.aborted && error instanceof EndpointError ? new Abandoned() : error;
+  } finally {
+    deadline.dispose();
+  }
+}
+
+/** Hands what each rank has collected to rank 0, which stores it; every rank calls it. */
+export async function gathered<L>(
+  group: Pick<ProcessGroup, 'gather'>,
+  lines: { take(): L[]; put(line: L): void },
+): Promise<void> {
+  const all = await group.gather(lines.take());
+  for (const line of (all ?? []).flat()) lines.put(line);
+}

@@ -1,0 +1,207 @@
+/** Wires servers that make pictures: the servers at their addresses, and where what they give is kept. */
+import { systemClock } from '../core/clock.js';
+import { Deadline } from '../core/deadline.js';
+import { EndpointError } from '../core/errors.js';
+import { ImagesClient, type PictureAsked } from '../environments/images_api/client.js';
+import { requestHashOf } from '../environments/images_api/hash.js';
+import {
+  RenderClient,
+  renderHash,
+  type Longest,
+  type RenderAsked,
+  type RenderWanted,
+} from '../environments/render_server/client.js';
+import type { Answered } from '../environments/served/picture.js';
+import { ServerImages, type ServedPictures } from '../environments/served/pictures.js';
+import { Exchanges } from '../run/exchanges.js';
+import { pictureForm, RunPictures } from '../run/pictures.js';
+import type { RenderEditor } from '../schema/editor.js';
+import type { AskedServersSettings, ImagesServerSettings } from '../schema/images_api.js';
+import { openRemote, pathsOf, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
+
+const LOOK_MS = 10_000;
+
+/** What asks servers of one kind. */
+interface PictureClient<Asked> {
+  /** Base URLs. */
+  readonly urls: readonly string[];
+  /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
+  look(within: Deadline): Promise<readonly string[]>;
+  /** One picture. Raises EndpointError where no server gives one within the time or the attempts. */
+  draw(asked: Asked, within: Deadline): Promise<Answered>;
+  close(): Promise<void>;
+}
+
+interface LookedAtServers<Client> {
+  /** What messages call one of them. */
+  readonly name: string;
+  readonly settings: AskedServersSettings & { readonly served_model: string };
+  readonly open: (services: ClientServices & { readonly apiKey: string | undefined }) => Client;
+}
+
+interface PictureServers<Asked, Client> extends LookedAtServers<Client> {
+  /** Waits until one is there and gives what the settings ask for; called by rank 0 of a run of which nothing is stored yet. Raises EndpointError. */
+  readonly first: (client: Client, within: Deadline) => Promise<void>;
+  /** Told, on every rank, that servers gave what the settings ask for. */
+  readonly begun?: (client: Client) => void;
+  /** SHA-256 of all that decides a picture. */
+  readonly hash: (asked: Asked) => string;
+}
+
+/**
+ * Waits for the servers and, where nothing of the run is stored yet, lets one picture be drawn that nobody uses, so that settings which they
+ * refuse are told at once. Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError where no server gives a
+ * picture, Abandoned where the run is asked to stop meanwhile.
+ */
+async function openServers<Asked extends object, Client extends PictureClient<Asked>>(
+  run: NamedRun,
+  { name, settings, open, first, begun, hash }: PictureServers<Asked, Client>,
+  services: RemoteServices,
+): Promise<ServerImages<Asked>> {
+  const { client, paths, lines, replay } = await openRemote(
+    run,
+    {
+      name: `the ${name}`,
+      settings,
+      open: (tools) => open({ ...tools, apiKey: process.env[settings.api_key_env] }),
+      form: pictureForm,
+      linesOf: ({ pictures }) => pictures,
+      first: async (client, within, stored) => {
+        if (stored > 0) return;
+        await first(client, within);
+        services.log.logger.info(`pictures are made by ${settings.served_model} at ${client.urls.join(', ')}`);
+      },
+    },
+    services,
+  );
+  begun?.(client);
+  return new ServerImages({ ...replay, client, hash, store: new RunPictures(paths, lines) });
+}
+
+/** The pictures that a run has stored, for scoring its episodes again; no server is asked. */
+function storedPictures<Asked extends object>(run: NamedRun, hash: (asked: Asked) => string): ServedPictures<Asked> {
+  const paths = pathsOf(run, null);
+  const lines = new Exchanges(paths.pictures, pictureForm, { isOwner: false, from: null });
+  const store = new RunPictures(paths, lines);
+  return {
+    generate: (requests) =>
+      Promise.all(
+        requests.map(async (request) => {
+          const stored = await store.find(request.key, hash(request));
+          if (stored === undefined) {
+            return { kind: 'unavailable', reason: 'empty', detail: 'its picture is not stored any more' };
+          }
+          return stored.picture === null
+            ? { kind: 'unavailable', reason: 'refused', detail: stored.refused ?? '' }
+            : { kind: 'made', image: stored.picture };
+        }),
+      ),
+    close: async () => lines.close(),
+  };
+}
+
+/** Whether servers can make a run's pictures, looked at once. Raises EndpointError where none can; else what is wrong with some, one sentence each. */
+async function lookAtServers<Asked>({
+  name,
+  settings,
+  open,
+}: LookedAtServers<PictureClient<Asked>>): Promise<readonly string[]> {
+  const { concurrency, api_key_env } = settings;
+  const client = open({ concurrency, apiKey: process.env[api_key_env] });
+  const deadline = new Deadline(systemClock, LOOK_MS);
+  try {
+    const found = await client.look(deadline);
+    if (found.length < client.urls.length) return found;
+    throw new EndpointError(`no ${name} is ready: ${found.join('; ')}`, {
+      where: 'environment.base_url',
+      next: 'Start it, or check its address, its key (environment.api_key_env) and environment.served_model.',
+    });
+  } finally {
+    deadline.dispose();
+    await client.close();
+  }
+}
+
+/** What is asked of servers of the OpenAI images API: to draw pictures from words, or to edit some. */
+export type ImagesWork = 'draws' | 'edits';
+
+/** As `openServers`. */
+export function openImagesServer(
+  run: NamedRun,
+  settings: ImagesServerSettings,
+  services: RemoteServices,
+  work: ImagesWork = 'draws',
+): Promise<ServerImages<PictureAsked>> {
+  return openServers(
+    run,
+    {
+      ...imagesServers(settings),
+      first: (client, within) => client.ready(within, work),
+      begun: (client) => client.hasDrawn(),
+      hash: (asked) => requestHashOf(settings, asked),
+    },
+    services,
+  );
+}
+
+/** As `storedPictures`. */
+export function openStoredPictures(run: NamedRun, settings: ImagesServerSettings): ServedPictures<PictureAsked> {
+  return storedPictures<PictureAsked>(run, (asked) => requestHashOf(settings, asked));
+}
+
+/** As `lookAtServers`. */
+export function lookAtImagesServer(settings: ImagesServerSettings): Promise<readonly string[]> {
+  return lookAtServers(imagesServers(settings));
+}
+
+function imagesServers(settings: ImagesServerSettings): LookedAtServers<ImagesClient> {
+  return {
+    name: 'images server',
+    settings,
+    open: ({ concurrency, ...services }) => new ImagesClient({ settings: { ...settings, concurrency }, ...services }),
+  };
+}
+
+/** The states that a render server is sent. */
+export interface SentStates {
+  readonly width: number;
+  /** Of the run's longest edit, which is asked for where nothing of the run is stored yet. */
+  readonly longest: () => Promise<Longest>;
+}
+
+/** As `openServers`. */
+export function openRenderServer(
+  run: NamedRun,
+  settings: RenderEditor,
+  { width, longest }: SentStates,
+  services: RemoteServices,
+): Promise<ServerImages<RenderAsked>> {
+  return openServers(
+    run,
+    {
+      ...renderServers(settings, width),
+      first: async (client, within) => client.ready(within, await longest()),
+      hash: (asked: RenderAsked) => renderHash(settings, asked),
+    },
+    services,
+  );
+}
+
+/** As `storedPictures`: they are found by the digest of the states, without these. */
+export function openStoredRenders(run: NamedRun, settings: RenderEditor): ServedPictures<RenderWanted> {
+  return storedPictures<RenderWanted>(run, (wanted) => renderHash(settings, wanted));
+}
+
+/** As `lookAtServers`. */
+export function lookAtRenderServer(settings: RenderEditor, width: number | null): Promise<readonly string[]> {
+  return lookAtServers(renderServers(settings, width));
+}
+
+function renderServers(settings: RenderEditor, width: number | null): LookedAtServers<RenderClient> {
+  return {
+    name: 'render server',
+    settings,
+    open: ({ concurrency, ...services }) =>
+      new RenderClient({ settings: { ...settings, concurrency }, width, ...services }),
+  };
+}
