@@ -51,7 +51,8 @@ export interface Given {
  */
 export type Depth = 'run' | 'kill' | 'whole';
 const DEPTHS: readonly Depth[] = ['run', 'kill', 'whole'];
-const EVERYTHING = process.env['EDITRL_CONTRACT'] === 'whole';
+/** Whether all that recipes promise is tested, which takes longer than a test run of every day. */
+export const EVERYTHING = process.env['EDITRL_CONTRACT'] === 'whole';
 
 const ITERATIONS = 6;
 /** From here on a judge fails: between two checkpoints. */

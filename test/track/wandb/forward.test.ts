@@ -1,4 +1,4 @@
-import { appendFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -9,6 +9,7 @@ import { readWandbCursor, type WandbCursor } from '../../../src/track/wandb/curs
 import { noteWandbId } from '../../../src/track/wandb/run_id.js';
 import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
 import { testFolders } from '../../support/folder.js';
+import { trackerContract } from '../contract.js';
 import { FakeRun, trackSettings } from '../run_directory.js';
 import { KEY, StubWandb } from './stub.js';
 
@@ -53,6 +54,27 @@ async function forward(run: FakeRun, others: Partial<TrackingOptions> = {}): Pro
 function iterations(name = 'run'): unknown[] {
   return stub.runs.size === 0 ? [] : stub.history(name).map(({ iteration }) => iteration);
 }
+
+trackerContract('W&B', {
+  folder,
+  forward: async (run, ending = AbortSignal.abort()) => {
+    // What a run did again is another line in the same place.
+    stub.mayChange = true;
+    const before = said.length;
+    const tracking = follow(run);
+    if (!ending.aborted) {
+      const gone = async (): Promise<void> => {
+        while (!said.some((line) => line.includes('is gone'))) await delay(5);
+      };
+      await Promise.race([gone(), new Promise((resolve) => ending.addEventListener('abort', resolve))]);
+    }
+    await tracking.end();
+    return said.slice(before).join('\n');
+  },
+  rows: () => stub.history('run').map((row) => [Number(row['iteration']), Number(row['reward/mean'])]),
+  lose: () => stub.runs.clear(),
+  notes: (run) => run.paths.wandb,
+});
 
 describe('W&B', () => {
   it('gets every row, with its step, time and values, and how the run ended', async () => {
@@ -487,44 +509,6 @@ describe('W&B', () => {
     await forward(new FakeRun(folder()), { env: { ...stub.env, ...env } });
     expect(said).toHaveLength(1);
     expect(said[0]).toContain(message);
-  });
-
-  it('leaves a last line that is half written for later', async () => {
-    const run = new FakeRun(folder());
-    run.iterations(1, 2);
-    appendFileSync(run.paths.metrics, '{"iteration":3,"rew');
-    await forward(run);
-    expect(iterations()).toEqual([1, 2]);
-    appendFileSync(run.paths.metrics, 'ard/mean":0.3}\n');
-    await forward(run);
-    expect(iterations()).toEqual([1, 2, 3]);
-  });
-
-  it('names a line that is none', async () => {
-    const run = new FakeRun(folder());
-    run.iterations(1, 2);
-    appendFileSync(run.paths.metrics, 'nonsense\n');
-    await forward(run);
-    expect(said.at(-1)).toContain(`${run.paths.metrics}:3: not a line of this journal`);
-  });
-
-  it('says it where the run directory is removed meanwhile, and leaves none behind', async () => {
-    const run = new FakeRun(folder());
-    run.iterations(1, 2);
-    const tracking = follow(run);
-    await until(() => iterations().length === 2);
-    renameSync(run.paths.dir, `${run.paths.dir}.removed`);
-    await until(() => said.some((line) => line.includes('the run directory is gone')));
-    await tracking.end();
-    expect(existsSync(run.paths.dir)).toBe(false);
-  });
-
-  it('says it where another version noted how far it is', async () => {
-    const run = new FakeRun(folder());
-    mkdirSync(run.paths.trackDir);
-    writeFileSync(run.paths.wandb, '{"format":2}');
-    await forward(run);
-    expect(said.at(-1)).toContain(`${run.paths.wandb}: not what this version of editrl notes of W&B: format: `);
   });
 
   it('lets one process forward a run', async () => {
