@@ -14,6 +14,7 @@ import { EDIT_KINDS, instructionOf } from '../../src/tiny/world/edits.js';
 import { drawOfKind } from '../../src/tiny/world/generate.js';
 import { DEFAULT_GEOMETRY } from '../../src/tiny/world/world.js';
 import { scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
+import { Guardian } from '../../src/launch/processes/guardian.js';
 import { SharedGateways } from '../../src/launch/servers/gateway.js';
 import { waitUntilReady } from '../../src/rewards/judge/readiness.js';
 import { childrenOf, isRunning, Place, ROOT, sleep, until, type Live } from './editrl.js';
@@ -207,8 +208,11 @@ describe('the gateway that a launcher starts', () => {
   it('stands before several judges, names the run, is started again when it dies, and ends with its launcher', async () => {
     const stubs = await Promise.all([1, 2].map(() => startStubJudge(() => scoresText(7, 8))));
     const said: string[] = [];
+    const guardian = new Guardian();
+    guardian.watch();
     const gateways = new SharedGateways({
       severalRuns: false,
+      guardian,
       say: (line) => said.push(line),
       program: join(ROOT, 'dist/src/cli/main.js'),
     });
@@ -250,6 +254,7 @@ describe('the gateway that a launcher starts', () => {
       expect(readFileSync(join(dir, 'gateway.log'), 'utf8')).not.toContain(token);
     } finally {
       await gateways.close();
+      guardian.close();
       await Promise.all(stubs.map(({ close }) => close()));
     }
   });

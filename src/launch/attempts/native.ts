@@ -1,12 +1,103 @@
+/** One attempt with this program's own workers, of which rank 0 owns the run. */
+import { randomUUID } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
 import { EditrlError } from '../../core/errors.js';
-import type { RunPaths } from '../../run/paths.js';
-import { RunFailed } from '../processes/failure.js';
-import type { Started, Worker } from '../processes/supervise.js';
+import { RunPaths } from '../../run/paths.js';
+import { servedDevices } from '../machine/device_kind.js';
+import type { Devices, Placement } from '../machine/devices.js';
+import { positionsOf } from '../machine/placement.js';
+import { markOfRun } from '../ownership/holder.js';
 import { recordWorkers, settleState } from '../ownership/takeover.js';
-import { PEER_LOST, unpackError, type ErrorMessage, type FromWorker, type RunKind } from '../worker/protocol.js';
+import { reasonOf, RunFailed } from '../processes/failure.js';
+import { freePort, supervise, workerEnvironment, type Started, type Worker } from '../processes/supervise.js';
+import {
+  PEER_LOST,
+  unpackError,
+  type ErrorMessage,
+  type FromWorker,
+  type RunKind,
+  type ToWorker,
+} from '../worker/protocol.js';
+import { contextOf, type Attempt, type AttemptServices } from './attempt.js';
+
+/** Starts the workers and their servers, and returns how they ended. Raises the error that says most of a failure. */
+export async function nativeAttempt(
+  { config, placement, processes, placed, stop }: Attempt,
+  services: AttemptServices,
+): Promise<RunKind> {
+  const { settings } = config;
+  const { guardian, kill } = services;
+  const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+  const told = new WorkersTold(paths);
+  const place = { processes, placement, port: await freePort() };
+  const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID(), ...markOfRun(paths) };
+  const main = fileURLToPath(new URL('../worker/main.js', import.meta.url));
+  const start: ToWorker = {
+    kind: 'start',
+    config,
+    ...contextOf(settings, services.command, placement.devices),
+    models: await services.hub.commitsOf(config),
+    threads: shareOf(placement, services.devices()),
+    ...(placed === null ? {} : { places: positionsOf(placed) }),
+  };
+  let failure: unknown = null;
+  const over = new AbortController();
+  /** Ends what was started for this attempt alone. */
+  const serving: Promise<() => Promise<void>>[] = [];
+  const tracked = services.trackings.attempt(settings);
+  try {
+    await supervise({
+      run: settings.run_name,
+      guardian,
+      ranks: Array.from({ length: processes }, (_, rank) => ({
+        rank,
+        command: [process.execPath, main],
+        env: workerEnvironment(rank, place, env),
+      })),
+      ipc: true,
+      heartbeatTimeoutS: settings.launch.heartbeat_timeout_s,
+      stop: AbortSignal.any([stop, tracked.stop]),
+      ...(kill === undefined ? {} : { kill }),
+      askToStop: (workers) => send(workers[0], { kind: 'stop' }),
+      onEnding: (worker) => send(worker, { kind: 'end' }),
+      onLine: (_rank, line) => services.heard(settings.run_name, line),
+      onStarted: (started) => {
+        told.started = started;
+        tracked.workers = started.workers;
+        for (const worker of started.workers) send(worker, start);
+      },
+      onMessage: (worker, message) => {
+        if (!told.receive(worker, message as FromWorker)) return;
+        services.onClaimed(settings);
+        tracked.begin((line, level) => send(worker, { kind: 'notice', line, level }));
+        const served = servedDevices(settings, services.devices(), placement.devices);
+        serving.push(services.servers.answer(settings, { attempt: told.attempt, served }, worker, over.signal));
+      },
+    });
+  } catch (error) {
+    failure = error;
+  } finally {
+    over.abort();
+    for (const end of await Promise.all(serving)) await end();
+  }
+  try {
+    return await told.end(failure);
+  } finally {
+    tracked.end();
+  }
+}
+
+function send(worker: Worker, message: ToWorker): void {
+  worker.send(message);
+}
+
+/** A rank's threads; 0, all of them, lets the engine choose. */
+function shareOf(placement: Placement, devices: Devices): number {
+  return placement.threads >= devices.cpus ? 0 : placement.threads;
+}
 
 /** What the workers of one attempt said, and how it ended. */
-export class NativeAttempt {
+class WorkersTold {
   started: Started | null = null;
   #attempt = 0;
   #result: RunKind | null = null;
@@ -15,7 +106,7 @@ export class NativeAttempt {
   constructor(private readonly paths: RunPaths) {}
 
   /** The attempt's number; 0 until rank 0 has claimed the run. */
-  get number(): number {
+  get attempt(): number {
     return this.#attempt;
   }
 
@@ -47,7 +138,7 @@ export class NativeAttempt {
     const told = this.#tellingError(failure);
     if (told?.rank === 0) throw unpackError(told.error);
     const error = told === null ? failure : unpackError(told.error);
-    const reason = error instanceof RunFailed ? error.reason : error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     this.#settle('failed', told === null ? reason : `rank ${told.rank}: ${reason}`);
     await this.#log(error instanceof RunFailed ? error.message : reason);
     throw error;

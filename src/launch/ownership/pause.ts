@@ -1,10 +1,9 @@
-/** Waiting: for a run that another process holds, and before a run is started again. */
+/** Waiting: for a run that another process holds, before a run is started again, and for the file by which a run is asked to end. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { acquireLock } from '../../run/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
-import { KILLED } from '../../run/stop_request.js';
-import { StopWatch } from './stop_watch.js';
+import { forgetStopRequest, KILLED, readStopRequest } from '../../run/stop_request.js';
 
 export const LOOK_EVERY_MS = 1_000;
 
@@ -54,5 +53,43 @@ export async function pauseAsOwner(paths: RunPaths, ms: number, stop: AbortSigna
     clearInterval(beat);
     asked.close();
     lock.release();
+  }
+}
+
+/** Milliseconds between looks for the file by which a run of another trainer is asked to end. */
+const STOP_LOOK_MS = 200;
+
+/** Watches for that file. */
+export class StopWatch {
+  readonly #stop = new AbortController();
+  readonly #kill = new AbortController();
+  readonly #timer: NodeJS.Timeout;
+
+  /** Forgets what an earlier attempt was asked. */
+  constructor(private readonly paths: RunPaths) {
+    forgetStopRequest(paths);
+    this.#timer = setInterval(() => this.#look(), STOP_LOOK_MS);
+    this.#timer.unref();
+  }
+
+  /** Aborted when the run is asked to save and end. */
+  get stop(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /** Aborted when it is asked to end at once, with that as the reason. */
+  get kill(): AbortSignal {
+    return this.#kill.signal;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    forgetStopRequest(this.paths);
+  }
+
+  #look(): void {
+    const asked = readStopRequest(this.paths);
+    if (asked !== null) this.#stop.abort();
+    if (asked === 'now') this.#kill.abort(KILLED);
   }
 }

@@ -24,3 +24,9 @@ export function once<T>(known: Map<string, Promise<T>>, key: string, make: () =>
   known.set(key, making);
   return making;
 }
+
+/** What is made when it is first asked for, and once. */
+export function lazy<T>(make: () => T): () => T {
+  let made: { readonly value: T } | null = null;
+  return () => (made ??= { value: make() }).value;
+}

@@ -30,7 +30,7 @@ import { checkNeed } from './needs.js';
 import { checkPlacement, placeParts } from '../machine/placement.js';
 import { chainOf } from '../chain.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.js';
-import type { Obstacle } from './looks.js';
+import { lazy, type Obstacle } from './looks.js';
 import type { AskJudge, RewardTrials } from '../reward/trial.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
 
@@ -301,11 +301,6 @@ function memoryCheck(settings: RunSettings, memory: () => ReturnType<typeof memo
   const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(allBytes)} in all`;
   const next = `To make it fit, ${advice ?? ''}.`;
   return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
-}
-
-function lazy<T>(make: () => T): () => T {
-  let made: { readonly value: T } | null = null;
-  return () => (made ??= { value: make() }).value;
 }
 
 function raisedBy(check: () => void): EditrlError | null {

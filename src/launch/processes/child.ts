@@ -1,6 +1,7 @@
 /** One guarded child: leader of a process group of its own, its output read line by line, its signs of life counted. */
 import { spawn, type ChildProcess, type Serializable } from 'node:child_process';
 import { once } from 'node:events';
+import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ConfigError } from '../../core/errors.js';
@@ -24,6 +25,8 @@ export interface ChildOptions {
   readonly mark: string;
   /** Whether it is a Node process that exchanges messages with this one. */
   readonly ipc: boolean;
+  /** Whether its standard input is a pipe that closes when this process ends, however it ends. */
+  readonly tied?: boolean;
   /** Seconds that processes of the group which outlive their leader have between SIGTERM and SIGKILL. */
   readonly graceS: number;
   readonly onLine: (line: string) => void;
@@ -74,7 +77,7 @@ export class GuardedChild {
     const child = spawn(program, args, {
       env: { ...options.env, [LAUNCH_VARIABLE]: options.mark },
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
-      stdio: options.ipc ? ['ignore', 'pipe', 'pipe', 'ipc'] : ['ignore', 'pipe', 'pipe'],
+      stdio: [options.tied === true ? 'pipe' : 'ignore', 'pipe', 'pipe', ...(options.ipc ? (['ipc'] as const) : [])],
       detached: true,
     });
     if (child.pid !== undefined) return new GuardedChild(child, options, guardian);
@@ -101,9 +104,9 @@ export class GuardedChild {
     return this.#tail;
   }
 
-  /** Sends a message; one to a child that has ended is lost. */
-  send(message: Serializable): void {
-    if (this.#child.connected) this.#child.send(message, () => {});
+  /** Sends a message, and a connection with it; what is sent to a child that has ended is lost. */
+  send(message: Serializable, connection?: Socket): void {
+    if (this.#child.connected) this.#child.send(message, connection, {}, () => {});
   }
 
   /** Sends a signal to the whole group. */

@@ -97,7 +97,11 @@ export function mayPass(error: unknown): boolean {
 }
 
 /** What is said of an attempt that failed. */
-export function toText(error: unknown): string {
-  if (error instanceof EditrlError) return error.message;
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** The same in one sentence, for a run's state: without a worker's last lines. */
+export function reasonOf(error: unknown): string {
+  return error instanceof RunFailed ? error.reason : messageOf(error);
 }

@@ -3,21 +3,45 @@ import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../core/clock.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import { KeptServer } from './kept_server.js';
+import { Guardian } from '../processes/guardian.js';
+import { ManagedServer, SharedServers, type ServerSpecification } from './managed.js';
 import type { SayOfServer, ServerUser } from './upkeep.js';
 
 export interface EmbeddedJudgesOptions {
   readonly say: SayOfServer;
+  /** Guards the judges; one of their own where it is absent. */
+  readonly guardian?: Guardian;
   /** The module of its process; this program's own by default. */
   readonly program?: string;
   readonly clock?: Clock;
 }
 
+/**
+ * Its address is held by this process: a run whose judge is killed loses no request but those under way, and no other user of the machine can
+ * take the address meanwhile and give scores.
+ */
+function specification(program: string, model: string): ServerSpecification {
+  return {
+    name: 'the embedded judge',
+    where: 'reward.endpoint',
+    next: 'Look whether memory runs out, or name another reward.endpoint (`editrl judge` serves the same judge by hand); then run the same command again.',
+    address: { kind: 'handed_over' },
+    command: () => [process.execPath, program, model],
+    startTimeoutS: 30,
+    // It keeps nothing that it would have to put away.
+    endBy: 'SIGKILL',
+    lastWords: 5,
+  };
+}
+
 /** The embedded judge for whoever is told to use it: started when it is first asked for, one for each model name. */
 export class EmbeddedJudges {
-  readonly #judges = new Map<string, Promise<KeptServer>>();
+  readonly #judges = new SharedServers();
+  readonly #guardian: Guardian;
 
-  constructor(private readonly options: EmbeddedJudgesOptions) {}
+  constructor(private readonly options: EmbeddedJudgesOptions) {
+    this.#guardian = options.guardian ?? new Guardian();
+  }
 
   /**
    * Where the judge of a reward is; the user of an embedded one is told how it fares. One that could not be kept up is started anew, at
@@ -28,33 +52,17 @@ export class EmbeddedJudges {
     user?: ServerUser,
   ): Promise<JudgeAddress> {
     if (endpoint !== 'embedded') return { endpoint, token: null };
-    const starting = this.#judges.get(model) ?? this.#start(model);
-    this.#judges.set(model, starting);
-    try {
-      const judge = await starting;
-      if (user !== undefined) judge.use(user);
-      return { endpoint: `${judge.origin}/v1`, token: judge.token };
-    } catch (error) {
-      if (this.#judges.get(model) === starting) this.#judges.delete(model);
-      throw error;
-    }
+    const { program = fileURLToPath(new URL('./embedded_judge_main.js', import.meta.url)), ...options } = this.options;
+    const judge = await this.#judges.use(
+      model,
+      (onLost) => ManagedServer.start(specification(program, model), { ...options, guardian: this.#guardian, onLost }),
+      user,
+    );
+    return { endpoint: `${judge.url}/v1`, token: judge.token };
   }
 
   async close(): Promise<void> {
-    const judges = [...this.#judges.values()];
-    this.#judges.clear();
-    await Promise.all(judges.map(async (judge) => (await judge.catch(() => null))?.close()));
-  }
-
-  #start(model: string): Promise<KeptServer> {
-    const { say, clock, program = fileURLToPath(new URL('./embedded_judge_main.js', import.meta.url)) } = this.options;
-    return KeptServer.start({
-      name: 'the embedded judge',
-      command: [program, model],
-      say,
-      next: 'Look whether memory runs out, or name another reward.endpoint (`editrl judge` serves the same judge by hand); then run the same command again.',
-      onLost: () => this.#judges.delete(model),
-      ...(clock === undefined ? {} : { clock }),
-    });
+    await this.#judges.close();
+    if (this.options.guardian === undefined) this.#guardian.close();
   }
 }

@@ -1,11 +1,11 @@
 /**
- * The embedded judge's process: serves the connections that a KeptServer hands over, to those who know its token, and ends with it.
+ * The embedded judge's process: serves the connections that its launcher hands over, to those who know its token, and ends with the launcher.
  * Arguments: model names that it answers to.
  */
 import type { Socket } from 'node:net';
 import { must } from '../../core/errors.js';
 import { serveConnections } from '../../tiny/judge/server.js';
-import type { FromServer } from './kept_server.js';
+import type { FromServer } from './door.js';
 import { TOKEN_VARIABLE } from './token.js';
 
 const token = must(process.env[TOKEN_VARIABLE], TOKEN_VARIABLE);

@@ -12,8 +12,9 @@ import type { Guardian } from '../processes/guardian.js';
 import { runResolver } from '../models/resolve.js';
 import { SharedGateways } from './gateway.js';
 import type { Worker } from '../processes/supervise.js';
+import type { ManagedServer } from './managed.js';
 import type { SayOfServer, ServerUser } from './upkeep.js';
-import { checkServable, VllmServer } from './vllm.js';
+import { checkServable, startVllm } from './vllm.js';
 import { hubEnvironmentOf } from '../models/wanted.js';
 import { packError, type ToWorker } from '../worker/protocol.js';
 
@@ -35,9 +36,9 @@ export class ServersOfRuns {
   readonly #gateways: SharedGateways;
 
   constructor(private readonly options: ServersOptions) {
-    const { say, severalRuns } = options;
-    this.#judges = new EmbeddedJudges({ say });
-    this.#gateways = new SharedGateways({ severalRuns, say });
+    const { say, guardian } = options;
+    this.#judges = new EmbeddedJudges({ say, guardian });
+    this.#gateways = new SharedGateways(options);
   }
 
   /**
@@ -55,11 +56,14 @@ export class ServersOfRuns {
       lost: (error) => send(worker, { kind: 'server_lost', error: packError(error) }),
       over,
     };
-    let sampler: VllmServer | null = null;
+    let sampler: ManagedServer | null = null;
     try {
       const judge = await this.#judgeOf(settings, user);
       sampler = await this.#samplerOf(settings, { attempt, served }, user);
-      send(worker, { kind: 'servers', servers: { judge, sampler: sampler?.address ?? null } });
+      send(worker, {
+        kind: 'servers',
+        servers: { judge, sampler: sampler === null ? null : { url: sampler.url, token: sampler.token } },
+      });
     } catch (error) {
       send(worker, { kind: 'server_lost', error: packError(error) });
     }
@@ -83,7 +87,11 @@ export class ServersOfRuns {
     });
   }
 
-  async #samplerOf(settings: RunSettings, { attempt, served }: Serving, user: ServerUser): Promise<VllmServer | null> {
+  async #samplerOf(
+    settings: RunSettings,
+    { attempt, served }: Serving,
+    user: ServerUser,
+  ): Promise<ManagedServer | null> {
     const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
     if (sampled === null || sampled.engine.serve === null) return null;
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
@@ -97,7 +105,7 @@ export class ServersOfRuns {
     checkServable(model);
     const { guardian, say } = this.options;
     const log = join(paths.attemptLogsDir(attempt), 'vllm.log');
-    return VllmServer.start({ sampled, devices: served, model, log, guardian, user, say });
+    return startVllm({ sampled, devices: served, model, log, guardian, user, say });
   }
 }
 

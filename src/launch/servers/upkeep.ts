@@ -25,8 +25,8 @@ export type SayOfServer = (line: string, heard: boolean) => void;
 export interface UpkeepOptions {
   /** What the server is called, such as `the embedded judge`. */
   readonly name: string;
-  /** The setting that says how it is started or found; by default that of the judge. */
-  readonly where?: string;
+  /** The setting that says how it is started or found. */
+  readonly where: string;
   /** Starts it at its address. Null once it is up, else how that failed, as `ended with exit code 1`. Never rejects. */
   readonly restart: () => Promise<string | null>;
   /** Called once when it is given up, before its users are told. */
@@ -59,6 +59,12 @@ export class Upkeep {
     user.over.addEventListener('abort', () => this.#users.delete(user), { once: true });
   }
 
+  /** Tells a line to those who use the server, and to whoever is told of servers. */
+  tell(line: string): void {
+    this.options.say(line, this.#users.size > 0);
+    for (const user of this.#users) user.notice(line);
+  }
+
   /** The server has ended, or could not be started again: `how`, as `was ended by SIGKILL`. */
   ended(how: string): void {
     if (this.#closed) return;
@@ -70,8 +76,7 @@ export class Upkeep {
     }
     const pauseMs = FIRST_PAUSE_MS * 2 ** (this.#deaths - 1);
     const line = `${this.options.name} ${how}; it is started again in ${pauseMs / 1000} s (${this.#deaths} of ${MOST_RESTARTS})`;
-    this.options.say(line, this.#users.size > 0);
-    for (const user of this.#users) user.notice(line);
+    this.tell(line);
     this.#cancel = this.#clock.after(pauseMs, () => void this.#restart());
   }
 
@@ -90,7 +95,7 @@ export class Upkeep {
   }
 
   #giveUp(how: string): void {
-    const { name, where = 'reward.endpoint', next, giveUp, say } = this.options;
+    const { name, where, next, giveUp, say } = this.options;
     this.close();
     giveUp();
     const error = new EndpointError(

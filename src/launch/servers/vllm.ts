@@ -1,30 +1,25 @@
 /** A vLLM that is started with a run, kept up while it goes on, and ended with it, by its process group. */
-import { createWriteStream, existsSync, mkdirSync, type WriteStream } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { systemClock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
-import { CheckpointError, ConfigError, EndpointError, must } from '../../core/errors.js';
+import { CheckpointError, must } from '../../core/errors.js';
 import { VllmClient } from '../../engines/vllm/client.js';
 import { SERVED_RANKS, type RemoteSampling } from '../../recipes/sampler.js';
 import { holdsAdapter } from '../../policies/adapter_files.js';
-import type { ServeSettings } from '../../schema/sampler.js';
-import type { SamplerAddress } from '../../train/bench.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
-import { GuardedChild } from '../processes/child.js';
-import { exitReason } from '../processes/failure.js';
 import type { Guardian } from '../processes/guardian.js';
-import { newToken } from './token.js';
 import { freePort, MASTER_ADDRESS } from '../processes/supervise.js';
-import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
+import { ManagedServer, type ServerSpecification } from './managed.js';
+import type { SayOfServer, ServerUser } from './upkeep.js';
 
 export const DEFAULT_COMMAND = ['vllm', 'serve'] as const;
 const WHERE = 'rollout.engine.serve';
 export const HOW_TO_INSTALL =
   'Install vLLM (0.10.2 or later; pip install vllm) where this program finds it, name it in rollout.engine.serve.command, or name a server that runs in rollout.engine.base_url.';
-/** It lets go of its GPU's memory before it is ended for good. */
-const GRACE_S = 15;
-/** Of what it says before it ends, so many lines are told. */
-const LAST_WORDS = 8;
+
+/** Seconds that its readiness is asked for beyond the limit of its start, which ends that anyway. */
+const MARGIN_S = 60;
 
 export interface VllmServerOptions {
   readonly sampled: RemoteSampling;
@@ -39,127 +34,52 @@ export interface VllmServerOptions {
   readonly say: SayOfServer;
 }
 
-export class VllmServer {
-  readonly #token = newToken();
-  readonly #upkeep: Upkeep;
-  readonly #serve: ServeSettings;
-  readonly #log: WriteStream;
-  readonly #over = new AbortController();
-  #child: GuardedChild | null = null;
-  #port = 0;
+/** Returns when it has loaded the model. Raises EndpointError where it does not, ConfigError where there is no such program. */
+export async function startVllm(options: VllmServerOptions): Promise<ManagedServer> {
+  const { guardian, user, say, log } = options;
+  const spec = specification(options, await freePort());
+  user.notice(`starting vLLM; its log is ${log}`);
+  return ManagedServer.start(spec, { guardian, user, say });
+}
 
-  private constructor(private readonly options: VllmServerOptions) {
-    this.#serve = must(options.sampled.engine.serve, WHERE);
-    mkdirSync(dirname(options.log), { recursive: true });
-    this.#log = createWriteStream(options.log, { flags: 'a' });
-    // The log is a convenience; its last lines are told in any case.
-    this.#log.on('error', (error) => options.user.notice(`the log of vLLM cannot be written: ${error.message}`));
-    this.#upkeep = new Upkeep({
-      name: 'vLLM',
-      where: WHERE,
-      say: options.say,
-      next: `Its log is ${options.log}.`,
-      restart: () => this.#launch().catch((error: unknown) => `could not be started: ${String(error)}`),
-      giveUp: () => undefined,
-    });
-  }
+function specification({ sampled, devices, model, log, user }: VllmServerOptions, port: number): ServerSpecification {
+  const { start_timeout_s: startTimeoutS } = must(sampled.engine.serve, WHERE);
+  return {
+    name: 'vLLM',
+    where: WHERE,
+    next: `Its log is ${log}.`,
+    address: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
+    command: (at) => vllmCommand(sampled, model, at),
+    environment: (token) => vllmEnvironment(devices, token),
+    noProgram: { where: `${WHERE}.command`, next: HOW_TO_INSTALL },
+    startTimeoutS,
+    endBy: 'SIGTERM',
+    // It lets go of its GPU's memory before it is ended for good.
+    graceS: 15,
+    lastWords: 8,
+    log,
+  };
+}
 
-  /** Returns when it has loaded the model. Raises EndpointError where it does not, ConfigError where there is no such program. */
-  static async start(options: VllmServerOptions): Promise<VllmServer> {
-    const server = new VllmServer(options);
-    try {
-      server.#port = await freePort();
-      options.user.notice(`starting vLLM; its log is ${options.log}`);
-      const failed = await server.#launch();
-      if (failed !== null) {
-        throw new EndpointError(`vLLM did not start: it ${failed}`, {
-          where: WHERE,
-          next: `Its log is ${options.log}.`,
-        });
-      }
-      server.#upkeep.use(options.user);
-      return server;
-    } catch (error) {
-      await server.close();
-      throw error;
-    }
-  }
-
-  get address(): SamplerAddress {
-    return { url: `http://${MASTER_ADDRESS}:${this.#port}`, token: this.#token };
-  }
-
-  /** Ends it and everything that it started. */
-  async close(): Promise<void> {
-    this.#upkeep.close();
-    this.#over.abort();
-    this.#child?.signal('SIGTERM');
-    await this.#child?.ended;
-    await new Promise<void>((resolve) => this.#log.end(() => resolve()));
-  }
-
-  /** Null once it is up, else how that failed. */
-  async #launch(): Promise<string | null> {
-    const { guardian, sampled, model } = this.options;
-    const child = await GuardedChild.start(
-      {
-        command: vllmCommand(sampled, model, this.#port),
-        env: vllmEnvironment(this.options.devices, this.#token),
-        mark: guardian.markAttempt(),
-        ipc: false,
-        graceS: GRACE_S,
-        onLine: (line) => void this.#log.write(`${line}\n`),
-        onMessage: () => undefined,
-      },
-      guardian,
-    ).catch((error: unknown) => {
-      if (!(error instanceof ConfigError)) throw error;
-      throw new ConfigError(error.message, { where: `${WHERE}.command`, next: HOW_TO_INSTALL, cause: error });
-    });
-    this.#child = child;
-    const ended = child.ended.then((exit) => exitReason(exit, { told: null, kill: null }).reason);
-    const late = await this.#untilReady(ended);
-    if (late !== null) {
-      child.signal('SIGKILL');
-      const how = await ended;
-      return [late === 'ended' ? how : late, ...child.tail.slice(-LAST_WORDS)].join('\n  | ');
-    }
-    void ended.then((how) => this.#upkeep.ended(how));
-    return null;
-  }
-
-  /** Null once it is ready, `ended` where it ends before, else why it is not. */
-  async #untilReady(ended: Promise<string>): Promise<string | null> {
-    const { user } = this.options;
-    const gone = new AbortController();
-    let hasEnded = false;
-    void ended.then(() => {
-      hasEnded = true;
-      gone.abort();
-    });
-    const seconds = this.#serve.start_timeout_s;
-    const deadline = new Deadline(
-      systemClock,
-      seconds * 1000,
-      AbortSignal.any([gone.signal, this.#over.signal, user.over]),
-    );
-    const client = new VllmClient({
-      url: this.address.url,
-      apiKey: this.#token,
-      concurrency: 1,
-      timeoutMs: 10_000,
-      onWaiting: (_found, waitedS) => user.notice(`vLLM is loading (${waitedS} s)`),
-    });
-    try {
-      await client.ready(deadline);
-      return null;
-    } catch (error) {
-      if (!(error instanceof EndpointError)) throw error;
-      return hasEnded ? 'ended' : `was not ready within ${seconds} s`;
-    } finally {
-      deadline.dispose();
-      await client.close();
-    }
+async function untilReady(
+  url: string,
+  token: string,
+  { user, over, startTimeoutS }: { user: ServerUser; over: AbortSignal; startTimeoutS: number },
+): Promise<void> {
+  // The limit of the start comes first, and says so.
+  const deadline = new Deadline(systemClock, 1000 * (startTimeoutS + MARGIN_S), over);
+  const client = new VllmClient({
+    url,
+    apiKey: token,
+    concurrency: 1,
+    timeoutMs: 10_000,
+    onWaiting: (_found, waitedS) => user.notice(`vLLM is loading (${waitedS} s)`),
+  });
+  try {
+    await client.ready(deadline);
+  } finally {
+    deadline.dispose();
+    await client.close();
   }
 }
 
@@ -183,9 +103,8 @@ export function vllmCommand({ engine, rank, contextSize }: RemoteSampling, model
 }
 
 /** The key goes by the environment: arguments are everybody's to read. */
-function vllmEnvironment(devices: readonly number[] | null, token: string): NodeJS.ProcessEnv {
+function vllmEnvironment(devices: readonly number[] | null, token: string): Readonly<Record<string, string>> {
   return {
-    ...process.env,
     VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True',
     VLLM_API_KEY: token,
     ...(devices === null ? {} : { [ORDER_VARIABLE]: PCI_ORDER, CUDA_VISIBLE_DEVICES: devices.join(',') }),

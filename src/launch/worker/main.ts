@@ -3,7 +3,7 @@
  * records; the others take part in its process group. What is needed only later is loaded only later, so that the first log line
  * comes soon.
  */
-import { EndpointError, InternalError, RunError } from '../../core/errors.js';
+import { InternalError } from '../../core/errors.js';
 import { autoProvider } from '../../engines/onnx/cuda.js';
 import { withEngines } from '../../recipes/engines.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
@@ -17,7 +17,7 @@ import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import type { ProcessGroup } from '../../group/process_group.js';
 import type { Bench } from '../../train/bench.js';
 import type { RecordedModels } from '../models/resolve.js';
-import { claimWhenFree } from '../ownership/takeover.js';
+import { ownRun } from '../ownership/owner.js';
 import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
 
 const HEARTBEAT_EVERY_MS = 1000;
@@ -105,48 +105,33 @@ class Worker {
   /** Rank 0: owns the run from its claim to its end. */
   async #lead({ config, command, versions, parents, models, devices, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
-    const handle = await claimWhenFree(
-      claimRequest(config, {
-        command,
-        versions,
-        devices,
-        parents: parents.map((reference) => ({ ...reference })),
-        models,
-      }),
-    );
-    if (handle.kind === 'finished') {
-      await this.#meet(null);
-      return 'already_finished';
-    }
-    tell({ kind: 'claimed', attempt: handle.attempt });
-    const terminal = (line: string): void => void process.stdout.write(`${line}\n`);
-    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal });
-    this.#log = log;
-    let lost: Error | null = null;
-    handle.startHeartbeat((error) => {
-      lost = error as Error;
-      this.#stop.abort();
-    });
-    try {
+    const context = { command, versions, devices, parents: parents.map((reference) => ({ ...reference })), models };
+    const options = {
+      terminal: (line: string) => void process.stdout.write(`${line}\n`),
+      describe: (error: unknown) => {
+        const { message: reason, stack = reason } = packError(error, this.#rank);
+        return { reason, stack };
+      },
+      onEnd: () => (this.#log = null),
+    };
+    let isOurs = false;
+    const result = await ownRun(claimRequest(config, context), options, async ({ handle, log, lost }) => {
+      isOurs = true;
+      this.#log = log;
+      tell({ kind: 'claimed', attempt: handle.attempt });
+      lost.addEventListener('abort', () => this.#stop.abort());
       for (const note of handle.notes) log.logger.info(note);
       log.logger.info(
         `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)} in ${handle.paths.dir}`,
       );
-      const result = await this.#train(settings, handle, log, places);
-      if (lost !== null) throw lost as Error;
-      if (this.#serverLost !== null && result === 'interrupted') throw this.#serverLost;
-      return result;
-    } catch (error) {
-      if (lost !== null) throw lost as Error;
-      const { message: reason, stack } = packError(error, this.#rank);
-      log.logger.debug(stack ?? reason);
-      recordEnd(handle, error instanceof EndpointError ? 'interrupted' : 'failed', reason);
-      throw error;
-    } finally {
-      handle.release();
-      this.#log = null;
-      await log.close();
-    }
+      const kind = await this.#train(settings, handle, log, places);
+      lost.throwIfAborted();
+      if (this.#serverLost !== null && kind === 'interrupted') throw this.#serverLost;
+      return kind;
+    });
+    // The other ranks wait to be told that nothing is left to do.
+    if (!isOurs) await this.#meet(null);
+    return result;
   }
 
   async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog, places: Start['places']): Promise<RunKind> {
@@ -274,15 +259,6 @@ function notedParents(handle: RunHandle, log: RunLog): (run: string, checkpoint:
     for (const problem of problems) log.logger.warn(`checkpoint of ${run} passed over: ${problem}`);
     if (problems.length > 0) log.logger.warn(`the checkpoint of iteration ${iteration} of ${run} is used`);
   };
-}
-
-/** On a full disk not even the state can be written: then the error that the run ended with is the one to show. */
-function recordEnd(handle: RunHandle, state: 'interrupted' | 'failed', reason: string): void {
-  try {
-    handle.setState({ state, reason });
-  } catch (error) {
-    if (!(error instanceof RunError)) throw error;
-  }
 }
 
 function resumeNote(handle: RunHandle): string {

@@ -2,10 +2,15 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { Guardian } from '../../../src/launch/processes/guardian.js';
 import { SharedGateways, urlsToShare } from '../../../src/launch/servers/gateway.js';
 
 const dir = mkdtempSync(join(tmpdir(), 'shared-gateway-'));
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
+const guardian = new Guardian();
+afterAll(() => {
+  guardian.close();
+  rmSync(dir, { recursive: true, force: true });
+});
 
 describe('which judges are shared through a gateway', () => {
   it.each([
@@ -30,7 +35,7 @@ describe('what a gateway is told', () => {
       console.error(process.argv.slice(2).join(' '));
       console.log(JSON.stringify({ url: 'http://127.0.0.1:1/v1' }));`,
     );
-    const gateways = new SharedGateways({ severalRuns: true, say: () => undefined, program });
+    const gateways = new SharedGateways({ severalRuns: true, say: () => undefined, guardian, program });
     const user = { notice: () => undefined, lost: () => undefined, over: new AbortController().signal };
     const baseExpDir = join(dir, 'told');
     const tokens: (string | null)[] = [];
@@ -57,17 +62,15 @@ describe('a gateway that talks to its end', () => {
     const program = join(dir, 'gateway.mjs');
     writeFileSync(
       program,
-      `import { spawn } from 'node:child_process';
-      setInterval(() => undefined, 1000);
+      `setInterval(() => undefined, 1000);
       process.on('SIGTERM', () => {
-        const late = "setTimeout(() => process.stderr.write('info: its last words\\\\n'), 300)";
-        spawn(process.execPath, ['-e', late], { stdio: ['ignore', 'ignore', 'inherit'] });
+        process.stderr.write('info: its last words\\n'.repeat(2000));
         process.exit(0);
       });
       console.log(JSON.stringify({ url: 'http://127.0.0.1:1/v1' }));`,
     );
     const said: string[] = [];
-    const gateways = new SharedGateways({ severalRuns: false, say: (line) => said.push(line), program });
+    const gateways = new SharedGateways({ severalRuns: false, say: (line) => said.push(line), guardian, program });
     const user = { notice: () => undefined, lost: () => undefined, over: new AbortController().signal };
     const reward = { concurrency: 8, timeout_s: 60, model: 'a-judge', model_alias: false } as const;
     const run = { runName: 'a_run', baseExpDir: dir, reward, user };
@@ -76,6 +79,6 @@ describe('a gateway that talks to its end', () => {
     expect(token).toMatch(/^[0-9a-f]{32,}$/);
     await gateways.close();
     expect(said).toEqual(['a gateway at http://127.0.0.1:1/v1 shares http://a/v1, http://b/v1 between runs']);
-    expect(readFileSync(join(dir, 'gateway.log'), 'utf8')).toBe('info: its last words\n');
+    expect(readFileSync(join(dir, 'gateway.log'), 'utf8')).toBe('info: its last words\n'.repeat(2000));
   });
 });

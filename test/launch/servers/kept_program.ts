@@ -3,14 +3,20 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { vi } from 'vitest';
+import type { ServerAddress, ServerSpecification } from '../../../src/launch/servers/managed.js';
+import { freePort } from '../../../src/launch/processes/supervise.js';
 
-/** Answers with its pid, and at `/told` with the token and the arguments that it was given; `/die` kills it. Where the file `broken` lies beside it, it does not start; where `mute` does, it says nothing; where `greedy` does, it dies of a connection. */
+/**
+ * Answers with its pid, and at `/told` with the token and the arguments that it was given; `/die` kills it. It serves connections that it is
+ * handed, or listens on the port that is its argument. Where the file `broken` lies beside it, it does not start; where `mute` does, it
+ * never comes up; where `greedy` does, it dies of a connection.
+ */
 const text = `import { appendFileSync, existsSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-const beside = (name) => join(import.meta.dirname, name);
-appendFileSync(beside('starts'), process.pid + '\\n');
-if (existsSync(beside('broken'))) {
+const beside = (name) => existsSync(join(import.meta.dirname, name));
+appendFileSync(join(import.meta.dirname, 'starts'), process.pid + '\\n');
+if (beside('broken')) {
   console.error('there is no memory');
   process.exit(7);
 }
@@ -21,11 +27,15 @@ const server = createServer((request, response) => {
 });
 process.on('disconnect', () => process.exit(0));
 process.on('message', (_message, socket) => {
-  if (existsSync(beside('greedy'))) process.kill(process.pid, 'SIGKILL');
+  if (beside('greedy')) process.kill(process.pid, 'SIGKILL');
   if (socket !== undefined) server.emit('connection', socket), socket.resume();
   process.send('taken');
 });
-if (!existsSync(beside('mute'))) process.send('up');
+setInterval(() => undefined, 1000);
+if (!beside('mute')) {
+  if (process.send !== undefined) process.send('up');
+  else server.listen(Number(process.argv[2]), '127.0.0.1', () => console.log('listening on ' + server.address().port));
+}
 `;
 
 const MANNERS = ['broken', 'mute', 'greedy'] as const;
@@ -37,6 +47,27 @@ export class KeptProgram {
   constructor(private readonly dir: string) {
     this.path = join(dir, 'server.mjs');
     writeFileSync(this.path, text);
+  }
+
+  /** What starts it, with an address of some kind. */
+  async specification(kind: ServerAddress['kind']): Promise<ServerSpecification> {
+    const address = await addresses[kind]();
+    return {
+      name: 'the judge',
+      where: 'reward.endpoint',
+      next: 'Look at it.',
+      address,
+      command: (port) => [process.execPath, this.path, ...(kind === 'handed_over' ? [] : [String(port)])],
+      startTimeoutS: 30,
+      endBy: 'SIGTERM',
+      lastWords: 5,
+      log: join(this.dir, 'logs/server.log'),
+    };
+  }
+
+  /** What it printed, as it stands in its log. */
+  get logged(): string {
+    return readFileSync(join(this.dir, 'logs/server.log'), 'utf8');
   }
 
   /** From now on it is like that, until it is mended. */
@@ -54,6 +85,24 @@ export class KeptProgram {
     return existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1).map(Number) : [];
   }
 }
+
+const addresses: { readonly [K in ServerAddress['kind']]: () => Promise<ServerAddress> } = {
+  handed_over: () => Promise.resolve({ kind: 'handed_over' }),
+  printed: () =>
+    Promise.resolve({
+      kind: 'printed',
+      urlIn: (line) => (/^listening on (\d+)$/.test(line) ? `http://127.0.0.1:${line.slice(13)}` : null),
+    }),
+  asked: async () => ({
+    kind: 'asked',
+    port: await freePort(),
+    ask: async (url, _token, over) => {
+      while (!over.aborted && (await ask(url).catch(() => null)) === null) {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+    },
+  }),
+};
 
 /** What a request over a connection of its own is answered; rejects where it is refused or cut off. */
 export function ask(url: string): Promise<string> {

@@ -12,6 +12,7 @@ function keep(outcomes: (string | null)[] = [], restartMs = 0) {
   const events: string[] = [];
   const upkeep = new Upkeep({
     name: 'the judge',
+    where: 'reward.endpoint',
     clock,
     say: (line, heard) => said.push([line, heard]),
     next: 'Look at it.',

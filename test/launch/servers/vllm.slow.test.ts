@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { CheckpointError, ConfigError, EndpointError } from '../../../src/core/errors.js';
 import { Guardian } from '../../../src/launch/processes/guardian.js';
-import { checkServable, vllmCommand, VllmServer } from '../../../src/launch/servers/vllm.js';
+import type { ManagedServer } from '../../../src/launch/servers/managed.js';
+import { checkServable, startVllm, vllmCommand } from '../../../src/launch/servers/vllm.js';
 import type { RemoteSampling } from '../../../src/recipes/sampler.js';
 import { samplingEngine } from '../../../src/schema/sampler.js';
 import { StubProgram } from '../../engines/vllm/program.js';
@@ -15,7 +16,7 @@ const base = writeSmallBase(testFolder('vllm-base'));
 const folders = testFolders('vllm-server');
 const guardian = new Guardian();
 afterAll(() => guardian.close());
-const closing: VllmServer[] = [];
+const closing: ManagedServer[] = [];
 afterEach(async () => {
   for (const server of closing.splice(0)) await server.close();
 });
@@ -30,8 +31,8 @@ function prepare(serve: object = {}) {
   const lost: EndpointError[] = [];
   const over = new AbortController();
   const log = join(folders(), 'logs/vllm.log');
-  const start = async (): Promise<VllmServer> => {
-    const server = await VllmServer.start({
+  const start = async (): Promise<ManagedServer> => {
+    const server = await startVllm({
       sampled: sampledBy({ command: program.command, ...serve }),
       devices: (serve as { devices?: number[] }).devices ?? null,
       model: base,
@@ -66,7 +67,7 @@ describe('a vLLM of the run', () => {
     expect(up).toBe(false);
     program.mend();
     const server = await starting;
-    const { url, token } = server.address;
+    const { url, token } = server;
     const ask = (headers: Record<string, string>): Promise<number> =>
       fetch(`${url}/v1/models`, { headers }).then(({ status }) => status);
     expect(await ask({})).toBe(401);
@@ -83,7 +84,7 @@ describe('a vLLM of the run', () => {
 
   it('that dies is started again at its address', async () => {
     const { program, notices, start } = prepare();
-    const { address } = await start();
+    const { url, token } = await start();
     process.kill(program.starts[0].pid, 'SIGKILL');
     await until(() => program.starts.length === 2);
     await until(() =>
@@ -91,13 +92,13 @@ describe('a vLLM of the run', () => {
     );
     let status = 0;
     while (status === 0) {
-      status = await fetch(`${address.url}/health`).then(
+      status = await fetch(`${url}/health`).then(
         (reply) => reply.status,
         () => 0,
       );
     }
     expect(status).toBe(200);
-    expect(program.starts[1].env['VLLM_API_KEY']).toBe(address.token);
+    expect(program.starts[1].env['VLLM_API_KEY']).toBe(token);
   });
 
   it('that does not start says what it said', async () => {
@@ -111,7 +112,7 @@ describe('a vLLM of the run', () => {
   it('that loads for too long, or whose run ends meanwhile, is ended', async () => {
     const { program, start } = prepare({ start_timeout_s: 0.5 });
     program.spoil('slow');
-    await expect(start()).rejects.toThrow('was not ready within 0.5 s');
+    await expect(start()).rejects.toThrow('was not up within 0.5 s');
     const other = prepare();
     other.program.spoil('slow');
     const starting = other.start();

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { programVersions } from '../../../src/launch/attempts/versions.js';
+import { programVersions } from '../../../src/launch/attempts/attempt.js';
 import { hasFfmpeg } from '../../data/video/odd_files.js';
 import { smallSettings as textSettings } from '../../recipes/text_answers/small.js';
 import { smallSettings as videoSettings } from '../../recipes/video_actions/small.js';

@@ -1,0 +1,116 @@
+/** The attempts at a run: where it is placed, which kind of attempt it is, and when it is started again after a failure. */
+import type { LoadedConfig } from '../../config/load.js';
+import { claimRun } from '../../run/claim.js';
+import { claimRequest } from '../../run/claim_request.js';
+import { RunPaths } from '../../run/paths.js';
+import { isDone, readState } from '../../run/state.js';
+import type { RunSettings } from '../../schema/run.js';
+import { deviceKind, ownDevices, processesOf } from '../machine/device_kind.js';
+import {
+  checkCores,
+  processCount,
+  requireFree,
+  wholeMachine,
+  type DeviceKind,
+  type Devices,
+  type Placement,
+} from '../machine/devices.js';
+import { checkPlacement, placeParts, type PlacedParts } from '../machine/placement.js';
+import { pauseAsOwner, pauseBeforeRestart } from '../ownership/pause.js';
+import { mayPass, messageOf } from '../processes/failure.js';
+import type { RunKind } from '../worker/protocol.js';
+import { contextOf, type Attempt, type AttemptServices } from './attempt.js';
+import { foreignAttempt } from './foreign.js';
+import { nativeAttempt } from './native.js';
+
+/** Where one run goes, and what stops that run alone. */
+export type RunPlacement = Placement & { readonly stop?: AbortSignal };
+
+/** The two kinds: by whose program the run is trained. */
+const attemptBy = { native: nativeAttempt, foreign: foreignAttempt } as const;
+
+/** Starts runs, and starts them again after a failure that may pass, as often as their configs allow. */
+export class Attempts {
+  constructor(private readonly services: AttemptServices) {}
+
+  /** Brings a run to its end. Without a placement it has the machine to itself. Raises what the last attempt failed with. */
+  async run(config: LoadedConfig, wanted?: RunPlacement): Promise<RunKind> {
+    const { say, stop: stopAll, command } = this.services;
+    const { launch, run_name, base_exp_dir } = config.settings;
+    if (isFinishedBy(config)) {
+      const handle = claimRun(claimRequest(config, contextOf(config.settings, command, [])));
+      if (handle.kind === 'finished') return 'already_finished';
+      handle.release();
+    }
+    for (const warning of config.warnings) say(`warning: ${warning}`);
+    const first = { config, ...this.#place(config, wanted) };
+    const stop = wanted?.stop === undefined ? stopAll : AbortSignal.any([stopAll, wanted.stop]);
+    const paths = new RunPaths(base_exp_dir, run_name);
+    let attempt: Attempt = { ...first, stop };
+    let [reached, inVain] = [readState(paths)?.iteration ?? 0, 0];
+    for (let restarts = 0; ; restarts++) {
+      try {
+        return await attemptBy[launch.command === null ? 'native' : 'foreign'](attempt, this.services);
+      } catch (error) {
+        if (restarts >= launch.max_restarts || !mayPass(error) || stop.aborted) throw error;
+        // Somebody killed it on purpose.
+        const state = readState(paths);
+        if (state?.state === 'interrupted') throw error;
+        say(messageOf(error));
+        inVain = (state?.iteration ?? 0) > reached ? 0 : inVain + 1;
+        reached = Math.max(reached, state?.iteration ?? 0);
+        const waitS = pauseBeforeRestart(inVain);
+        const when = waitS === 0 ? '' : `in ${waitS} s, since it got no further, `;
+        say(`${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
+        if (waitS > 0 && (await pauseAsOwner(paths, waitS * 1000, stop))) return 'interrupted';
+        // The failed attempt has recorded the change that was allowed.
+        attempt = { ...attempt, config: { ...config, allowChanges: [] } };
+      }
+    }
+  }
+
+  /** Gives a run its part of the machine. Raises ConfigError for what is not there, RunError for GPUs that somebody uses. */
+  #place({ settings }: LoadedConfig, wanted?: RunPlacement): Pick<Attempt, 'placement' | 'processes' | 'placed'> {
+    const { say } = this.services;
+    const { launch, run_name } = settings;
+    const devices = this.services.devices();
+    const kind = deviceKind(settings, devices);
+    const own = ownDevices(settings, devices);
+    const processes = processesOf(settings, own, kind);
+    const asked = processCount(launch, own, kind);
+    if (processes < asked) {
+      say(
+        `${run_name}: ${asked} processes are asked for, but a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}: so many are started. A lower optimizer.per_device_batch_size gives it more`,
+      );
+    }
+    if (kind === 'cpu') checkCores(processes, devices.cpus);
+    const placed = partsOf(settings, own, kind, wanted);
+    const whole = wanted ?? wholeMachine({ ...launch, processes }, own, kind);
+    const placement = placed === null || placed.gpus.length === 0 ? whole : { ...whole, devices: placed.gpus };
+    const note = placed?.note ?? null;
+    if (note !== null) say(`${run_name}: ${note}`);
+    requireFree(placement.devices);
+    return { placement, processes, placed };
+  }
+}
+
+/** Where the parts of a run go, among the GPUs that it may use or was given; null where nothing is said of that. */
+function partsOf(settings: RunSettings, own: Devices, kind: DeviceKind, wanted?: RunPlacement): PlacedParts | null {
+  const { placement, devices, command } = settings.launch;
+  if (placement === null || command !== null) return null;
+  checkPlacement(settings.launch);
+  const allowed = wanted?.devices ?? devices;
+  const all = kind === 'cpu' ? [] : own.gpus;
+  return placeParts(
+    placement,
+    all.filter(({ index }) => allowed === null || allowed.includes(index)),
+  );
+}
+
+/** Whether nothing is left to do: then it is only claimed, which checks its settings, and no process is started. */
+function isFinishedBy({ settings, allowChanges = [] }: LoadedConfig): boolean {
+  const state = readState(new RunPaths(settings.base_exp_dir, settings.run_name));
+  // What is changed on request may let one that ended by its own rule go on.
+  if (state?.stopped_early === true && allowChanges.length > 0) return false;
+  return isDone(state, settings.num_iterations);
+}

@@ -1,0 +1,277 @@
+/**
+ * A server that this program starts in a process of its own and keeps up. One that ends is started again at the same address; it dies with this
+ * process, and asks its callers for a token. How it differs from others, its specification says.
+ */
+import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
+import { dirname } from 'node:path';
+import { systemClock, type Clock } from '../../core/clock.js';
+import { ConfigError, EndpointError } from '../../core/errors.js';
+import { GuardedChild, type ChildExit } from '../processes/child.js';
+import { exitReason } from '../processes/failure.js';
+import type { Guardian } from '../processes/guardian.js';
+import { MASTER_ADDRESS } from '../processes/supervise.js';
+import { Door, type FromServer } from './door.js';
+import { newToken, TOKEN_VARIABLE } from './token.js';
+import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
+
+/** Where a server listens, and how it is known to be up. */
+export type ServerAddress =
+  /** This process holds the address and hands connections over to the server, which speaks `FromServer`. */
+  | { readonly kind: 'handed_over' }
+  /** It listens where it likes at first, and prints a line with its URL; after a restart it is told to listen there again. */
+  | { readonly kind: 'printed'; readonly urlIn: (line: string) => string | null }
+  /** It listens on a port that it is told, and is up when `ask` returns. */
+  | {
+      readonly kind: 'asked';
+      readonly port: number;
+      readonly ask: (url: string, token: string, over: AbortSignal) => Promise<void>;
+    };
+
+export interface ServerSpecification {
+  /** What it is called, such as `the embedded judge`. */
+  readonly name: string;
+  /** The setting that says how it is started or found. */
+  readonly where: string;
+  /** What a person can do about a server that does not start or stay up. */
+  readonly next: string;
+  readonly address: ServerAddress;
+  /** The program and its arguments, given the port to listen on: 0 for any. */
+  readonly command: (port: number) => readonly string[];
+  /** Its environment besides this process's, given the token that its callers send; by default `TOKEN_VARIABLE`. */
+  readonly environment?: (token: string) => Readonly<Record<string, string>>;
+  /** What to say where there is no such program. */
+  readonly noProgram?: { readonly where: string; readonly next: string };
+  /** Seconds within which it has to be up. */
+  readonly startTimeoutS: number;
+  /** How it is asked to end. */
+  readonly endBy: 'SIGTERM' | 'SIGKILL';
+  /** Seconds that what it started has to end after it. */
+  readonly graceS?: number;
+  /** How many of its last lines are told with its end. */
+  readonly lastWords: number;
+  /** The file to which what it prints is appended. */
+  readonly log?: string;
+  /** Told each line that it prints. */
+  readonly onLine?: (line: string) => void;
+}
+
+export interface ManagedServerOptions {
+  readonly guardian: Guardian;
+  readonly say: SayOfServer;
+  /** Told when it is given up. */
+  readonly onLost?: () => void;
+  /** Who waits for its start; see `use`. Others may follow. */
+  readonly user?: ServerUser;
+  readonly clock?: Clock;
+}
+
+export class ManagedServer {
+  /** What its callers have to send, after a restart too. */
+  readonly token = newToken();
+  readonly #door: Door | null;
+  readonly #log: WriteStream | null;
+  readonly #upkeep: Upkeep;
+  readonly #clock: Clock;
+  readonly #closed = new AbortController();
+  #child: GuardedChild | null = null;
+  #starting: Promise<string | null> = Promise.resolve(null);
+  #isUp: () => void = () => {};
+  #url = '';
+
+  private constructor(
+    private readonly spec: ServerSpecification,
+    private readonly options: ManagedServerOptions,
+  ) {
+    const { name, where, next, address } = spec;
+    const { say, onLost, clock = systemClock, user } = options;
+    this.#clock = clock;
+    this.#door = address.kind === 'handed_over' ? new Door() : null;
+    this.#upkeep = new Upkeep({
+      name,
+      where,
+      next,
+      say,
+      clock,
+      restart: () => this.#launch().catch((error: unknown) => `could not be started: ${String(error)}`),
+      giveUp: () => {
+        this.#door?.close();
+        onLost?.();
+      },
+    });
+    if (user !== undefined) this.#upkeep.use(user);
+    this.#log = spec.log === undefined ? null : this.#openLog(spec.log);
+  }
+
+  /** Returns when it is up. Raises EndpointError where it does not start, ConfigError where there is no such program. */
+  static async start(spec: ServerSpecification, options: ManagedServerOptions): Promise<ManagedServer> {
+    const server = new ManagedServer(spec, options);
+    try {
+      const { address, name, where, next } = spec;
+      const port = address.kind === 'asked' ? address.port : await server.#door?.open(name);
+      if (port !== undefined) server.#url = `http://${MASTER_ADDRESS}:${port}`;
+      const failed = await server.#launch();
+      if (failed !== null) throw new EndpointError(`${name} did not start: it ${failed}`, { where, next });
+      return server;
+    } catch (error) {
+      await server.close();
+      throw error;
+    }
+  }
+
+  /** Its URL, as it says it or `http://HOST:PORT`; it stays the same for as long as the server is kept. */
+  get url(): string {
+    return this.#url;
+  }
+
+  /** Tells a user how the server fares, until it is over. */
+  use(user: ServerUser): void {
+    this.#upkeep.use(user);
+  }
+
+  /** Ends it and everything that it started. */
+  async close(): Promise<void> {
+    this.#upkeep.close();
+    this.#closed.abort();
+    this.#door?.close();
+    await this.#starting.catch(() => null);
+    this.#child?.signal(this.spec.endBy);
+    await this.#child?.ended;
+    await new Promise<void>((resolve) => (this.#log === null ? resolve() : this.#log.end(() => resolve())));
+  }
+
+  /** The log is a convenience: what is wrong with it is said, and ends nothing. */
+  #openLog(file: string): WriteStream {
+    mkdirSync(dirname(file), { recursive: true });
+    return createWriteStream(file, { flags: 'a' }).on('error', (error) =>
+      this.#upkeep.tell(`the log of ${this.spec.name} cannot be written: ${error.message}`),
+    );
+  }
+
+  /** Null once it is up, else how that failed. */
+  #launch(): Promise<string | null> {
+    this.#starting = this.#startProcess();
+    return this.#starting;
+  }
+
+  async #startProcess(): Promise<string | null> {
+    const { spec, options } = this;
+    const { startTimeoutS } = spec;
+    const child = await this.#spawn();
+    this.#child = child;
+    const ended = child.ended.then((exit) => this.#howItEnded(exit, child.tail));
+    const over = new AbortController();
+    const userOver = options.user === undefined ? [] : [options.user.over];
+    const stopped = AbortSignal.any([over.signal, this.#closed.signal, ...userOver]);
+    let cancel = (): void => {};
+    const late = new Promise<string>((resolve) => {
+      cancel = this.#clock.after(startTimeoutS * 1000, () => resolve(`was not up within ${startTimeoutS} s`));
+      stopped.addEventListener('abort', () => resolve('was ended while it started'));
+      if (stopped.aborted) resolve('was ended while it started');
+    });
+    const how = await Promise.race([this.#untilUp(stopped), ended, late]);
+    cancel();
+    over.abort();
+    if (how === null) {
+      this.#door?.leadTo(child);
+      void ended.then((later) => this.#ended(later));
+      return null;
+    }
+    child.signal('SIGKILL');
+    await child.ended;
+    return how;
+  }
+
+  async #spawn(): Promise<GuardedChild> {
+    const { spec } = this;
+    const { guardian } = this.options;
+    const environment = spec.environment ?? ((token: string) => ({ [TOKEN_VARIABLE]: token }));
+    const options = {
+      command: spec.command(Number(new URL(this.#url || 'http://localhost:0').port)),
+      env: { ...process.env, ...environment(this.token) },
+      mark: guardian.markAttempt(),
+      ipc: this.#door !== null,
+      // A server of that kind is a command of this program's own, which ends when its input does.
+      tied: spec.address.kind === 'printed',
+      graceS: spec.graceS ?? 0,
+      onLine: (line: string) => this.#hear(line),
+      onMessage: (message: unknown) => this.#receive(message as FromServer),
+    };
+    try {
+      return await GuardedChild.start(options, guardian);
+    } catch (error) {
+      if (!(error instanceof ConfigError) || spec.noProgram === undefined) throw error;
+      throw new ConfigError(error.message, { ...spec.noProgram, cause: error });
+    }
+  }
+
+  /** Null once it is up, else what it answered that it should not. */
+  async #untilUp(over: AbortSignal): Promise<string | null> {
+    const { address } = this.spec;
+    if (address.kind !== 'asked') return new Promise((resolve) => (this.#isUp = () => resolve(null)));
+    try {
+      await address.ask(this.#url, this.token, over);
+      return null;
+    } catch (error) {
+      if (!(error instanceof EndpointError)) throw error;
+      return `was not ready: ${error.message}`;
+    }
+  }
+
+  #hear(line: string): void {
+    const { address, onLine } = this.spec;
+    const url = address.kind === 'printed' ? address.urlIn(line) : null;
+    if (url !== null) {
+      this.#url = url;
+      this.#isUp();
+      return;
+    }
+    this.#log?.write(`${line}\n`);
+    onLine?.(line);
+  }
+
+  #receive(message: FromServer): void {
+    if (message === 'up') this.#isUp();
+    else this.#door?.taken();
+  }
+
+  #ended(how: string): void {
+    this.#door?.serverEnded();
+    this.#upkeep.ended(how);
+  }
+
+  /** With its last lines, unless it was ended from outside: then they have nothing to do with it. */
+  #howItEnded(exit: ChildExit, tail: readonly string[]): string {
+    const { reason } = exitReason(exit, { told: null, kill: null });
+    const words = exit.signal === 'SIGKILL' || exit.signal === 'SIGTERM' ? [] : tail.slice(-this.spec.lastWords);
+    return [reason, ...words].join('\n  | ');
+  }
+}
+
+/** Servers that several users share: each is started when it is first asked for, and anew where it was given up since. */
+export class SharedServers {
+  readonly #servers = new Map<string, Promise<ManagedServer>>();
+
+  /** The server of a key, of which the user is told how it fares. Raises what `start` does; whoever asks next tries again. */
+  async use(
+    key: string,
+    start: (onLost: () => void) => Promise<ManagedServer>,
+    user?: ServerUser,
+  ): Promise<ManagedServer> {
+    const starting = this.#servers.get(key) ?? start(() => this.#servers.delete(key));
+    this.#servers.set(key, starting);
+    try {
+      const server = await starting;
+      if (user !== undefined) server.use(user);
+      return server;
+    } catch (error) {
+      if (this.#servers.get(key) === starting) this.#servers.delete(key);
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    const servers = [...this.#servers.values()];
+    this.#servers.clear();
+    await Promise.all(servers.map(async (server) => (await server.catch(() => null))?.close()));
+  }
+}
