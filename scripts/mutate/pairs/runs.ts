@@ -132,7 +132,7 @@ export const runPairs: readonly Pair[] = [
   },
   {
     id: 'space-looked-at-once-for-all',
-    file: 'src/launch/preflight/preflight.ts',
+    file: 'src/launch/preflight/checks.ts',
     text: '`folder ${base_exp_dir} ${bytes}`',
     replacement: '`folder ${base_exp_dir}`',
     tests: ['test/launch/preflight/preflight.test.ts'],

@@ -2,37 +2,20 @@
  * What is in the way of runs, as far as this machine's files tell, looked for before anything starts: otherwise it would come up after
  * the runs that they start from were trained. Nothing is written, and no network is asked.
  */
-import { accessSync, constants, statSync } from 'node:fs';
-import { delimiter, join, resolve } from 'node:path';
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../config/load.js';
-import { cannotRunYet, dependencies } from '../../config/models.js';
-import { ConfigError, DataError, EditrlError, RunError } from '../../core/errors.js';
-import { hubKey, modelFolder } from '../../models/reference.js';
-import type { RemoteSampling } from '../../recipes/sampler.js';
-import type { ShapeOf } from '../../recipes/recipe.js';
-import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
-import { tinyRoot } from '../../recipes/tiny_data.js';
-import { checkModule } from '../../rewards/terms/module/exports.js';
+import { ConfigError, DataError, EditrlError } from '../../core/errors.js';
 import { checkChanges } from '../../run/claim.js';
 import { changedFrom } from '../../run/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { isDone, readState } from '../../run/state.js';
-import type { ModelReference } from '../../schema/model.js';
-import { getPath } from '../../schema/paths.js';
-import { isMade } from '../../tiny/world/parts.js';
-import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { deviceKind } from '../machine/device_kind.js';
-import { detectDevices, gibibytes, type Devices } from '../machine/devices.js';
-import { checkFolder, checkpointSpace, type FreeSpace } from '../machine/disk.js';
-import { memoryOf, shapesOf } from '../machine/memory.js';
-import { checkNeed } from './needs.js';
-import { checkPlacement, placeParts } from '../machine/placement.js';
 import { chainOf } from '../chain.js';
-import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.js';
-import { lazy, type Obstacle } from './looks.js';
+import { detectDevices, gibibytes, type Devices } from '../machine/devices.js';
+import { checkpointSpace, type FreeSpace } from '../machine/disk.js';
+import { memoryOf, shapesOf } from '../machine/memory.js';
 import type { AskJudge, RewardTrials } from '../reward/trial.js';
-import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
+import { looksAt, takesMemoryHere } from './checks.js';
+import { lazy, type Obstacle } from './looks.js';
 
 /** So many are told at once. */
 const MOST_SHOWN = 12;
@@ -64,21 +47,13 @@ export function obstacles(
   const ahead = left.map((config) => ({ settings: config.settings, from: anew.has(config) ? 0 : reached(config) }));
   const shapeOf = shapesOf(made);
   const space = checkpointSpace(ahead, shapeOf);
-  const folderCheck = ({ settings: { base_exp_dir } }: LoadedConfig): Check => {
-    const bytes = space.get(base_exp_dir) ?? 0;
-    // The amount is part of what is looked at: another chain may need more in the same folder.
-    return [`folder ${base_exp_dir} ${bytes}`, () => checkFolder(base_exp_dir, bytes, freeSpace)];
-  };
   return left.flatMap((config) => {
     const { run_name } = config.settings;
-    const checks = [
-      ...checksOf(config, made, shapeOf, folderCheck(config), devices),
-      ...memoryCheck(config.settings, memory),
-    ];
-    return checks.flatMap(([what, check]): Obstacle[] => {
+    const looks = looksAt({ config, made, shapeOf, space, freeSpace, devices, memory });
+    return looks.flatMap(([what, look]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);
-      const error = seen.has(what) ? seen.get(what) : raisedBy(check);
+      const error = seen.has(what) ? seen.get(what) : raisedBy(look);
       seen.set(what, error ?? null);
       if (!error) return [];
       // Several who look at one file may find the same.
@@ -132,7 +107,7 @@ export async function lookBefore(
 
 /** Which of some runs may not fit into what is free now, though they are not refused; one sentence each. */
 export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), devices }: Looking): string[] {
-  const left = unfinished(runs, anew).filter(takesMemoryHere);
+  const left = unfinished(runs, anew).filter(({ settings }) => takesMemoryHere(settings));
   if (devices === undefined || left.length === 0) return [];
   const memory = memoryOf(new Map(runs.map(({ settings }) => [settings.run_name, settings])), devices());
   return left.flatMap(({ settings }) => {
@@ -202,110 +177,9 @@ export function requireNone(all: readonly Obstacle[]): void {
   throw new ConfigError(`nothing was started: ${all.length} things are in the way\n${lines.join('\n')}${more}`);
 }
 
-type Check = readonly [what: string, check: () => void];
-
-/** What has to be looked at for a run, by what it is about. */
-function checksOf(
-  config: LoadedConfig,
-  made: ReadonlyMap<string, RunSettings>,
-  shapeOf: ShapeOf,
-  folder: Check,
-  devices: (() => Devices) | undefined,
-): Check[] {
-  const { settings, file } = config;
-  const { run_name, base_exp_dir, launch } = settings;
-  return [
-    ...cannotRunYet(settings).map((reason): Check => [
-      `${file} ${reason}`,
-      () => fail(new ConfigError(reason, { where: file })),
-    ]),
-    folder,
-    ...dependencies(settings).map(({ run }): Check => {
-      const start = made.get(run);
-      return [
-        `${run_name} in ${base_exp_dir} from ${run} in ${start?.base_exp_dir ?? ''}`,
-        () => checkPlace(settings, start),
-      ];
-    }),
-    ...placementChecks(settings, devices),
-    ...(launch.command === null ? [] : [commandCheck(launch.command[0], NO_PROGRAM, launch.env['PATH'])]),
-    ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings, shapeOf) : []),
-  ];
-}
-
-/** That the GPUs of its parts are there; Slurm gives a run another machine. */
-function placementChecks(settings: RunSettings, devices: (() => Devices) | undefined): Check[] {
-  const { launch } = settings;
-  const { placement, backend, devices: allowed, command } = launch;
-  if (placement === null || command !== null) return [];
-  return [
-    [
-      `placement ${JSON.stringify([placement, launch.processes, allowed])}`,
-      () => {
-        checkPlacement(launch);
-        if (devices === undefined || backend === 'slurm') return;
-        const gpus = devices().gpus.filter(({ index }) => allowed === null || allowed.includes(index));
-        if (deviceKind(settings, { gpus }) === 'gpu') placeParts(placement, gpus);
-      },
-    ],
-  ];
-}
-
-/** A vLLM that is to be started: the program, and its model where that is there already. */
-function samplerChecks(sampled: RemoteSampling | null): Check[] {
-  if (sampled === null || sampled.engine.serve === null) return [];
-  const { model, engine } = sampled;
-  const [program] = engine.serve?.command ?? DEFAULT_COMMAND;
-  return [
-    commandCheck(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL }),
-    ...(typeof model === 'string'
-      ? [[`served ${model}`, () => checkServable(modelFolder(model, () => ''))] as const]
-      : []),
-  ];
-}
-
-function trainedChecks(settings: TrainedSettings, shapeOf: ShapeOf): Check[] {
-  const recipe = recipeOf(settings);
-  const tiny = tinyRoot(settings);
-  const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
-  return [
-    ...recipe
-      .needs(settings, shapeOf)
-      .filter((need) => !('path' in need) || tiny === null || !isMade(tiny, need.path))
-      .map((need): Check => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]),
-    ...wantedModels(settings).map((wanted): Check => [
-      `hub ${hubKey(wanted.reference)} ${wanted.pinned ?? ''}`,
-      () => checkOffline(wanted, hubEnvironmentOf(settings)),
-    ]),
-    ...models
-      .filter((model) => typeof model === 'string')
-      .map((model): Check => [`model ${model}`, () => void modelFolder(model, () => '')]),
-    ...samplerChecks(recipe.sampler(settings)),
-    ...(rewardOf(settings)?.terms ?? []).flatMap((term): Check[] =>
-      term.name === 'module'
-        ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]
-        : [],
-    ),
-  ];
-}
-
-/** Slurm gives a run another machine, and what another trainer needs is not known. */
-function takesMemoryHere({ settings }: Pick<LoadedConfig, 'settings'>): boolean {
-  return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
-}
-
-function memoryCheck(settings: RunSettings, memory: () => ReturnType<typeof memoryOf> | null): Check[] {
-  const verdict = takesMemoryHere({ settings }) ? memory()?.(settings).verdict : undefined;
-  if (!verdict?.hopeless) return [];
-  const { neededBytes, allBytes, advice } = verdict;
-  const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(allBytes)} in all`;
-  const next = `To make it fit, ${advice ?? ''}.`;
-  return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
-}
-
-function raisedBy(check: () => void): EditrlError | null {
+function raisedBy(look: () => void): EditrlError | null {
   try {
-    check();
+    look();
     return null;
   } catch (error) {
     if (error instanceof EditrlError) return error;
@@ -313,61 +187,9 @@ function raisedBy(check: () => void): EditrlError | null {
   }
 }
 
-function fail(error: Error): never {
-  throw error;
-}
-
 function checkClaim(config: LoadedConfig): void {
   const { base_exp_dir, run_name } = config.settings;
   const record = readRecord(new RunPaths(base_exp_dir, run_name));
   const changes = record === null ? [] : changedFrom(record, config);
   if (changes.length > 0) checkChanges(run_name, changes, config.allowChanges, record?.attempts);
-}
-
-/** That a run is made where the one that starts from it looks for it. */
-function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings | undefined): void {
-  if (start === undefined || resolve(start.base_exp_dir) === resolve(base_exp_dir)) return;
-  throw new ConfigError(
-    `${run_name} looks for the run ${start.run_name} in ${base_exp_dir}, and the config of ${start.run_name} makes it in ${start.base_exp_dir}`,
-    {
-      where: 'base_exp_dir',
-      next: 'Give both one folder: by APP__BASE_EXP_DIR, an overlay, or --set base_exp_dir=/path.',
-    },
-  );
-}
-
-/** Where a program is named, and what to do where there is none. */
-interface NamedProgram {
-  readonly key: string;
-  readonly next: string;
-}
-
-const NO_PROGRAM: NamedProgram = {
-  key: 'launch.command',
-  next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
-};
-
-function commandCheck(program: string, { key, next }: NamedProgram, path = process.env['PATH'] ?? ''): Check {
-  return [
-    `command ${program} ${path}`,
-    () => {
-      const places = program.includes('/')
-        ? [resolve(program)]
-        : path.split(delimiter).map((dir) => join(dir, program));
-      if (places.some(isProgram)) return;
-      throw new ConfigError(`${key}: there is no program '${program}'`, {
-        where: program.includes('/') ? resolve(program) : 'PATH',
-        next,
-      });
-    },
-  ];
-}
-
-function isProgram(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return statSync(path).isFile();
-  } catch {
-    return false; // Not there, or not to be executed: either way it is none.
-  }
 }

@@ -1,0 +1,193 @@
+/** The list of what is checked of a run on this machine, before anything starts. Nothing is written, and no network is asked. */
+import { accessSync, constants, statSync } from 'node:fs';
+import { delimiter, join, resolve } from 'node:path';
+import type { LoadedConfig } from '../../config/load.js';
+import { cannotRunYet, dependencies } from '../../config/models.js';
+import { ConfigError, RunError } from '../../core/errors.js';
+import { hubKey, modelFolder } from '../../models/reference.js';
+import type { ShapeOf } from '../../recipes/recipe.js';
+import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
+import { tinyRoot } from '../../recipes/tiny_data.js';
+import { checkModule } from '../../rewards/terms/module/exports.js';
+import type { ModelReference } from '../../schema/model.js';
+import { getPath } from '../../schema/paths.js';
+import type { RunSettings, TrainedSettings } from '../../schema/run.js';
+import { isMade } from '../../tiny/world/parts.js';
+import { deviceKind } from '../machine/device_kind.js';
+import { gibibytes, type Devices } from '../machine/devices.js';
+import { checkFolder, type FreeSpace } from '../machine/disk.js';
+import type { memoryOf } from '../machine/memory.js';
+import { checkPlacement, placeParts } from '../machine/placement.js';
+import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.js';
+import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
+import { checkNeed } from './needs.js';
+
+/** One thing to look at: its name, by which several runs share one look, and the look, which raises what is wrong. */
+export type Look = readonly [what: string, look: () => void];
+
+/** A run that is checked, and what is known of those that are checked with it. */
+export interface CheckedRun {
+  readonly config: LoadedConfig;
+  /** The settings of all of them, by run_name. */
+  readonly made: ReadonlyMap<string, RunSettings>;
+  readonly shapeOf: ShapeOf;
+  /** Bytes that their checkpoints will take, by folder. */
+  readonly space: ReadonlyMap<string, number>;
+  readonly freeSpace: FreeSpace | undefined;
+  readonly devices: (() => Devices) | undefined;
+  /** Null where it is not known what this machine has. */
+  readonly memory: () => ReturnType<typeof memoryOf> | null;
+}
+
+type Check = (run: CheckedRun) => readonly Look[];
+
+/** In the order in which what they find is told. */
+const checks = {
+  settings: ({ config: { settings, file } }) =>
+    cannotRunYet(settings).map((reason) => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]),
+  folder: ({ config, space, freeSpace }) => {
+    const { base_exp_dir } = config.settings;
+    const bytes = space.get(base_exp_dir) ?? 0;
+    // The amount is part of what is looked at: another chain may need more in the same folder.
+    return [[`folder ${base_exp_dir} ${bytes}`, () => checkFolder(base_exp_dir, bytes, freeSpace)]];
+  },
+  parents: ({ config: { settings }, made }) =>
+    dependencies(settings).map(({ run }) => {
+      const start = made.get(run);
+      const what = `${settings.run_name} in ${settings.base_exp_dir} from ${run} in ${start?.base_exp_dir ?? ''}`;
+      return [what, () => checkPlace(settings, start)];
+    }),
+  placement: ({ config: { settings }, devices }) => {
+    const { launch } = settings;
+    const { placement, backend, devices: allowed, command } = launch;
+    if (placement === null || command !== null) return [];
+    const look = (): void => {
+      checkPlacement(launch);
+      // Slurm gives a run another machine.
+      if (devices === undefined || backend === 'slurm') return;
+      const gpus = devices().gpus.filter(({ index }) => allowed === null || allowed.includes(index));
+      if (deviceKind(settings, { gpus }) === 'gpu') placeParts(placement, gpus);
+    };
+    return [[`placement ${JSON.stringify([placement, launch.processes, allowed])}`, look]];
+  },
+  command: ({ config: { settings } }) => {
+    const { command, env } = settings.launch;
+    return command === null ? [] : [programLook(command[0], NO_PROGRAM, env['PATH'])];
+  },
+  needs: trained((settings, { shapeOf }) => {
+    const tiny = tinyRoot(settings);
+    return recipeOf(settings)
+      .needs(settings, shapeOf)
+      .filter((need) => !('path' in need) || tiny === null || !isMade(tiny, need.path))
+      .map((need) => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]);
+  }),
+  hub: trained((settings) =>
+    wantedModels(settings).map((wanted) => [
+      `hub ${hubKey(wanted.reference)} ${wanted.pinned ?? ''}`,
+      () => checkOffline(wanted, hubEnvironmentOf(settings)),
+    ]),
+  ),
+  models: trained((settings) =>
+    recipeOf(settings)
+      .models.map((key) => getPath(settings, key) as ModelReference | null | undefined)
+      .filter((model) => typeof model === 'string')
+      .map((model) => [`model ${model}`, () => void modelFolder(model, () => '')]),
+  ),
+  /** A vLLM that is to be started: the program, and its model where that is there already. */
+  sampler: trained((settings) => {
+    const sampled = recipeOf(settings).sampler(settings);
+    const serve = sampled?.engine.serve ?? null;
+    if (sampled === null || serve === null) return [];
+    const { model } = sampled;
+    const [program] = serve.command ?? DEFAULT_COMMAND;
+    const look = programLook(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL });
+    return typeof model === 'string'
+      ? [look, [`served ${model}`, () => checkServable(modelFolder(model, () => ''))]]
+      : [look];
+  }),
+  modules: trained((settings) =>
+    (rewardOf(settings)?.terms ?? []).flatMap((term): Look[] =>
+      term.name === 'module'
+        ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]
+        : [],
+    ),
+  ),
+  memory: ({ config: { settings }, memory }) => {
+    const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict : undefined;
+    if (!verdict?.hopeless) return [];
+    const { neededBytes, allBytes, advice } = verdict;
+    const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(allBytes)} in all`;
+    const next = `To make it fit, ${advice ?? ''}.`;
+    return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
+  },
+} as const satisfies Readonly<Record<string, Check>>;
+
+/** All that is to be looked at for a run. */
+export function looksAt(run: CheckedRun): Look[] {
+  return Object.values<Check>(checks).flatMap((check) => check(run));
+}
+
+/** Of a run that this program's own workers train; others have nothing of that kind. */
+function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly Look[]): Check {
+  return (run) => {
+    const { settings } = run.config;
+    return isTrainable(settings) && settings.launch.command === null ? check(settings, run) : [];
+  };
+}
+
+/** Slurm gives a run another machine, and what another trainer needs is not known. */
+export function takesMemoryHere(settings: RunSettings): boolean {
+  return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
+}
+
+function fail(error: Error): never {
+  throw error;
+}
+
+/** That a run is made where the one that starts from it looks for it. */
+function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings | undefined): void {
+  if (start === undefined || resolve(start.base_exp_dir) === resolve(base_exp_dir)) return;
+  throw new ConfigError(
+    `${run_name} looks for the run ${start.run_name} in ${base_exp_dir}, and the config of ${start.run_name} makes it in ${start.base_exp_dir}`,
+    {
+      where: 'base_exp_dir',
+      next: 'Give both one folder: by APP__BASE_EXP_DIR, an overlay, or --set base_exp_dir=/path.',
+    },
+  );
+}
+
+/** Where a program is named, and what to do where there is none. */
+interface NamedProgram {
+  readonly key: string;
+  readonly next: string;
+}
+
+const NO_PROGRAM: NamedProgram = {
+  key: 'launch.command',
+  next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
+};
+
+function programLook(program: string, { key, next }: NamedProgram, path = process.env['PATH'] ?? ''): Look {
+  return [
+    `command ${program} ${path}`,
+    () => {
+      const places = program.includes('/')
+        ? [resolve(program)]
+        : path.split(delimiter).map((dir) => join(dir, program));
+      if (places.some(isProgram)) return;
+      throw new ConfigError(`${key}: there is no program '${program}'`, {
+        where: program.includes('/') ? resolve(program) : 'PATH',
+        next,
+      });
+    },
+  ];
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return statSync(path).isFile();
+  } catch {
+    return false; // Not there, or not to be executed: either way it is none.
+  }
+}
