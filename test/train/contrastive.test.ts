@@ -2,50 +2,55 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.js';
-import { captionedPixels, openCaptioned } from '../../src/data/captioned.js';
+import { captionedPixels, openCaptioned, type CaptionedPicture } from '../../src/data/captioned.js';
+import { Datasets } from '../../src/data/datasets.js';
 import type { CheckpointContent } from '../../src/models/files.js';
 import { cosine, ClipModel } from '../../src/rewards/terms/clip/model.js';
 import { clipInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
 import { makeTinyCaptioned, tinyCaptioned } from '../../src/tiny/world/captioned.js';
-import { ContrastiveTraining } from '../../src/train/contrastive.js';
+import { clipNetwork } from '../../src/train/contrastive.js';
+import { Pretraining } from '../../src/train/pretraining.js';
 import { testFolders } from '../support/folder.js';
 
 const folders = testFolders('contrastive');
 const tower = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 };
 const BATCH = 16;
+type ClipTraining = Pretraining<CaptionedPicture, unknown>;
 
 async function open(
   root: string,
   checkpoint: string | null = null,
   logitScale = 14.3,
   heldOut = ['validation/odd.jsonl'],
-): Promise<ContrastiveTraining> {
+): Promise<ClipTraining> {
   const options = { seed: 1, sizes: { train: 64, validation: 16 } };
   await makeTinyCaptioned(root, options);
   const place = join(tinyCaptioned(root, options)!, 'captioned');
-  const source = (file: string) => openCaptioned(join(place, file));
-  const training = await ContrastiveTraining.open({
+  const listed = (files: readonly string[]) => files.map((path) => ({ path: join(place, path), coefficient: null }));
+  const settings = {
     seed: 5,
-    init: clipInit.parse({
-      projection_dim: 12,
-      logit_scale: logitScale,
-      text_config: { ...tower, max_position_embeddings: 20 },
-      vision_config: { ...tower, image_size: 16, patch_size: 8 },
-    }),
-    optimizer: optimizer.parse({ learning_rate: 3e-3 }),
-    schedule: { learningRate: 3e-3, warmupSteps: 0, schedule: 'constant' },
-    matchedCosine: 0.36,
-    sft: { batch_size: BATCH, patience: null, min_delta: 0 },
-    data: {
-      train: [await source('train/plain.jsonl'), await source('train/odd.jsonl')],
-      coefficients: [],
-      validation: await Promise.all(heldOut.map(source)),
-    },
-    validation: { prompts: 16 },
-    session: { threads: 1 },
-    checkpoint,
+    data: { train: listed(['train/plain.jsonl', 'train/odd.jsonl']), validation: listed(heldOut) },
+  };
+  const data = await Datasets.open(settings, ({ path }) => openCaptioned(path));
+  const init = clipInit.parse({
+    projection_dim: 12,
+    logit_scale: logitScale,
+    text_config: { ...tower, max_position_embeddings: 20 },
+    vision_config: { ...tower, image_size: 16, patch_size: 8 },
   });
+  const network = clipNetwork({ seed: 5, init, matchedCosine: 0.36, size: BATCH, checkpoint }, data.train);
+  const training = await Pretraining.open(
+    {
+      optimizer: optimizer.parse({ learning_rate: 3e-3 }),
+      schedule: { learningRate: 3e-3, warmupSteps: 0, schedule: 'constant' },
+      sft: { batch_size: BATCH, patience: null, min_delta: 0 },
+      data,
+      validation: { prompts: 16 },
+      session: { threads: 1 },
+    },
+    network,
+  );
   if (checkpoint !== null) await training.restore(checkpoint);
   return training;
 }
@@ -118,7 +123,7 @@ describe('training of CLIP', () => {
 
   it('multiplies cosines by 100 at most, and goes below it again', async () => {
     const root = folders();
-    const weightsOf = async (training: ContrastiveTraining, name: string): Promise<string> => {
+    const weightsOf = async (training: ClipTraining, name: string): Promise<string> => {
       write(join(root, name), await training.files(0));
       return join(root, name, 'policy.safetensors');
     };

@@ -2,14 +2,17 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { must } from '../../src/core/errors.js';
 import { encodePlainPng } from '../../src/core/png.js';
+import { Datasets } from '../../src/data/datasets.js';
 import type { InpaintSample } from '../../src/data/self_bench.js';
 import type { SampleSource } from '../../src/data/types.js';
 import type { CheckpointFiles } from '../../src/models/files.js';
 import { openAutoencoder } from '../../src/nets/autoencoder/autoencoder.js';
 import { autoencoderInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
-import { ImageAutoencoderTraining, type ImageAutoencoderDeps } from '../../src/train/image_autoencoder.js';
+import { autoencoderNetwork } from '../../src/train/image_autoencoder.js';
+import { Pretraining } from '../../src/train/pretraining.js';
 
 /** Flat pictures of many colours. */
 function pictures(count: number, width: number, height: number): SampleSource<InpaintSample> {
@@ -31,18 +34,25 @@ function pictures(count: number, width: number, height: number): SampleSource<In
   };
 }
 
-function deps(train = pictures(16, 8, 4)): ImageAutoencoderDeps {
-  return {
-    seed: 5,
-    init: autoencoderInit.parse({ latent_channels: 4, block_out_channels: [8, 8], norm_num_groups: 4 }),
-    optimizer: optimizer.parse({ learning_rate: 3e-3 }),
-    schedule: { schedule: 'constant', learningRate: 3e-3, warmupSteps: 0 },
-    klWeight: 1e-3,
-    sft: { batch_size: 8, patience: null, min_delta: 0 },
-    data: { train: [train], coefficients: [], validation: [pictures(8, 8, 4)] },
-    validation: { prompts: 8 },
-    session: { threads: 1 },
-  };
+async function open(train = pictures(16, 8, 4), heldOut = [pictures(8, 8, 4)]) {
+  const sources = new Map([['train', train], ...heldOut.map((source, i) => [`held out ${i}`, source] as const)]);
+  const listed = (paths: readonly string[]) => paths.map((path) => ({ path, coefficient: null }));
+  const [first, ...others] = [...sources.keys()];
+  const settings = { seed: 5, data: { train: listed([first]), validation: listed(others) } };
+  const data = Datasets.of(settings, ({ path }) => must(sources.get(path), path));
+  const init = autoencoderInit.parse({ latent_channels: 4, block_out_channels: [8, 8], norm_num_groups: 4 });
+  const network = await autoencoderNetwork({ seed: 5, init, klWeight: 1e-3, size: 8 }, train);
+  return Pretraining.open(
+    {
+      optimizer: optimizer.parse({ learning_rate: 3e-3 }),
+      schedule: { schedule: 'constant', learningRate: 3e-3, warmupSteps: 0 },
+      sft: { batch_size: 8, patience: null, min_delta: 0 },
+      data,
+      validation: { prompts: 8 },
+      session: { threads: 1 },
+    },
+    network,
+  );
 }
 
 const folders: string[] = [];
@@ -60,21 +70,20 @@ function saved(files: CheckpointFiles): string {
 
 describe('training an autoencoder', () => {
   it('without held-out pictures measures nothing', async () => {
-    const given = deps();
-    const training = await ImageAutoencoderTraining.open({ ...given, data: { ...given.data, validation: [] } });
+    const training = await open(pictures(16, 8, 4), []);
     expect(await training.evaluate(0)).toEqual({});
     await training.dispose();
   });
 
   it('learns pictures, goes on bit by bit, and leaves a model whose latents have the spread of noise', async () => {
-    const whole = await ImageAutoencoderTraining.open(deps());
+    const whole = await open();
     const before = (await whole.evaluate(0))['validation/loss'];
     for (let i = 1; i <= 20; i++) await whole.step(i);
     const half = saved(await whole.files(20));
     for (let i = 21; i <= 60; i++) await whole.step(i);
     const after = (await whole.evaluate(60))['validation/loss'];
     expect(after).toBeLessThan(before / 4);
-    const resumed = await ImageAutoencoderTraining.open(deps());
+    const resumed = await open();
     await resumed.restore(half);
     for (let i = 21; i <= 60; i++) await resumed.step(i);
     expect(await resumed.checksum()).toBe(await whole.checksum());
@@ -86,12 +95,12 @@ describe('training an autoencoder', () => {
   });
 
   it('refuses pictures that are no whole latents, and one of another size', async () => {
-    await expect(ImageAutoencoderTraining.open(deps(pictures(8, 7, 4)))).rejects.toThrow(
+    await expect(open(pictures(8, 7, 4))).rejects.toThrow(
       'a picture of 7x4 pixels is no whole number of latents of 2 pixels',
     );
     const flat = pictures(8, 8, 4);
     const mixed = { ...flat, read: (index: number) => (index === 0 ? flat : pictures(8, 4, 4)).read(index) };
-    const training = await ImageAutoencoderTraining.open(deps(mixed));
+    const training = await open(mixed);
     await expect(training.step(1)).rejects.toThrow('a picture of 4x4 pixels among pictures of 8x4');
     await training.dispose();
   });

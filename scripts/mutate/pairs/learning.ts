@@ -130,7 +130,7 @@ export const learningPairs: readonly Pair[] = [
   },
   {
     id: 'last-held-out-batch',
-    file: 'src/train/contrastive.ts',
+    file: 'src/train/pretraining.ts',
     text: 'start + size <= samples.length',
     replacement: 'start + size < samples.length',
     tests: ['test/train/contrastive.test.ts'],

@@ -1,46 +1,42 @@
 /** Opens `image_tokenizer`: trains the vision tokenizer, and writes the joint vocabulary that goes with its codes. */
-import type { ImageTokenizerSettings } from './settings.js';
-import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { openImageDataset, readImages } from '../../data/images.js';
+import type { SampleSource } from '../../data/types.js';
+import { toPatches } from '../../environments/trained_vision_tokens.js';
 import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3/space.js';
 import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
-import { openImageDataset } from '../../data/images.js';
-import { noteDatasets, type Bench } from '../../train/bench.js';
-import { ImageTokenizerTraining } from '../../train/image_tokenizer.js';
-import type { Training } from '../../train/loop.js';
+import { tokenizerNetwork } from '../../train/image_tokenizer.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { scheduleOf } from '../../train/schedule.js';
+import { wholeBatchOpener } from '../open_whole_batch.js';
 import { imageData } from './data.js';
+import type { ImageTokenizerSettings } from './settings.js';
 
-function open(settings: ImageTokenizerSettings, bench: Bench): Promise<Training> {
-  const { seed, environment, optimizer, algorithm, data, validation } = settings;
-  const placed = imageData.placesOf(settings);
-  const [train, heldOut] = [data.train, data.validation].map((sources) =>
-    sources.map(({ path }) => openImageDataset(placed(path))),
-  );
-  noteDatasets(bench, data, [...train, ...heldOut]);
-  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-  return ImageTokenizerTraining.open({
-    seed,
-    init: environment.init,
-    optimizer,
-    schedule: scheduleOf(settings),
-    sft: algorithm.sft,
-    data: { train, coefficients, validation: heldOut },
-    validation,
-    session: sessionOptions(environment.engine),
-    tokenizerJson: jointTokenizerJson(settings),
-  });
+export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = wholeBatchOpener(
+  imageData,
+  async (path, { environment }) => patchesOf(path, environment.init.patch),
+  (settings, data) => {
+    const { seed, environment, algorithm } = settings;
+    const tokenizerJson = jointTokenizerJson(settings);
+    return tokenizerNetwork({ seed, init: environment.init, size: algorithm.sft.batch_size, tokenizerJson }, data);
+  },
+);
+
+/** The images of a dataset as patches, each decoded once. Raises DataError for an image that cannot be cut into patches. */
+function patchesOf(path: string, patch: number): SampleSource<Promise<Float32Array>> {
+  const images = openImageDataset(path);
+  const kept = new Map<number, Promise<Float32Array>>();
+  const cut = async (index: number): Promise<Float32Array> => toPatches(await readImages(images, [index]), patch);
+  return {
+    ...images,
+    read: (index) => {
+      const known = kept.get(index) ?? cut(index);
+      kept.set(index, known);
+      return known;
+    },
+  };
 }
 
 /** `tokenizer.json` of the joint vocabulary: special tokens, the words that the data can hold, one token per code. */
-export function jointTokenizerJson({ data: { tiny }, environment }: ImageTokenizerSettings): string {
+function jointTokenizerJson({ data: { tiny }, environment }: ImageTokenizerSettings): string {
   const words = tiny === null ? [] : tinyVocabulary({ columns: tiny.grid, rows: tiny.grid, cell: tiny.cell });
   return jointVocabularyJson([...THINKING_WORDS, ...words], environment.init.codebook_size);
 }
-
-export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = {
-  makeData: imageData.make,
-  open,
-  openTask: async () => null,
-  sampleRows: async () => [],
-};

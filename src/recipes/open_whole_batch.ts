@@ -1,0 +1,41 @@
+/** Opens recipes that train a network of pictures on whole batches, by its loss alone. */
+import { Datasets } from '../data/datasets.js';
+import type { SampleSource } from '../data/types.js';
+import { sessionOptions } from '../engines/onnx/session_options.js';
+import type { WordsSftSettings } from '../schema/algorithm.js';
+import type { EngineSettings } from '../schema/model.js';
+import type { TrainedSettings } from '../schema/run.js';
+import { noteDatasets, type Bench } from '../train/bench.js';
+import type { OpenRecipe } from '../train/opener.js';
+import { Pretraining, type Network } from '../train/pretraining.js';
+import { scheduleOf } from '../train/schedule.js';
+import type { TinyData, TinyDataset } from './tiny_data.js';
+
+type WholeBatchSettings<T> = TrainedSettings &
+  TinyData<T> & {
+    readonly algorithm: WordsSftSettings;
+    readonly data: NonNullable<TrainedSettings['data']>;
+    readonly environment: { readonly engine: EngineSettings };
+  };
+
+/** A recipe whose datasets `open` opens, each at its path, and whose network `networkOf` makes. */
+export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
+  tiny: TinyDataset<D>,
+  open: (path: string, settings: S) => Promise<SampleSource<T>>,
+  networkOf: (settings: S, data: Datasets<SampleSource<T>>, bench: Bench) => Promise<Network<T, M>> | Network<T, M>,
+): OpenRecipe<S> {
+  return {
+    makeData: tiny.make,
+    open: async (settings, bench) => {
+      const { optimizer, algorithm, validation, environment } = settings;
+      const placed = tiny.placesOf(settings);
+      const data = await Datasets.open(settings, ({ path }) => open(placed(path), settings));
+      noteDatasets(bench, settings.data, data.sources);
+      const session = sessionOptions(environment.engine);
+      const deps = { optimizer, schedule: scheduleOf(settings), sft: algorithm.sft, validation, data, session };
+      return Pretraining.open(deps, await networkOf(settings, data, bench));
+    },
+    openTask: async () => null,
+    sampleRows: async () => [],
+  };
+}
