@@ -7,8 +7,8 @@ import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.j
 import {
   DEFAULT_TINY_EDITS,
   DEFAULT_TINY_IMAGES,
-  makeTinyEdits,
-  makeTinyImages,
+  editData,
+  imageData,
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
 import { largeActions } from '../rewards/terms/format_accuracy.js';
@@ -16,8 +16,8 @@ import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { FFMPEG_ADVICE, hasFfmpeg } from '../data/video/ffmpeg.js';
 import { tinySigns } from '../schema/data.js';
 import { tinyClips } from '../schema/seen_data.js';
-import { makeTinyClips } from '../tiny/world/clips.js';
-import { makeTinySigns, signWorld } from '../tiny/world/sign_scenes.js';
+import { clipData } from '../tiny/world/clips.js';
+import { signData, signWorld } from '../tiny/world/sign_scenes.js';
 import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
@@ -80,16 +80,16 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
           next: 'Leave out --tokenizer: a tiny run trains its tokenizer and writes the edits itself.',
         });
       }
-      await makeTinyImages(root, { seed, count: count(args, 'images', 1) });
+      await imageData.makeIn(root, { seed, count: count(args, 'images', 1) });
       const counts = {
         labelled: count(args, 'signs-labelled', 1),
         train: count(args, 'signs-train', 1),
         validation: count(args, 'signs-validation', 1),
       };
-      await makeTinySigns(root, signWorld(tinySigns.parse({ seed, counts })));
+      await signData.makeIn(root, signWorld(tinySigns.parse({ seed, counts })));
       const clips = hasFfmpeg();
       if (clips) {
-        await makeTinyClips(root, {
+        await clipData.makeIn(root, {
           seed,
           sizes: {
             described: 0,
@@ -107,7 +107,7 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         truth: count(args, 'truth', 1),
       };
       const withEdits = tokenizerPath !== '' && openTokenizer !== null;
-      if (withEdits) await makeTinyEdits(root, { seed, sizes }, await openTokenizer(tokenizerPath));
+      if (withEdits) await editData(await openTokenizer(tokenizerPath)).makeIn(root, { seed, sizes });
       if (flag(args, 'json')) {
         printJson({ root, images: true, edits: withEdits, signs: true, clips });
       } else {

@@ -17,7 +17,7 @@ import type { RunResolver } from '../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../scoring/sample_rows.js';
 import type { ModelReference } from '../schema/model.js';
 import type { TinyPicturedSettings } from '../schema/seen_data.js';
-import { picturedVocabulary } from '../tiny/world/pictured.js';
+import { picturedData, picturedVocabulary } from '../tiny/world/pictured.js';
 import { tinyVocabulary } from '../tiny/world/vocabulary.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import { openSeeing, type Seeing } from './open_seeing.js';
@@ -31,7 +31,6 @@ import {
   type TextPrompt,
   type WordsSettings,
 } from './open_words_task.js';
-import { picturedData } from './pictured_data.js';
 import { bareWords, seenWords } from './open_seen_words.js';
 import type { SeeingSettings } from './token_policy.js';
 

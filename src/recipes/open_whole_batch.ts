@@ -9,7 +9,7 @@ import { noteDatasets, type Bench } from '../train/bench.js';
 import type { OpenRecipe } from '../train/opener.js';
 import { Pretraining, type Network } from '../train/pretraining.js';
 import { scheduleOf } from '../train/schedule.js';
-import type { TinyData, TinyDataset } from './tiny_data.js';
+import type { TinyData, TinyDataset } from '../tiny/world/door.js';
 
 type WholeBatchSettings<T> = TrainedSettings &
   TinyData<T> & {
@@ -20,7 +20,7 @@ type WholeBatchSettings<T> = TrainedSettings &
 
 /** A recipe whose datasets `open` opens, each at its path, and whose network `networkOf` makes. */
 export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
-  tiny: TinyDataset<D>,
+  tiny: Pick<TinyDataset<D>, 'make' | 'placesOf'>,
   open: (path: string, settings: S) => Promise<SampleSource<T>>,
   networkOf: (settings: S, data: Datasets<SampleSource<T>>, bench: Bench) => Promise<Network<T, M>> | Network<T, M>,
 ): OpenRecipe<S> {

@@ -104,6 +104,8 @@ const tinyWords = section(
   }),
 );
 
+export type TinyWordSettings = z.output<typeof tinyWords>;
+
 export const column = z.string().min(1);
 
 export const rowData = section(

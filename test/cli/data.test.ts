@@ -10,7 +10,7 @@ import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/im
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { tinySigns } from '../../src/schema/data.js';
 import { getPath } from '../../src/schema/paths.js';
-import { signWorld, tinySigns as foundSigns } from '../../src/tiny/world/sign_scenes.js';
+import { signData, signWorld } from '../../src/tiny/world/sign_scenes.js';
 import { writeBench } from '../data/bench.js';
 import { jsonLines, plain, writeFiles } from '../data/pictures.js';
 import { hasFfmpeg, writeOddVideo } from '../data/video/odd_files.js';
@@ -45,7 +45,7 @@ describe('editrl data make-tiny', () => {
     expect(await main(['data', 'make-tiny', '--root', root, '--seed', '5', ...few, ...clips])).toBe(0);
     expect(written.out).toContain(`${root}: images${hasFfmpeg ? ', signs and clips' : ' and signs'} are there.\n`);
     const world = signWorld(tinySigns.parse({ seed: 5, counts: { labelled: 3, train: 2, validation: 1 } }));
-    const made = foundSigns(root, world);
+    const made = signData.find(root, world);
     expect(openSelfBench(join(made!, 'signs/labelled')).length).toBe(3);
     expect(await main(['data', 'check', root, '--quoted'])).toBe(0);
     expect(written.error).toBe('');

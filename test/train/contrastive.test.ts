@@ -8,7 +8,7 @@ import type { CheckpointContent } from '../../src/models/files.js';
 import { cosine, ClipModel } from '../../src/rewards/terms/clip/model.js';
 import { clipInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
-import { makeTinyCaptioned, tinyCaptioned } from '../../src/tiny/world/captioned.js';
+import { captionedData } from '../../src/tiny/world/captioned.js';
 import { clipNetwork } from '../../src/train/contrastive.js';
 import { Pretraining } from '../../src/train/pretraining.js';
 import { testFolders } from '../support/folder.js';
@@ -25,8 +25,8 @@ async function open(
   heldOut = ['validation/odd.jsonl'],
 ): Promise<ClipTraining> {
   const options = { seed: 1, sizes: { train: 64, validation: 16 } };
-  await makeTinyCaptioned(root, options);
-  const place = join(tinyCaptioned(root, options)!, 'captioned');
+  await captionedData.makeIn(root, options);
+  const place = join(captionedData.find(root, options)!, 'captioned');
   const listed = (files: readonly string[]) => files.map((path) => ({ path: join(place, path), coefficient: null }));
   const settings = {
     seed: 5,
@@ -107,7 +107,7 @@ describe('training of CLIP', () => {
     // The mean over the held-out pairs, which are one batch, by the files that were written a step before.
     const model = await ClipModel.open(folder);
     const options = { seed: 1, sizes: { train: 64, validation: 16 } };
-    const held = await openCaptioned(join(tinyCaptioned(root, options)!, 'captioned/validation/odd.jsonl'));
+    const held = await openCaptioned(join(captionedData.find(root, options)!, 'captioned/validation/odd.jsonl'));
     let sum = 0;
     for (let i = 0; i < BATCH; i++) {
       const sample = held.read(i);

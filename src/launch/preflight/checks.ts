@@ -7,12 +7,11 @@ import { ConfigError, RunError } from '../../core/errors.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
 import type { ShapeOf } from '../../recipes/recipe.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
-import { tinyRoot } from '../../recipes/tiny_data.js';
 import { checkModule } from '../../rewards/terms/module/exports.js';
 import type { ModelReference } from '../../schema/model.js';
 import { getPath } from '../../schema/paths.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { isMade } from '../../tiny/world/parts.js';
+import { isTiny } from '../../tiny/world/door.js';
 import { deviceKind } from '../machine/device_kind.js';
 import { gibibytes, type Devices } from '../machine/devices.js';
 import { checkFolder, type FreeSpace } from '../machine/disk.js';
@@ -75,10 +74,9 @@ const checks = {
     return command === null ? [] : [programLook(command[0], NO_PROGRAM, env['PATH'])];
   },
   needs: trained((settings, { shapeOf }) => {
-    const tiny = tinyRoot(settings);
     return recipeOf(settings)
       .needs(settings, shapeOf)
-      .filter((need) => !('path' in need) || tiny === null || !isMade(tiny, need.path))
+      .filter((need) => !('path' in need) || !isTiny(settings, need.path))
       .map((need) => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]);
   }),
   hub: trained((settings) =>

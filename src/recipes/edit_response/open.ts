@@ -10,7 +10,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { openPicturedTask, samplePictured, type PicturedTask } from '../open_pictured.js';
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
-import { picturedData } from '../pictured_data.js';
+import { picturedData } from '../../tiny/world/pictured.js';
 import { keepsStart, StatesReader, type Drawing } from './drawing.js';
 import { longestEdit } from './longest.js';
 import { OwnDrawing } from './own_drawing.js';

@@ -3,7 +3,7 @@ import { openSelfBench } from '../../data/self_bench.js';
 import { autoencoderNetwork } from '../../train/image_autoencoder.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { wholeBatchOpener } from '../open_whole_batch.js';
-import { signData } from '../sign_data.js';
+import { signData } from '../../tiny/world/sign_scenes.js';
 import type { ImageAutoencoderSettings } from './settings.js';
 
 export const imageAutoencoder: OpenRecipe<ImageAutoencoderSettings> = wholeBatchOpener(

@@ -1,5 +1,5 @@
 /** The task of `image_edit_tokens`: edit datasets, the joint vocabulary and the vision-token decoder tied together (EARL). */
-import { placesOf } from './data.js';
+import { editData } from '../../tiny/world/dataset.js';
 import type { ImageEditSettings } from './settings.js';
 import { DataError, RunError } from '../../core/errors.js';
 import { decodeImage, encodePng, type RgbImage } from '../../core/image.js';
@@ -47,7 +47,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
       sessionOptions(settings.environment.engine),
     );
     space.requireCodes(environment.config.codebook_size);
-    const placed = placesOf(settings, environment.id);
+    const placed = editData(environment).placesOf(settings);
     const data = Datasets.of(settings, ({ path }) => openEditDataset(placed(path)));
     for (const source of data.sources) requireCodesOf(environment.id, source);
     return new ImageEditTask(settings, tokenizer, space, environment, data);

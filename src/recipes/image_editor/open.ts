@@ -18,7 +18,7 @@ import { flowLabels } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openPicturedTask } from '../open_pictured.js';
 import { openEvaluation, openSupervised } from '../open_training.js';
-import { picturedData } from '../pictured_data.js';
+import { picturedData } from '../../tiny/world/pictured.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask } from './task.js';
 

@@ -2,7 +2,7 @@
 import { openCaptioned } from '../../data/captioned.js';
 import { clipNetwork } from '../../train/contrastive.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { captionedData } from '../captioned_data.js';
+import { captionedData } from '../../tiny/world/captioned.js';
 import { wholeBatchOpener } from '../open_whole_batch.js';
 import type { ImageTextEncoderSettings } from './settings.js';
 

@@ -7,7 +7,7 @@ import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
 import { tokenizerNetwork } from '../../train/image_tokenizer.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { wholeBatchOpener } from '../open_whole_batch.js';
-import { imageData } from './data.js';
+import { imageData } from '../../tiny/world/dataset.js';
 import type { ImageTokenizerSettings } from './settings.js';
 
 export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = wholeBatchOpener(

@@ -16,7 +16,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { flowLabels } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openTraining } from '../open_training.js';
-import { signData } from '../sign_data.js';
+import { signData } from '../../tiny/world/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import { dropoutSeen, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';

@@ -16,7 +16,7 @@ import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/samp
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
-import { signData } from '../sign_data.js';
+import { signData } from '../../tiny/world/sign_scenes.js';
 import { shownAs, type Conditions } from './conditions.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
 import type { IpAdapterSettings } from './settings.js';

@@ -15,7 +15,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openWordsTraining } from '../open_words.js';
-import { wordData } from '../text_answers/data.js';
+import { wordData } from '../../tiny/world/words.js';
 import { openTextTask } from '../text_answers/task.js';
 import type { PromptEnhanceSettings } from './settings.js';
 import { checkPrompts, EnhanceTask, sampleRewrites } from './task.js';

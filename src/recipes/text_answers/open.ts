@@ -3,7 +3,7 @@ import type { Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openWordsTraining } from '../open_words.js';
-import { wordData } from './data.js';
+import { wordData } from '../../tiny/world/words.js';
 import type { TextAnswersSettings } from './settings.js';
 import { openTextTask, sampleWords } from './task.js';
 

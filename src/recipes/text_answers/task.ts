@@ -2,10 +2,10 @@
 import { Datasets } from '../../data/datasets.js';
 import { firstRows, openRows, type Row, type RowSource } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
+import { captionVocabulary, wordData } from '../../tiny/world/words.js';
 import { openWords, type Words } from '../open_vocabulary.js';
 import { WordsTask, type AskedSource } from '../open_words_task.js';
 import { questionOf } from './conversation.js';
-import { wordData, wordsOf } from './data.js';
 import type { TextSettings } from './settings.js';
 import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 
@@ -21,7 +21,10 @@ export async function openTextTask<S extends TextSettings>(
 
 /** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords`. */
 export function openTextWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
-  return openWords(settings, resolveRun, () => wordsOf(settings));
+  const { policy, prompt } = settings;
+  // The settings' own texts, whose words a model from random weights needs, too.
+  const own = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
+  return openWords(settings, resolveRun, () => ({ words: captionVocabulary(), texts: own, special: [] }));
 }
 
 /** The first rows of each dataset, with the label, the prompt itself and nothing as answers. Raises DataError for a row of another form. */

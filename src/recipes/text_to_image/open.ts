@@ -13,7 +13,7 @@ import { FlowPolicy } from '../../policies/flow/policy.js';
 import { noteDatasets, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { captionedData } from '../captioned_data.js';
+import { captionedData } from '../../tiny/world/captioned.js';
 import { flowLabels } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openSupervised } from '../open_training.js';

@@ -4,7 +4,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
-import { clipData } from './data.js';
+import { clipData } from '../../tiny/world/clips.js';
 import type { VideoActionsSettings } from './settings.js';
 import { openVideoTask, sampleQuestions } from './task.js';
 

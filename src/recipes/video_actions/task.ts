@@ -2,13 +2,12 @@
 import { openQuestions } from '../../data/conversations.js';
 import { Datasets } from '../../data/datasets.js';
 import type { RunResolver } from '../../models/reference.js';
-import { clipVocabulary } from '../../tiny/world/clips.js';
+import { clipData, clipVocabulary } from '../../tiny/world/clips.js';
 import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import { openSeeing, type Seeing } from '../open_seeing.js';
 import { openWords } from '../open_vocabulary.js';
 import { WordsTask } from '../open_words_task.js';
 import { seenWords } from '../open_seen_words.js';
-import { clipData } from './data.js';
 import { askedSource, type VideoSource } from './questions.js';
 import type { VideoActionsSettings } from './settings.js';
 import { VideoSight } from './sight.js';

@@ -12,8 +12,9 @@ import { writeFileAtomic } from '../../core/files.js';
 import type { RgbImage } from '../../core/image.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
+import type { TinyCaptionedSettings } from '../../schema/data.js';
+import { tinyDataset } from './door.js';
 import { drawScene } from './draw.js';
-import { foundPart, makePart, type Part } from './parts.js';
 import { drawDescribed, type Caption, type Described } from './words.js';
 import type { CellContent, Relation } from './world.js';
 
@@ -53,18 +54,13 @@ export function captionedAt(seed: number, split: CaptionedSplit, index: number):
   return drawDescribed(new RandomStream(seed, 'tiny', 'captioned', split, index), split);
 }
 
-function captionedPart({ seed, sizes }: CaptionedOptions): Part {
-  return { name: 'captioned', entry: { seed, sizes: { ...sizes } } };
-}
-
-/** The folder of the pictures with these options, which holds `captioned`; null where they are not made yet. */
-export function tinyCaptioned(root: string, options: CaptionedOptions): string | null {
-  return foundPart(root, captionedPart(options));
-}
-
-/** Makes the pictures; does nothing where they are there already. Raises RunError when the disk refuses. */
-export async function makeTinyCaptioned(root: string, options: CaptionedOptions): Promise<void> {
-  await makePart(root, captionedPart(options), async (folder) => {
+/** The pictures of each split. */
+export const captionedData = tinyDataset<TinyCaptionedSettings, CaptionedOptions>({
+  things: 'captioned pictures',
+  name: 'captioned',
+  optionsOf: ({ seed, counts }) => ({ seed, sizes: counts }),
+  entryOf: ({ seed, sizes }) => ({ seed, sizes: { ...sizes } }),
+  write: async (folder, options) => {
     for (const split of CAPTIONED_SPLITS) {
       const place = join(folder, 'captioned', split);
       mkdirSync(place, { recursive: true });
@@ -80,5 +76,5 @@ export async function makeTinyCaptioned(root: string, options: CaptionedOptions)
         writeFileAtomic(join(place, `${list}.jsonl`), `${lines.join('\n')}\n`);
       }
     }
-  });
-}
+  },
+});

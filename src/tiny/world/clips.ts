@@ -17,8 +17,9 @@ import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import { CONVERSATIONS_NAME } from '../../data/conversations.js';
 import { writeMp4s } from '../../data/video/write.js';
+import type { TinyClipSettings } from '../../schema/seen_data.js';
+import { tinyDataset } from './door.js';
 import { drawScene, templateOf } from './draw.js';
-import { foundPart, makePart, type Part } from './parts.js';
 import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Geometry, type SceneObject } from './world.js';
 
 export const CLIP_SPLITS = ['described', 'labelled', 'train', 'validation'] as const;
@@ -147,20 +148,17 @@ export function clipVocabulary(): string[] {
   return [...QUESTION.split(' '), ...numbers, ...COLOURS, 'then', ...tags];
 }
 
-/** What is not asked for leaves no trace. */
-function clipsPart({ seed, sizes: { described, ...others }, lists }: ClipOptions): Part {
-  const sizes = described === 0 ? others : { described, ...others };
-  return { name: 'clips', entry: { seed, sizes, ...(lists === 1 ? {} : { lists }) } };
-}
-
-/** The folder of the clips with these options, which holds `clips`; null where they are not made yet. */
-export function tinyClips(root: string, options: ClipOptions): string | null {
-  return foundPart(root, clipsPart(options));
-}
-
-/** Makes the clips; does nothing where they are there already. Raises RunError when the disk refuses, EngineError where ffmpeg is not installed. */
-export async function makeTinyClips(root: string, options: ClipOptions): Promise<void> {
-  await makePart(root, clipsPart(options), async (folder) => {
+/** The clips of each split. Making them raises EngineError where ffmpeg is not installed. */
+export const clipData = tinyDataset<TinyClipSettings, ClipOptions>({
+  things: 'clips',
+  name: 'clips',
+  optionsOf: ({ seed, counts, lists }) => ({ seed, sizes: counts, lists }),
+  // What is not asked for leaves no trace.
+  entryOf: ({ seed, sizes: { described, ...others }, lists }) => {
+    const sizes = described === 0 ? others : { described, ...others };
+    return { seed, sizes, ...(lists === 1 ? {} : { lists }) };
+  },
+  write: async (folder, options) => {
     for (const split of CLIP_SPLITS.filter((each) => options.sizes[each] > 0)) {
       const place = join(folder, 'clips', split);
       mkdirSync(place, { recursive: true });
@@ -175,5 +173,5 @@ export async function makeTinyClips(root: string, options: ClipOptions): Promise
       const samples = asked.map(({ clip, file }, id) => sampled(clip, id, file));
       writeFileAtomic(join(place, CONVERSATIONS_NAME), `${JSON.stringify(samples, null, 1)}\n`);
     }
-  });
-}
+  },
+});

@@ -13,6 +13,8 @@ import { sha256, type RgbImage } from '../../core/image.js';
 import { DATALIST_NAME } from '../../data/datalist.js';
 import { encodeEditSample } from '../../data/npz.js';
 import type { CodeGrid } from '../../data/types.js';
+import type { TinyWorldSettings } from '../../schema/data.js';
+import { tinyDataset } from './door.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, type Plan } from './edits.js';
 import {
@@ -24,7 +26,7 @@ import {
   type EditSetName,
 } from './generate.js';
 import { encodePlainPng } from '../../core/png.js';
-import { foundPart, makePart, plain, type Part } from './parts.js';
+import { plain } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { checkGeometry, DEFAULT_GEOMETRY, type Geometry } from './world.js';
 
@@ -62,24 +64,6 @@ export const DEFAULT_TINY_EDITS: TinyEditOptions = {
 
 /** Images that are encoded to codes at once. */
 const ENCODE_BATCH = 256;
-
-function imagesPart(options: Partial<TinyImageOptions>): Part {
-  return { name: 'images', entry: plain({ ...DEFAULT_TINY_IMAGES, ...options }) };
-}
-
-function editsPart(options: Partial<TinyEditOptions>, tokenizerId: string): Part {
-  return { name: 'edits', entry: plain({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizerId }) };
-}
-
-/** The folder of the images with these options; null where they are not made yet. */
-export function tinyImages(root: string, options: Partial<TinyImageOptions> = {}): string | null {
-  return foundPart(root, imagesPart(options));
-}
-
-/** The folder of the edits with these options in this tokenizer's codes; null where they are not made yet. */
-export function tinyEdits(root: string, options: Partial<TinyEditOptions>, tokenizerId: string): string | null {
-  return foundPart(root, editsPart(options, tokenizerId));
-}
 
 /** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
 const HALF = 'train_half';
@@ -125,20 +109,23 @@ function indices(count: number): number[] {
   return Array.from({ length: count }, (_, i) => i);
 }
 
-/**
- * Makes the images that an image tokenizer is trained on; does nothing where they are there already.
- * Raises RunError when the disk refuses.
- */
-export async function makeTinyImages(root: string, options: Partial<TinyImageOptions> = {}): Promise<void> {
-  const full = { ...DEFAULT_TINY_IMAGES, ...options };
-  checkGeometry(full.geometry);
-  await makePart(root, imagesPart(full), async (folder) => {
-    const files = indices(full.count).map((i) =>
-      encodePlainPng(drawScene(drawImageScene(full.seed, i, full.geometry))),
-    );
+/** The images that an image tokenizer is trained on. */
+export const imageData = tinyDataset<TinyWorldSettings, Partial<TinyImageOptions>>({
+  things: 'images',
+  name: 'images',
+  optionsOf: ({ seed, grid, cell, counts }) => ({
+    seed,
+    geometry: { columns: grid, rows: grid, cell },
+    count: counts.images,
+  }),
+  entryOf: (options) => plain({ ...DEFAULT_TINY_IMAGES, ...options }),
+  check: ({ geometry = DEFAULT_GEOMETRY }) => checkGeometry(geometry),
+  write: async (folder, options) => {
+    const { seed, count, geometry } = { ...DEFAULT_TINY_IMAGES, ...options };
+    const files = indices(count).map((i) => encodePlainPng(drawScene(drawImageScene(seed, i, geometry))));
     writeSplit(join(folder, 'images', 'train'), '.png', files);
-  });
-}
+  },
+});
 
 /** What each split's samples tell beside the source and the instruction. */
 const SPLIT_CONTENT: Record<EditSplitName, { readonly labels: boolean; readonly targetPixels: boolean }> = {
@@ -176,35 +163,34 @@ async function encodeSamples(
   );
 }
 
-/**
- * Makes both sets of edits in a tokenizer's codes; does nothing where they are there already with the same options and tokenizer.
- * Raises RunError when the disk refuses.
- */
-export async function makeTinyEdits(
-  root: string,
-  options: Partial<TinyEditOptions>,
-  tokenizer: ImageTokenizerLike,
-): Promise<void> {
-  const full = { ...DEFAULT_TINY_EDITS, ...options };
-  checkGeometry(full.geometry);
-  await makePart(root, editsPart(full, tokenizer.id), async (folder) => {
-    for (const set of EDIT_SETS) {
-      for (const split of EDIT_SPLITS) {
-        const plans = indices(full.sizes[split]).map((i) =>
-          drawExample(full.seed, set, split, i, full.geometry, full.mixtures[set]),
-        );
-        const codes = { tokenizer: tokenizer.id };
-        const samples = await encodeSamples(plans, split, tokenizer);
-        const list = writeSplit(join(folder, set, split), '.npz', samples, codes);
-        if (split !== 'train') continue;
-        const half = <T>(all: readonly T[]): readonly T[] => all.slice(0, Math.ceil(all.length / 2));
-        writeList(join(folder, set, HALF), {
-          prefix: '../train',
-          path_list: half(list.path_list),
-          sha256: half(list.sha256),
-          ...codes,
-        });
+/** Both sets of edits in the codes of a tokenizer, with whose weights they change. */
+export const editData = (tokenizer: ImageTokenizerLike) =>
+  tinyDataset<TinyWorldSettings, Partial<TinyEditOptions>>({
+    things: 'edits',
+    name: 'edits',
+    optionsOf: ({ seed, grid, cell, counts: { train, prompts, validation, truth } }) => {
+      const geometry = { columns: grid, rows: grid, cell };
+      return { seed, geometry, sizes: { train, prompts, validation, truth } };
+    },
+    entryOf: (options) => plain({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizer.id }),
+    check: ({ geometry = DEFAULT_GEOMETRY }) => checkGeometry(geometry),
+    write: async (folder, options) => {
+      const { seed, sizes, geometry, mixtures } = { ...DEFAULT_TINY_EDITS, ...options };
+      const codes = { tokenizer: tokenizer.id };
+      for (const set of EDIT_SETS) {
+        for (const split of EDIT_SPLITS) {
+          const plans = indices(sizes[split]).map((i) => drawExample(seed, set, split, i, geometry, mixtures[set]));
+          const samples = await encodeSamples(plans, split, tokenizer);
+          const list = writeSplit(join(folder, set, split), '.npz', samples, codes);
+          if (split !== 'train') continue;
+          const half = <T>(all: readonly T[]): readonly T[] => all.slice(0, Math.ceil(all.length / 2));
+          writeList(join(folder, set, HALF), {
+            prefix: '../train',
+            path_list: half(list.path_list),
+            sha256: half(list.sha256),
+            ...codes,
+          });
+        }
       }
-    }
+    },
   });
-}

@@ -11,10 +11,11 @@ import { join } from 'node:path';
 import { writeFileAtomic } from '../../core/files.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
+import type { TinyPicturedSettings } from '../../schema/seen_data.js';
+import { tinyDataset } from './door.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, type Plan } from './edits.js';
 import { drawExample, type EditSetName } from './generate.js';
-import { foundPart, makePart, type Part } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { tinyVocabulary } from './vocabulary.js';
 import { anyOddNames, oddNames, oddly } from './odd_names.js';
@@ -55,21 +56,24 @@ export function responseOf(plan: Plan): string {
   return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? told.replace(/ at \S+/, '') : told;
 }
 
-function picturedPart({ seed, geometry, set, names, sizes }: PicturedOptions): Part {
-  const odd = names === 'plain' ? {} : { names };
-  return { name: 'pictured', entry: { seed, geometry: { ...geometry }, set, ...odd, sizes: { ...sizes } } };
-}
-
-/** The folder of the edits with these options, which holds `pictured`; null where they are not made yet. */
-export function tinyPictured(root: string, options: PicturedOptions): string | null {
-  return foundPart(root, picturedPart(options));
-}
-
-/** Makes the edits; does nothing where they are there already. Raises RunError when the disk refuses, and as `checkGeometry`. */
-export async function makeTinyPictured(root: string, options: PicturedOptions): Promise<void> {
-  const { seed, geometry, set, sizes } = options;
-  checkGeometry(geometry);
-  await makePart(root, picturedPart(options), async (folder) => {
+/** The edits of each split. */
+export const picturedData = tinyDataset<TinyPicturedSettings, PicturedOptions>({
+  things: 'pictured edits',
+  name: 'pictured',
+  optionsOf: ({ seed, grid, cell, set, names, counts }) => ({
+    seed,
+    geometry: { columns: grid, rows: grid, cell },
+    set,
+    names,
+    sizes: counts,
+  }),
+  entryOf: ({ seed, geometry, set, names, sizes }) => {
+    const odd = names === 'plain' ? {} : { names };
+    return { seed, geometry: { ...geometry }, set, ...odd, sizes: { ...sizes } };
+  },
+  check: ({ geometry }) => checkGeometry(geometry),
+  write: async (folder, options) => {
+    const { seed, geometry, set, sizes } = options;
     for (const split of EDIT_SPLITS) {
       const place = join(folder, 'pictured', split);
       mkdirSync(place, { recursive: true });
@@ -84,5 +88,5 @@ export async function makeTinyPictured(root: string, options: PicturedOptions): 
       });
       writeFileAtomic(join(folder, 'pictured', `${split}.jsonl`), `${lines.join('\n')}\n`);
     }
-  });
-}
+  },
+});

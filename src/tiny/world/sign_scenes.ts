@@ -15,8 +15,8 @@ import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
 import { memberName, SELF_BENCH_NAME, SUMS_NAME, type Member } from '../../data/self_bench.js';
 import type { TinySignSettings } from '../../schema/data.js';
+import { tinyDataset } from './door.js';
 import type { Rgb } from './draw.js';
-import { foundPart, makePart, type Part } from './parts.js';
 import { drawSign, wordSize, type Spacing } from './signs.js';
 
 /** Sizes in pixels. Everything on a sign goes with its height, so that a sign tells how it is to be read. */
@@ -200,27 +200,22 @@ export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'see
   });
 }
 
-function signsPart({ seed, geometry, letters, alphabet, labelledInk, sizes }: SignWorld): Part {
-  const { width, height } = geometry;
-  const { labelled, train, validation } = sizes;
-  const made = { seed, geometry: { width, height }, spacing: SPACING, letters, alphabet, labelledInk };
-  return { name: 'signs', entry: { ...made, sizes: { labelled, train, validation } } };
-}
-
-/** The folder of these signs, which holds `signs`; null where they are not made yet. */
-export function tinySigns(root: string, world: SignWorld): string | null {
-  return foundPart(root, signsPart(world));
-}
-
-/**
- * Makes the signs; does nothing where they are there already. Raises ConfigError as `checkSigns`, and RunError when the disk refuses.
- */
-export async function makeTinySigns(root: string, world: SignWorld): Promise<void> {
-  checkSigns(world);
-  await makePart(root, signsPart(world), async (folder) => {
+/** The signs of each split. */
+export const signData = tinyDataset<TinySignSettings, SignWorld>({
+  things: 'signs',
+  name: 'signs',
+  optionsOf: signWorld,
+  entryOf: ({ seed, geometry, letters, alphabet, labelledInk, sizes }) => {
+    const { width, height } = geometry;
+    const { labelled, train, validation } = sizes;
+    const made = { seed, geometry: { width, height }, spacing: SPACING, letters, alphabet, labelledInk };
+    return { ...made, sizes: { labelled, train, validation } };
+  },
+  check: checkSigns,
+  write: async (folder, world) => {
     for (const split of SIGN_SPLITS) writeSplit(join(folder, 'signs', split), world, split);
-  });
-}
+  },
+});
 
 function writeSplit(folder: string, world: SignWorld, split: SignSplit): void {
   mkdirSync(folder, { recursive: true });

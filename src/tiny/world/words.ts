@@ -9,8 +9,9 @@ import { join } from 'node:path';
 import { InternalError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { RandomStream } from '../../core/random.js';
+import type { TinyWordSettings } from '../../schema/data.js';
+import { tinyDataset } from './door.js';
 import { ODD } from './odd_names.js';
-import { foundPart, makePart, type Part } from './parts.js';
 import { COLOURS, RELATIONS, SHAPES, type Relation, type SceneObject } from './world.js';
 
 const PLAIN_RELATIONS: Readonly<Record<Relation, string>> = {
@@ -103,23 +104,18 @@ function captionOf(random: RandomStream): Caption & Described {
   };
 }
 
-function wordsPart(options: WordOptions): Part {
-  return { name: 'words', entry: { seed: options.seed, sizes: { ...options.sizes } } };
-}
-
-/** The folder of the captions with these options, which holds `words`; null where they are not made yet. */
-export function tinyWords(root: string, options: WordOptions): string | null {
-  return foundPart(root, wordsPart(options));
-}
-
-/** Makes the captions; does nothing where they are there already. Raises RunError when the disk refuses. */
-export async function makeTinyWords(root: string, options: WordOptions): Promise<void> {
-  await makePart(root, wordsPart(options), async (folder) => {
+/** The captions of each split. */
+export const wordData = tinyDataset<TinyWordSettings, WordOptions>({
+  things: 'captions',
+  name: 'words',
+  optionsOf: ({ seed, counts: { labelled, train, validation } }) => ({ seed, sizes: { labelled, train, validation } }),
+  entryOf: ({ seed, sizes }) => ({ seed, sizes: { ...sizes } }),
+  write: async (folder, { seed, sizes }) => {
     mkdirSync(join(folder, 'words'));
     for (const split of WORD_SPLITS) {
-      const rows = Array.from({ length: options.sizes[split] }, (_, i) => drawCaption(options.seed, split, i));
+      const rows = Array.from({ length: sizes[split] }, (_, i) => drawCaption(seed, split, i));
       const text = rows.map((row) => `${JSON.stringify(row)}\n`).join('');
       writeFileAtomic(join(folder, 'words', `${split}.jsonl`), text);
     }
-  });
-}
+  },
+});

@@ -14,7 +14,7 @@ import { longestEdit } from '../../../src/recipes/edit_response/longest.js';
 import { openPicturedTask, pictureStart } from '../../../src/recipes/open_pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
 import type { TextPrompt } from '../../../src/recipes/open_words_task.js';
-import { picturedData } from '../../../src/recipes/pictured_data.js';
+import { picturedData } from '../../../src/tiny/world/pictured.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
 import { smallFlow } from '../../policies/flow/small_flow.js';

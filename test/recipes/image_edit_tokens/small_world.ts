@@ -7,7 +7,7 @@ import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { TrainedVisionTokenizer } from '../../../src/environments/trained_vision_tokens.js';
 import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
 import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3/space.js';
-import { makeTinyEdits, tinyDatalist } from '../../../src/tiny/world/dataset.js';
+import { editData, tinyDatalist } from '../../../src/tiny/world/dataset.js';
 import { tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
 import { editSettings } from '../../config/trained.js';
 
@@ -40,7 +40,7 @@ export async function makeSmallWorld(root: string): Promise<SmallWorld> {
   writeFileSync(join(vq, 'tokenizer.json'), jointVocabularyJson(tinyVocabulary(geometry), 16));
   const tokenizer = new TrainedVisionTokenizer(smallTokenizerConfig, weights, { threads: 1 });
   const data = join(root, 'tiny');
-  await makeTinyEdits(data, { geometry, sizes: { train: 8, prompts: 12, validation: 5, truth: 2 } }, tokenizer);
+  await editData(tokenizer).makeIn(data, { geometry, sizes: { train: 8, prompts: 12, validation: 5, truth: 2 } });
   await tokenizer.dispose();
   const engine = { provider: 'cpu', threads: 1 };
   return {

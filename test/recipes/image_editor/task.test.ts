@@ -11,7 +11,7 @@ import type { ImageEditorSettings } from '../../../src/recipes/image_editor/sett
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
 import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
-import { picturedData } from '../../../src/recipes/pictured_data.js';
+import { picturedData } from '../../../src/tiny/world/pictured.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
 import { testFolder } from '../../support/folder.js';

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { END } from '../../../src/recipes/open_vocabulary.js';
-import { wordData } from '../../../src/recipes/text_answers/data.js';
+import { wordData } from '../../../src/tiny/world/words.js';
 import { wordLabels } from '../../../src/recipes/open_words_labelled.js';
 import type { TextPrompt, WordsTask } from '../../../src/recipes/open_words_task.js';
 import type { TextAnswersSettings } from '../../../src/recipes/text_answers/settings.js';

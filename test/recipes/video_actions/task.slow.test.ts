@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { decodePlainPng } from '../../../src/core/png.js';
 import { tokensOf } from '../../../src/models/pictures/picture.js';
-import { clipData } from '../../../src/recipes/video_actions/data.js';
+import { clipData } from '../../../src/tiny/world/clips.js';
 import { openVideoTask, type VideoTask } from '../../../src/recipes/video_actions/task.js';
 import { hasFfmpeg } from '../../data/video/odd_files.js';
 import { plain } from '../../data/pictures.js';

@@ -2,13 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { captionedPixels, openCaptioned } from '../../../src/data/captioned.js';
-import {
-  captionedAt,
-  CAPTIONED_SIDE,
-  drawCaptioned,
-  makeTinyCaptioned,
-  tinyCaptioned,
-} from '../../../src/tiny/world/captioned.js';
+import { captionedAt, CAPTIONED_SIDE, drawCaptioned, captionedData } from '../../../src/tiny/world/captioned.js';
 import { PALETTE } from '../../../src/tiny/world/draw.js';
 import type { Colour, Relation } from '../../../src/tiny/world/world.js';
 import { drawCaption, plainVocabulary } from '../../../src/tiny/world/words.js';
@@ -43,9 +37,9 @@ describe('captioned pictures of the tiny world', () => {
 
   it('lie on disk with captions in plain words and in odd ones', async () => {
     const root = join(folder(), 'tiny');
-    expect(tinyCaptioned(root, options)).toBeNull();
-    await makeTinyCaptioned(root, options);
-    const made = tinyCaptioned(root, options)!;
+    expect(captionedData.find(root, options)).toBeNull();
+    await captionedData.makeIn(root, options);
+    const made = captionedData.find(root, options)!;
     const [plain, odd] = await Promise.all(
       ['plain', 'odd'].map((list) => openCaptioned(join(made, 'captioned/train', `${list}.jsonl`))),
     );

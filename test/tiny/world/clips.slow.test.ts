@@ -8,9 +8,8 @@ import {
   describedOf,
   drawClip,
   framesOf,
-  makeTinyClips,
+  clipData,
   sampleOf,
-  tinyClips,
   type AssemblyClip,
 } from '../../../src/tiny/world/clips.js';
 import { PALETTE } from '../../../src/tiny/world/draw.js';
@@ -103,14 +102,14 @@ describe.skipIf(!hasFfmpeg)('the clips on disk (skipped without ffmpeg)', () => 
   it('are made once, and read back as they are drawn', async () => {
     const root = newFolder();
     const options = { seed: 3, sizes: { described: 2, labelled: 2, train: 6, validation: 3 }, lists: 1 };
-    expect(tinyClips(root, options)).toBeNull();
-    await makeTinyClips(root, options);
-    const folder = tinyClips(root, options);
+    expect(clipData.find(root, options)).toBeNull();
+    await clipData.makeIn(root, options);
+    const folder = clipData.find(root, options);
     if (folder === null) throw new Error('not made');
     expect(readdirSync(join(folder, 'clips'))).toEqual([...CLIP_SPLITS]);
     const list = join(folder, 'clips', 'train', 'conversations.json');
     const before = readFileSync(list);
-    await makeTinyClips(root, options);
+    await clipData.makeIn(root, options);
     expect(readFileSync(list)).toEqual(before);
 
     const questions = openQuestions(join(folder, 'clips', 'train'));
@@ -130,10 +129,10 @@ describe.skipIf(!hasFfmpeg)('the clips on disk (skipped without ffmpeg)', () => 
   it('are asked about several times where that is asked for, with the list in several orders', async () => {
     const root = newFolder();
     const options = { seed: 3, sizes: { described: 2, labelled: 2, train: 3, validation: 2 }, lists: 4 };
-    await makeTinyClips(root, options);
-    const folder = tinyClips(root, options);
+    await clipData.makeIn(root, options);
+    const folder = clipData.find(root, options);
     if (folder === null) throw new Error('not made');
-    expect(tinyClips(root, { ...options, lists: 1 })).toBeNull();
+    expect(clipData.find(root, { ...options, lists: 1 })).toBeNull();
     const asked = CLIP_SPLITS.map((split) => openQuestions(join(folder, 'clips', split)));
     expect(asked.map(({ length }) => length)).toEqual([8, 2, 12, 2]);
     const train = Array.from({ length: 12 }, (_, i) => asked[2].read(i));

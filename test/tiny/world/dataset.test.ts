@@ -17,14 +17,7 @@ import { checkDataset, findDatalists } from '../../../src/data/check.js';
 import { openEditDataset } from '../../../src/data/edits.js';
 import { openImageDataset, readImages } from '../../../src/data/images.js';
 import type { CodeGrid } from '../../../src/data/types.js';
-import {
-  makeTinyEdits,
-  makeTinyImages,
-  tinyDatalist,
-  tinyEdits,
-  tinyImages,
-  type ImageTokenizerLike,
-} from '../../../src/tiny/world/dataset.js';
+import { editData, imageData, tinyDatalist, type ImageTokenizerLike } from '../../../src/tiny/world/dataset.js';
 import { pathIn } from '../../../src/tiny/world/parts.js';
 import { instructionOf, parseInstruction, planEdit, rationaleOf } from '../../../src/tiny/world/edits.js';
 import { EDIT_SETS } from '../../../src/tiny/world/generate.js';
@@ -63,8 +56,8 @@ const root = join(mkdtempSync(join(tmpdir(), 'editrl-tiny-')), 'tiny');
 const tokenizer = new MeanColours();
 
 beforeAll(async () => {
-  await makeTinyImages(root, { count: 90 });
-  await makeTinyEdits(root, { sizes }, tokenizer);
+  await imageData.makeIn(root, { count: 90 });
+  await editData(tokenizer).makeIn(root, { sizes });
 });
 afterAll(() => {
   rmSync(join(root, '..'), { recursive: true, force: true });
@@ -145,59 +138,68 @@ describe('the tiny datasets', () => {
   });
 
   it('are recognised when finished; other options or another tokenizer have a folder of their own', async () => {
-    expect(tinyImages(root)).toBeNull();
-    expect(tinyEdits(root, { sizes }, 'another')).toBeNull();
-    const [images, edits] = [tinyImages(root, { count: 90 }), tinyEdits(root, { sizes }, 'mean-colours')];
+    expect(imageData.find(root, {})).toBeNull();
+    expect(editData(new MeanColours('another')).find(root, { sizes })).toBeNull();
+    const [images, edits] = [
+      imageData.find(root, { count: 90 }),
+      editData(new MeanColours('mean-colours')).find(root, { sizes }),
+    ];
     expect([images, edits].map((folder) => folder !== null && existsSync(join(folder, 'made.json')))).toEqual([
       true,
       true,
     ]);
     const list = tinyDatalist(root, 's', 'train');
     const before = statSync(list).ino;
-    await makeTinyEdits(root, { sizes }, new MeanColours());
+    await editData(new MeanColours()).makeIn(root, { sizes });
     expect(statSync(list).ino).toBe(before);
     const small = { train: 2, prompts: 2, validation: 2, truth: 2 };
-    await makeTinyEdits(root, { sizes: small }, new MeanColours('another'));
-    await makeTinyImages(root, { count: 3 });
+    await editData(new MeanColours('another')).makeIn(root, { sizes: small });
+    await imageData.makeIn(root, { count: 3 });
     // What is there is not touched: the links lead where they led, and each config to its own.
     expect(openEditDataset(list).length).toBe(40);
     expect(statSync(list).ino).toBe(before);
-    const other = tinyEdits(root, { sizes: small }, 'another');
+    const other = editData(new MeanColours('another')).find(root, { sizes: small });
     expect(openEditDataset(pathIn(other, root, list)).length).toBe(2);
     expect(
-      openImageDataset(pathIn(tinyImages(root, { count: 3 }), root, tinyDatalist(root, 'images', 'train'))).length,
+      openImageDataset(pathIn(imageData.find(root, { count: 3 }), root, tinyDatalist(root, 'images', 'train'))).length,
     ).toBe(3);
-    for (const folder of [other, tinyImages(root, { count: 3 })]) rmSync(folder ?? '', { recursive: true });
+    for (const folder of [other, imageData.find(root, { count: 3 })]) rmSync(folder ?? '', { recursive: true });
   });
 
   it('of a root that holds them itself are used where they are', async () => {
     const old = join(root, '..', 'tiny-old');
-    cpSync(tinyEdits(root, { sizes }, 'mean-colours') ?? '', old, { recursive: true });
+    cpSync(editData(new MeanColours('mean-colours')).find(root, { sizes }) ?? '', old, { recursive: true });
     const made = JSON.parse(readFileSync(join(old, 'made.json'), 'utf8')) as { made_from: unknown };
     writeFileSync(join(old, 'dataset.json'), JSON.stringify({ format: 2, images: null, edits: made.made_from }));
-    expect(tinyEdits(old, { sizes }, 'mean-colours')).toBe(old);
+    expect(editData(new MeanColours('mean-colours')).find(old, { sizes })).toBe(old);
     const list = tinyDatalist(old, 's', 'train');
     expect(pathIn(old, old, list)).toBe(list);
-    await makeTinyEdits(old, { sizes }, tokenizer);
+    await editData(tokenizer).makeIn(old, { sizes });
     expect(readdirSync(old).sort()).toEqual(['c', 'dataset.json', 'made.json', 's']);
     const small = { train: 2, prompts: 2, validation: 2, truth: 2 };
-    await makeTinyEdits(old, { sizes: small }, new MeanColours('another'));
+    await editData(new MeanColours('another')).makeIn(old, { sizes: small });
     expect(openEditDataset(list).length).toBe(40);
-    expect(openEditDataset(pathIn(tinyEdits(old, { sizes: small }, 'another'), old, list)).length).toBe(2);
+    expect(
+      openEditDataset(pathIn(editData(new MeanColours('another')).find(old, { sizes: small }), old, list)).length,
+    ).toBe(2);
   });
 
   it('that a root once held itself are not taken for those that a link leads to', async () => {
     const old = join(root, '..', 'tiny-linked');
     const entry = (
-      JSON.parse(readFileSync(join(tinyEdits(root, { sizes }, 'mean-colours') ?? '', 'made.json'), 'utf8')) as {
+      JSON.parse(
+        readFileSync(join(editData(new MeanColours('mean-colours')).find(root, { sizes }) ?? '', 'made.json'), 'utf8'),
+      ) as {
         made_from: unknown;
       }
     ).made_from;
     mkdirSync(old);
     writeFileSync(join(old, 'dataset.json'), JSON.stringify({ format: 2, images: null, edits: entry }));
-    await makeTinyEdits(old, { sizes: { train: 2, prompts: 2, validation: 2, truth: 2 } }, new MeanColours('another'));
+    await editData(new MeanColours('another')).makeIn(old, {
+      sizes: { train: 2, prompts: 2, validation: 2, truth: 2 },
+    });
     expect(existsSync(join(old, 's'))).toBe(true);
-    expect(tinyEdits(old, { sizes }, 'mean-colours')).toBeNull();
+    expect(editData(new MeanColours('mean-colours')).find(old, { sizes })).toBeNull();
     expect(openEditDataset(tinyDatalist(old, 's', 'train')).tokenizer).toBe('another');
   });
 
@@ -212,7 +214,7 @@ describe('the tiny datasets', () => {
 
   it('are the same bytes whenever they are made', async () => {
     const again = join(root, '..', 'tiny-again');
-    await makeTinyEdits(again, { sizes: { ...sizes, prompts: 20 } }, new MeanColours());
+    await editData(new MeanColours()).makeIn(again, { sizes: { ...sizes, prompts: 20 } });
     for (const sample of ['s/train/samples/000007.npz', 'c/prompts/samples/000011.npz']) {
       expect(readFileSync(join(again, sample))).toEqual(readFileSync(join(root, sample)));
     }
@@ -227,10 +229,10 @@ describe('the tiny datasets', () => {
       },
     };
     mkdirSync(join(other, `.making-${hostname()}-999999999-0123abcd`, 's'), { recursive: true });
-    await expect(makeTinyEdits(other, { sizes }, broken)).rejects.toThrow('out of memory');
+    await expect(editData(broken).makeIn(other, { sizes })).rejects.toThrow('out of memory');
     expect(readdirSync(other)).toEqual([]);
-    await makeTinyImages(other, { count: 3 });
-    const place = basename(tinyImages(other, { count: 3 }) ?? '');
+    await imageData.makeIn(other, { count: 3 });
+    const place = basename(imageData.find(other, { count: 3 }) ?? '');
     expect(readdirSync(other).sort()).toEqual(['images', place].sort());
   });
 

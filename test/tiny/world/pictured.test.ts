@@ -7,7 +7,7 @@ import { openPicturedEdits } from '../../../src/data/pictured_edits.js';
 import { readScene, sceneOf } from '../../../src/tiny/judge/eyes.js';
 import { parseInstruction, planEdit, sameScene } from '../../../src/tiny/world/edits.js';
 import { drawOfKind } from '../../../src/tiny/world/generate.js';
-import { makeTinyPictured, picturedVocabulary, responseOf, tinyPictured } from '../../../src/tiny/world/pictured.js';
+import { picturedData, picturedVocabulary, responseOf } from '../../../src/tiny/world/pictured.js';
 import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Scene } from '../../../src/tiny/world/world.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -28,9 +28,9 @@ describe('pictured edits of the tiny world', () => {
 
   it('show what their words say, before and after', async () => {
     const root = join(folder(), 'tiny');
-    expect(tinyPictured(root, options)).toBeNull();
-    await makeTinyPictured(root, options);
-    const made = join(tinyPictured(root, options)!, 'pictured');
+    expect(picturedData.find(root, options)).toBeNull();
+    await picturedData.makeIn(root, options);
+    const made = join(picturedData.find(root, options)!, 'pictured');
     for (const split of ['train', 'prompts', 'validation', 'truth'] as const) {
       const edits = await openPicturedEdits(join(made, `${split}.jsonl`), null, columns);
       expect([split, edits.length]).toEqual([split, options.sizes[split]]);
@@ -48,9 +48,9 @@ describe('pictured edits of the tiny world', () => {
   it('are asked for by odd names, which whoever draws learns to pass over', async () => {
     const root = join(folder(), 'tiny');
     const odd = { ...options, names: 'odd' } as const;
-    await makeTinyPictured(root, options);
-    await makeTinyPictured(root, odd);
-    const [plainly, oddly] = [options, odd].map((of) => join(tinyPictured(root, of)!, 'pictured'));
+    await picturedData.makeIn(root, options);
+    await picturedData.makeIn(root, odd);
+    const [plainly, oddly] = [options, odd].map((of) => join(picturedData.find(root, of)!, 'pictured'));
     expect(oddly).not.toBe(plainly);
     const known = new Set(picturedVocabulary(DEFAULT_GEOMETRY, 'odd'));
     for (const split of ['train', 'prompts', 'validation', 'truth'] as const) {

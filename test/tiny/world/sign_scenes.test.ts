@@ -11,9 +11,8 @@ import {
   drawSignScene,
   drawStyledSign,
   isHeldOut,
-  makeTinySigns,
+  signData,
   SIGN_SPLITS,
-  tinySigns,
   UNKNOWN,
   type SignScene,
   type SignSplit,
@@ -116,9 +115,9 @@ describe('signs', () => {
 describe('the signs on disk', () => {
   it('are datasets that pass their own check, made once and whole', async () => {
     const root = newFolder();
-    expect(tinySigns(root, world)).toBeNull();
-    await makeTinySigns(root, world);
-    const folder = tinySigns(root, world)!;
+    expect(signData.find(root, world)).toBeNull();
+    await signData.makeIn(root, world);
+    const folder = signData.find(root, world)!;
     expect(readdirSync(root).sort()).toEqual(['signs', folder.slice(root.length + 1)].sort());
     const lists = findDatalists(folder);
     expect(lists).toEqual([...SIGN_SPLITS].sort().map((split) => join(folder, 'signs', split, 'self_bench.txt')));
@@ -140,21 +139,21 @@ describe('the signs on disk', () => {
     const list = join(folder, 'signs', 'train', 'self_bench.txt');
     const before = readFileSync(list, 'utf8');
     writeFileSync(list, 'mine');
-    await makeTinySigns(root, world);
+    await signData.makeIn(root, world);
     expect(readFileSync(list, 'utf8')).toBe('mine');
     writeFileSync(list, before);
-    await makeTinySigns(root, { ...world, seed: 4 });
-    expect(tinySigns(root, { ...world, seed: 4 })).not.toBe(folder);
+    await signData.makeIn(root, { ...world, seed: 4 });
+    expect(signData.find(root, { ...world, seed: 4 })).not.toBe(folder);
   });
 
   it('are refused where a word does not fit, or words are too few', async () => {
     const wide = { ...world, letters: 5 };
-    await expect(makeTinySigns(newFolder(), wide)).rejects.toThrow(/'AAAAA' takes 40x10 pixels, and there are 32x10/);
+    await expect(signData.makeIn(newFolder(), wide)).rejects.toThrow(/'AAAAA' takes 40x10 pixels, and there are 32x10/);
     const narrow = { ...world, geometry: { width: 23, height: 16 } };
-    await expect(makeTinySigns(newFolder(), { ...world, alphabet: 'ABW' })).rejects.toThrow(/'W' is 10 pixels wide/);
-    await expect(makeTinySigns(newFolder(), narrow)).rejects.toThrow(ConfigError);
+    await expect(signData.makeIn(newFolder(), { ...world, alphabet: 'ABW' })).rejects.toThrow(/'W' is 10 pixels wide/);
+    await expect(signData.makeIn(newFolder(), narrow)).rejects.toThrow(ConfigError);
     const root = newFolder();
-    await expect(makeTinySigns(root, { ...world, alphabet: 'A', letters: 1 })).rejects.toThrow(/too few words/);
+    await expect(signData.makeIn(root, { ...world, alphabet: 'A', letters: 1 })).rejects.toThrow(/too few words/);
     expect(readdirSync(root)).toEqual([]);
   });
 });

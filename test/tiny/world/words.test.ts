@@ -1,13 +1,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import {
-  captionVocabulary,
-  drawCaption,
-  makeTinyWords,
-  tinyWords,
-  WORD_SPLITS,
-} from '../../../src/tiny/world/words.js';
+import { captionVocabulary, drawCaption, wordData, WORD_SPLITS } from '../../../src/tiny/world/words.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('words');
@@ -56,9 +50,9 @@ describe('the captions on disk', () => {
   it('are made once, in a folder of their own for other options, and are what is drawn', async () => {
     const root = newFolder();
     const options = { seed: 3, sizes };
-    expect(tinyWords(root, options)).toBeNull();
-    await makeTinyWords(root, options);
-    const folder = tinyWords(root, options)!;
+    expect(wordData.find(root, options)).toBeNull();
+    await wordData.makeIn(root, options);
+    const folder = wordData.find(root, options)!;
     const file = (split: string) => join(folder, 'words', `${split}.jsonl`);
     for (const split of WORD_SPLITS) {
       const rows = readFileSync(file(split), 'utf8')
@@ -68,11 +62,11 @@ describe('the captions on disk', () => {
       expect(rows).toEqual(Array.from({ length: sizes[split] }, (_, i) => drawCaption(3, split, i)));
     }
     writeFileSync(file('train'), 'mine');
-    await makeTinyWords(root, options);
+    await wordData.makeIn(root, options);
     expect(readFileSync(file('train'), 'utf8')).toBe('mine');
     const other = { seed: 4, sizes };
-    await makeTinyWords(root, other);
-    expect(tinyWords(root, other)).not.toBe(folder);
+    await wordData.makeIn(root, other);
+    expect(wordData.find(root, other)).not.toBe(folder);
     expect(existsSync(file('labelled'))).toBe(true);
   });
 });
