@@ -55,6 +55,14 @@ export function panelsOf(metrics: readonly string[]): Panel[] {
   });
 }
 
+/** From so many points on the values of a training are drawn as a smoothed course; held-out numbers are few, and are drawn as they are. */
+const SMOOTHED_FROM = 20;
+
+/** Whether a metric with so many points is smoothed. */
+export function isSmoothed(metric: string, points: number): boolean {
+  return !metric.startsWith('validation/') && points >= SMOOTHED_FROM;
+}
+
 /** The metric with the standard errors of a held-out mean; null for every other metric. */
 export function errorsOf(metric: string): string | null {
   return metric.startsWith('validation/') && metric.endsWith('/mean') ? metric.replace(/mean$/, 'stderr') : null;

@@ -281,8 +281,8 @@ export interface WireReport {
   /** What the run is doing, where the report is of one. */
   readonly run: { readonly state: WireState; readonly iteration: number; readonly num_iterations: number } | null;
   readonly facts: readonly WireFact[];
-  /** What is wrong or to be minded, above everything else; empty where nothing is. */
-  readonly notices: readonly string[];
+  /** What is wrong or to be minded, above everything else; null where nothing is. */
+  readonly notice: { readonly title: string; readonly texts: readonly string[] } | null;
   /** The held-out metric that it begins with; null where there is none. */
   readonly leading: string | null;
   readonly curves: WireCurves;

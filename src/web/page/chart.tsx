@@ -3,6 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { smooth } from '../../core/curves.js';
+import { isSmoothed } from '../panels.js';
 import type { WireCurve } from '../wire.js';
 import { showNumber, showTick, visible } from './format.js';
 
@@ -16,8 +17,6 @@ export interface Line {
 
 /** How many colours for series the page has (`--c0` and so on). */
 const COLOURS = 10;
-/** From so many points on the values of a training are drawn pale, with their smoothed course. */
-const NOISY = 20;
 const media = ['(prefers-color-scheme: dark)', 'print'].map((query) => matchMedia(query));
 
 /** Iterations that are shown; null for all. */
@@ -135,7 +134,8 @@ interface Column {
 
 function columnsOf(line: Line): Column[] {
   const { metric, group, mean, low, high } = line.curve;
-  const noisy = group === undefined && !metric.startsWith('validation/') && mean.length >= NOISY;
+  // Those of groups come smoothed.
+  const noisy = group === undefined && isSmoothed(metric, mean.length);
   return [
     { line, kind: noisy ? 'pale' : 'strong', numbers: mean },
     ...(noisy ? [{ line, kind: 'strong', numbers: smooth(mean) } as const] : []),

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
-import { panelsOf, type Panel } from '../panels.js';
+import { isSmoothed, panelsOf, type Panel } from '../panels.js';
 import { Chart, colourOf, type Line, type Range } from './chart.js';
 import { useData } from './data.js';
 import { showNumber, visible } from './format.js';
@@ -84,7 +84,9 @@ export function CurvesView({
           <Chart key={key} {...chart} named={data?.groups === undefined} range={range} onRange={setRange} />
         ))}
       </div>
-      {data !== null && charts.length > 0 && <Meaning curves={data} charts={charts} constants={constants} />}
+      {data !== null && charts.length + constants.length > 0 && (
+        <Meaning curves={data} charts={charts} constants={constants} />
+      )}
     </>
   );
 }
@@ -162,7 +164,7 @@ function Meaning({
 }): JSX.Element {
   const all = charts.flatMap(({ lines }) => lines.map(({ curve }) => curve));
   const heldOut = (curve: WireCurve): boolean => curve.metric.startsWith('validation/') && curve.low !== undefined;
-  const long = all.some(({ metric, mean }) => !metric.startsWith('validation/') && mean.length >= 20);
+  const long = all.some(({ metric, mean }) => isSmoothed(metric, mean.length));
   const said = [
     ...(long
       ? ['Training curves of 20 iterations and more are smoothed: a centred mean over about a tenth of the course.']

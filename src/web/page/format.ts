@@ -1,4 +1,8 @@
 /** Numbers, times and texts as a person reads them. Pure. */
+import { printable as visible } from '../../core/errors.js';
+
+/** Text as it is, with what a screen would obey instead of showing spelled out: it is what a terminal is shown, too. */
+export { visible };
 
 /** Four significant digits; a dash for what is not there. */
 export function showNumber(value: number | null | undefined): string {
@@ -16,7 +20,8 @@ export function showTick(value: number, step: number): string {
   const size = Math.max(Math.abs(value), step);
   if (size >= 1e6 || size < 1e-4) return value === 0 ? '0' : String(Number(value.toPrecision(3)).toExponential());
   const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
-  return String(Number(value.toFixed(Math.min(digits + (step >= 1 ? 0 : 1), 20))));
+  // One more, for steps such as 2.5.
+  return String(Number(value.toFixed(digits + 1)));
 }
 
 /** A difference, with its sign. */
@@ -48,17 +53,6 @@ export function showDuration(seconds: number): string {
 /** How long ago a moment was, both in milliseconds since 1970. */
 export function showAgo(moment: number | null, now: number): string {
   return moment === null ? '–' : `${showDuration((now - moment) / 1000)} ago`;
-}
-
-/**
- * Text with what a screen would obey instead of showing spelled out: control characters, but for line breaks and tabs, and those that turn the
- * direction of the text around them.
- */
-export function visible(text: string): string {
-  return text.replace(
-    /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
-    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
 }
 
 /** The page of a run's id, `FOLDER/NAME`; names hold no letters that addresses treat otherwise. */

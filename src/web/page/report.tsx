@@ -1,20 +1,20 @@
 /** A report: the page of a run, of an experiment or of runs side by side, with its data inlined. */
 import { render, type JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
-import type { WireBlock, WireContent, WireReport, WireText } from '../wire.js';
+import type { WireBlock, WireContent, WireCurves, WireReport, WireText } from '../wire.js';
 import { Chart, colourOf } from './chart.js';
 import { CurvesView, Legend, linesOf, rangeOf, withRange } from './curves_view.js';
 import { visible } from './format.js';
 import { inlinedSource } from './inlined_source.js';
 import { Facts, Picture, Progress, State, Table } from './parts.js';
 import { usePlace, type Place } from './router.js';
-import { SourceContext } from './data.js';
+import { SourceContext, useData } from './data.js';
 
 const LEADING_HEIGHT = 300;
 
 function Report({ report }: { readonly report: WireReport }): JSX.Element {
   const place = usePlace();
-  const { heading, about, run, facts, notices, sections } = report;
+  const { heading, about, run, facts, notice, sections } = report;
   return (
     <main class="report">
       <div class="row">
@@ -26,12 +26,15 @@ function Report({ report }: { readonly report: WireReport }): JSX.Element {
         <Content content={about} />
       </p>
       <Facts facts={facts.map(({ name, value, more }) => ({ name, value: <Text text={value} />, more }))} />
-      {notices.length > 0 && (
-        <ul class="error notices-list" role="alert">
-          {notices.map((notice) => (
-            <li key={notice}>{visible(notice)}</li>
-          ))}
-        </ul>
+      {notice !== null && (
+        <div class="mind">
+          <strong>{visible(notice.title)}</strong>
+          <ul>
+            {notice.texts.map((text) => (
+              <li key={text}>{visible(text)}</li>
+            ))}
+          </ul>
+        </div>
       )}
       <Leading report={report} place={place} />
       {sections.map(({ title, blocks }) => (
@@ -53,11 +56,11 @@ interface Shown {
 
 /** The held-out numbers, as wide as the page. */
 function Leading({ report: { curves, leading }, place }: Shown): JSX.Element | null {
-  const lines = useMemo(() => {
-    const own = curves.curves.filter(({ metric, mean }) => metric === leading && mean.length > 0);
-    return linesOf(own, curves.groups);
-  }, [curves]);
-  if (leading === null || lines.length === 0) return null;
+  const range = rangeOf(place.query);
+  const query = { metric: leading ?? '', ...(range === null ? {} : { from: range[0], to: range[1] }) };
+  const { data } = useData<WireCurves>(leading === null ? null : '/api/curves', query);
+  const lines = useMemo(() => linesOf(data?.curves ?? [], curves.groups), [data]);
+  if (leading === null || lines.every(({ curve }) => curve.mean.length === 0)) return null;
   const title = leading === 'validation/loss' ? 'Held-out loss' : 'Held-out reward';
   return (
     <>
@@ -66,7 +69,7 @@ function Leading({ report: { curves, leading }, place }: Shown): JSX.Element | n
         title={title}
         unit={curves.groups === undefined ? '' : leading}
         lines={lines}
-        range={rangeOf(place.query)}
+        range={range}
         onRange={withRange(place)}
         named={curves.groups === undefined}
         height={LEADING_HEIGHT}

@@ -21,7 +21,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
       'Held-out before and after. Paired differences are taken prompt by prompt at each run’s last evaluation; their standard errors are over prompts, and say nothing of other seeds.',
     run: null,
     facts: facts(comparison),
-    notices: remarks,
+    notice: parts.notice('Mind', remarks),
     leading: metric,
     curves: reportCurves(
       runs.map(({ report, lines }, at) => ({ label: named(report.run_name, at), runs: [lines] })),

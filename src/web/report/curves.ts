@@ -3,7 +3,7 @@ import { condense, finiteCurve, smooth, type Curve } from '../../core/curves.js'
 import { must } from '../../core/errors.js';
 import { spreadOf } from '../../core/statistics.js';
 import type { MetricsLine } from '../../run/metrics.js';
-import { errorsOf, panelsOf } from '../panels.js';
+import { errorsOf, isSmoothed, panelsOf } from '../panels.js';
 import type { WireCurve, WireCurves } from '../wire.js';
 
 /** What has one colour: a run, or the seeds of a cell. */
@@ -17,8 +17,6 @@ export interface Group {
 const MOST_POINTS = 300;
 /** So many runs or cells have a colour. */
 const MOST_GROUPS = 10;
-/** From so many iterations on the training curves of a group are smoothed before their seeds are averaged. */
-const LONG = 20;
 /** Digits that a chart can show. */
 const DIGITS = 6;
 
@@ -58,9 +56,9 @@ function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
   );
 }
 
+/** Curves of seeds are smoothed before they are averaged, so that the band is that of their courses. */
 function smoothed(metric: string, curve: Curve): Curve {
-  if (metric.startsWith('validation/') || curve.mean.length < LONG) return curve;
-  return { iterations: curve.iterations, mean: smooth(curve.mean) };
+  return isSmoothed(metric, curve.mean.length) ? { iterations: curve.iterations, mean: smooth(curve.mean) } : curve;
 }
 
 /** Several curves as one: their mean at each iteration that any of them has, with a band of their standard deviation. */

@@ -47,7 +47,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
     about: [`${countsOf(runs)} ·`, code(record.file)],
     run: null,
     facts: facts(report, base, verdict),
-    notices: problemsOf(report),
+    notice: parts.notice('Not all of it can be shown', problemsOf(report)),
     leading: results.metric,
     curves: reportCurves(
       groups.filter((group) => group.runs.length > 0),

@@ -7,7 +7,7 @@ import type { ShownAnswer } from '../../run/report/answers.js';
 import { TIME_SHARES, type RunReport } from '../../run/report/read.js';
 import { contactSheets, startMiddleEnd } from '../../run/report/sheets.js';
 import { leavesOf } from '../../schema/paths.js';
-import type { WireBlock, WireContent, WireTable, WireText } from '../wire.js';
+import type { WireBlock, WireContent, WireReport, WireTable, WireText } from '../wire.js';
 
 /** Stands where there is no value. */
 export const NONE = '–';
@@ -26,6 +26,10 @@ export function heading(text: string): WireBlock {
 
 export function paragraph(...text: readonly WireText[]): WireBlock {
   return { kind: 'text', text };
+}
+
+export function notice(title: string, texts: readonly string[]): WireReport['notice'] {
+  return texts.length === 0 ? null : { title, texts };
 }
 
 /** A table that is seen at once. `label` names it for those who hear the page. */

@@ -34,7 +34,7 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     about: [...(reason === null ? [] : [reason]), code(paths.dir)],
     run: { state, iteration, num_iterations },
     facts: facts(report, record),
-    notices: [],
+    notice: null,
     leading: heldout.metric,
     curves: reportCurves([{ label: report.run_name, runs: [lines] }], heldout.metric),
     sections,

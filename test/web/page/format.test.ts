@@ -1,5 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { showAgo, showChange, showDuration, showNumber, showValue, visible } from '../../../src/web/page/format.js';
+import {
+  showAgo,
+  showChange,
+  showDuration,
+  showNumber,
+  showTick,
+  showValue,
+  visible,
+} from '../../../src/web/page/format.js';
 
 describe('what a person reads', () => {
   it.each([
@@ -15,6 +23,18 @@ describe('what a person reads', () => {
     [Infinity, 'Infinity'],
   ])('%j: %s', (value, text) => {
     expect(showNumber(value)).toBe(text);
+  });
+
+  it.each([
+    [27.001, 0.001, '27.001'],
+    [2.5, 2.5, '2.5'],
+    [0.30000000000000004, 0.1, '0.3'],
+    [200, 100, '200'],
+    [0, 5e-6, '0'],
+    [1.5e-5, 5e-6, '1.5e-5'],
+    [2.5e6, 5e5, '2.5e+6'],
+  ])('writes %s at an axis in steps of %s so that it differs from its neighbours: %s', (value, step, text) => {
+    expect(showTick(value, step)).toBe(text);
   });
 
   it('signs changes', () => {
