@@ -1,6 +1,7 @@
 /** Values that the design names and this version cannot do yet, by dotted key: they are refused with a line of their own. */
 export const laterValues: Readonly<Record<string, readonly string[]>> = {
   'algorithm.type': ['ppo'],
+  'policy.trainer.type': ['tinker'],
   'policy.engine.type': ['tinker', 'vllm'],
   'policy.engine.dtype': ['float16', 'bfloat16'],
   'environment.engine.type': ['tinker', 'vllm'],

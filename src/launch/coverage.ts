@@ -7,7 +7,7 @@ import { flowModelTypes } from '../policies/flow/model_types.js';
 import { PEFT_VERSION } from '../policies/peft_defaults.js';
 import { refusedKeys } from '../policies/peft_config.js';
 import { exportedDtypes } from '../policies/tokens/export.js';
-import { engine } from '../schema/model.js';
+import { engine, trainer } from '../schema/model.js';
 import { samplingEngine } from '../schema/sampler.js';
 
 export interface Covered {
@@ -57,6 +57,11 @@ export function coverage(): Covered[] {
       what: 'number formats that are exported',
       names: Object.keys(exportedDtypes),
       refuses: 'numbers beyond the range of float16',
+    },
+    {
+      what: 'trainers (`policy.trainer.type`)',
+      names: valuesOf(trainer.unwrap().shape.type),
+      refuses: 'trainers in other programs',
     },
     {
       what: 'engines (`policy.engine.type`)',

@@ -70,15 +70,15 @@ export interface StepReport {
   readonly applied: boolean;
 }
 
-/** What an engine or a kind of policy can do; whoever needs more refuses early. */
+/** What a policy can do beyond what every one must. A run that needs more is refused when it opens. */
 export interface Capabilities {
   readonly losses: readonly LossName[];
-  /** Whether it keeps a frozen start to measure KL to. */
+  /** Whether it keeps its starting weights, so that a loss may add the distance to them. */
   readonly reference: boolean;
   /** Whether it keeps a moving average of its weights. */
   readonly average: boolean;
-  /** What the actions of its answers are: tokens, or the noisy steps of a picture. */
-  readonly actions: 'tokens' | 'steps';
+  /** Whether it gives the hidden states of what it has written. */
+  readonly hiddenStates: boolean;
 }
 
 /** Which of a policy's weights: those being trained, their moving average, or the frozen start. */
@@ -102,7 +102,9 @@ export interface SampleRequest<P, H> {
 
 export interface Policy<P, A extends Answer, H> {
   readonly capabilities: Capabilities;
-  /** Optimizer steps taken so far. */
+  /** What the actions of its answers are: tokens, or the noisy steps of a picture. */
+  readonly actions: 'tokens' | 'steps';
+  /** Optimizer steps taken so far. A step that rejected counts unless it is certain that it changed nothing. */
   readonly steps: number;
   /** Called on every rank before answers are sampled under these weights: brings them to whoever samples elsewhere. */
   publish?(weights: Exclude<WeightsOf, 'reference'>): Promise<void>;

@@ -7,10 +7,12 @@ import type { TokenFormat } from '../policies/tokens/format.js';
 import { initPolicy, loadPolicy } from '../policies/tokens/load.js';
 import { manners, samplingOf } from '../policies/tokens/manners.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
+import type { LanguagePolicy } from '../policies/tokens/language_policy.js';
 import { TokenPolicy } from '../policies/tokens/policy.js';
 import type { TokenSampling } from '../policies/tokens/rollout.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
+import type { TrainerSettings } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { Prompt, Task } from '../scoring/task.js';
@@ -43,7 +45,29 @@ export interface TokenForms {
   readonly keepsStart?: boolean;
 }
 
-/** The policy that training starts from: the referenced model, or random weights. */
+/** Opens the policy where it is trained. Raises what reading its model and reaching its trainer raise. */
+type OpenTrainer = <P extends TokenPrompt>(
+  settings: TokenTrainingSettings,
+  format: TokenFormat<P>,
+  bench: Bench,
+  forms: TokenForms,
+  model?: PolicyModel<P>,
+) => Promise<LanguagePolicy<P>>;
+
+const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
+  onnx: async (settings, format, bench, forms, model) => {
+    const policy = openTokenPolicy(settings, format, bench, forms, model);
+    const sampled = remoteSampling(settings);
+    if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, bench, sampled, policy));
+    return policy;
+  },
+};
+
+/** The policy that training starts from, opened by the trainer that the settings name. */
+export const openTrainedPolicy: OpenTrainer = (settings, ...rest) =>
+  trainers[settings.policy.trainer.type](settings, ...rest);
+
+/** The policy that this process trains: from the referenced model, or from random weights. */
 export function openTokenPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
@@ -99,7 +123,7 @@ export async function openTokenTraining<
     ...parts
   }: {
     readonly task: Task<P, TokenAnswer>;
-    readonly policy: TokenPolicy<T>;
+    readonly policy: LanguagePolicy<T>;
     readonly labels: (algorithm: Supervised<S>) => Labels<P, TokenAnswer>;
     /** Which tokens of an answer carry the loss where it is learnt from rewards. */
     readonly trained: (algorithm: Rewarded<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
@@ -107,11 +131,7 @@ export async function openTokenTraining<
     readonly isScored?: boolean;
   },
 ): Promise<Training> {
-  const sampled = remoteSampling(settings);
   const { rollout } = settings;
-  if (sampled !== null) {
-    parts.policy.sampleRemotely(await openRemoteSampler(settings, bench, sampled, parts.policy));
-  }
   return openTraining<P, TokenAnswer, TokenSampling, S>(settings, bench, {
     ...parts,
     manners: manners(settings),

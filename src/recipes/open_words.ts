@@ -1,13 +1,13 @@
 /** Opens the training of a policy that answers in words. */
 import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
-import type { TokenPolicy } from '../policies/tokens/policy.js';
+import type { LanguagePolicy } from '../policies/tokens/language_policy.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { describeRoom } from '../scoring/prompt_room.js';
 import type { Task } from '../scoring/task.js';
 import { noteDatasets, type Bench } from '../train/bench.js';
 import type { Training } from '../train/loop.js';
-import { openTokenPolicy, openTokenTraining } from './open_token_policy.js';
+import { openTokenTraining, openTrainedPolicy } from './open_token_policy.js';
 import { wordLabels } from './open_words_labelled.js';
 import type { TextPrompt, WordsTask } from './open_words_task.js';
 
@@ -19,7 +19,7 @@ interface WordsTraining {
   /** Where it is no decoder that the settings name by themselves. */
   readonly model?: PolicyModel;
   /** What is made of the words, where they are not answers by themselves; from then on it closes them. */
-  readonly around?: (policy: TokenPolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
+  readonly around?: (policy: LanguagePolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
   /** Whether anything scores its answers; absent: yes. */
   readonly isScored?: boolean;
   /** Whether supervised training keeps the weights that it starts from; absent: no. */
@@ -41,7 +41,7 @@ export async function openWordsTraining(
   }
   noteDatasets(bench, settings.data, words.data.sources);
   const forms = { constrained: false, separateVocabularies: false, keepsStart };
-  const policy = openTokenPolicy(settings, words.format, bench, forms, model);
+  const policy = await openTrainedPolicy(settings, words.format, bench, forms, model);
   return openTokenTraining(settings, bench, {
     task: (await around?.(policy)) ?? words,
     policy,

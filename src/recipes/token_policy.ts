@@ -8,6 +8,7 @@ import {
   lora,
   optionalModel,
   trainedParts,
+  trainer,
   visionInit,
   type ModelReference,
 } from '../schema/model.js';
@@ -41,6 +42,7 @@ export const decoderFields = {
     .default(null)
     .meta({ ...lora.meta(), absent: null }),
   model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
+  trainer,
   engine,
 };
 

@@ -10,6 +10,7 @@ import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
+import { requireCapable } from './capable.js';
 import { collect, type Asked, type Collector } from './collect.js';
 import { exchange, type IterationRecord } from './episodes.js';
 import { describeEpisodes, describeOutcomes } from './grpo_metrics.js';
@@ -20,7 +21,7 @@ import type { Training } from './loop.js';
 import { extended, type PromptHistory } from './prompt_history.js';
 import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
-import { update, type Updater } from './update.js';
+import { lossOf, update, type Updater } from './update.js';
 
 export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   extends Collector<P, A, H>, Omit<Updater<P, A>, 'policy'> {
@@ -47,13 +48,25 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
 
 export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Training {
   #history: PromptHistory = {};
+  /** Optimizer steps at the end of the last whole iteration. */
+  #wholeSteps: number;
 
-  constructor(private readonly deps: GrpoDeps<P, A, H>) {}
+  /** Raises ConfigError where the policy cannot do what is asked of it. */
+  constructor(private readonly deps: GrpoDeps<P, A, H>) {
+    const { policy, algorithm, heldOut } = deps;
+    requireCapable(policy.capabilities, { loss: lossOf(algorithm), average: heldOut.weights === 'average' });
+    this.#wholeSteps = policy.steps;
+  }
+
+  get isTorn(): boolean {
+    return this.deps.policy.steps !== this.#wholeSteps;
+  }
 
   async restore(checkpoint: string): Promise<void> {
     const { optimizer_steps, prompt_history = {} } = readTrainerState(checkpoint);
     await this.deps.policy.restore(checkpoint, optimizer_steps);
     this.#history = prompt_history;
+    this.#wholeSteps = this.deps.policy.steps;
   }
 
   async step(iteration: number): Promise<Metrics> {
@@ -94,6 +107,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...(await secondOpinion()),
     };
     const times = watch.times();
+    this.#wholeSteps = deps.policy.steps;
     const actions = groups.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
     return {
       ...made,
@@ -102,7 +116,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
       'time/compile': compileSeconds() - compileBefore,
-      [`${deps.policy.capabilities.actions}/s`]: actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
+      [`${deps.policy.actions}/s`]: actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
     };
   }
 

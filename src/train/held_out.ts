@@ -47,6 +47,11 @@ interface Evaluated {
 export class HeldOut<P extends Prompt, A extends Answer, H> {
   constructor(private readonly deps: HeldOutDeps<P, A, H>) {}
 
+  /** Which of the policy's weights answer. */
+  get weights(): 'current' | 'average' {
+    return this.deps.weights;
+  }
+
   /**
    * Metrics `validation/[<set>/]<manner>/<mean|stderr|unscored>` the mean of every score part, and `validation/<manner>/cut_by_context`; behind `measure/<term>/` the same of every
    * measure. Raises DataError for a measure that no held-out prompt has what it needs for.

@@ -18,6 +18,8 @@ export interface Training {
   restore(checkpoint: string): Promise<void>;
   /** One iteration, counted from 1. */
   step(iteration: number): Promise<Metrics>;
+  /** Whether a step raised after it had changed the weights: they then belong to no iteration and are not saved. Absent: never. */
+  readonly isTorn?: boolean;
   /** Held-out evaluation after `iteration` (0: before training); `last` when nothing follows. */
   evaluate(iteration: number, last: boolean): Promise<Metrics>;
   /** After an evaluation: why training should end now, or null. */
@@ -72,13 +74,13 @@ export async function runLoop(
     return { kind: 'finished', reason };
   };
   const interrupt = async (iteration: number): Promise<LoopEnd> => {
-    await keeper.save(iteration);
+    if (training.isTorn !== true) await keeper.save(iteration);
     keeper.end({ state: 'interrupted', iteration, reason: 'stopped on request' });
     return { kind: 'interrupted' };
   };
 
   const divergence = new Divergence();
-  /** The iteration whose update the weights have; a step that raises has changed none. */
+  /** The last iteration whose step was whole. */
   let reached = start;
   /** What its step measured, until that is recorded together with its evaluation. */
   let unrecorded: Metrics | null = null;
@@ -91,8 +93,13 @@ export async function runLoop(
       keeper.passed(reached, unrecorded);
     }
     if (error instanceof Abandoned) return await interrupt(reached);
-    // A judge that stays away ends the process, but nothing learned so far is lost.
-    if (error instanceof EndpointError) await keeper.save(reached);
+    // A server that stays away ends the process, but nothing learned so far is lost.
+    if (error instanceof EndpointError && training.isTorn !== true) {
+      await keeper.save(reached).catch((second: unknown) => {
+        // It is the trainer that is away: what was to be saved is with it, and the last checkpoint stands.
+        if (!(second instanceof EndpointError)) throw second;
+      });
+    }
     throw error;
   }
 

@@ -2,9 +2,11 @@
 import type { WordsSftSettings } from '../schema/algorithm.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
+import type { LossSpec } from '../policies/losses/table.js';
 import type { Answer, Lesson, Policy } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Prompt } from '../scoring/task.js';
+import { requireCapable } from './capable.js';
 import { EarlyStopping } from './early_stopping.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
@@ -33,17 +35,29 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly dispose: () => Promise<void>;
 }
 
+const LOSS: LossSpec = { policy: 'likelihood' };
+
 export class SupervisedTraining<P extends Prompt, A extends Answer, H> implements Training {
   readonly #stopping: EarlyStopping;
+  /** Optimizer steps at the end of the last whole iteration. */
+  #wholeSteps: number;
 
+  /** Raises ConfigError where the policy cannot do what is asked of it. */
   constructor(private readonly deps: SupervisedDeps<P, A, H>) {
+    requireCapable(deps.policy.capabilities, { loss: LOSS, average: deps.heldOut?.weights === 'average' });
     this.#stopping = new EarlyStopping(deps.sft);
+    this.#wholeSteps = deps.policy.steps;
+  }
+
+  get isTorn(): boolean {
+    return this.deps.policy.steps !== this.#wholeSteps;
   }
 
   async restore(checkpoint: string): Promise<void> {
     const state = readTrainerState(checkpoint);
     this.#stopping.restore(state);
     await this.deps.policy.restore(checkpoint, state.optimizer_steps);
+    this.#wholeSteps = this.deps.policy.steps;
   }
 
   async step(iteration: number): Promise<Metrics> {
@@ -51,16 +65,17 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
     const { policy, schedule } = this.deps;
     const lessons = lessonsOf(await this.deps.batch(iteration));
     const actions = lessons.reduce((sum, { answers }) => sum + answers[0].logProbs.length, 0);
-    const { loss } = await policy.learn(lessons, { policy: 'likelihood' });
+    const { loss } = await policy.learn(lessons, LOSS);
     const learningRate = learningRateAt(policy.steps, schedule);
     const { gradNorm } = await policy.step(learningRate);
+    this.#wholeSteps = policy.steps;
     const seconds = (performance.now() - start) / 1000;
     return {
       'policy/loss': loss,
       ...(gradNorm === null ? {} : { 'policy/grad_norm': gradNorm }),
       'policy/learning_rate': learningRate,
       'time/total': seconds,
-      [`${policy.capabilities.actions}/s`]: actions / seconds,
+      [`${policy.actions}/s`]: actions / seconds,
     };
   }
 

@@ -3,8 +3,8 @@ import type { GrpoSettings } from '../schema/algorithm.js';
 import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { shareOf } from '../group/peers.js';
-import type { KlTerm } from '../nets/losses.js';
-import type { LossSpec } from '../policies/losses/table.js';
+import type { RatioLoss } from '../policies/losses/ratio.js';
+import type { ReinforceLoss } from '../policies/losses/reinforce.js';
 import type { Advantages, Answer, Answered, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { mismatchOf, UpdateTotals } from './grpo_metrics.js';
@@ -27,6 +27,18 @@ export interface Updater<P, A extends Answer> {
   readonly alarm: (message: string) => void;
 }
 
+/** The ratio to the weights that sampled is 1 by construction where exactly one step is taken and nothing is clipped: then it is left out. */
+export function lossOf({
+  clip_range: clip,
+  kl_coeff: coefficient,
+  kl_estimator: estimator,
+  inner_epochs,
+  minibatches,
+}: Updater<unknown, Answer>['algorithm']): ReinforceLoss | RatioLoss {
+  const kl = coefficient > 0 ? { coefficient, estimator } : null;
+  return clip !== null || inner_epochs * minibatches > 1 ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
+}
+
 /** A group that teaches something. */
 interface UsedGroup<P, A> extends Answered<P, A> {
   readonly advantages: readonly (Advantages | null)[];
@@ -40,8 +52,7 @@ interface UsedGroup<P, A> extends Answered<P, A> {
 
 /**
  * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are those of the
- * weights that sampled, taken before the first step; where exactly one step is taken and nothing is clipped, the ratio is 1 by construction,
- * and they are taken only for importance weights.
+ * weights that sampled, taken before the first step and only for a ratio or importance weights.
  */
 export async function update<P, A extends Answer>(
   iteration: number,
@@ -61,13 +72,12 @@ export async function update<P, A extends Answer>(
     alarm(`iteration ${iteration}: ${why}; the policy is left as it is`);
     return { 'group/used': 0 };
   }
-  const { clip_range: clip, kl_coeff: coefficient, kl_estimator: estimator, inner_epochs, minibatches } = algorithm;
-  const kl: KlTerm | null = coefficient > 0 ? { coefficient, estimator } : null;
-  const hasRatio = clip !== null || inner_epochs * minibatches > 1;
-  const loss: LossSpec = hasRatio ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
+  const { inner_epochs, minibatches } = algorithm;
+  const loss = lossOf(algorithm);
+  const hasRatio = loss.policy === 'ratio';
   const answered = kept.map(({ group }) => group);
   const reference =
-    kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
+    loss.kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
   const told = answered.some(({ answers }) => answers.some((one) => one.logProbs.length > 0 && !isUntold(one)));
   const importance = told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
   const old =
@@ -88,7 +98,7 @@ export async function update<P, A extends Answer>(
       importance: importance === null || old === null ? null : importance.of(group, old[i], trained),
     };
   });
-  const totals = new UpdateTotals(policy, clip);
+  const totals = new UpdateTotals(policy, algorithm.clip_range);
   const metrics: Record<string, number> = { 'group/used': used.length };
   await watch.time('update', async () => {
     for (let epoch = 0; epoch < inner_epochs; epoch++) {

@@ -383,7 +383,7 @@ describe('a config that does not validate', () => {
     expect(await withSets('constructor.x=1', 'policy.toString.y=1', 'task.valueOf=1')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 3 problems
         (--set) task.valueOf: cannot be set: task is "image_edit_tokens"; set task as a whole
-        policy.toString: unknown key; allowed: assistant_prefill, chat_words, emu3_use_logit_processor, end_after_image, engine, image_header, init, lora, model, model_context_size, separate_language_and_vision_vocabs, tokenizer
+        policy.toString: unknown key; allowed: assistant_prefill, chat_words, emu3_use_logit_processor, end_after_image, engine, image_header, init, lora, model, model_context_size, separate_language_and_vision_vocabs, tokenizer, trainer
         constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);

@@ -18,6 +18,7 @@ class FakeTraining implements Training {
   flat = 0;
   /** The judge is away at these events. */
   away: string[] = [];
+  isTorn = false;
   /** It is asked to stop while it waits for the judge at this event. */
   stopsAt = '';
   /** After this evaluation it wants to stop. */
@@ -158,6 +159,18 @@ describe('the training loop', () => {
     expect(await go(training)).toEqual({ kind: 'finished', reason: 'flat' });
     expect(training.events.slice(-5)).toEqual(['step 4', 'evaluate 4', 'evaluate 4 last', 'track 4', 'save 4']);
     expect(handle.state).toMatchObject({ state: 'finished', iteration: 4, reason: 'flat', stopped_early: true });
+  });
+
+  it('saves nothing of an iteration that was cut off after it had changed the weights', async () => {
+    const training = new FakeTraining();
+    training.stopsAt = 'step 2';
+    training.isTorn = true;
+    expect(await go(training)).toEqual({ kind: 'interrupted' });
+    training.away = ['step 2'];
+    training.stopsAt = '';
+    await reclaim();
+    await expect(go(training)).rejects.toThrow('the judge is away');
+    expect(checkpoints()).toEqual(['000000']);
   });
 
   it('checkpoints the last whole iteration when it is interrupted, and continues after it', async () => {

@@ -6,6 +6,7 @@ import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import { manners, samplingOf } from '../../src/policies/tokens/manners.js';
+import type { LanguagePolicy } from '../../src/policies/tokens/language_policy.js';
 import type { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
@@ -34,6 +35,8 @@ export interface SmallTraining {
 }
 
 export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge'>> {
+  /** What trains in place of the policy, which it may be given to. */
+  readonly through?: (policy: TokenPolicy<Emu3Prompt>) => LanguagePolicy<Emu3Prompt>;
   readonly recordHeldOut?: HeldOutDeps<EditPrompt, TokenAnswer, TokenSampling>['record'];
 }
 
@@ -41,7 +44,7 @@ export function smallTraining(
   settings: ImageEditSettings,
   scorer: Scorer,
   group: ProcessGroup = soloGroup(),
-  { recordHeldOut = () => {}, ...more }: SmallTrainingMore = {},
+  { recordHeldOut = () => {}, through = (policy) => policy, ...more }: SmallTrainingMore = {},
 ): SmallTraining {
   const { algorithm, rollout, reward, seed, validation, track } = settings;
   if (algorithm.type !== 'grpo') throw new InternalError('GRPO of a supervised config');
@@ -50,7 +53,7 @@ export function smallTraining(
   const records: IterationRecord<EditPrompt, TokenAnswer>[] = [];
   const alarms: string[] = [];
   const shown: (readonly ContactSheetRow[])[] = [];
-  const collector: Collector<EditPrompt, TokenAnswer, TokenSampling> = { task, policy, scorer, group };
+  const collector: Collector<EditPrompt, TokenAnswer, TokenSampling> = { task, policy: through(policy), scorer, group };
   const heldOut = new HeldOut({
     ...collector,
     validation,

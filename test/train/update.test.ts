@@ -18,8 +18,9 @@ class NotingPolicy implements Policy<string, Answer, never> {
     losses: ['reinforce', 'ratio'] as const,
     reference: true,
     average: false,
-    actions: 'tokens' as const,
+    hiddenStates: false,
   };
+  readonly actions = 'tokens';
   readonly asked: string[] = [];
   readonly taken: Taken[] = [];
   steps = 0;

@@ -37,6 +37,7 @@ export interface FlowPolicyOptions {
 
 export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
   readonly capabilities: Capabilities;
+  readonly actions = 'steps';
   readonly #sampler: FlowSampler;
   readonly #learner: FlowLearner;
   readonly #trained: TrainedWeights;
@@ -62,7 +63,7 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
       losses: ['likelihood', 'reinforce', 'ratio'],
       reference: keepReference,
       average: this.#trained.averages !== null,
-      actions: 'steps',
+      hiddenStates: false,
     };
   }
 

@@ -6,13 +6,14 @@ import { alone, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import type { LossSpec } from '../losses/table.js';
-import type { Capabilities, LearnReport, Policy, SampleRequest, Statistics, StepReport, WeightsOf } from '../policy.js';
+import type { Capabilities, LearnReport, SampleRequest, Statistics, StepReport, WeightsOf } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.js';
 import { Learner, type LearnerOptions, type TokenLesson } from './learner.js';
 import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson, recordedBase, refuseOtherBase } from '../adapter_files.js';
 import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
+import { estimatedDivergence, type LanguagePolicy } from './language_policy.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
 import type { RemoteSampler } from './remote_sampler.js';
 import { adapterFolder } from './vllm/folder.js';
@@ -30,12 +31,9 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly keepReference: boolean;
 }
 
-export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
-  TokenAsked<P>,
-  TokenAnswer,
-  TokenSampling
-> {
+export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements LanguagePolicy<P> {
   readonly capabilities: Capabilities;
+  readonly actions = 'tokens';
   readonly #sampler: Sampler<P>;
   readonly #learner: Learner;
   readonly #trained: TrainedWeights;
@@ -63,7 +61,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
       losses: ['likelihood', 'reinforce', 'ratio'],
       reference: keepReference,
       average: this.#trained.averages !== null,
-      actions: 'tokens',
+      hiddenStates: true,
     };
   }
 
@@ -112,12 +110,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return this.#learner.statistics(groups, this.#weights(of), among);
   }
 
-  /** exp(d) - d - 1 with d = log p_ref - log p (k3 of Schulman, "Approximating KL Divergence", 2020). */
   divergence(now: Statistics, reference: Statistics): Float64Array {
-    return Float64Array.from(now.logProbs, (logProb, t) => {
-      const d = reference.logProbs[t] - logProb;
-      return Math.exp(d) - d - 1;
-    });
+    return estimatedDivergence(now, reference);
   }
 
   /** What the model makes of prompts and their answers; see hidden_states.ts. */

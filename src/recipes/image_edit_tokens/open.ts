@@ -5,7 +5,7 @@ import type { TokenPolicy } from '../../policies/tokens/policy.js';
 import { noteDatasets, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { openTokenPolicy, openTokenTraining } from '../open_token_policy.js';
+import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
 import { makeData, sampleEdits } from './data.js';
 import { editLabels } from './labelled.js';
 import { ImageEditTask } from './task.js';
@@ -16,26 +16,30 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
   await task.checkFirst();
   noteDatasets(bench, settings.data, task.data.sources);
   const format = new Emu3Format(task.space);
+  const policy = await openTrainedPolicy(settings, format, bench, formsOf(settings));
   return openTokenTraining(settings, bench, {
     task,
-    policy: openPolicy(settings, task, bench),
+    policy,
     labels: ({ sft }) => editLabels(task, sft, settings.validation.prompts),
     trained: (algorithm) => (iteration, prompt, answer) =>
       trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format),
   });
 }
 
-/** The policy that training starts from: the referenced model, or random weights. */
+/** The policy that this process trains: from the referenced model, or from random weights. */
 export function openPolicy(
   settings: ImageEditSettings,
   { space }: ImageEditTask,
   bench: Pick<Bench, 'group' | 'resolveRun'>,
 ): TokenPolicy<Emu3Prompt> {
-  const { emu3_use_logit_processor, separate_language_and_vision_vocabs } = settings.policy;
-  return openTokenPolicy(settings, new Emu3Format(space), bench, {
-    constrained: emu3_use_logit_processor,
-    separateVocabularies: separate_language_and_vision_vocabs,
-  });
+  return openTokenPolicy(settings, new Emu3Format(space), bench, formsOf(settings));
+}
+
+function formsOf({ policy }: ImageEditSettings): TokenForms {
+  return {
+    constrained: policy.emu3_use_logit_processor,
+    separateVocabularies: policy.separate_language_and_vision_vocabs,
+  };
 }
 
 export const imageEditTokens: OpenRecipe<ImageEditSettings> = {

@@ -1,0 +1,55 @@
+/** Refuses a run when it opens if its policy cannot do what the settings ask for. Nobody else looks at a policy's capabilities. */
+import { ConfigError } from '../core/errors.js';
+import type { LossName, LossSpec } from '../policies/losses/table.js';
+import type { Capabilities } from '../policies/policy.js';
+
+/** What a run needs of its policy. */
+export interface Demands {
+  /** The loss that it learns by; absent for none. */
+  readonly loss?: LossSpec;
+  /** Whether the moving average of the weights answers in held-out evaluation. */
+  readonly average?: boolean;
+  /** Whether the environment is conditioned on the policy's hidden states. */
+  readonly hiddenStates?: boolean;
+}
+
+/** The settings that ask for each loss, and those under which another one is used. */
+const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly instead: string | null }>> = {
+  likelihood: { asking: "algorithm.type 'sft'", instead: null },
+  reinforce: {
+    asking: 'one optimizer step an iteration without algorithm.clip_range',
+    instead: 'set algorithm.clip_range',
+  },
+  ratio: {
+    asking: 'algorithm.clip_range, or more than one optimizer step an iteration,',
+    instead: 'set algorithm.clip_range to null, and algorithm.inner_epochs and algorithm.minibatches to 1',
+  },
+};
+
+/** Raises ConfigError for the first demand that is not met. */
+export function requireCapable(can: Capabilities, { loss, average = false, hiddenStates = false }: Demands): void {
+  const refuse = (problem: string, instead: string | null): never => {
+    const other = 'choose another policy.trainer';
+    const next = instead === null ? other : `${instead}, or ${other}`;
+    throw new ConfigError(problem, { where: 'policy.trainer', next: `${next[0].toUpperCase()}${next.slice(1)}.` });
+  };
+  if (loss !== undefined && !can.losses.includes(loss.policy)) {
+    const { asking, instead } = LOSSES[loss.policy];
+    refuse(`${asking} needs the loss '${loss.policy}'; this trainer has ${can.losses.join(', ')}`, instead);
+  }
+  if ((loss?.kl ?? null) !== null && !can.reference) {
+    refuse(
+      'algorithm.kl_coeff measures the distance to the starting weights, which this trainer does not keep',
+      'set algorithm.kl_coeff to 0',
+    );
+  }
+  if (average && !can.average) {
+    refuse(
+      'held-out evaluation samples from the moving average of the weights, which this trainer does not keep',
+      "set validation.weights to 'current'",
+    );
+  }
+  if (hiddenStates && !can.hiddenStates) {
+    refuse("the environment reads the policy's hidden states, which this trainer does not give", null);
+  }
+}
