@@ -150,30 +150,6 @@ describe('a server that is away', () => {
   });
 });
 
-describe('what goes wrong once', () => {
-  it.each<[string, Fault]>([
-    ['an error of its own', status(500)],
-    ['too much to do', status(429)],
-    ['a connection that is cut', { kind: 'cut' }],
-    ['a reply that breaks off', { kind: 'half' }],
-    ['a stall', { kind: 'stall' }],
-  ])('%s is asked again', async (_name, fault) => {
-    const stub = await started();
-    faulty(stub, '/v1/completions', fault);
-    const client = clientOf(stub);
-    const expected = await clientOf(await started()).complete(request, within(600));
-    expect(await client.complete(request, within(600))).toEqual(expected);
-    expect(stub.requestsOf('/v1/completions')).toHaveLength(2);
-  });
-
-  it('is given up where it goes wrong again and again', async () => {
-    const stub = await started();
-    stub.fault = ({ path }) => (path === '/v1/completions' ? status(500, 'CUDA error') : null);
-    await expect(clientOf(stub).complete(request, within(6000))).rejects.toThrow('status 500: CUDA error');
-    expect(stub.requestsOf('/v1/completions')).toHaveLength(5);
-  });
-});
-
 describe('what is not asked again', () => {
   const advice = async (given: Partial<StubOptions>, more: Partial<VllmOptions>, fault?: Fault): Promise<string> => {
     const stub = await started(given);

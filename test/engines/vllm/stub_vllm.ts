@@ -3,24 +3,22 @@
  * names, reads them from their PEFT files, and really samples, with a decoder in plain float64 loops that shares nothing with the engine.
  */
 import { existsSync, readFileSync } from 'node:fs';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { RandomStream } from '../../../src/core/random.js';
 import { readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';
 import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { referenceLogits } from '../../nets/reference_decoder.js';
+import { failure, send, StubServer, type Fault as CommonFault } from '../../support/stub_server.js';
 import { draw, indexOfLargest, logSoftmax, processedOf, type Sampling } from './plain_sampling.js';
 
-/** What goes wrong with one request, instead of its answer or with it. */
-export type Fault =
-  | { readonly kind: 'status'; readonly status: number; readonly message?: string }
-  | { readonly kind: 'stall' }
-  | { readonly kind: 'cut' }
-  /** Cut off in the middle of its body. */
-  | { readonly kind: 'half' }
-  /** The reply as it is changed by this. */
-  | { readonly kind: 'changed'; readonly change: (choice: StubChoice) => object };
+/** The reply as it is changed by this. */
+interface Changed {
+  readonly kind: 'changed';
+  readonly change: (choice: StubChoice) => object;
+}
+
+export type Fault = CommonFault | Changed;
 
 export interface StubChoice {
   readonly index: number;
@@ -76,100 +74,47 @@ const COMPLETION = new Set(
   ].flat(),
 );
 
-export class StubVllm {
-  readonly requests: StubRequest[] = [];
+export class StubVllm extends StubServer<StubRequest, Changed> {
   readonly adapters = new Map<string, Lora>();
-  /** Asked for every request. */
-  fault: (request: StubRequest) => Fault | null = () => null;
   /** `loading`: it listens but is not ready; `dead`: its engine died. */
   state: 'up' | 'loading' | 'dead' = 'up';
-  /** Most answers under way at once. */
-  peak = 0;
-  #underWay = 0;
-  readonly #server: Server;
   readonly #config: DecoderConfig;
   readonly #weights: ReadonlyMap<string, FloatTensor>;
   readonly #counts = new Map<string, number>();
-  #port = 0;
 
   private constructor(private readonly options: StubOptions) {
+    super();
     this.#config = JSON.parse(readFileSync(join(options.base, 'config.json'), 'utf8')) as DecoderConfig;
     this.#weights = readSafetensors(join(options.base, 'model.safetensors'));
-    this.#server = createServer((incoming, response) => {
-      response.on('error', () => undefined);
-      this.#answer(incoming, response).catch((error: unknown) => {
-        send(response, 500, failure(500, error instanceof Error ? (error.stack ?? '') : String(error)));
-      });
-    });
   }
 
-  static async start(options: StubOptions): Promise<StubVllm> {
-    const stub = new StubVllm(options);
-    await new Promise<void>((resolve) => stub.#server.listen(options.port ?? 0, '127.0.0.1', resolve));
-    stub.#port = (stub.#server.address() as AddressInfo).port;
-    return stub;
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${this.#port}`;
-  }
-
-  get port(): number {
-    return this.#port;
+  static start(options: StubOptions): Promise<StubVllm> {
+    return new StubVllm(options).listen(options.port);
   }
 
   requestsOf(path: string): readonly StubRequest[] {
     return this.requests.filter((request) => request.path === path);
   }
 
-  close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
-    });
-  }
-
-  async #answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-    let content = '';
-    for await (const chunk of incoming.setEncoding('utf8')) content += chunk as string;
-    const path = incoming.url ?? '';
+  protected override readonly refuses = ({ url = '', headers }: IncomingMessage): [number, unknown] | null => {
     const { apiKey } = this.options;
-    if (apiKey !== undefined && path.startsWith('/v1') && incoming.headers.authorization !== `Bearer ${apiKey}`) {
-      return send(response, 401, { error: 'Unauthorized' });
-    }
-    const body = content === '' ? {} : (JSON.parse(content) as Readonly<Record<string, unknown>>);
+    const known = apiKey === undefined || !url.startsWith('/v1') || headers.authorization === `Bearer ${apiKey}`;
+    return known ? null : [401, { error: 'Unauthorized' }];
+  };
+
+  protected read({ url: path = '' }: IncomingMessage, content: Buffer): StubRequest {
+    const body = content.length === 0 ? {} : (JSON.parse(content.toString('utf8')) as StubRequest['body']);
     const earlier = this.#counts.get(path) ?? 0;
     this.#counts.set(path, earlier + 1);
-    const request = { path, body, earlier };
-    this.requests.push(request);
-    const fault = this.fault(request);
-    switch (fault?.kind) {
-      case 'status':
-        return send(response, fault.status, failure(fault.status, fault.message ?? 'as the test says'));
-      case 'stall':
-        return;
-      case 'cut':
-        return void incoming.socket.resetAndDestroy();
-      case 'half':
-        response.writeHead(200, { 'content-type': 'application/json', 'content-length': '400' }).write('{"choices": [');
-        return void setTimeout(() => incoming.socket.resetAndDestroy(), 5);
-      case 'changed':
-      case undefined:
-        break;
-    }
+    return { path, body, earlier };
+  }
+
+  protected reply(request: StubRequest, response: ServerResponse, fault: Changed | null): void {
     if (this.state !== 'up') {
       const message = this.state === 'dead' ? 'EngineCore encountered an issue. See stack trace' : 'loading';
-      return send(response, 503, failure(503, message));
+      return send(response, 503, failure(message, 503));
     }
-    this.#underWay++;
-    this.peak = Math.max(this.peak, this.#underWay);
-    // Those that come together are under way together.
-    await new Promise((resolve) => setImmediate(resolve));
-    try {
-      this.#route(request, response, fault?.kind === 'changed' ? fault.change : (choice) => choice);
-    } finally {
-      this.#underWay--;
-    }
+    this.#route(request, response, fault?.change ?? ((choice) => choice));
   }
 
   #route({ path, body }: StubRequest, response: ServerResponse, change: (choice: StubChoice) => object): void {
@@ -351,17 +296,6 @@ function readConfig(folder: string): PeftConfig {
   return JSON.parse(readFileSync(join(folder, 'adapter_config.json'), 'utf8')) as PeftConfig;
 }
 
-function failure(status: number, message: string): object {
-  return { error: { message, type: 'Error', param: null, code: status } };
-}
-
 function refuse(response: ServerResponse, status: number, message: string): void {
-  send(response, status, failure(status, message));
-}
-
-function send(response: ServerResponse, status: number, body: unknown): void {
-  const text = typeof body === 'string' ? body : JSON.stringify(body);
-  response
-    .writeHead(status, { 'content-type': typeof body === 'string' ? 'text/plain' : 'application/json' })
-    .end(text);
+  send(response, status, failure(message, status));
 }

@@ -3,19 +3,17 @@
  * for: the first pixels of a picture hold the digest of its prompt, its seed and the picture that it was made of.
  */
 import { createHash } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { decodeImage, encodePng, sha256, type RgbImage } from '../../../src/core/image.js';
+import { failure, send, StubServer, type Fault as CommonFault } from '../../support/stub_server.js';
 
-/** What goes wrong with one request, in place of its answer. */
-export type Fault =
-  | { readonly kind: 'status'; readonly status: number; readonly body?: unknown; readonly retryAfter?: string }
-  | { readonly kind: 'stall' }
-  | { readonly kind: 'cut' }
-  /** Cut off in the middle of its body. */
-  | { readonly kind: 'half' }
-  /** This body in place of the right one, which it is given. */
-  | { readonly kind: 'body'; readonly body: (right: StubReply) => unknown };
+/** This body in place of the right one, which it is given. */
+interface OtherBody {
+  readonly kind: 'body';
+  readonly body: (right: StubReply) => unknown;
+}
+
+export type Fault = CommonFault | OtherBody;
 
 export interface StubReply {
   readonly created: number;
@@ -65,35 +63,15 @@ export function pictureOf(digest: string, width: number, height: number): RgbIma
   return { width, height, data };
 }
 
-export class StubImages {
-  readonly requests: StubRequest[] = [];
-  /** Asked for every request. */
-  fault: (request: StubRequest) => Fault | null = () => null;
-  /** Most pictures under way at once. */
-  peak = 0;
-  #underWay = 0;
+export class StubImages extends StubServer<StubRequest, OtherBody> {
   readonly #counts = new Map<string, number>();
-  readonly #server: Server;
 
   private constructor(private readonly options: StubOptions) {
-    this.#server = createServer((incoming, response) => {
-      response.on('error', () => undefined);
-      this.#answer(incoming, response).catch((error: unknown) => send(response, 500, failure(String(error))));
-    });
+    super();
   }
 
-  static async start(options: StubOptions = {}): Promise<StubImages> {
-    const stub = new StubImages(options);
-    await new Promise<void>((resolve) => stub.#server.listen(options.port ?? 0, '127.0.0.1', resolve));
-    return stub;
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${this.port}`;
+  static start(options: StubOptions = {}): Promise<StubImages> {
+    return new StubImages(options).listen(options.port);
   }
 
   /** Those that asked for pictures. */
@@ -101,59 +79,21 @@ export class StubImages {
     return this.requests.filter(({ path }) => path.startsWith('/v1/images/'));
   }
 
-  /** Resolves when nobody holds a connection to it: what a client that was killed had sent is counted by then. */
-  async idle(): Promise<void> {
-    const open = (): Promise<number> =>
-      new Promise((resolve, reject) =>
-        this.#server.getConnections((error, count) => (error === null ? resolve(count) : reject(error))),
-      );
-    while ((await open()) > 0) await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-
-  close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
-    });
-  }
-
-  async #answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-    const pieces: Buffer[] = [];
-    for await (const piece of incoming) pieces.push(piece as Buffer);
-    const path = incoming.url ?? '';
+  protected override readonly refuses = ({ headers }: IncomingMessage): [number, unknown] | null => {
     const { apiKey } = this.options;
-    if (apiKey !== undefined && incoming.headers.authorization !== `Bearer ${apiKey}`) {
-      return send(response, 401, failure('Incorrect API key provided'));
-    }
-    const body = await readBody(Buffer.concat(pieces), incoming.headers['content-type'] ?? '');
+    if (apiKey === undefined || headers.authorization === `Bearer ${apiKey}`) return null;
+    return [401, failure('Incorrect API key provided')];
+  };
+
+  protected async read({ url: path = '', headers }: IncomingMessage, content: Buffer): Promise<StubRequest> {
+    const body = await readBody(content, headers['content-type'] ?? '');
     const earlier = this.#counts.get(path) ?? 0;
     this.#counts.set(path, earlier + 1);
-    const request = { path, ...body, earlier };
-    this.requests.push(request);
-    const fault = this.fault(request);
-    switch (fault?.kind) {
-      case 'status':
-        return send(response, fault.status, fault.body ?? failure('as the test says'), fault.retryAfter);
-      case 'stall':
-        return;
-      case 'cut':
-        return void incoming.socket.resetAndDestroy();
-      case 'half':
-        response.writeHead(200, { 'content-type': 'application/json', 'content-length': '400' }).write('{"data": [');
-        return void setTimeout(() => incoming.socket.resetAndDestroy(), 5);
-      case 'body':
-      case undefined:
-        break;
-    }
-    this.#underWay++;
-    this.peak = Math.max(this.peak, this.#underWay);
-    // Those that come together are under way together.
-    await new Promise((resolve) => setImmediate(resolve));
-    try {
-      await this.#route(request, response, fault?.kind === 'body' ? fault.body : (right) => right);
-    } finally {
-      this.#underWay--;
-    }
+    return { path, ...body, earlier };
+  }
+
+  protected reply(request: StubRequest, response: ServerResponse, fault: OtherBody | null): Promise<void> {
+    return this.#route(request, response, fault?.body ?? ((right) => right));
   }
 
   async #route(request: StubRequest, response: ServerResponse, change: (right: StubReply) => unknown): Promise<void> {
@@ -201,7 +141,10 @@ export class StubImages {
     const seed = fields['seed'] === undefined ? null : Number(fields['seed']);
     const picture = pictureOf(digestOf(String(fields['prompt']), seed, source, salt), width, height);
     const right = { created: 0, data: [{ b64_json: Buffer.from(await encodePng(picture)).toString('base64') }] };
-    send(response, 200, change(right));
+    const body = change(right);
+    // A text stands for broken JSON.
+    const sent = typeof body === 'string' ? body : JSON.stringify(body);
+    response.writeHead(200, { 'content-type': 'application/json' }).end(sent);
   }
 }
 
@@ -219,19 +162,6 @@ async function readBody(bytes: Buffer, type: string): Promise<Pick<StubRequest, 
   const file = new Uint8Array(await image.arrayBuffer());
   const { width, height } = await decodeImage(file, 'the source');
   return { fields, source: sha256(file), sourceSize: `${width}x${height}` };
-}
-
-function failure(message: string): object {
-  return { error: { message, type: 'Error', param: null, code: null } };
-}
-
-function send(response: ServerResponse, status: number, body: unknown, retryAfter?: string): void {
-  response
-    .writeHead(status, {
-      'content-type': 'application/json',
-      ...(retryAfter === undefined ? {} : { 'retry-after': retryAfter }),
-    })
-    .end(typeof body === 'string' ? body : JSON.stringify(body));
 }
 
 /** A PNG of a few bytes whose header claims so many pixels. */

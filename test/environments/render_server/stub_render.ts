@@ -3,18 +3,18 @@
  * states, its seed, its steps and the picture that it was made of.
  */
 import { createHash } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { decodeImage, encodePng, sha256 } from '../../../src/core/image.js';
+import { send, StubServer, type Fault } from '../../support/stub_server.js';
 import { pictureOf } from '../images_api/stub_images.js';
 
-/** What goes wrong with one request, in place of its answer. */
-export type RenderFault =
-  | { readonly kind: 'status'; readonly status: number; readonly body?: unknown }
-  | { readonly kind: 'stall' }
-  | { readonly kind: 'cut' }
-  /** These bytes in place of the picture. */
-  | { readonly kind: 'bytes'; readonly bytes: Uint8Array };
+/** These bytes in place of the picture. */
+interface OtherBytes {
+  readonly kind: 'bytes';
+  readonly bytes: Uint8Array;
+}
+
+export type RenderFault = Fault | OtherBytes;
 
 export interface RenderRequest {
   readonly method: string;
@@ -52,30 +52,18 @@ export function renderDigest(
     .digest('hex');
 }
 
-export class StubRender {
-  readonly requests: RenderRequest[] = [];
-  /** Asked for every request for a picture. */
-  fault: (request: RenderRequest) => RenderFault | null = () => null;
-  /** Most pictures under way at once. */
-  peak = 0;
-  #underWay = 0;
-  readonly #server: Server;
+/** A request with its tensors; without any where it asks who the server is. */
+interface ReadRequest extends RenderRequest {
+  readonly tensors: ReadonlyMap<string, Parsed>;
+}
 
+export class StubRender extends StubServer<ReadRequest, OtherBytes> {
   private constructor(private readonly options: StubRenderOptions) {
-    this.#server = createServer((incoming, response) => {
-      response.on('error', () => undefined);
-      this.#answer(incoming, response).catch((error: unknown) => send(response, 400, { error: String(error) }));
-    });
+    super();
   }
 
-  static async start(options: StubRenderOptions = {}): Promise<StubRender> {
-    const stub = new StubRender(options);
-    await new Promise<void>((resolve) => stub.#server.listen(0, '127.0.0.1', resolve));
-    return stub;
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  static start(options: StubRenderOptions = {}): Promise<StubRender> {
+    return new StubRender(options).listen();
   }
 
   /** Those that asked for pictures. */
@@ -83,37 +71,24 @@ export class StubRender {
     return this.requests.filter(({ method }) => method === 'POST');
   }
 
-  /** Resolves when nobody holds a connection to it: what a client that was killed had sent is counted by then. */
-  async idle(): Promise<void> {
-    const open = (): Promise<number> =>
-      new Promise((resolve, reject) =>
-        this.#server.getConnections((error, count) => (error === null ? resolve(count) : reject(error))),
-      );
-    while ((await open()) > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  protected override readonly refuses = ({ url, headers }: IncomingMessage): [number, unknown] | null => {
+    const { apiKey } = this.options;
+    if (apiKey !== undefined && headers.authorization !== `Bearer ${apiKey}`) return [401, { error: 'no such key' }];
+    return url === '/v1/render' ? null : [404, { error: 'there is nothing here' }];
+  };
+
+  protected override readonly canFail = ({ method }: RenderRequest): boolean => method === 'POST';
+
+  protected override broken(error: unknown): [number, unknown] {
+    return [400, { error: String(error) }];
   }
 
-  close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
-    });
-  }
-
-  async #answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-    const pieces: Buffer[] = [];
-    for await (const piece of incoming) pieces.push(piece as Buffer);
-    const { model = 'stub-editor', width = 16, apiKey, salt, unguided = false } = this.options;
-    if (apiKey !== undefined && incoming.headers.authorization !== `Bearer ${apiKey}`) {
-      return send(response, 401, { error: 'no such key' });
+  protected read({ method = '' }: IncomingMessage, body: Buffer): ReadRequest {
+    if (method === 'GET') {
+      return { method, states: null, fields: {}, source: null, tokens: [], digest: null, tensors: new Map() };
     }
-    if (incoming.url !== '/v1/render') return send(response, 404, { error: 'there is nothing here' });
-    if (incoming.method === 'GET') {
-      this.requests.push({ method: 'GET', states: null, fields: {}, source: null, tokens: [], digest: null });
-      const protocols = unguided ? {} : { protocols: ['editrl-render/1', 'editrl-render/2'] };
-      return send(response, 200, { protocol: 'editrl-render/1', ...protocols, model, states_width: width });
-    }
-    const { tensors, fields } = parse(Buffer.concat(pieces));
-    const isGuided = !unguided && fields['protocol'] === 'editrl-render/2';
+    const { tensors, fields } = parse(body);
+    const isGuided = this.#isGuided(fields);
     const [states, source, blank] = ['prompt_embeds', 'source', 'negative_prompt_embeds'].map((name) =>
       tensors.get(name),
     );
@@ -122,33 +97,28 @@ export class StubRender {
     }
     const told = isGuided && blank !== undefined ? [states, blank] : [states];
     const blankDigest = isGuided && blank !== undefined ? sha256(blank.bytes) : null;
-    const digest = renderDigest(sha256(states.bytes), fields, sha256(source.bytes), salt, blankDigest);
-    const request = {
-      method: 'POST',
+    return {
+      method,
       states: sha256(states.bytes),
       fields,
       source: sha256(source.bytes),
       tokens: told.map(({ shape }) => shape[0]),
-      digest,
+      digest: renderDigest(sha256(states.bytes), fields, sha256(source.bytes), this.options.salt, blankDigest),
+      tensors,
     };
-    this.requests.push(request);
-    const fault = this.fault(request);
-    switch (fault?.kind) {
-      case 'status':
-        return send(response, fault.status, fault.body ?? { error: 'as the test says' });
-      case 'stall':
-        return;
-      case 'cut':
-        return void incoming.socket.resetAndDestroy();
-      case 'bytes':
-        return void response.writeHead(200, { 'content-type': 'image/png' }).end(fault.bytes);
-      case undefined:
-        break;
+  }
+
+  protected async reply(request: ReadRequest, response: ServerResponse, fault: OtherBytes | null): Promise<void> {
+    const { model = 'stub-editor', width = 16, unguided = false } = this.options;
+    const { method, fields, tensors, digest } = request;
+    if (method === 'GET') {
+      const protocols = unguided ? {} : { protocols: ['editrl-render/1', 'editrl-render/2'] };
+      return send(response, 200, { protocol: 'editrl-render/1', ...protocols, model, states_width: width });
     }
-    this.peak = Math.max(this.peak, ++this.#underWay);
-    // Those that come together are under way together.
-    await new Promise((resolve) => setImmediate(resolve));
-    this.#underWay--;
+    if (fault !== null) return void response.writeHead(200, { 'content-type': 'image/png' }).end(fault.bytes);
+    const isGuided = this.#isGuided(fields);
+    const source = tensors.get('source') as Parsed;
+    const told = [...tensors].filter(([name]) => name !== 'source').map(([, tensor]) => tensor);
     const names = Object.keys(fields).sort().join();
     const more = isGuided ? 'guidance_scale,' : '';
     const version = isGuided ? 'protocol,' : '';
@@ -165,8 +135,12 @@ export class StubRender {
     }
     const { width: columns, height: rows } = await decodeImage(source.bytes, 'the source');
     if (columns !== fields['width'] || rows !== fields['height']) throw new Error('a size other than the source has');
-    const file = await encodePng(pictureOf(digest, columns, rows));
+    const file = await encodePng(pictureOf(digest as string, columns, rows));
     response.writeHead(200, { 'content-type': 'image/png' }).end(file);
+  }
+
+  #isGuided(fields: RenderRequest['fields']): boolean {
+    return this.options.unguided !== true && fields['protocol'] === 'editrl-render/2';
   }
 }
 
@@ -198,8 +172,4 @@ function parse(file: Buffer): { tensors: Map<string, Parsed>; fields: Record<str
     },
   );
   return { tensors: new Map(tensors), fields: JSON.parse(metadata.request ?? '') as Record<string, unknown> };
-}
-
-function send(response: ServerResponse, status: number, body: unknown): void {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
 }
