@@ -1,6 +1,6 @@
 /** What this program reads, computes and refuses, taken from the tables that decide it: `editrl doctor` and docs/coverage.md show it. */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
-import { modelTypes } from '../nets/decoder/architectures.js';
+import { activations, modelTypes } from '../nets/decoder/architectures.js';
 import { flowClasses } from '../nets/flow/config.js';
 import { seeingTypes } from '../nets/vision/architecture.js';
 import { flowModelTypes } from '../policies/flow/model_types.js';
@@ -25,8 +25,7 @@ export function coverage(): Covered[] {
     {
       what: 'language models (`model_type`)',
       names: modelTypes,
-      refuses:
-        'every other `model_type`, quantized weights, a `hidden_act` other than silu, scalings of positions that are not known',
+      refuses: `every other \`model_type\`, quantized weights, activations other than ${activations.join(' and ')}, caps of scores or logits, scalings of positions that are not known`,
     },
     {
       what: 'models that see (`model_type`)',

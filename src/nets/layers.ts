@@ -2,6 +2,7 @@
 import {
   add,
   gather,
+  gelu,
   gemm,
   layerNormalization,
   mul,
@@ -24,13 +25,20 @@ export function linear(x: Value, name: string, out: number, bias = false, adapte
   return sumOf(productsOf(x, weight, name, adapter), bias ? x.graph.parameter(`${name}.bias`, [out]) : undefined);
 }
 
+/** What RMSNorm multiplies by, of its weight. */
+const normScales = {
+  weight: (weight: Value): Value => weight,
+  one_plus_weight: (weight: Value): Value => add(weight, weight.graph.scalar(1)),
+} as const;
+export type NormScale = keyof typeof normScales;
+
 /**
- * Root-mean-square normalisation (Zhang and Sennrich, 2019): y = w x / sqrt(mean(x^2) + eps).
- * With n = x r and t = n dy: dw = sum_rows t, dx = r (w dy - n mean(t w)).
+ * Root-mean-square normalisation (Zhang and Sennrich, 2019): y = s x / sqrt(mean(x^2) + eps), s the scale.
+ * With n = x r and t = n dy: ds = sum_rows t, dx = r (s dy - n mean(t s)).
  */
-export function rmsNorm(x: Value, name: string, eps: number): Value {
+export function rmsNorm(x: Value, name: string, eps: number, scale: NormScale = 'weight'): Value {
   const width = x.shape[1];
-  const weight = x.graph.parameter(`${name}.weight`, [width]);
+  const weight = normScales[scale](x.graph.parameter(`${name}.weight`, [width]));
   const meanSquare = mul(reduceSumSquare(x, [1]), x.graph.scalar(1 / width));
   const r = reciprocal(sqrt(add(meanSquare, x.graph.scalar(eps))));
   const n = mul(x, r);
@@ -60,6 +68,11 @@ export function swiglu(gate: Value, up: Value): Value {
       return [mul(mul(d, up), slope), mul(d, activated)];
     },
   });
+}
+
+/** GEGLU's gate (Shazeer, 2020), by the approximation with tanh. */
+export function geglu(gate: Value, up: Value): Value {
+  return mul(gelu(gate), up);
 }
 
 /** Rows of a table [vocabulary, width] for int64 ids of any shape, flattened to [N, width]. */

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import type { DecoderConfig, SeeingConfig } from './config.js';
+import type { Activation, DecoderConfig, SeeingConfig, Trait } from './config.js';
 import { readVision, visionJson } from '../vision/architecture.js';
 import { yarnMagnitude, type RopeScaling } from './rope.js';
 
@@ -32,40 +32,68 @@ const base = z.object({
   max_position_embeddings: size.nullish(),
   tie_word_embeddings: z.boolean().nullish(),
   hidden_act: z.string().nullish(),
+  hidden_activation: z.string().nullish(),
   attention_bias: z.boolean().nullish(),
   mlp_bias: z.boolean().nullish(),
   sliding_window: size.nullish(),
   use_sliding_window: z.boolean().nullish(),
   max_window_layers: z.int().nonnegative().nullish(),
   layer_types: z.array(z.string()).nullish(),
+  sliding_window_pattern: size.nullish(),
+  rope_local_base_freq: z.number().positive().nullish(),
+  query_pre_attn_scalar: z.number().positive().nullish(),
+  attn_logit_softcapping: z.number().nullish(),
+  final_logit_softcapping: z.number().nullish(),
+  use_bidirectional_attention: z.boolean().nullish(),
 });
 type HubConfig = z.output<typeof base>;
 
-/** What a family adds to the sizes. */
-type Traits = Pick<
-  DecoderConfig,
-  'attention_bias' | 'attention_output_bias' | 'mlp_bias' | 'qk_norm' | 'sliding_window' | 'sliding_layers'
->;
+/** What each trait of a family is; undefined for one that it does not have. */
+type Traits = { readonly [name in Trait]: DecoderConfig[name] | undefined };
 
+/** All that this program has to know of a family beside its sizes. None has a default: a family says each of them. */
 interface Family {
   readonly traits: (config: HubConfig) => Traits;
   readonly eps: number;
   readonly theta: number;
   readonly context: number;
-  /** Absent `head_dim`, where it is not hidden_size / num_attention_heads. */
-  readonly headDim?: number;
-  /** True where `head_dim` is not read. */
-  readonly evenHeads?: true;
-  /** Where the text model's settings lie in the file of a model that sees, too. */
-  readonly nested?: readonly string[];
-  /** How its heads are divided over the axes of pictures where the file does not say it; absent: it has no eyes that can be read. */
-  readonly sections?: readonly number[];
+  /** Whether the output head shares the embeddings where the file does not say it. */
+  readonly tied: boolean;
+  /** An absent `head_dim`; null: hidden_size / num_attention_heads. */
+  readonly headDim: number | null;
+  /** Whether `head_dim` is read; else it is hidden_size / num_attention_heads. */
+  readonly readsHeadDim: boolean;
+  /** Where the text model's settings lie in the file of a model that sees, too; null: outside. */
+  readonly nested: string | null;
+  /** How its heads are divided over the axes of pictures where the file does not say it; empty: it has no eyes that can be read. */
+  readonly sections: readonly number[];
+  /** The key that names the activation, and those that are computed; the first one is meant where there is none. */
+  readonly activation: {
+    readonly key: 'hidden_act' | 'hidden_activation';
+    readonly covered: Readonly<Record<string, Activation>>;
+  };
 }
 
-const plain = { attention_bias: false } as const;
+const plain: Traits = {
+  attention_bias: false,
+  attention_output_bias: undefined,
+  mlp_bias: undefined,
+  qk_norm: undefined,
+  sliding_window: undefined,
+  sliding_layers: undefined,
+  sliding_rope_theta: undefined,
+  activation: undefined,
+  query_pre_attn_scalar: undefined,
+  embedding_scale: undefined,
+  norm_scale: undefined,
+  block_norms: undefined,
+};
+
+const silu: Family['activation'] = { key: 'hidden_act', covered: { silu: 'silu' } };
 
 const llama: Family = {
   traits: ({ attention_bias, mlp_bias }) => ({
+    ...plain,
     attention_bias: attention_bias ?? false,
     attention_output_bias: attention_bias ?? false,
     mlp_bias: mlp_bias ?? false,
@@ -73,64 +101,100 @@ const llama: Family = {
   eps: 1e-6,
   theta: 10_000,
   context: 2048,
+  tied: false,
+  headDim: null,
+  readsHeadDim: true,
+  nested: null,
+  sections: [],
+  activation: silu,
 };
 
 const qwen2: Family = {
-  traits: (config) => ({ attention_bias: true, ...qwenWindow(config, 28) }),
-  eps: 1e-6,
-  theta: 10_000,
+  ...llama,
+  traits: (config) => ({ ...plain, attention_bias: true, ...qwenWindow(config, 28) }),
   context: 32_768,
 };
 
 const qwenVision: Family = {
-  traits: (config) => ({ attention_bias: true, ...qwenWindow(config, 80) }),
+  ...qwen2,
+  traits: (config) => ({ ...plain, attention_bias: true, ...qwenWindow(config, 80) }),
   eps: 1e-5,
   theta: 1_000_000,
-  context: 32_768,
-  evenHeads: true,
-  nested: ['text_config'],
+  readsHeadDim: false,
+  nested: 'text_config',
   sections: [16, 24, 24],
 };
 
+const emu3Text: Family = { ...llama, traits: () => plain, eps: 1e-5, theta: 1_000_000, context: 9216 };
+
+/** The text model of Gemma 3 (transformers' `Gemma3ForCausalLM`). */
+const gemma3Text: Family = {
+  ...llama,
+  traits: (config) => ({
+    ...plain,
+    attention_bias: config.attention_bias ?? false,
+    attention_output_bias: config.attention_bias ?? false,
+    qk_norm: true,
+    sliding_window: config.sliding_window === undefined ? 4096 : (config.sliding_window ?? undefined),
+    sliding_layers: layersWith('sliding_attention', config.layer_types ?? gemmaLayers(config)),
+    sliding_rope_theta: localTheta(config),
+    activation: 'gelu_tanh',
+    query_pre_attn_scalar: config.query_pre_attn_scalar ?? 256,
+    embedding_scale: Math.sqrt(config.hidden_size),
+    norm_scale: 'one_plus_weight',
+    block_norms: 'before_and_after',
+  }),
+  theta: 1_000_000,
+  context: 131_072,
+  tied: true,
+  headDim: 256,
+  activation: { key: 'hidden_activation', covered: { gelu_pytorch_tanh: 'gelu_tanh' } },
+};
+
 /** By `model_type`. */
-const families: Readonly<Record<string, Family>> = {
+const families = {
   llama,
   mistral: {
+    ...llama,
     traits: (config) => ({
       ...plain,
       // A file without the key means 4096 columns, one with null means all.
       ...window(config.sliding_window === undefined ? 4096 : config.sliding_window, config.layer_types),
     }),
-    eps: 1e-6,
-    theta: 10_000,
     context: 131_072,
   },
   qwen2,
   qwen3: {
+    ...qwen2,
     traits: (config) => ({
+      ...plain,
       attention_bias: config.attention_bias ?? false,
       attention_output_bias: config.attention_bias ?? false,
       qk_norm: true,
       ...qwenWindow(config, 28),
     }),
-    eps: 1e-6,
-    theta: 10_000,
-    context: 32_768,
     headDim: 128,
   },
   qwen2_vl: qwenVision,
   qwen2_vl_text: qwenVision,
   qwen2_5_vl: qwenVision,
   qwen2_5_vl_text: qwenVision,
-  emu3: { ...llama, traits: () => plain, eps: 1e-5, theta: 1_000_000, context: 9216, nested: ['text_config'] },
-  emu3_text_model: { ...llama, traits: () => plain, eps: 1e-5, theta: 1_000_000, context: 9216 },
-};
+  emu3: { ...emu3Text, nested: 'text_config' },
+  emu3_text_model: emu3Text,
+  gemma3_text: gemma3Text,
+} satisfies Readonly<Record<string, Family>>;
+type ModelType = keyof typeof families;
 
 /** Names that files of remote code carry instead. */
 const aliases: Readonly<Record<string, string>> = { Emu3: 'emu3' };
 
 /** The `model_type`s that can be read. */
 export const modelTypes: readonly string[] = Object.keys(families);
+
+/** The activations that are computed, as files name them. */
+export const activations: readonly string[] = [
+  ...new Set(Object.values<Family>(families).flatMap(({ activation }) => Object.keys(activation.covered))),
+];
 
 /** Which parts of a model are read. */
 export type ReadPart = 'words' | 'words and pictures';
@@ -142,7 +206,7 @@ export type ReadPart = 'words' | 'words and pictures';
 export function readArchitecture(json: unknown, where: string, part: ReadPart = 'words'): Architecture {
   const outer = z.looseObject({ model_type: z.string() }).safeParse(json);
   const type = outer.success ? (aliases[outer.data.model_type] ?? outer.data.model_type) : null;
-  const family = type !== null && Object.hasOwn(families, type) ? families[type] : null;
+  const family: Family | null = type !== null && Object.hasOwn(families, type) ? families[type as ModelType] : null;
   if (family === null || !outer.success) {
     const found = type === null ? 'it names no model_type' : `model_type '${type}' is not covered`;
     throw new CheckpointError(`${found}; covered: ${modelTypes.join(', ')}`, {
@@ -161,7 +225,7 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
       },
     );
   }
-  const nested = (family.nested ?? []).map((key) => outer.data[key]).find((inner) => inner !== undefined);
+  const nested = family.nested === null ? undefined : outer.data[family.nested];
   // Newer files repeat outside what holds for the whole model.
   const merged = typeof nested === 'object' && nested !== null ? { ...outer.data, ...nested } : outer.data;
   const parsed = base.safeParse(merged);
@@ -173,17 +237,25 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   if (part === 'words') return read;
   const vision = readVision(outer.data, read.config.hidden_size, where);
   const rope = parsed.data.rope_parameters ?? parsed.data.rope_scaling ?? {};
-  const sections = z.array(size).safeParse(rope['mrope_section']).data ?? family.sections ?? [];
+  const sections = z.array(size).safeParse(rope['mrope_section']).data ?? family.sections;
   return { ...read, config: { ...read.config, vision, mrope_section: sections } };
 }
 
 function toArchitecture(config: HubConfig, family: Family, where: string): Architecture {
-  const { hidden_size, num_attention_heads, num_hidden_layers, hidden_act } = config;
-  if (hidden_act !== undefined && hidden_act !== null && hidden_act !== 'silu') {
-    throw new CheckpointError(`hidden_act '${hidden_act}' is not covered; covered: silu`, { where });
+  const { hidden_size, num_attention_heads, num_hidden_layers } = config;
+  const { key, covered } = family.activation;
+  const activation = config[key] ?? null;
+  if (activation !== null && !Object.hasOwn(covered, activation)) {
+    const allowed = Object.keys(covered).join(', ');
+    throw new CheckpointError(`${key} '${activation}' is not covered; covered: ${allowed}`, { where });
   }
-  const even = family.headDim ?? hidden_size / num_attention_heads;
-  const head_dim = family.evenHeads === true ? hidden_size / num_attention_heads : (config.head_dim ?? even);
+  for (const name of ['attn_logit_softcapping', 'final_logit_softcapping', 'use_bidirectional_attention'] as const) {
+    const found = config[name] ?? false;
+    if (found === false) continue;
+    throw new CheckpointError(`${name} ${JSON.stringify(found)} is not covered; covered: none`, { where });
+  }
+  const even = hidden_size / num_attention_heads;
+  const head_dim = family.readsHeadDim ? (config.head_dim ?? family.headDim ?? even) : even;
   if (!Number.isInteger(head_dim)) {
     throw new CheckpointError(
       `hidden_size ${hidden_size} is not a multiple of num_attention_heads ${num_attention_heads}`,
@@ -195,9 +267,14 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
     throw new CheckpointError(`partial_rotary_factor ${JSON.stringify(partial)} is not covered; covered: 1`, { where });
   }
   // Newer files hold everything of the rotation in one place.
-  const rope = config.rope_parameters ?? config.rope_scaling ?? {};
+  const rope = ropeOf(config, 'full_attention') ?? config.rope_scaling ?? {};
   const theta = typeof rope['rope_theta'] === 'number' ? rope['rope_theta'] : (config.rope_theta ?? family.theta);
   const contextSize = config.max_position_embeddings ?? family.context;
+  const local = ropeOf(config, 'sliding_attention') ?? {};
+  if (local !== config.rope_parameters && readScaling(local, contextSize, where) !== null) {
+    const found = JSON.stringify(local['rope_type']);
+    throw new CheckpointError(`rope_type ${found} of sliding_attention is not covered; covered: default`, { where });
+  }
   const scaling = readScaling(rope, contextSize, where);
   return {
     contextSize,
@@ -212,25 +289,55 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
       rope_theta: theta,
       ...(scaling === null ? {} : { rope_scaling: scaling }),
       rms_norm_eps: config.rms_norm_eps ?? family.eps,
-      tie_word_embeddings: config.tie_word_embeddings ?? false,
-      ...family.traits(config),
+      tie_word_embeddings: config.tie_word_embeddings ?? family.tied,
+      ...known(family.traits(config)),
     },
   };
+}
+
+/** The traits that a family has. */
+function known(traits: Traits): Pick<DecoderConfig, Trait> {
+  return Object.fromEntries(Object.entries(traits).filter(([, value]) => value !== undefined)) as Pick<
+    DecoderConfig,
+    Trait
+  >;
+}
+
+/** What the newer form of files says of the rotation of a kind of layers: for each kind apart, or for all of them; null for nothing. */
+function ropeOf({ rope_parameters: all }: HubConfig, kind: string): Readonly<Record<string, unknown>> | null {
+  const own = all?.[kind];
+  return typeof own === 'object' && own !== null ? (own as Readonly<Record<string, unknown>>) : (all ?? null);
+}
+
+function localTheta(config: HubConfig): number {
+  const theta = ropeOf(config, 'sliding_attention')?.['rope_theta'];
+  return typeof theta === 'number' ? theta : (config.rope_local_base_freq ?? 10_000);
+}
+
+/** Every sixth layer, or as many as `sliding_window_pattern` says, sees all columns. */
+function gemmaLayers({ num_hidden_layers, sliding_window_pattern: pattern }: HubConfig): string[] {
+  return Array.from({ length: num_hidden_layers }, (_, layer) =>
+    (layer + 1) % (pattern ?? 6) === 0 ? 'full_attention' : 'sliding_attention',
+  );
+}
+
+function layersWith(kind: string, layerTypes: readonly string[]): number[] {
+  return layerTypes.flatMap((each, layer) => (each === kind ? [layer] : []));
 }
 
 /** A window and the layers in which it holds, or nothing. */
 function window(
   columns: number | null | undefined,
   layerTypes: readonly string[] | null | undefined,
-): Pick<Traits, 'sliding_window' | 'sliding_layers'> {
+): Pick<DecoderConfig, 'sliding_window' | 'sliding_layers'> {
   if (columns === null || columns === undefined) return {};
   if (layerTypes === null || layerTypes === undefined) return { sliding_window: columns };
-  const layers = layerTypes.flatMap((kind, layer) => (kind === 'sliding_attention' ? [layer] : []));
+  const layers = layersWith('sliding_attention', layerTypes);
   return layers.length === 0 ? {} : { sliding_window: columns, sliding_layers: layers };
 }
 
 /** Qwen's windows hold where `use_sliding_window` says so: in the layers that `layer_types` marks, else from `max_window_layers` on. */
-function qwenWindow(config: HubConfig, usually: number): Pick<Traits, 'sliding_window' | 'sliding_layers'> {
+function qwenWindow(config: HubConfig, usually: number): Pick<DecoderConfig, 'sliding_window' | 'sliding_layers'> {
   if (config.use_sliding_window !== true) return {};
   const from = config.max_window_layers ?? usually;
   const marked = Array.from({ length: config.num_hidden_layers }, (_, layer) =>

@@ -28,14 +28,14 @@ import {
   withGradient,
 } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import type { DecoderConfig } from './config.js';
-import { rotationOf } from './rope.js';
+import { rotations, slides, type DecoderConfig } from './config.js';
+import { rotationOf, type RotarySettings } from './rope.js';
 import type { GivenAngles } from './angles.js';
 
 /** A large negative number instead of minus infinity: a row of padding whose keys are all masked stays finite. */
 const MASKED = -1e9;
 
-/** Turns queries and keys by their positions; queries are also scaled by 1/sqrt(depth), so that scores need no pass of their own. */
+/** Turns queries and keys by their positions; queries are also scaled by 1/sqrt(depth) or what the model has in its place, so that scores need no pass of their own. */
 export interface Rotary {
   /** Turns keys [N, heads, T, D] by the columns `first`, `first` + 1, …, or by rows of the tables, int64 [N, T]. */
   keys(x: Value, first: number | Value): Value;
@@ -43,9 +43,23 @@ export interface Rotary {
   queries(x: Value, first: number | Value): Value;
 }
 
-/** The rotation of columns, or of the positions that a graph is given for each column of each prompt. */
-export function rotaryOf(graph: Graph, config: DecoderConfig, columns: number, given: GivenAngles | null): Rotary {
-  return given === null ? new ColumnAngles(graph, config, columns) : new PromptAngles(config, given);
+/** By layer, the rotation of columns, or of the positions that a graph is given for each column of each prompt. */
+export function rotaryOf(
+  graph: Graph,
+  config: DecoderConfig,
+  columns: number,
+  given: GivenAngles | null,
+): (layer: number) => Rotary {
+  const scale = 1 / Math.sqrt(config.query_pre_attn_scalar ?? config.head_dim);
+  if (given !== null) {
+    const rotary = new PromptAngles(scale, given);
+    return () => rotary;
+  }
+  // At once, and not when a layer first asks: that may be within a checkpointed block, whose inside others cannot use.
+  const { usual, sliding } = rotations(config);
+  const all = new ColumnAngles(graph, usual, columns, scale);
+  const ofWindows = sliding === usual ? all : new ColumnAngles(graph, sliding, columns, scale);
+  return (layer) => (slides(config, layer) ? ofWindows : all);
 }
 
 /** Cosines and sines [columns, depth / 2], queries' scaled. */
@@ -56,11 +70,10 @@ class ColumnAngles implements Rotary {
   readonly #scaledSin: Value;
   readonly #graph: Graph;
 
-  constructor(graph: Graph, config: DecoderConfig, columns: number) {
+  constructor(graph: Graph, settings: RotarySettings, columns: number, scale: number) {
     this.#graph = graph;
-    const half = config.head_dim / 2;
-    const { frequencies, magnitude } = rotationOf(config);
-    const scale = 1 / Math.sqrt(config.head_dim);
+    const half = settings.head_dim / 2;
+    const { frequencies, magnitude } = rotationOf(settings);
     const table = (f: (angle: number) => number, factor: number): Value => {
       const data = Float32Array.from({ length: columns * half }, (_, i) => {
         return factor * f(Math.floor(i / half) * frequencies[i % half]);
@@ -100,11 +113,11 @@ class PromptAngles implements Rotary {
   readonly #graph: Graph;
 
   constructor(
-    config: DecoderConfig,
+    scale: number,
     private readonly given: GivenAngles,
   ) {
     this.#graph = given.cos.graph;
-    this.#scale = this.#graph.scalar(1 / Math.sqrt(config.head_dim));
+    this.#scale = this.#graph.scalar(scale);
   }
 
   keys(x: Value, first: number | Value): Value {

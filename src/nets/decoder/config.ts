@@ -5,8 +5,41 @@ import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
 import { adapterOf, adapterParameters, type Adapter, type LoraSettings } from '../lora.js';
+import type { NormScale } from '../layers.js';
 import type { RotarySettings } from './rope.js';
 import { partOf, visionParameters, type TrainedParts, type VisionConfig } from '../vision/config.js';
+
+export type Activation = 'silu' | 'gelu_tanh';
+export type BlockNorms = 'before' | 'before_and_after';
+
+/**
+ * By which a family differs from Llama. Whoever reads or writes configs of families has a table over these names, so that one that is added does
+ * not compile until each of them says what becomes of it.
+ */
+export type Trait =
+  | 'attention_bias'
+  | 'attention_output_bias'
+  | 'mlp_bias'
+  | 'qk_norm'
+  | 'sliding_window'
+  | 'sliding_layers'
+  | 'sliding_rope_theta'
+  | 'activation'
+  | 'query_pre_attn_scalar'
+  | 'embedding_scale'
+  | 'norm_scale'
+  | 'block_norms';
+
+/** The names of a block's norms: what is normalised before attention, and before feed-forward; and their results, where these are. */
+export const blockNorms: Readonly<
+  Record<BlockNorms, Readonly<Record<'attention' | 'feedForward', readonly [before: string, after: string | null]>>>
+> = {
+  before: { attention: ['input_layernorm', null], feedForward: ['post_attention_layernorm', null] },
+  before_and_after: {
+    attention: ['input_layernorm', 'post_attention_layernorm'],
+    feedForward: ['pre_feedforward_layernorm', 'post_feedforward_layernorm'],
+  },
+};
 
 export interface DecoderConfig extends RotarySettings {
   readonly vocab_size: number;
@@ -28,6 +61,18 @@ export interface DecoderConfig extends RotarySettings {
   readonly sliding_window?: number;
   /** Where the window holds; absent: in all layers. */
   readonly sliding_layers?: readonly number[];
+  /** The base of the rotary angles in `sliding_layers`, which are not scaled (Gemma 3). Absent: as in the other layers. */
+  readonly sliding_rope_theta?: number;
+  /** What gates the feed-forward projection. Absent: `silu`. */
+  readonly activation?: Activation;
+  /** Scores are divided by the square root of this number (Gemma 3). Absent: of `head_dim`. */
+  readonly query_pre_attn_scalar?: number;
+  /** What embeddings are multiplied by (Gemma 3). Absent: 1. */
+  readonly embedding_scale?: number;
+  /** What RMSNorm multiplies by: its weight, or 1 + its weight (Gemma 3). Absent: `weight`. */
+  readonly norm_scale?: NormScale;
+  /** Which norms a block has: before attention and feed-forward, or before and after each (Gemma 3). Absent: `before`. */
+  readonly block_norms?: BlockNorms;
   readonly tie_word_embeddings: boolean;
   /** What is trained beside frozen weights; absent: nothing, all weights are. */
   readonly adapter?: Adapter;
@@ -60,11 +105,21 @@ export function checkDecoderConfig(config: DecoderConfig): void {
   }
 }
 
+/** Whether a layer is one of those that a window is for, however many columns there are. */
+export function slides({ sliding_window: window, sliding_layers: layers }: DecoderConfig, layer: number): boolean {
+  return layers === undefined ? window !== undefined : layers.includes(layer);
+}
+
+/** What the queries and keys of all layers turn by; and what those that slide do in its place, which may be the same. */
+export function rotations(config: DecoderConfig): { readonly usual: RotarySettings; readonly sliding: RotarySettings } {
+  const { head_dim, sliding_rope_theta: theta } = config;
+  return { usual: config, sliding: theta === undefined ? config : { head_dim, rope_theta: theta } };
+}
+
 /** How many columns a layer's queries see of `columns`; null where they see all. */
 export function windowOf(config: DecoderConfig, layer: number, columns: number): number | null {
-  const { sliding_window: window, sliding_layers: layers } = config;
-  if (window === undefined || window >= columns) return null;
-  return layers === undefined || layers.includes(layer) ? window : null;
+  const { sliding_window: window } = config;
+  return window === undefined || window >= columns || !slides(config, layer) ? null : window;
 }
 
 type Kind = 'embedding' | 'kernel' | 'weight' | 'residual' | 'norm' | 'bias';
@@ -78,7 +133,10 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
   out.set('model.embed_tokens.weight', { shape: [vocabulary, width], kind: 'embedding' });
   for (let i = 0; i < config.num_hidden_layers; i++) {
     const layer = `model.layers.${i}`;
-    out.set(`${layer}.input_layernorm.weight`, { shape: [width], kind: 'norm' });
+    const norms = blockNorms[config.block_norms ?? 'before'];
+    const norm = (name: string | null): unknown =>
+      name === null ? null : out.set(`${layer}.${name}.weight`, { shape: [width], kind: 'norm' });
+    norm(norms.attention[0]);
     for (const [name, size] of [
       ['q_proj', queries],
       ['k_proj', keys],
@@ -96,7 +154,7 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
         out.set(`${layer}.self_attn.${name}.weight`, { shape: [config.head_dim], kind: 'norm' });
       }
     }
-    out.set(`${layer}.post_attention_layernorm.weight`, { shape: [width], kind: 'norm' });
+    [norms.attention[1], ...norms.feedForward].forEach(norm);
     for (const [name, shape, kind] of [
       ['gate_proj', [inner, width], 'weight'],
       ['up_proj', [inner, width], 'weight'],
@@ -154,7 +212,7 @@ export function initDecoder(config: DecoderConfig, scale: InitScale, seed: numbe
       bias: 0,
     };
     const deviation = std[kind];
-    if (deviation === null) data.fill(1);
+    if (deviation === null) data.fill(config.norm_scale === 'one_plus_weight' ? 0 : 1);
     else if (deviation > 0) {
       const stream = new RandomStream(seed, 'init', name);
       for (let i = 0; i < data.length; i++) data[i] = deviation * stream.normal();

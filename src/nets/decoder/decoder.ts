@@ -3,9 +3,9 @@
  * the prefill of prompts, and one cached decoding step. They differ only in how a block attends.
  */
 import { must } from '../../core/errors.js';
-import { concat, reshape, slice, add } from '../../graph/build.js';
+import { concat, reshape, slice, add, mul } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
-import { embedding, linear, rmsNorm, swiglu } from '../layers.js';
+import { embedding, geglu, linear, rmsNorm, swiglu } from '../layers.js';
 import {
   attendAnswers,
   attendPrompts,
@@ -16,7 +16,7 @@ import {
   swapped,
 } from './attention.js';
 import { givenAngles, type GivenAngles } from './angles.js';
-import { sees, windowOf, type DecoderConfig } from './config.js';
+import { blockNorms, sees, windowOf, type Activation, type DecoderConfig } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
 import { productsOf } from '../lora.js';
 import { sumOf, type Product } from '../product.js';
@@ -50,23 +50,31 @@ type Attend = (layer: string, index: number, normalised: Value) => Value;
 
 const plain: BlockWrapper = (_name, x, build) => build(x);
 
-/** x + attention, then x + SwiGLU. `keep` first drops the rows that nothing later reads. */
+/** What a gate and the rows beside it come to. */
+const gates: Readonly<Record<Activation, (gate: Value, up: Value) => Value>> = { silu: swiglu, gelu_tanh: geglu };
+
+function norm(config: DecoderConfig, x: Value, name: string): Value {
+  return rmsNorm(x, name, config.rms_norm_eps, config.norm_scale);
+}
+
+/** x + attention, then x + gated feed-forward; `keep` first drops the rows that nothing later reads. */
 function block(config: DecoderConfig, index: number, x: Value, attend: Attend, keep: (rows: Value) => Value): Value {
   const layer = `model.layers.${index}`;
   const { adapter } = config;
   return x.graph.scope(`layers.${index}`, () => {
-    const mixed = attend(layer, index, rmsNorm(x, `${layer}.input_layernorm`, config.rms_norm_eps));
-    const attended = add(
-      keep(x),
-      linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size, config.attention_output_bias, adapter),
-    );
-    const normalised = rmsNorm(attended, `${layer}.post_attention_layernorm`, config.rms_norm_eps);
+    const norms = blockNorms[config.block_norms ?? 'before'];
+    const after = (rows: Value, name: string | null): Value =>
+      name === null ? rows : norm(config, rows, `${layer}.${name}`);
+    const mixed = attend(layer, index, norm(config, x, `${layer}.${norms.attention[0]}`));
+    const kept = keep(x);
+    const out = linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size, config.attention_output_bias, adapter);
+    const attended = add(kept, after(out, norms.attention[1]));
+    const normalised = norm(config, attended, `${layer}.${norms.feedForward[0]}`);
     const gate = linear(normalised, `${layer}.mlp.gate_proj`, config.intermediate_size, config.mlp_bias, adapter);
     const up = linear(normalised, `${layer}.mlp.up_proj`, config.intermediate_size, config.mlp_bias, adapter);
-    return add(
-      attended,
-      linear(swiglu(gate, up), `${layer}.mlp.down_proj`, config.hidden_size, config.mlp_bias, adapter),
-    );
+    const inner = gates[config.activation ?? 'silu'](gate, up);
+    const down = linear(inner, `${layer}.mlp.down_proj`, config.hidden_size, config.mlp_bias, adapter);
+    return add(attended, after(down, norms.feedForward[1]));
   });
 }
 
@@ -82,14 +90,15 @@ function project(config: DecoderConfig, layer: string, rows: Value, which: keyof
     config.attention_bias,
     config.adapter,
   );
-  const norm = headNorms[which];
-  if (config.qk_norm !== true || norm === null) return projected;
+  const headNorm = headNorms[which];
+  if (config.qk_norm !== true || headNorm === null) return projected;
   const perHead = reshape(projected, [rows.shape[0] * heads, config.head_dim]);
-  return reshape(rmsNorm(perHead, `${layer}.self_attn.${norm}`, config.rms_norm_eps), projected.shape);
+  return reshape(norm(config, perHead, `${layer}.self_attn.${headNorm}`), projected.shape);
 }
 
 function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
-  return embedding(graph, 'model.embed_tokens', ids, config.vocab_size, config.hidden_size);
+  const rows = embedding(graph, 'model.embed_tokens', ids, config.vocab_size, config.hidden_size);
+  return config.embedding_scale === undefined ? rows : mul(rows, graph.scalar(config.embedding_scale));
 }
 
 /** Rows of ids, those of prompts first, with their pictures where the decoder has eyes. */
@@ -109,7 +118,7 @@ function anglesOf(graph: Graph, config: DecoderConfig, prompts: number, columns:
 
 /** Final norm and head: rows [N, width] to the products whose sum are the logits [N, vocabulary]. */
 function headOf(config: DecoderConfig, rows: Value): readonly Product[] {
-  const normalised = rmsNorm(rows, 'model.norm', config.rms_norm_eps);
+  const normalised = norm(config, rows, 'model.norm');
   const { tie_word_embeddings: tied, vocab_size, hidden_size, adapter } = config;
   const table = rows.graph.parameter(tied ? 'model.embed_tokens.weight' : 'lm_head.weight', [vocab_size, hidden_size]);
   return productsOf(normalised, table, 'lm_head', tied ? undefined : adapter);
@@ -151,7 +160,7 @@ export function sequenceHead(
 
 /** What the head reads of every token, [P * Tp + P * G * Ta, width]: those of the prompts, then those of the answers. */
 export function hiddenStates(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
-  return rmsNorm(sequenceRows(config, shape, inputs, 'all', plain), 'model.norm', config.rms_norm_eps);
+  return norm(config, sequenceRows(config, shape, inputs, 'all', plain), 'model.norm');
 }
 
 /** The rows that the last block makes, of all tokens or of the answers' alone. */
@@ -167,7 +176,7 @@ function sequenceRows(
   const heads = headsOf(config);
   const promptRows = prompts * promptColumns;
   const columns = promptColumns + answerColumns;
-  const rotary = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
+  const rotaryAt = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
   const masksOf = perWindow(config, columns, (window) => ({
     prompts: causalMask(graph, heads.queriesPerHead, promptColumns, window),
@@ -193,6 +202,7 @@ function sequenceRows(
 
   const attend: Attend = (layer, index, normalised) => {
     const masks = masksOf(index);
+    const rotary = rotaryAt(index);
     const keyRows = project(config, layer, normalised, 'k_proj');
     const valueRows = project(config, layer, normalised, 'v_proj');
     const promptShape = [prompts, k, promptColumns, heads.depth];
@@ -246,7 +256,7 @@ export function prefill(
   const { graph } = promptIds;
   const { prompts, promptColumns: columns } = shape;
   const heads = headsOf(config);
-  const rotary = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
+  const rotaryAt = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
   const causalOf = perWindow(config, columns, (window) => causalMask(graph, heads.queriesPerHead, columns, window));
   const padding = reshape(promptPadding, [prompts, 1, 1, columns]);
   const caches: LayerCache[] = [];
@@ -254,10 +264,11 @@ export function prefill(
   const part = { prompts, answers: 1, columns };
   const keyOrder = new HeadOrder(graph, part, keysOf(heads), 0);
   const queryOrder = new HeadOrder(graph, part, heads, 0);
-  const cache = (layer: string, normalised: Value): { keys: Value; values: Value } => {
+  const cache = (index: number, normalised: Value): { keys: Value; values: Value } => {
+    const layer = `model.layers.${index}`;
     const split = (which: 'k_proj' | 'v_proj'): Value =>
       keyOrder.split(project(config, layer, normalised, which), [prompts, k, columns, heads.depth]);
-    const keys = rotary.keys(split('k_proj'), 0);
+    const keys = rotaryAt(index).keys(split('k_proj'), 0);
     const values = split('v_proj');
     caches.push({ keysTransposed: swapped(keys), values });
     return { keys, values };
@@ -265,16 +276,17 @@ export function prefill(
   let rows = embedSeen(config, promptIds, shape);
   for (let index = 0; index < config.num_hidden_layers - 1; index++) {
     const attend: Attend = (layer, _index, normalised) => {
-      const { keys, values } = cache(layer, normalised);
+      const { keys, values } = cache(index, normalised);
       const rows = project(config, layer, normalised, 'q_proj');
       const queries = queryOrder.split(rows, [prompts * k, heads.queriesPerHead, columns, heads.depth]);
-      const mixed = attendPrompts(rotary.queries(queries, 0), keys, values, padding, causalOf(index));
+      const mixed = attendPrompts(rotaryAt(index).queries(queries, 0), keys, values, padding, causalOf(index));
       return HeadOrder.join([{ order: queryOrder, x: mixed }]);
     };
     rows = block(config, index, rows, attend, (x) => x);
   }
-  const lastLayer = `model.layers.${config.num_hidden_layers - 1}`;
-  cache(lastLayer, rmsNorm(rows, `${lastLayer}.input_layernorm`, config.rms_norm_eps));
+  const last = config.num_hidden_layers - 1;
+  const [before] = blockNorms[config.block_norms ?? 'before'].attention;
+  cache(last, norm(config, rows, `model.layers.${last}.${before}`));
   return caches;
 }
 
@@ -343,7 +355,7 @@ export function decodeStep(
   const heads = headsOf(config);
   const batch = prompts * heads.keyValueHeads * answersPerPrompt;
   const angles = anglesOf(graph, config, prompts, answerColumns);
-  const rotary = rotaryOf(graph, config, promptColumns + answerColumns, angles);
+  const rotaryAt = rotaryOf(graph, config, promptColumns + answerColumns, angles);
   const { positions } = inputs;
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
   const masksOf = perWindow(config, promptColumns + answerColumns, (window) => {
@@ -361,6 +373,7 @@ export function decodeStep(
   const attend: Attend = (layer, index, normalised) => {
     const split = (which: 'k_proj' | 'v_proj', shape: Shape): Value =>
       keyOrder.split(project(config, layer, normalised, which), shape);
+    const rotary = rotaryAt(index);
     const key = reshape(rotary.keys(split('k_proj', [batch, 1, 1, heads.depth]), positions), [batch, 1, heads.depth]);
     const value = split('v_proj', [batch, 1, heads.depth]);
     keys.push(key);

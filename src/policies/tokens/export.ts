@@ -12,7 +12,7 @@ import {
   type WrittenDtype,
 } from '../../core/safetensors.js';
 import { CONFIG_FILE, GENERATION_FILE, INDEX_FILE, POLICY_FILE, readJson, tensorFiles } from '../../models/files.js';
-import type { DecoderConfig } from '../../nets/decoder/config.js';
+import type { DecoderConfig, Trait } from '../../nets/decoder/config.js';
 import { storedNames } from '../../nets/decoder/files.js';
 import {
   ADAPTER_CONFIG_FILE,
@@ -143,6 +143,24 @@ function exportedConfig(checkpoint: string, dtype: ExportedDtype): object {
   return { ...whole, ...inner, [named]: dtype };
 }
 
+/** Whether a trait is another family's than Llama's and Qwen2's, whose config.json is written here. */
+const ofOthers: Readonly<Record<Trait | 'rope_scaling', boolean>> = {
+  attention_bias: false,
+  rope_scaling: true,
+  qk_norm: true,
+  sliding_window: true,
+  sliding_layers: true,
+  sliding_rope_theta: true,
+  attention_output_bias: true,
+  mlp_bias: true,
+  activation: true,
+  query_pre_attn_scalar: true,
+  embedding_scale: true,
+  norm_scale: true,
+  block_norms: true,
+};
+const otherFamilies = (Object.keys(ofOthers) as (keyof typeof ofOthers)[]).filter((key) => ofOthers[key]);
+
 /** Of a model that was made here from random weights: it is one of Llama's, or with biases one of Qwen2's. */
 function huggingFaceConfig(json: Readonly<Record<string, unknown>>, checkpoint: string): Record<string, unknown> {
   const where = join(checkpoint, CONFIG_FILE);
@@ -151,8 +169,7 @@ function huggingFaceConfig(json: Readonly<Record<string, unknown>>, checkpoint: 
   }
   const config = json as unknown as DecoderConfig;
   const { attention_bias, ...sizes } = config;
-  const others = ['rope_scaling', 'qk_norm', 'sliding_window', 'attention_output_bias', 'mlp_bias'] as const;
-  const found = others.filter((key) => config[key] !== undefined && config[key] !== false);
+  const found = otherFamilies.filter((key) => config[key] !== undefined && config[key] !== false);
   if (found.length > 0) {
     throw new CheckpointError(`its family is not recorded, and it has ${found.join(', ')}`, {
       where,

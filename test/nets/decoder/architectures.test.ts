@@ -35,6 +35,7 @@ const names = [
   'dynamic',
   'qwen2_vl',
   'emu3_text',
+  'gemma3',
 ] as const;
 
 describe.each(names)('a model that transformers saved: %s', (name) => {
@@ -165,6 +166,24 @@ describe('a model folder', () => {
       () => changed('llama', { hidden_act: 'gelu' }),
       /hidden_act 'gelu' is not covered; covered: silu/,
     ],
+    [
+      'of Gemma with the activation of another family',
+      () => changed('gemma3', { hidden_activation: 'silu' }),
+      /hidden_activation 'silu' is not covered; covered: gelu_pytorch_tanh/,
+    ],
+    [
+      'of Gemma whose logits are capped',
+      () => changed('gemma3', { final_logit_softcapping: 30 }),
+      /final_logit_softcapping 30 is not covered; covered: none/,
+    ],
+    [
+      'whose windows turn by scaled angles',
+      () =>
+        changed('gemma3', {
+          rope_parameters: { sliding_attention: { rope_type: 'linear', factor: 2, rope_theta: 100 } },
+        }),
+      /rope_type "linear" of sliding_attention is not covered; covered: default/,
+    ],
     ['with a wrong size', () => changed('llama', { hidden_size: 0 }), /hidden_size/],
     [
       'of other sizes than its weights',
@@ -257,6 +276,45 @@ describe('a model folder', () => {
       'here',
     );
     expect(config).toMatchObject({ rope_theta: 500, rope_scaling: { rope_type: 'linear', factor: 2 }, head_dim: 4 });
+  });
+
+  it('may be Gemma 3 as its first files say it', () => {
+    const sizes = {
+      vocab_size: 8,
+      hidden_size: 16,
+      intermediate_size: 8,
+      num_hidden_layers: 7,
+      num_attention_heads: 2,
+    };
+    const older = {
+      ...{ rope_theta: 1e6, rope_local_base_freq: 1e4, rope_scaling: { rope_type: 'linear', factor: 8 } },
+      ...{ sliding_window: 512, sliding_window_pattern: 3, num_key_value_heads: 1 },
+    };
+    const { config, contextSize } = readArchitecture({ model_type: 'gemma3_text', ...sizes, ...older }, 'here');
+    expect(config).toEqual({
+      ...sizes,
+      num_key_value_heads: 1,
+      head_dim: 256,
+      rope_theta: 1e6,
+      rope_scaling: { rope_type: 'linear', factor: 8 },
+      rms_norm_eps: 1e-6,
+      tie_word_embeddings: true,
+      attention_bias: false,
+      attention_output_bias: false,
+      qk_norm: true,
+      sliding_window: 512,
+      sliding_layers: [0, 1, 3, 4, 6],
+      sliding_rope_theta: 1e4,
+      activation: 'gelu_tanh',
+      query_pre_attn_scalar: 256,
+      embedding_scale: 4,
+      norm_scale: 'one_plus_weight',
+      block_norms: 'before_and_after',
+    });
+    expect(contextSize).toBe(131_072);
+    // The usual pattern: five layers with a window, one without.
+    const usual = readArchitecture({ model_type: 'gemma3_text', ...sizes }, 'here').config;
+    expect([usual.sliding_layers, usual.sliding_window]).toEqual([[0, 1, 2, 3, 4, 6], 4096]);
   });
 
   it('follows the rules of each family for windows', () => {
