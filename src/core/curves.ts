@@ -10,24 +10,31 @@ export interface Curve {
 }
 
 /**
- * The points of a curve that are finite. The band is as wide as the errors, where any is above 0; errors may be fewer than values, and one that is
- * not finite counts as 0.
+ * The points of a curve that are finite, at iterations from `from` to `to`. The band is as wide as the errors, where any is above 0; errors may be
+ * fewer than values, and one that is not finite counts as 0. Called for a hundred thousand lines at a time.
  */
 export function finiteCurve(
   iterations: ArrayLike<number>,
   values: ArrayLike<number>,
   errors: ArrayLike<number> = [],
+  [from, to]: readonly [from: number, to: number] = [-Infinity, Infinity],
 ): Curve {
-  const places = Array.from(values, (_, at) => at).filter((at) => Number.isFinite(values[at]));
-  const mean = places.map((at) => values[at]);
-  const spread = places.map((at) => (Number.isFinite(errors[at]) ? errors[at] : 0));
-  const line = { iterations: places.map((at) => iterations[at]), mean };
-  if (!spread.some((error) => error > 0)) return line;
-  return {
-    ...line,
-    low: mean.map((value, at) => value - spread[at]),
-    high: mean.map((value, at) => value + spread[at]),
-  };
+  const line = { iterations: [] as number[], mean: [] as number[] };
+  const band = { low: [] as number[], high: [] as number[] };
+  let widest = 0;
+  for (let at = 0; at < values.length; at++) {
+    const iteration = iterations[at];
+    const value = values[at];
+    if (!Number.isFinite(value) || iteration < from || iteration > to) continue;
+    line.iterations.push(iteration);
+    line.mean.push(value);
+    if (errors.length === 0) continue;
+    const error = Number.isFinite(errors[at]) ? errors[at] : 0;
+    widest = Math.max(widest, error);
+    band.low.push(value - error);
+    band.high.push(value + error);
+  }
+  return widest > 0 ? { ...line, ...band } : line;
 }
 
 /**
@@ -35,26 +42,28 @@ export function finiteCurve(
  * mean width where the curve has one already.
  */
 export function condense(curve: Curve, most: number): Curve {
-  const { iterations, mean, low, high } = curve;
+  const { iterations, mean, low = mean, high = mean } = curve;
   if (mean.length <= most) return curve;
-  const stretches = Array.from({ length: most }, (_, point) => ({
-    from: Math.floor((point * mean.length) / most),
-    to: Math.floor(((point + 1) * mean.length) / most),
-  }));
-  const reduced = (values: readonly number[], join: (a: number, b: number) => number): number[] =>
-    stretches.map(({ from, to }) => {
-      let joined = values[from];
-      for (let at = from + 1; at < to; at++) joined = join(joined, values[at]);
-      return joined;
-    });
-  const averaged = (values: readonly number[]): number[] =>
-    reduced(values, (a, b) => a + b).map((sum, point) => sum / (stretches[point].to - stretches[point].from));
-  return {
-    iterations: stretches.map(({ from, to }) => iterations[Math.floor((from + to - 1) / 2)]),
-    mean: averaged(mean),
-    low: low === undefined ? reduced(mean, Math.min) : averaged(low),
-    high: high === undefined ? reduced(mean, Math.max) : averaged(high),
-  };
+  const few = { iterations: [] as number[], mean: [] as number[], low: [] as number[], high: [] as number[] };
+  const banded = curve.low !== undefined;
+  for (let point = 0; point < most; point++) {
+    const start = Math.floor((point * mean.length) / most);
+    const end = Math.floor(((point + 1) * mean.length) / most);
+    const sums = { mean: 0, low: 0, high: 0 };
+    let [least, greatest] = [Infinity, -Infinity];
+    for (let at = start; at < end; at++) {
+      sums.mean += mean[at];
+      sums.low += low[at];
+      sums.high += high[at];
+      if (mean[at] < least) least = mean[at];
+      if (mean[at] > greatest) greatest = mean[at];
+    }
+    few.iterations.push(iterations[Math.floor((start + end - 1) / 2)]);
+    few.mean.push(sums.mean / (end - start));
+    few.low.push(banded ? sums.low / (end - start) : least);
+    few.high.push(banded ? sums.high / (end - start) : greatest);
+  }
+  return few;
 }
 
 /**
@@ -63,10 +72,18 @@ export function condense(curve: Curve, most: number): Curve {
  */
 export function smooth(values: readonly number[]): number[] {
   const widest = Math.max(2, Math.round(values.length / 20));
+  // Sums of all values before a place: the mean of any window is two look-ups, however long the course.
+  const sums = [0];
+  const counts = [0];
+  values.forEach((value, at) => {
+    const finite = Number.isFinite(value);
+    sums.push(sums[at] + (finite ? value : 0));
+    counts.push(counts[at] + (finite ? 1 : 0));
+  });
   return values.map((_, at) => {
     const reach = Math.min(widest, at, values.length - 1 - at);
-    const near = values.slice(at - reach, at + reach + 1).filter(Number.isFinite);
-    return near.reduce((sum, value) => sum + value, 0) / near.length;
+    const [start, end] = [at - reach, at + reach + 1];
+    return (sums[end] - sums[start]) / (counts[end] - counts[start]);
   });
 }
 

@@ -35,11 +35,10 @@ export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: Cur
 }
 
 function curveOf(metric: string, columns: Columns, { points, from, to }: CurvesRequest): WireCurve {
-  const { iterations } = columns;
-  const wanted = columns
-    .column(metric)
-    .map((value, place) => (iterations[place] >= from && iterations[place] <= to ? value : NaN));
   const errors = errorsOf(metric);
-  const curve = finiteCurve(iterations, wanted, errors === null ? [] : columns.column(errors));
-  return { metric, ...condense(curve, points) };
+  const errorColumn = errors === null ? [] : columns.column(errors);
+  return {
+    metric,
+    ...condense(finiteCurve(columns.iterations, columns.column(metric), errorColumn, [from, to]), points),
+  };
 }

@@ -24,7 +24,9 @@ const DIGITS = 6;
 export function reportCurves(all: readonly Group[], leading: string | null): WireCurves {
   const groups = all.slice(0, MOST_GROUPS);
   const lines = groups.flatMap(({ runs }) => runs.flat());
-  const known = [...new Set(lines.flatMap(({ metrics }) => Object.keys(metrics)))].sort();
+  const names = new Set<string>();
+  for (const { metrics } of lines) for (const name in metrics) names.add(name);
+  const known = [...names].sort();
   const shown = panelsOf(known).flatMap(({ metrics }) => metrics);
   const metrics = known.filter((metric) => metric === leading || shown.includes(metric));
   const common = { metrics, lines: lines.length, sampled: false, wrong_lines: 0 };
