@@ -38,7 +38,7 @@ export interface Network<T, M> {
   measure(out: Outputs): M;
   /** The metrics of all held-out batches. */
   evaluated(batches: readonly M[]): Metrics & { 'validation/loss': number };
-  /** What `validation/loss` is called when it is flat. */
+  /** What the message calls the held-out loss when it has been flat for too long. */
   readonly flat: 'error' | 'loss';
   /** Whether `validation.prompts` bounds the samples of all held-out sets together; absent: those of each. */
   readonly boundsAllHeldOut?: true;

@@ -5,7 +5,7 @@ import { CheckpointError, DataError } from '../../../src/core/errors.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { END } from '../../../src/recipes/open_vocabulary.js';
 import { wordData } from '../../../src/tiny/world/words.js';
-import { wordLabels } from '../../../src/recipes/open_words_labelled.js';
+import { wordLabels } from '../../../src/recipes/open_words.js';
 import type { TextPrompt, WordsTask } from '../../../src/recipes/open_words_task.js';
 import type { TextAnswersSettings } from '../../../src/recipes/text_answers/settings.js';
 import { openTextTask } from '../../../src/recipes/text_answers/task.js';
