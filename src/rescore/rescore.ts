@@ -3,7 +3,7 @@ import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { DataError, EditrlError } from '../core/errors.js';
 import { requireWritable, writeFileAtomic } from '../core/files.js';
-import { decidingKinds, rewardName, shownToJudge } from '../rewards/score/choice.js';
+import { decidingKinds, rewardName } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
@@ -255,19 +255,7 @@ class Connection {
   async #connect(): Promise<void> {
     const { judge, reward, onNote } = this.request;
     if (judge === null) return;
-    const address = await judge();
-    const asked = {
-      ...(onNote === undefined ? {} : { onNote }),
-      alias: reward.model_alias,
-      shown: shownToJudge(reward),
-    };
-    const ready = await this.#judges.untilReady(address, { ...asked, maxWaitS: 0 });
-    this.#judges.connect({
-      ...ready,
-      ...asked,
-      store: this.store(),
-      concurrency: reward.concurrency,
-      policy: limitsOf(reward),
-    });
+    const noted = onNote === undefined ? {} : { onNote };
+    await this.#judges.open(reward, await judge(), { ...noted, maxWaitS: 0, store: this.store() });
   }
 }

@@ -6,9 +6,15 @@ import type { Judge } from '../rewards/judge/judge.js';
 import type { CanaryResult } from '../rewards/judge/client.js';
 import { JudgeClient, type JudgeClientOptions } from '../rewards/judge/client.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
-import { waitUntilReady, type ReadinessOptions } from '../rewards/judge/readiness.js';
+import { waitUntilReady, type ReadinessOptions, type WaitOptions } from '../rewards/judge/readiness.js';
 import type { Traits } from '../rewards/judge/traits.js';
-import type { ServerLimits } from '../rewards/terms/term.js';
+import { JudgeImages } from '../rewards/judge/images.js';
+import { loadPrompts } from '../rewards/judge/prompts.js';
+import { shownToJudge } from '../rewards/score/choice.js';
+import type { JudgementStore } from '../rewards/score/types.js';
+import type { ServerLimits, TermServices } from '../rewards/terms/term.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import type { ModelReference } from '../schema/model.js';
 
 export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | 'traits' | 'apiKey'> &
   Pick<JudgeAddress, 'token'> & {
@@ -28,6 +34,20 @@ export function limitsOf(
     maxAttempts: reward.max_attempts,
   };
 }
+
+/** What a reward's terms are made with: their judges are among `judges`, and models of other runs where `resolveRun` finds them. */
+export function termServices(reward: RewardSettings, judges: Judges, resolveRun: RunResolver): TermServices {
+  return {
+    judge: (model = reward.model) => judges.take(model),
+    images: new JudgeImages(),
+    prompts: loadPrompts(reward),
+    modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
+    limits: limitsOf(reward),
+  };
+}
+
+/** For those who score apart from a run: a run keeps what a judge said, a server that kept it would grow with every request. */
+export const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefined };
 
 /**
  * Which key a judge is sent: that of a server of this program its token, so that no other server gets it, and any other one what the
@@ -71,6 +91,22 @@ export class Judges {
     const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, asked)));
     const traits = Object.fromEntries(this.models.map((model, i) => [model, ready[i].traits]));
     return { endpoints: ready.at(0)?.endpoints ?? [], token, traits };
+  }
+
+  /** Waits for those of a reward at one address, and connects them. Raises as `waitUntilReady` does. */
+  async open(
+    reward: RewardSettings,
+    address: JudgeAddress,
+    { store, ...waiting }: WaitOptions & { readonly store: JudgementStore },
+  ): Promise<void> {
+    const { onNote } = waiting;
+    const asked = {
+      ...(onNote === undefined ? {} : { onNote }),
+      alias: reward.model_alias,
+      shown: shownToJudge(reward),
+    };
+    const ready = await this.untilReady(address, { ...waiting, ...asked });
+    this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: limitsOf(reward) });
   }
 
   /** Connects all; `concurrency` is that of all together. Without `traits` their clients find out by themselves what they take. */

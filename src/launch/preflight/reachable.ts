@@ -5,19 +5,15 @@
 import type { LoadedConfig } from '../../config/load.js';
 import type { EditrlError } from '../../core/errors.js';
 import { EndpointError } from '../../core/errors.js';
-import { modelFolder } from '../../models/reference.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { asksJudge, shownToJudge } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
 import { bySetting, resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
-import { JudgeImages } from '../../rewards/judge/images.js';
-import { loadPrompts } from '../../rewards/judge/prompts.js';
 import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../../rewards/judge/readiness.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import type { ModelReference } from '../../schema/model.js';
 import type { PictureServer } from '../../schema/editor.js';
 import type { RunSettings } from '../../schema/run.js';
-import { judgeKey, Judges, limitsOf } from '../../scoring/judges.js';
+import { judgeKey, Judges, termServices } from '../../scoring/judges.js';
 import { lookAtVllm } from '../../train/remote_sampler.js';
 import { lookAtImagesServer } from '../../train/remote_pictures.js';
 import { lookAtRenderServer } from '../../train/remote_pictures.js';
@@ -212,16 +208,8 @@ async function makeReward(reward: RewardSettings, baseExpDir: string): Promise<M
     .filter((term) => unfinishedRun(term, baseExpDir) === null)
     .map((term) => ('wait_s' in term ? { ...term, wait_s: 0 } : term));
   const error = await failureOf(async () => {
-    const made = await createReward(
-      { ...reward, terms },
-      {
-        judge: (model = reward.model) => judges.take(model),
-        images: new JudgeImages(),
-        prompts: loadPrompts(reward),
-        modelFolder: (reference) => modelFolder(reference as ModelReference, runResolver(baseExpDir)),
-        limits: limitsOf(reward),
-      },
-    );
+    const settings = { ...reward, terms };
+    const made = await createReward(settings, termServices(settings, judges, runResolver(baseExpDir)));
     try {
       await made.untilReady({ maxWaitS: 0 });
     } finally {

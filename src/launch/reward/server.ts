@@ -3,18 +3,15 @@ import { canonicalJson, isUnhashed } from '../../config/hash.js';
 import { countedText, fileDigest } from '../../config/texts.js';
 import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
 import { leaves } from '../../schema/walk.js';
-import type { ModelReference } from '../../schema/model.js';
 import { ConfigError } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
-import { rewardName, shownToJudge } from '../../rewards/score/choice.js';
+import { rewardName } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
-import { JudgeImages } from '../../rewards/judge/images.js';
-import { loadPrompts, type PromptSet } from '../../rewards/judge/prompts.js';
+import type { PromptSet } from '../../rewards/judge/prompts.js';
 import type { ServedReward } from '../../rewards/server/scorer.js';
-import type { JudgementStore } from '../../rewards/score/types.js';
-import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { Judges, limitsOf, type ReadyJudges } from '../../scoring/judges.js';
+import type { RunResolver } from '../../models/reference.js';
+import { Judges, keepsNothing, termServices } from '../../scoring/judges.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
 import type { ServerUser } from '../servers/upkeep.js';
 
@@ -33,53 +30,33 @@ export interface OpenedReward extends ServedReward {
   close(): Promise<void>;
 }
 
-/** The trainer keeps what a judge said; a server that kept it would grow with every request. */
-const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefined };
-
 /**
  * Makes the terms of a reward section and waits for the judges that they ask. Raises ConfigError for terms that cannot be made on this
  * machine, EndpointError for a judge that stays away for `max_wait_s`.
  */
 export async function openServedReward(settings: RewardSettings, options: ServedRewardOptions): Promise<OpenedReward> {
   const judges = new Judges();
-  const prompts = loadPrompts(settings);
   const closers: (() => Promise<void>)[] = [];
   const close = async (): Promise<void> => {
     for (const closer of closers.reverse()) await closer();
     closers.length = 0;
   };
   try {
-    const reward = await createReward(settings, {
-      judge: (model = settings.model) => judges.take(model),
-      images: new JudgeImages(),
-      prompts,
-      modelFolder: (reference) => modelFolder(reference as ModelReference, options.resolveRun),
-      limits: limitsOf(settings),
-    });
+    const services = termServices(settings, judges, options.resolveRun);
+    const reward = await createReward(settings, services);
     closers.push(() => reward.close());
     const { onWaiting, onNote, signal } = options;
     const waiting = { maxWaitS: settings.max_wait_s, onWaiting, onNote, signal };
     await reward.untilReady(waiting);
-    const asked = { alias: settings.model_alias, shown: shownToJudge(settings), onNote };
-    const ready: ReadyJudges =
-      judges.models.length === 0
-        ? { endpoints: [], token: null, traits: {} }
-        : await judges.untilReady(await judgeAddress(settings, judges.models, closers, options.judge), {
-            ...waiting,
-            ...asked,
-          });
-    judges.connect({
-      ...ready,
-      ...asked,
-      store: keepsNothing,
-      concurrency: settings.concurrency,
-      policy: limitsOf(settings),
-    });
+    if (judges.models.length > 0) {
+      const address = await judgeAddress(settings, judges.models, closers, options.judge);
+      await judges.open(settings, address, { ...waiting, store: keepsNothing });
+    }
     closers.push(() => judges.close());
     return {
       terms: reward.terms,
       scoreTerms: (item, signal, asked) => reward.scoreTerms(item, signal, asked),
-      digest: digestOf(settings, prompts),
+      digest: digestOf(settings, services.prompts),
       canary: (asked) => judges.canary(reward, asked),
       close,
     };

@@ -4,28 +4,22 @@
  */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
-import { modelFolder } from '../../models/reference.js';
 import { openRecipeOf } from '../../recipes/open.js';
 import { isTrainable, rewardOf } from '../../recipes/settings.js';
-import { JudgeImages } from '../../rewards/judge/images.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
-import { loadPrompts } from '../../rewards/judge/prompts.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import { decidingTerms, recordedTerms, shownToJudge, type ChosenTerm } from '../../rewards/score/choice.js';
-import type { JudgementStore, Outcome } from '../../rewards/score/types.js';
+import { decidingTerms, recordedTerms, type ChosenTerm } from '../../rewards/score/choice.js';
+import type { Outcome } from '../../rewards/score/types.js';
 import { missingInput, type Term } from '../../rewards/terms/term.js';
-import type { ModelReference } from '../../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isObject } from '../../schema/walk.js';
 import type { SampleAnswer, SampledSet, SampleRow } from '../../scoring/sample_rows.js';
-import { judgeKey, Judges, limitsOf } from '../../scoring/judges.js';
+import { Judges, keepsNothing, termServices } from '../../scoring/judges.js';
 import { failureOf, once, type Obstacle } from '../preflight/looks.js';
 import { runResolver, unfinishedRun } from '../models/resolve.js';
 
 /** So many rows of each dataset are tried before a run. */
 const ROWS = 3;
-
-const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefined };
 
 /** One answer, as one term scored it. */
 export interface Tried {
@@ -110,12 +104,8 @@ function openTerm(
 ): Promise<Term> {
   if (kind.createApart !== undefined) return kind.createApart(fields);
   return kind.create('wait_s' in fields ? { ...fields, wait_s: 0 } : fields, {
-    judge: (model = reward.model) => judges.take(model),
-    images: new JudgeImages(),
-    prompts: loadPrompts(reward),
-    modelFolder: (reference) => modelFolder(reference as ModelReference, runResolver(base_exp_dir)),
+    ...termServices(reward, judges, runResolver(base_exp_dir)),
     store: () => keepsNothing,
-    limits: limitsOf(reward),
   });
 }
 
@@ -125,15 +115,7 @@ async function connect(term: Term, judges: Judges, reward: RewardSettings, askJu
   if (judges.models.length === 0) return true;
   const address = (await askJudge?.(reward)) ?? null;
   if (address === null) return false;
-  const asked = { alias: reward.model_alias, shown: shownToJudge(reward) };
-  const ready = await judges.untilReady(address, { ...asked, ...judgeKey(address), maxWaitS: 0 });
-  judges.connect({
-    ...ready,
-    ...asked,
-    store: keepsNothing,
-    concurrency: reward.concurrency,
-    policy: limitsOf(reward),
-  });
+  await judges.open(reward, address, { maxWaitS: 0, store: keepsNothing });
   return true;
 }
 

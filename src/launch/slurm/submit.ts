@@ -105,6 +105,13 @@ interface UsedJudge {
   readonly earlier: readonly string[];
 }
 
+/** What a submission records, by where. */
+interface Jobs {
+  readonly arrays: ArrayRecord;
+  readonly judges: JudgeRecord;
+  readonly farewells: FarewellRecord;
+}
+
 /** One submission: every step is on record before and after sbatch is called, so that no job is lost and none doubled. */
 class SubmissionUnderWay {
   readonly dir: string;
@@ -153,12 +160,9 @@ class SubmissionUnderWay {
         command: settings.command,
         nodeFile,
       });
-      const made: JudgeRecord = { name, job_id: null, node_file: nodeFile };
-      this.#write({ judges: [...this.record.judges, made] });
       // What an earlier judge left there names a node that serves no more.
       rmSync(nodeFile, { force: true });
-      const id = await this.#submit(`judge_${index}.sh`, script);
-      this.#write({ judges: this.record.judges.map((judge) => (judge === made ? { ...judge, job_id: id } : judge)) });
+      const id = await this.#enter('judges', { name, node_file: nodeFile }, `judge_${index}.sh`, script);
       this.#judges.set(nodeFile, { ...used, id, own: true });
     }
   }
@@ -184,10 +188,8 @@ class SubmissionUnderWay {
       retriesPrefix: join(this.dir, `retries_${index}_`),
       failFast: this.options.failFast === true ? names : null,
     });
-    const made: ArrayRecord = { name, job_id: null, runs: plan.runs.map(({ run_name }) => run_name) };
-    this.#write({ arrays: [...this.record.arrays, made] });
-    const id = await this.#submit(`array_${index}.sh`, script);
-    this.#write({ arrays: this.record.arrays.map((array) => (array === made ? { ...array, job_id: id } : array)) });
+    const runs = plan.runs.map(({ run_name }) => run_name);
+    const id = await this.#enter('arrays', { name, runs }, `array_${index}.sh`, script);
     for (const [task, run] of plan.runs.entries()) {
       this.#tasks.set(run.run_name, `${id}_${task}`);
       sayQueued(run.config, `${id}_${task}`);
@@ -222,8 +224,7 @@ class SubmissionUnderWay {
       return;
     }
     const after = [...arrays, ...earlier];
-    const farewells = this.record.farewells ?? [];
-    const index = farewells.length;
+    const index = this.record.farewells?.length ?? 0;
     const script = farewellScript({
       ...this.#common(slurm, name, `judge_end_${index}`),
       signalBeforeS: 60,
@@ -232,10 +233,7 @@ class SubmissionUnderWay {
       judge: id,
       lastUse: lastUseOf(nodeFile),
     });
-    const made: FarewellRecord = { name, job_id: null, node_file: nodeFile };
-    this.#write({ farewells: [...farewells, made] });
-    const job_id = await this.#submit(`judge_end_${index}.sh`, script);
-    this.#write({ farewells: [...farewells, { ...made, job_id }] });
+    await this.#enter('farewells', { name, node_file: nodeFile }, `judge_end_${index}.sh`, script);
   }
 
   #farewellName(index: number): string {
@@ -269,10 +267,24 @@ class SubmissionUnderWay {
     return parts.length === 0 ? null : parts.join(',');
   }
 
-  async #submit(file: string, script: string): Promise<string> {
+  /** Submits a job, which is on record before and after; returns its id. */
+  async #enter<K extends keyof Jobs>(
+    kind: K,
+    job: Omit<Jobs[K], 'job_id'>,
+    file: string,
+    script: string,
+  ): Promise<string> {
+    const before = this.record[kind] ?? [];
+    const write = (job_id: string | null): void => {
+      this.record = { ...this.record, [kind]: [...before, { ...job, job_id }] };
+      writeSubmission(this.dir, this.record);
+    };
+    write(null);
     const path = join(this.dir, file);
     writeFileAtomic(path, script);
-    return submit(path);
+    const id = await submit(path);
+    write(id);
+    return id;
   }
 
   /** What a task prints, and what Slurm itself says about it, lands in its run's directory. */
@@ -285,11 +297,6 @@ class SubmissionUnderWay {
     } catch (cause) {
       throw diskError(link, cause);
     }
-  }
-
-  #write(change: Partial<Pick<Submission, 'arrays' | 'judges' | 'farewells'>>): void {
-    this.record = { ...this.record, ...change };
-    writeSubmission(this.dir, this.record);
   }
 }
 
