@@ -4,7 +4,6 @@ import { Steps } from '../launch/live/course.js';
 import { noView, viewOn } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
 import { readCell, slurmPlacement, waitForLeftLock } from '../launch/slurm/cell.js';
-
 import { realLockWorld } from '../run/lock.js';
 import { RunPaths } from '../run/paths.js';
 import { printLine } from './output.js';
@@ -32,8 +31,8 @@ export const cellVerb: Action = {
       stop: stop.signal,
     });
     try {
-      const { base_exp_dir, run_name } = config.settings;
-      await waitForLeftLock(new RunPaths(base_exp_dir, run_name), realLockWorld(), {
+      const { run_name } = config.settings;
+      await waitForLeftLock(RunPaths.of(config.settings), realLockWorld(), {
         sleep: (seconds) => delay(seconds * 1000),
         say: printLine,
       });

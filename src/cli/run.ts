@@ -115,7 +115,7 @@ const NEEDED_FILES = 512;
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
 async function trainAndReport(config: LoadedConfig, { json, view, fresh = false }: HowShown): Promise<number> {
   const launcher = new Launcher({ view, command: process.argv.slice(2), ...stopOnSignals(view) });
-  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
+  const paths = RunPaths.of(config.settings);
   const few = tooFewFiles('this process', NEEDED_FILES);
   if (few !== null) printWarnings([few]);
   try {

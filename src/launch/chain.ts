@@ -47,7 +47,7 @@ export async function parentOf(
     );
   }
   // A run that has a checkpoint of it pinned waits for no other: the parent may be training on.
-  const own = readRecord(new RunPaths(config.settings.base_exp_dir, config.settings.run_name));
+  const own = readRecord(RunPaths.of(config.settings));
   const pinned = own?.parents.some(({ run, iteration }) => run === reference.run && iteration !== undefined) === true;
   return { config: pinned ? null : recordedConfig(paths, record), finished };
 }

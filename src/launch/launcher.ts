@@ -159,14 +159,14 @@ export class Launcher {
     this.#waiting.delete(run_name);
   }
 
-  #setAside({ settings: { base_exp_dir, run_name } }: LoadedConfig): void {
-    const aside = setAside(new RunPaths(base_exp_dir, run_name));
-    if (aside !== null) this.#say(`${run_name} begins anew; what was there is now ${aside}`);
+  #setAside({ settings }: LoadedConfig): void {
+    const aside = setAside(RunPaths.of(settings));
+    if (aside !== null) this.#say(`${settings.run_name} begins anew; what was there is now ${aside}`);
   }
 
   /** Trains a run that another starts from, or waits until whoever does it already has ended. */
   async #parent({ config }: Link): Promise<RunKind> {
-    const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
+    const paths = RunPaths.of(config.settings);
     for (;;) {
       if (!(await this.#untilFree(paths))) return 'interrupted';
       try {

@@ -82,8 +82,8 @@ export class TrackedAttempt {
   }
 
   #begin(say: Say): void {
-    const { base_exp_dir, run_name, track } = this.settings;
-    const paths = new RunPaths(base_exp_dir, run_name);
+    const { run_name, track } = this.settings;
+    const paths = RunPaths.of(this.settings);
     const record = readRecord(paths);
     if (record === null) return;
     this.#say = say;

@@ -46,6 +46,11 @@ export class RunPaths {
     checkRunName(runName);
   }
 
+  /** The paths of the run that settings describe. */
+  static of(settings: { readonly base_exp_dir: string; readonly run_name: string }): RunPaths {
+    return new RunPaths(settings.base_exp_dir, settings.run_name);
+  }
+
   /** The paths of a run whose folder is known. */
   static ofDirectory(dir: string): RunPaths {
     return new RunPaths(dirname(dir), basename(dir));

@@ -36,7 +36,7 @@ export class Attempts {
   /** Brings a run to its end. Without a placement it has the machine to itself. Raises what the last attempt failed with. */
   async run(config: LoadedConfig, wanted?: RunPlacement): Promise<RunKind> {
     const { say, stop: stopAll, command } = this.services;
-    const { launch, run_name, base_exp_dir } = config.settings;
+    const { launch, run_name } = config.settings;
     if (isFinishedBy(config)) {
       const handle = claimRun(claimRequest(config, contextOf(config.settings, command, [])));
       if (handle.kind === 'finished') return 'already_finished';
@@ -45,7 +45,7 @@ export class Attempts {
     for (const warning of config.warnings) say(`warning: ${warning}`);
     const first = { config, ...this.#place(config, wanted) };
     const stop = wanted?.stop === undefined ? stopAll : AbortSignal.any([stopAll, wanted.stop]);
-    const paths = new RunPaths(base_exp_dir, run_name);
+    const paths = RunPaths.of(config.settings);
     let attempt: Attempt = { ...first, stop };
     let [reached, inVain] = [readState(paths)?.iteration ?? 0, 0];
     for (let restarts = 0; ; restarts++) {
@@ -109,7 +109,7 @@ function partsOf(settings: RunSettings, own: Devices, kind: DeviceKind, wanted?:
 
 /** Whether nothing is left to do: then it is only claimed, which checks its settings, and no process is started. */
 function isFinishedBy({ settings, allowChanges = [] }: LoadedConfig): boolean {
-  const state = readState(new RunPaths(settings.base_exp_dir, settings.run_name));
+  const state = readState(RunPaths.of(settings));
   // What is changed on request may let one that ended by its own rule go on.
   if (state?.stopped_early === true && allowChanges.length > 0) return false;
   return isDone(state, settings.num_iterations);

@@ -27,7 +27,7 @@ export async function nativeAttempt(
 ): Promise<RunKind> {
   const { settings } = config;
   const { guardian, kill } = services;
-  const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+  const paths = RunPaths.of(settings);
   const told = new WorkersTold(paths);
   const place = { processes, placement, port: await freePort() };
   const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID(), ...markOfRun(paths) };

@@ -40,8 +40,8 @@ export interface Course {
 
 /** A run as it is watched from now on. Raises RunError for a state that is none. */
 export function underWay({ settings }: Pick<LoadedConfig, 'settings'>, where = '', until?: number): UnderWay {
-  const { base_exp_dir, run_name, num_iterations } = settings;
-  const paths = new RunPaths(base_exp_dir, run_name);
+  const { run_name, num_iterations } = settings;
+  const paths = RunPaths.of(settings);
   return {
     name: run_name,
     paths,

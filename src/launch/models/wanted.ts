@@ -25,7 +25,7 @@ export function wantedModels(settings: RunSettings, anew = false): WantedModel[]
 
 /** The commits of models of the Hub that a run began with, those that its adapters stand on among them, as its record calls them. */
 export function commitsBegunWith(settings: RunSettings, anew = false): Readonly<Record<string, string>> {
-  const record = anew ? null : readRecord(new RunPaths(settings.base_exp_dir, settings.run_name));
+  const record = anew ? null : readRecord(RunPaths.of(settings));
   return record?.models ?? {};
 }
 

@@ -39,7 +39,7 @@ function workersFile(paths: RunPaths): string {
 
 /** Claims a run as `claimRun` does; one that is held by a worker whose launcher is gone is waited for first. */
 export async function claimWhenFree(request: ClaimRequest): Promise<RunHandle> {
-  const paths = new RunPaths(request.settings.base_exp_dir, request.settings.run_name);
+  const paths = RunPaths.of(request.settings);
   const deadline = performance.now() + ENDING_MS;
   while (holderIsEnding(paths) && performance.now() < deadline) await delay(POLL_MS);
   return claimRun(request);

@@ -88,8 +88,8 @@ function limitsOf(settings: TrainedSettings): RoomLimits | null {
   return typeof context === 'number' && typeof answer === 'number' ? { context, answer } : null;
 }
 
-function hasBegun({ base_exp_dir, run_name }: TrainedSettings): boolean {
-  return (readState(new RunPaths(base_exp_dir, run_name))?.iteration ?? 0) > 0;
+function hasBegun(settings: TrainedSettings): boolean {
+  return (readState(RunPaths.of(settings))?.iteration ?? 0) > 0;
 }
 
 /** Whether its datasets and models are on this machine; what the tiny world or another run still makes is not. */

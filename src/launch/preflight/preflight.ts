@@ -121,14 +121,14 @@ export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), dev
 /** Those of some runs that are still to be trained. */
 export function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): LoadedConfig[] {
   return runs.filter((config) => {
-    const { base_exp_dir, run_name, num_iterations } = config.settings;
-    return anew.has(config) || !isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations);
+    const { settings } = config;
+    return anew.has(config) || !isDone(readState(RunPaths.of(settings)), settings.num_iterations);
   });
 }
 
 /** The iteration that a run has come to. */
-function reached({ settings: { base_exp_dir, run_name } }: LoadedConfig): number {
-  return readState(new RunPaths(base_exp_dir, run_name))?.iteration ?? 0;
+function reached({ settings }: Pick<LoadedConfig, 'settings'>): number {
+  return readState(RunPaths.of(settings))?.iteration ?? 0;
 }
 
 /** The runs whose folders hold runs of other settings. */
@@ -188,8 +188,8 @@ function raisedBy(look: () => void): EditrlError | null {
 }
 
 function checkClaim(config: LoadedConfig): void {
-  const { base_exp_dir, run_name } = config.settings;
-  const record = readRecord(new RunPaths(base_exp_dir, run_name));
+  const { settings } = config;
+  const record = readRecord(RunPaths.of(settings));
   const changes = record === null ? [] : changedFrom(record, config);
-  if (changes.length > 0) checkChanges(run_name, changes, config.allowChanges, record?.attempts);
+  if (changes.length > 0) checkChanges(settings.run_name, changes, config.allowChanges, record?.attempts);
 }

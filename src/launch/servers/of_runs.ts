@@ -94,7 +94,7 @@ export class ServersOfRuns {
   ): Promise<ManagedServer | null> {
     const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
     if (sampled === null || sampled.engine.serve === null) return null;
-    const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+    const paths = RunPaths.of(settings);
     const resolve = runResolver(
       settings.base_exp_dir,
       () => readRecord(paths) ?? {},

@@ -9,7 +9,7 @@ import { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
 import type { SlurmSettings } from '../../schema/launch.js';
 import type { Found } from '../sweep/schedule.js';
-import { inspect, pathsOf } from '../sweep/truth.js';
+import { inspect } from '../sweep/truth.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
 import { call, submit } from './commands.js';
 import { planArrays, resourcesOf, type ArrayPlan, type SlurmRun } from './jobs.js';
@@ -289,7 +289,7 @@ class SubmissionUnderWay {
 
   /** What a task prints, and what Slurm itself says about it, lands in its run's directory. */
   #linkLog(config: LoadedConfig, array: number, task: number): void {
-    const logs = pathsOf(config).logsDir;
+    const logs = RunPaths.of(config.settings).logsDir;
     const link = join(this.dir, `array_${array}_${task}.log`);
     try {
       mkdirSync(logs, { recursive: true });
@@ -378,7 +378,7 @@ function textOf(error: unknown): string {
 
 /** So that a run in the queue says so before it has ever begun. */
 function sayQueued(config: LoadedConfig, job: string): void {
-  const paths = pathsOf(config);
+  const paths = RunPaths.of(config.settings);
   const state = readState(paths);
   if (state !== null && state.state !== 'queued') return;
   writeState(paths, {

@@ -34,7 +34,9 @@ export async function submitRun(
       parents: dependencies(settings).map(({ run }) => run),
     };
   });
-  const { base_exp_dir, run_name } = config.settings;
-  const aside = fresh ? setAside(new RunPaths(base_exp_dir, run_name)) : null;
-  return { aside, ...(await submitCells(runs.slice(-1), runs.slice(0, -1), { program, name: run_name })) };
+  const aside = fresh ? setAside(RunPaths.of(config.settings)) : null;
+  return {
+    aside,
+    ...(await submitCells(runs.slice(-1), runs.slice(0, -1), { program, name: config.settings.run_name })),
+  };
 }

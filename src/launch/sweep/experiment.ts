@@ -5,6 +5,7 @@ import { ConfigError, must, RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { writeExperiment, type ExperimentRecord, type RecordedRun } from '../../run/experiment.js';
 import { encodeLine } from '../../run/journal.js';
+import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { promptsOf } from '../../run/report/measures.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
@@ -19,7 +20,7 @@ import { measureFinished } from './measure.js';
 import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
 import type { Found, Phase, Schedule } from './schedule.js';
 import { hasRoom, openSchedule, runSweep, type Runner, type RunWorld, type SweepView } from './sweep.js';
-import { inspect, markStopped, metricAt, pathsOf } from './truth.js';
+import { inspect, markStopped, metricAt } from './truth.js';
 
 export interface SweepChoice {
   /** A pattern over the cells' names; null means all of them. */
@@ -61,7 +62,7 @@ export interface SweepOutcome {
 const world: RunWorld = {
   inspect,
   markStopped,
-  metricAt: (config, metric, iteration) => metricAt(pathsOf(config), metric, iteration),
+  metricAt: (config, metric, iteration) => metricAt(RunPaths.of(config.settings), metric, iteration),
 };
 
 /** The cells that a sweep is asked for. Raises UsageError when a pattern means none. */
@@ -244,7 +245,7 @@ function collectResults(experiment: Experiment, schedule: Schedule): Results {
     outcome: swept.has(cell.run_name) ? schedule.phase(cell.run_name) : phaseOf(inspect(cell.config)),
     report: reportOf(cell),
     settings: settingsOf(cell),
-    prompts: promptsOf(pathsOf(cell.config)),
+    prompts: promptsOf(RunPaths.of(cell.config.settings)),
   }));
   return tabulate(experiment.name, runs, experiment.baseline, experiment.measure);
 }
@@ -263,7 +264,7 @@ function phaseOf(found: Found): Phase {
 /** Null for a run that has not begun, or whose records cannot be read: the sweep has said why. */
 function reportOf(cell: SweepRun): RunReport | null {
   try {
-    return readRun(pathsOf(cell.config));
+    return readRun(RunPaths.of(cell.config.settings));
   } catch (error) {
     if (!(error instanceof RunError)) throw error;
     return null;
@@ -274,7 +275,7 @@ function reportOf(cell: SweepRun): RunReport | null {
 function settingsOf({ config }: SweepRun): ReadSettings {
   let settings: object = config.settings;
   try {
-    settings = readRecord(pathsOf(config))?.settings ?? settings;
+    settings = readRecord(RunPaths.of(config.settings))?.settings ?? settings;
   } catch (error) {
     if (!(error instanceof RunError)) throw error;
   }

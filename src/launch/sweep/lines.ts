@@ -3,8 +3,8 @@ import { formatDuration } from '../../run/progress.js';
 import type { SweepEvent } from './sweep.js';
 import type { Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
+import { RunPaths } from '../../run/paths.js';
 import { placeName } from '../machine/devices.js';
-import { pathsOf } from './truth.js';
 import { join } from 'node:path';
 
 /** How many of a worker's last lines are shown with its failure. */
@@ -25,7 +25,7 @@ const SAY: Say = {
     `${paint('FAILED', 'red')}   ${running.job.name} after ${formatDuration(seconds)}: ${indent(failure.reason)}`,
     ...failure.lastLines.slice(-LAST_LINES).map((line) => paint(`         | ${printable(line)}`, 'dim')),
     ...(failure.advice === null ? [] : [`         ${failure.advice}`]),
-    `         log: ${join(pathsOf(running.job.config).logsDir, 'console.log')}`,
+    `         log: ${join(RunPaths.of(running.job.config.settings).logsDir, 'console.log')}`,
   ],
   elsewhere: ({ name, holder }) => [`waits    ${name} is run by ${holder}`],
   retry: ({ name, retry, of }) => [`retry    ${name}: it is started again later (${retry} of ${of})`],

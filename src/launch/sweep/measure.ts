@@ -4,13 +4,14 @@ import { EditrlError, must } from '../../core/errors.js';
 import { isTrainable, rewardOf } from '../../recipes/settings.js';
 import { termName } from '../../rewards/score/choice.js';
 import { whereMeasured } from '../../run/report/measures.js';
+import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { isMeasuredLast, readRun } from '../../run/report/read.js';
 import { getPath } from '../../schema/paths.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
 import { runResolver } from '../models/resolve.js';
 import type { SweepRun } from './plan.js';
-import { inspect, pathsOf } from './truth.js';
+import { inspect } from './truth.js';
 
 /** Scores the first and the last evaluation of each finished cell by the measures that it lacks. What cannot be done is said, and nothing is raised for it. */
 export async function measureFinished(
@@ -44,7 +45,7 @@ async function measureCell(
   const { settings } = config;
   const recordedReward = rewardOf(settings);
   if (recordedReward === null || !isTrainable(settings) || inspect(config).kind !== 'finished') return;
-  const paths = pathsOf(config);
+  const paths = RunPaths.of(config.settings);
   // What its evaluations were measured by is what its record says: a finished run never saw a measure that was named since.
   const recorded = must(readRecord(paths), `the record of ${settings.run_name}`).settings;
   const read = (path: string): unknown => getPath(recorded, path);

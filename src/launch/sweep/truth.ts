@@ -10,13 +10,9 @@ import { formatChanges, readRecord } from '../../run/record.js';
 import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
 import type { Found } from './schedule.js';
 
-export function pathsOf(config: Pick<LoadedConfig, 'settings'>): RunPaths {
-  return new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
-}
-
 /** Looks at one run. A directory that cannot be read, or is of other settings, is `refused`; nothing is raised for it. */
 export function inspect(config: LoadedConfig): Found {
-  const paths = pathsOf(config);
+  const paths = RunPaths.of(config.settings);
   try {
     const held = readLock(paths);
     const holder = held === null ? null : lockProblem(held, realLockWorld());
@@ -49,13 +45,13 @@ function otherSettings(changes: readonly SettingChange[], config: LoadedConfig):
   return [
     'it was started with other settings, and these decide its result:',
     ...formatChanges(changes).map((line) => `  ${line}`),
-    `Set them back, or move ${pathsOf(config).dir} away to start it again.`,
+    `Set them back, or move ${RunPaths.of(config.settings).dir} away to start it again.`,
   ].join('\n');
 }
 
 /** Writes into a run's directory that the sweep gave it up, so that no later command continues it. */
 export function markStopped(config: LoadedConfig, reason: string): void {
-  const paths = pathsOf(config);
+  const paths = RunPaths.of(config.settings);
   const lock = acquireLock(paths);
   try {
     const state = readState(paths);

@@ -203,7 +203,7 @@ class Worker {
       import('../../recipes/open.js'),
       import('../models/resolve.js'),
     ]);
-    const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+    const paths = RunPaths.of(settings);
     const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
     try {
       const resolveRun = runResolver(settings.base_exp_dir, () => told);

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { loadExperiment, type Experiment } from '../../../src/config/experiment/load.js';
 import { prepareSweep, sweep } from '../../../src/launch/sweep/experiment.js';
 import { measureFinished } from '../../../src/launch/sweep/measure.js';
-import { pathsOf } from '../../../src/launch/sweep/truth.js';
+import { RunPaths } from '../../../src/run/paths.js';
 import { measureScale } from '../../../src/rewards/score/identity.js';
 import { writeState } from '../../../src/run/state.js';
 import { getPath } from '../../../src/schema/paths.js';
@@ -37,7 +37,7 @@ async function measuredBy(match: 'iou' | 'exact'): Promise<Experiment> {
 
 /** The one cell as it lies there when it has finished, evaluated at `iterations`, at those of `measured` by the measure as well. */
 function finish({ cells: [{ config }] }: Experiment, iterations: readonly number[], measured: readonly number[]): void {
-  const paths = pathsOf(config);
+  const paths = RunPaths.of(config.settings);
   mkdirSync(paths.dir, { recursive: true });
   const { settings, resultHash } = config;
   const record = { format: 1, run_name: settings.run_name, hash: resultHash, settings, parents: [], attempts: [] };
@@ -82,7 +82,7 @@ it('scores the records again of a cell that has a later evaluation than those th
   finish(experiment, [0, 40, 80], []);
   const [{ config }] = experiment.cells;
   const [measure] = experiment.measure;
-  const { rescoredDir } = pathsOf(config);
+  const { rescoredDir } = RunPaths.of(config.settings);
   mkdirSync(rescoredDir);
   const { label: name, identity } = measureScale(measure, (path) => getPath(config.settings, path));
   const scored = (iterations: readonly number[]): void => {
