@@ -1,15 +1,15 @@
 /** A token policy that is computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
 import { InternalError } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
-import { ownLayout, TrainedWeights } from '../../engines/onnx/trained_weights.js';
+import { ownLayout } from '../../engines/onnx/trained_weights.js';
 import { alone, type Peers } from '../../group/peers.js';
-import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
+import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
-import type { LossSpec } from '../losses/table.js';
-import type { Capabilities, LearnReport, SampleRequest, Statistics, StepReport, WeightsOf } from '../policy.js';
+import type { SampleRequest, Statistics, WeightsOf } from '../policy.js';
+import { TrainedHere } from '../trained_here.js';
 import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.js';
-import { Learner, type LearnerOptions, type TokenLesson } from './learner.js';
-import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson, recordedBase, refuseOtherBase } from '../adapter_files.js';
+import { Learner, type LearnerOptions } from './learner.js';
+import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson } from '../adapter_files.js';
 import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
@@ -31,47 +31,43 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly keepReference: boolean;
 }
 
-export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements LanguagePolicy<P> {
-  readonly capabilities: Capabilities;
+export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
+  extends TrainedHere<TokenAsked, Pick<TokenAnswer, 'ids'>>
+  implements LanguagePolicy<P>
+{
   readonly actions = 'tokens';
+  protected readonly learner: Learner;
   readonly #sampler: Sampler<P>;
-  readonly #learner: Learner;
-  readonly #trained: TrainedWeights;
   readonly #eyes: Eyes | null;
   readonly #reader: Reader;
-  readonly #reference: Weights | null;
   #remote: RemoteSampler<P> | null = null;
   /** Which weights the remote sampler has. */
   #published: SampleRequest<never, never>['weights'] | null = null;
 
   constructor(readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
-    const layout = isAdapted(model)
-      ? adapterLayout(model.adapter, 'lora', peftNames(model.config))
-      : { ...ownLayout, beside: frozenWeights(model) };
-    this.#trained = new TrainedWeights(trainedWeights(model), optimizer, layout);
-    this.#reference = keepReference ? referenceWeights(model) : null;
+    super({
+      weights: model.weights,
+      trained: trainedWeights(model),
+      reference: keepReference ? referenceWeights(model) : null,
+      optimizer,
+      layout: isAdapted(model)
+        ? adapterLayout(model.adapter, 'lora', peftNames(model.config))
+        : { ...ownLayout, beside: frozenWeights(model) },
+      base: isAdapted(model) ? model.adapter : null,
+      hiddenStates: true,
+    });
     // What frozen parts make of a picture is the same whoever reads it.
     this.#eyes = eyesOf(model, sessions.learning);
     const eyes = this.#eyes;
     this.#reader = new Reader(model, { session: sessions.learning, eyes });
     this.#sampler = new Sampler(model, { ...options, session: sessions.sampling, eyes });
-    this.#learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers, eyes });
-    this.capabilities = {
-      losses: ['likelihood', 'reinforce', 'ratio'],
-      reference: keepReference,
-      average: this.#trained.averages !== null,
-      hiddenStates: true,
-    };
+    this.learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers, eyes });
   }
 
   /** What it computes with. */
   get model(): PolicyModel<P> {
     return this.options.model;
-  }
-
-  get steps(): number {
-    return this.#trained.steps;
   }
 
   /** From now on this samples, and not this process's own engine; it ends with the policy. The model has to have an adapter. */
@@ -84,7 +80,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Languag
     const remote = this.#remote;
     if (remote === null) return;
     if (!isAdapted(model)) throw new InternalError('a model without an adapter is to be sampled from remotely');
-    const weights = { current: this.#trained.weights, average: this.#trained.averages }[of];
+    const weights = { current: this.trained.weights, average: this.trained.averages }[of];
     if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
     await remote.publish({ steps: this.steps, of, files: () => adapterFolder(model, weights) });
     this.#published = of;
@@ -103,11 +99,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Languag
       return remote.sample(request);
     }
     const { weights: of } = request;
-    return this.#sampler.sample(request, this.#weights(of), `${of} ${this.#trained.version}`);
+    return this.#sampler.sample(request, this.weightsOf(of), `${of} ${this.trained.version}`);
   }
 
   statistics(groups: readonly TokenGroup[], of: WeightsOf, among?: readonly TokenGroup[]): Promise<Statistics[][]> {
-    return this.#learner.statistics(groups, this.#weights(of), among);
+    return this.learner.statistics(groups, this.weightsOf(of), among);
   }
 
   divergence(now: Statistics, reference: Statistics): Float64Array {
@@ -116,19 +112,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Languag
 
   /** What the model makes of prompts and their answers; see hidden_states.ts. */
   read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]> {
-    return this.#reader.read(items, this.#weights(of));
-  }
-
-  learn(lessons: readonly TokenLesson[], loss: LossSpec, among?: readonly TokenGroup[]): Promise<LearnReport> {
-    return this.#learner.learn(lessons, loss, among);
-  }
-
-  async step(learningRate: number): Promise<StepReport> {
-    return this.#trained.step(await this.#learner.gradients(), learningRate);
-  }
-
-  async checksum(): Promise<string> {
-    return this.#trained.checksum();
+    return this.#reader.read(items, this.weightsOf(of));
   }
 
   async files(): Promise<CheckpointFiles> {
@@ -141,36 +125,17 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Languag
       ...format.tokenizerFiles,
       ...model.files,
       [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...format.ends] })}\n`,
-      ...this.#trained.files(),
+      ...this.trained.files(),
     };
-  }
-
-  async restore(folder: string, steps: number): Promise<void> {
-    const { model } = this.options;
-    if (isAdapted(model)) refuseOtherBase(folder, recordedBase(folder), model.adapter.baseDigest);
-    this.#trained.restore(folder, steps);
   }
 
   async dispose(): Promise<void> {
     await Promise.all([
       this.#sampler.dispose(),
-      this.#learner.dispose(),
+      this.learner.dispose(),
       this.#reader.dispose(),
       this.#remote?.dispose(),
     ]);
     await this.#eyes?.dispose();
-  }
-
-  #weights(of: WeightsOf): Weights {
-    const { model } = this.options;
-    const { averages } = this.#trained;
-    const all = {
-      current: model.weights,
-      average: averages === null ? null : new Map([...model.weights, ...averages]),
-      reference: this.#reference,
-    };
-    const weights = all[of];
-    if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
-    return weights;
   }
 }

@@ -1,0 +1,83 @@
+/** A policy that the onnx engine trains in this process: what is the same whatever it writes. */
+import { InternalError } from '../core/errors.js';
+import { TrainedWeights, type WeightsLayout } from '../engines/onnx/trained_weights.js';
+import type { Weights } from '../models/files.js';
+import type { OptimizerSettings } from '../schema/training.js';
+import { recordedBase, refuseOtherBase, type AdapterBase } from './adapter_files.js';
+import type { LossSpec } from './losses/table.js';
+import type { Answered, Capabilities, LearnReport, Lesson, StepReport, WeightsOf } from './policy.js';
+
+/** Computes gradients, micro-batch by micro-batch. */
+interface Learner<P, A> {
+  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec, among?: readonly Answered<P, A>[]): Promise<LearnReport>;
+  gradients(): Promise<Map<string, Float32Array>>;
+}
+
+export interface TrainedHereOptions {
+  /** All weights, changed in place. */
+  readonly weights: Weights;
+  /** Those of them that train. */
+  readonly trained: Weights;
+  /** All weights of the frozen start; null where it is not kept. */
+  readonly reference: Weights | null;
+  readonly optimizer: OptimizerSettings;
+  /** Where a checkpoint holds what trains. */
+  readonly layout: WeightsLayout | undefined;
+  /** What an adapter stands on; null where none is trained. */
+  readonly base: AdapterBase | null;
+  readonly hiddenStates: boolean;
+}
+
+export abstract class TrainedHere<P, A> {
+  readonly capabilities: Capabilities;
+  protected readonly trained: TrainedWeights;
+  protected abstract readonly learner: Learner<P, A>;
+
+  constructor(private readonly held: TrainedHereOptions) {
+    const { trained, optimizer, layout, reference, hiddenStates } = held;
+    this.trained = new TrainedWeights(trained, optimizer, layout);
+    this.capabilities = {
+      losses: ['likelihood', 'reinforce', 'ratio'],
+      reference: reference !== null,
+      average: this.trained.averages !== null,
+      hiddenStates,
+    };
+  }
+
+  get steps(): number {
+    return this.trained.steps;
+  }
+
+  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec, among?: readonly Answered<P, A>[]): Promise<LearnReport> {
+    return this.learner.learn(lessons, loss, among);
+  }
+
+  async step(learningRate: number): Promise<StepReport> {
+    return this.trained.step(await this.learner.gradients(), learningRate);
+  }
+
+  async checksum(): Promise<string> {
+    return this.trained.checksum();
+  }
+
+  /** Raises CheckpointError where it was trained over another base. */
+  async restore(folder: string, steps: number): Promise<void> {
+    const { base } = this.held;
+    if (base !== null) refuseOtherBase(folder, recordedBase(folder), base.baseDigest);
+    this.trained.restore(folder, steps);
+  }
+
+  /** All weights of one kind; those that nothing changes are the model's own. */
+  protected weightsOf(of: WeightsOf): Weights {
+    const { weights, reference } = this.held;
+    const { averages } = this.trained;
+    const all = {
+      current: weights,
+      average: averages === null ? null : new Map([...weights, ...averages]),
+      reference,
+    };
+    const found = all[of];
+    if (found === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
+    return found;
+  }
+}
