@@ -23,7 +23,7 @@ export interface Listening {
   readonly server: Server;
   readonly port: number;
   readonly url: string;
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 /** Serves on a free port of 127.0.0.1 unless one is given. */

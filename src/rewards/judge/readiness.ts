@@ -1,8 +1,9 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
+import { untilReady, type Look as LookAtEvery } from '../../balance/readiness.js';
 import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, needsKey, noKey } from '../../http/key.js';
 import type { Clock } from '../../core/clock.js';
-import { sleep, systemClock } from '../../core/clock.js';
+import { systemClock } from '../../core/clock.js';
 import { checkedModel, readError, type ModelAlias } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import { bySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
@@ -113,58 +114,47 @@ export async function waitUntilReady(
   model: string,
   options: ReadinessOptions,
 ): Promise<ReadyJudge> {
-  const clock = options.clock ?? systemClock;
-  const started = clock.now();
+  const { clock = systemClock, signal, probe, names, alias, shown } = options;
   const apiKey = checkedKey(options.apiKey, 'the API key of the judge') ?? noKey;
   const pool = createHttpPool({ connections: 2, secret: apiKey });
   try {
-    for (let wrong = 0; ;) {
-      const look = await lookAtAll(endpoint, model, {
-        clock,
-        pool,
-        apiKey,
-        ...(options.signal === undefined ? {} : { signal: options.signal }),
-        ...(options.probe === undefined ? {} : { probe: options.probe }),
-        ...(options.names === undefined ? {} : { names: options.names }),
-        ...(options.alias === undefined ? {} : { alias: options.alias }),
-        ...(options.shown === undefined ? {} : { shown: options.shown }),
-      });
-      if (look.ready !== null) {
-        for (const note of look.notes) options.onNote?.(note);
-        return look.ready;
-      }
-      if (options.signal?.aborted === true) throw look.error;
-      const waitedMs = clock.now() - started;
-      wrong = look.final ? wrong + 1 : 0;
-      if (wrong === looksThatConvince || waitedMs >= options.maxWaitS * 1000) throw look.error;
-      options.onWaiting?.(look.error.message, Math.round(waitedMs / 1000));
-      const pauseMs = look.final ? lookAgainMs : lookEveryMs;
-      await sleep(clock, Math.min(pauseMs, options.maxWaitS * 1000 - waitedMs), options.signal);
-    }
+    const context = { clock, pool, apiKey, signal, probe, names, alias, shown };
+    const { judge, notes } = await untilReady(() => lookAtAll(endpoint, model, context), {
+      clock,
+      maxWaitMs: options.maxWaitS * 1000,
+      signal,
+      pauseMs: lookEveryMs,
+      finalLooks: { count: looksThatConvince, pauseMs: lookAgainMs },
+      onWaiting: options.onWaiting,
+    });
+    for (const note of notes) options.onNote?.(note);
+    return judge;
   } finally {
     await pool.close();
   }
 }
 
-export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names' | 'alias' | 'shown'> {
+export interface LookContext {
+  readonly probe?: Probe | undefined;
+  readonly names?: JudgeNames | undefined;
+  readonly alias?: ModelAlias | undefined;
+  readonly shown?: Shown | undefined;
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** How long the look may take; two minutes where it is absent. */
   readonly timeoutMs?: number;
 }
 
-type LookAtAll =
-  | { readonly ready: ReadyJudge; readonly notes: readonly string[] }
-  | { readonly ready: null; readonly error: EndpointError; readonly final: boolean };
+type LookAtAll = LookAtEvery<{ readonly judge: ReadyJudge; readonly notes: readonly string[] }>;
 
 async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext): Promise<LookAtAll> {
   let endpoints: readonly string[];
   try {
     endpoints = resolveEndpoints(endpoint);
   } catch (error) {
-    if (error instanceof EndpointError) return { ready: null, error, final: false };
+    if (error instanceof EndpointError) return { error, final: false };
     throw error;
   }
   const looks = await Promise.all(endpoints.map((url) => lookAt(url, model, context)));
@@ -175,7 +165,7 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
   for (const [i, look] of looks.entries()) {
     if (look.state !== 'ready') {
       const error = new EndpointError(`${judge} is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
-      return { ready: null, error, final: look.state === 'wrong' };
+      return { error, final: look.state === 'wrong' };
     }
     const context = look.maxModelLen === null ? {} : { context: look.maxModelLen };
     found.push({ ...(look.found?.traits ?? start), ...context });
@@ -187,7 +177,7 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
     ...(refused === null ? [] : [`${judge} '${model}' ${refused}`]),
     ...(thinks ? [`${judge} '${model}' ${thinking}`] : []),
   ];
-  return { ready: { endpoints, traits }, notes };
+  return { ready: { judge: { endpoints, traits }, notes } };
 }
 
 const thinking =

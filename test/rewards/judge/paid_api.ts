@@ -1,6 +1,6 @@
 /** A public API in small: it wants a key, and counts what it charges for. */
-import { createServer, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage } from 'node:http';
+import { listening } from '../../support/stub_server.js';
 import { completion } from './stub_judge.js';
 
 /** A status and a body that is sent as JSON, or as it is where it is a text. */
@@ -61,21 +61,12 @@ export async function startPaidApi(options: PaidApiOptions): Promise<PaidApi> {
     return [200, completion('Two grey squares.', 'stop')];
   }
 
-  const server = createServer((request, response) => {
+  const { url, close } = await listening((request, response) => {
     void answer(request).then(([status, body]) => {
       const type = typeof body === 'string' ? 'text/html' : 'application/json';
       response.writeHead(status, { 'content-type': type });
       response.end(typeof body === 'string' ? body : JSON.stringify(body));
     });
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
-    asked,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
+  return { url: `${url}/v1`, asked, close };
 }

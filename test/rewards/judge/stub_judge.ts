@@ -1,9 +1,8 @@
 /** A judge that does as it is told, on a free loopback port: good replies, and every bad one that real servers give. */
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { decodeImage } from '../../../src/core/image.js';
 import type { Clock } from '../../../src/core/clock.js';
+import { listening } from '../../support/stub_server.js';
 
 export interface StubRequest {
   readonly body: Readonly<Record<string, unknown>>;
@@ -89,23 +88,10 @@ export async function startStubJudge(behave: Behave, options: StubOptions = {}):
     }
   }
 
-  const server: Server = createServer((incoming, response) => {
-    // A client that went away is what several tests are about.
-    response.on('error', () => undefined);
+  const { url, close } = await listening((incoming, response) => {
     answer(incoming, response).catch(() => incoming.socket.destroy());
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  return {
-    url: `http://127.0.0.1:${port}/v1`,
-    requests,
-    peak: () => peak,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
+  return { url: `${url}/v1`, requests, peak: () => peak, close };
 }
 
 interface ChatBody extends Record<string, unknown> {

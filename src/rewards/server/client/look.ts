@@ -1,7 +1,7 @@
 /** Looking whether reward servers are ready, and whether they agree on what they score with. */
+import { untilReady } from '../../../balance/readiness.js';
 import { ConfigError, EndpointError } from '../../../core/errors.js';
 import type { Clock } from '../../../core/clock.js';
-import { sleep } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
 import type { HttpPool } from '../../../http/pool.js';
 import { causeOf } from '../../../http/request.js';
@@ -33,21 +33,18 @@ type Look =
 /** Returns the name of what the servers score with, once one of them is ready. Raises as `RewardPool.ready` says. */
 export async function lookAtServers(urls: readonly string[], options: LookOptions): Promise<string> {
   const { clock, maxWaitMs, signal } = options;
-  const started = clock.now();
-  for (;;) {
+  const look = async () => {
     const looks = await Promise.all(urls.map((url) => lookAt(url, options)));
     const ready = looks.filter((look) => look.ready);
-    if (ready.length > 0) return agreed(ready, options.weights);
+    if (ready.length > 0) return { ready };
     const failed = looks.filter((look) => !look.ready);
-    const leftMs = maxWaitMs - (clock.now() - started);
-    if (leftMs <= 0 || signal?.aborted === true || failed.every(({ final }) => final)) {
-      throw new EndpointError(`no reward server is ready: ${failed.map(({ found }) => found).join('; ')}`, {
-        where: urls.join(', '),
-        next: 'Start one with `editrl reward-server`, check address and token, then run the same command again.',
-      });
-    }
-    await sleep(clock, Math.min(lookEveryMs, leftMs), signal);
-  }
+    const error = new EndpointError(`no reward server is ready: ${failed.map(({ found }) => found).join('; ')}`, {
+      where: urls.join(', '),
+      next: 'Start one with `editrl reward-server`, check address and token, then run the same command again.',
+    });
+    return { error, final: failed.every(({ final }) => final) };
+  };
+  return agreed(await untilReady(look, { clock, maxWaitMs, signal, pauseMs: lookEveryMs }), options.weights);
 }
 
 async function lookAt(url: string, { http, protocol, headers, judge, clock, signal }: LookOptions): Promise<Look> {

@@ -1,6 +1,5 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
-import { createServer, type RequestListener, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { RequestListener } from 'node:http';
 import type { RgbImage } from '../../../../src/core/image.js';
 import type { Clock } from '../../../../src/core/clock.js';
 import { MemoryJudgementStore } from '../../../../src/rewards/judge/memory_store.js';
@@ -8,18 +7,16 @@ import { RewardPool, type RewardPoolOptions } from '../../../../src/rewards/serv
 import { remote } from '../../../../src/rewards/terms/remote.js';
 import type { JudgeItem, Outcome } from '../../../../src/rewards/score/types.js';
 import { byPicture, fingerprint, place, readsAndJudges, rewardOf } from '../served.js';
+import { listening, type Listening } from '../../../support/stub_server.js';
 import { termContract, wholeItem } from '../../terms/term_contract.js';
 import { testServices } from '../../terms/term_services.js';
 
 const here = place();
 const pools: RewardPool[] = [];
-const stubs: Server[] = [];
+const stubs: Listening[] = [];
 afterEach(async () => {
   await Promise.all(pools.splice(0).map((pool) => pool.close()));
-  for (const stub of stubs.splice(0)) {
-    stub.close();
-    stub.closeAllConnections();
-  }
+  for (const stub of stubs.splice(0)) await stub.close();
   await here.close();
 });
 
@@ -30,10 +27,9 @@ function poolOf(servers: readonly string[], options: Partial<RewardPoolOptions> 
 }
 
 async function stub(answer: RequestListener): Promise<string> {
-  const server = createServer(answer);
-  stubs.push(server);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const stub = await listening(answer);
+  stubs.push(stub);
+  return stub.url;
 }
 
 /** A picture whose fingerprint is the number. */
