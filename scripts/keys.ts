@@ -1,0 +1,11 @@
+/**
+ * Writes docs/keys.md from the schema.
+ *
+ *   npm run build && node dist/scripts/keys.js
+ */
+import { join } from 'node:path';
+import { format } from 'prettier';
+import { writeFileAtomic } from '../src/core/files.js';
+import { keysPage } from './keys_page.js';
+
+writeFileAtomic(join('docs', 'keys.md'), await format(keysPage(), { parser: 'markdown' }));

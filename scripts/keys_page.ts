@@ -1,0 +1,101 @@
+/** The page docs/keys.md: every key that a config may have, from the schema. */
+import { jsonSchema } from '../src/config/json_schema.js';
+
+interface Part {
+  readonly $ref?: string;
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly effect?: string;
+  readonly const?: unknown;
+  readonly properties?: Readonly<Record<string, Part>>;
+  readonly additionalProperties?: Part | boolean;
+  readonly items?: Part;
+  readonly anyOf?: readonly Part[];
+  readonly oneOf?: readonly Part[];
+  readonly allOf?: readonly Part[];
+}
+
+/** A key as one recipe or several have it. */
+interface Key {
+  readonly description: string;
+  readonly default: string;
+  readonly effect: string;
+  readonly recipes: Set<string>;
+}
+
+/** Every key by its dotted path, an element of a list as `[]` and a name of one's own as `*`, with what recipes say of it. */
+function keysOf(root: Part & { readonly $defs: Readonly<Record<string, Part>> }): Map<string, Key[]> {
+  const found = new Map<string, Key[]>();
+  const visit = (part: Part, path: string, recipe: string, seen: readonly string[]): void => {
+    if (part.$ref !== undefined) {
+      const name = part.$ref.replace('#/$defs/', '');
+      // A value that may hold others of its kind has no keys of its own.
+      if (!seen.includes(name)) visit(root.$defs[name], path, recipe, [...seen, name]);
+    }
+    for (const inner of [...(part.anyOf ?? []), ...(part.oneOf ?? []), ...(part.allOf ?? [])]) {
+      visit(inner, path, recipe, seen);
+    }
+    for (const [name, field] of Object.entries(part.properties ?? {})) {
+      const key = path === '' ? name : `${path}.${name}`;
+      note(key, field, recipe);
+      visit(field, key, recipe, seen);
+    }
+    if (part.items !== undefined) visit(part.items, `${path}[]`, recipe, seen);
+    if (typeof part.additionalProperties === 'object') visit(part.additionalProperties, `${path}.*`, recipe, seen);
+  };
+  const note = (key: string, field: Part, recipe: string): void => {
+    const entry = {
+      description: field.description ?? '',
+      default: field.default === undefined ? '' : JSON.stringify(field.default),
+      effect: field.effect ?? '',
+    };
+    const entries = found.get(key) ?? [];
+    found.set(key, entries);
+    const same = entries.find(
+      (other) =>
+        other.description === entry.description && other.default === entry.default && other.effect === entry.effect,
+    );
+    if (same === undefined) entries.push({ ...entry, recipes: new Set([recipe]) });
+    else same.recipes.add(recipe);
+  };
+  for (const branch of root.oneOf ?? []) visit(branch, '', String(branch.properties?.['task'].const), []);
+  return found;
+}
+
+/** A default longer than this is a section's, whose fields are listed one by one. */
+const LONGEST_DEFAULT = 60;
+
+/** The page; its keys are those of `config schema`. */
+export function keysPage(): string {
+  const root = jsonSchema() as unknown as Parameters<typeof keysOf>[0];
+  const keys = keysOf(root);
+  const every = (root.oneOf ?? []).length;
+  const lines = [
+    '# Every key',
+    '',
+    'This page is written by `npm run build && node dist/scripts/keys.js` from the schema; `editrl config schema` prints the same for editors, and `editrl config explain KEY` for',
+    'one key. `[]` is an element of a list, `*` a name of your own. A `result` key decides what is learned and may not change when a run is resumed; an `operation` key may.',
+  ];
+  let section = '';
+  for (const key of [...keys.keys()].sort()) {
+    const [first] = key.split(/[.[]/);
+    if (first !== section) lines.push('', `## ${first}`, '');
+    section = first;
+    const entries = keys.get(key) ?? [];
+    // A section that a recipe has with defaults of its own is described where it stands without them.
+    const usual =
+      entries.find(({ description }) => description !== '')?.description ??
+      `Part of \`${key.replace(/(\[\]|\.\*)*\.\w+$/, '')}\`.`;
+    for (const { description, default: value, effect, recipes } of entries) {
+      const facts = [
+        ...(effect === '' ? [] : [effect]),
+        ...(['', '{}'].includes(value) || value.length > LONGEST_DEFAULT ? [] : [`default \`${value}\``]),
+        ...(recipes.size === every ? [] : [`in ${[...recipes].sort().join(', ')}`]),
+      ];
+      lines.push(
+        `- \`${key}\`: ${(description === '' ? usual : description).replaceAll('\n', ' ')}${facts.length === 0 ? '' : ` (${facts.join('; ')})`}`,
+      );
+    }
+  }
+  return `${lines.join('\n')}\n`;
+}
