@@ -4,15 +4,20 @@ import { dirname, join, resolve } from 'node:path';
 import ts from 'typescript';
 
 const ROOT = resolve(import.meta.dirname, '../../..');
-const MODULES = [
-  'test/engines/vllm/stub_vllm',
-  'test/engines/vllm/plain_sampling',
-  'test/nets/reference_decoder',
-  'src/core/errors',
-  'src/core/plain_file',
-  'src/core/random',
-  'src/core/safetensors',
-];
+/** A module of the sources or tests, and all that it imports from them, as JavaScript by their paths from the root without extension. */
+function compiled(name: string, options: ts.CompilerOptions, all = new Map<string, string>()): Map<string, string> {
+  if (all.has(name)) return all;
+  const { outputText } = ts.transpileModule(readFileSync(join(ROOT, `${name}.ts`), 'utf8'), {
+    compilerOptions: { ...options, sourceMap: false },
+    fileName: 'module.mts',
+  });
+  all.set(name, outputText);
+  // What is imported for its types alone is in the source, and not in this.
+  for (const { fileName } of ts.preProcessFile(outputText).importedFiles) {
+    if (fileName.startsWith('.')) compiled(join(dirname(name), fileName.replace(/\.js$/, '')), options, all);
+  }
+  return all;
+}
 
 /** Where the file `broken` lies beside it, it ends before it listens; where `slow` does, it loads until that is gone; `stalled` holds how many completions it answers at most. */
 const MAIN = `import { appendFileSync, existsSync, readFileSync } from 'node:fs';
@@ -73,13 +78,9 @@ export class StubProgram {
       config: { compilerOptions: object };
     };
     const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, ROOT);
-    for (const name of MODULES) {
-      const { outputText } = ts.transpileModule(readFileSync(join(ROOT, `${name}.ts`), 'utf8'), {
-        compilerOptions: { ...options, sourceMap: false },
-        fileName: 'module.mts',
-      });
+    for (const [name, text] of compiled('test/engines/vllm/stub_vllm', options)) {
       mkdirSync(dirname(join(dir, name)), { recursive: true });
-      writeFileSync(join(dir, `${name}.js`), outputText);
+      writeFileSync(join(dir, `${name}.js`), text);
     }
     writeFileSync(join(dir, 'package.json'), '{"type": "module"}');
     writeFileSync(join(dir, 'serve.js'), MAIN);
