@@ -318,10 +318,19 @@ describe('the schema', () => {
   });
 
   it('is written as JSON Schema with descriptions and effects', () => {
-    const schema = jsonSchema() as {
-      oneOf: { properties: Record<string, { properties: Record<string, unknown> }>; required: string[] }[];
+    interface Section {
+      readonly $ref?: string;
+      readonly properties: Record<string, Section>;
+    }
+    const schema = jsonSchema() as unknown as {
+      oneOf: { properties: Record<string, Section>; required: string[] }[];
+      $defs: Record<string, Section>;
     };
-    expect(schema.oneOf[0].properties['optimizer'].properties['learning_rate']).toMatchInlineSnapshot(`
+    /** What fields have in common stands once, in $defs. */
+    const resolved = (found: Section): Section =>
+      found.$ref === undefined ? found : schema.$defs[found.$ref.replace('#/$defs/', '')];
+    const optimizer = resolved(schema.oneOf[0].properties['optimizer']);
+    expect(resolved(optimizer.properties['learning_rate'])).toMatchInlineSnapshot(`
       {
         "description": "Peak learning rate.",
         "effect": "result",
