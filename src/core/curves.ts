@@ -72,18 +72,24 @@ export function condense(curve: Curve, most: number): Curve {
  */
 export function smooth(values: readonly number[]): number[] {
   const widest = Math.max(2, Math.round(values.length / 20));
-  // Sums of all values before a place: the mean of any window is two look-ups, however long the course.
+  // Sums of all values before a place: the mean of any window is two look-ups, however long the course. What a sum rounds off is kept beside it
+  // (Knuth's two-sum), or one value of 1e20 would take with it all that come after.
   const sums = [0];
+  const lost = [0];
   const counts = [0];
-  values.forEach((value, at) => {
-    const finite = Number.isFinite(value);
-    sums.push(sums[at] + (finite ? value : 0));
+  values.forEach((found, at) => {
+    const finite = Number.isFinite(found);
+    const [before, value] = [sums[at], finite ? found : 0];
+    const sum = before + value;
+    const added = sum - before;
+    sums.push(sum);
+    lost.push(lost[at] + (before - (sum - added)) + (value - added));
     counts.push(counts[at] + (finite ? 1 : 0));
   });
   return values.map((_, at) => {
     const reach = Math.min(widest, at, values.length - 1 - at);
     const [start, end] = [at - reach, at + reach + 1];
-    return (sums[end] - sums[start]) / (counts[end] - counts[start]);
+    return (sums[end] - sums[start] + (lost[end] - lost[start])) / (counts[end] - counts[start]);
   });
 }
 

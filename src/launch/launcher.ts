@@ -81,7 +81,7 @@ export class Launcher {
    * error a worker ended with.
    */
   async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
-    this.#trackings.asked(config.settings.run_name);
+    this.#trackings.asked(config.settings);
     try {
       return await this.#chain(config, fresh);
     } finally {

@@ -20,7 +20,8 @@ export class Trackings {
   readonly #of = new Map<string, RunTracking>();
 
   readonly #pages = new MetricsPages();
-  #asked: string | null = null;
+  /** The run that somebody asked for, and its id in W&B where WANDB_RUN_ID names one. */
+  #asked: { readonly run: string; readonly wandbId: string | null } | null = null;
 
   constructor(private readonly options: TrackingsOptions) {
     const giveUp = (): void => {
@@ -29,15 +30,24 @@ export class Trackings {
     options.kill?.addEventListener('abort', giveUp, { once: true });
   }
 
-  /** Says which run somebody asked for: WANDB_RUN_ID means that one, and none that it starts from. */
-  asked(run: string): void {
-    this.#asked = run;
+  /**
+   * Says which run somebody asked for: WANDB_RUN_ID means that one, and none that it starts from. Raises ConfigError for an id that W&B does not
+   * take.
+   */
+  asked({ run_name, track, launch }: RunSettings): void {
+    const wandbId = wandbIdOfEnvironment(process.env);
+    this.#asked = { run: run_name, wandbId };
+    // Another trainer's program has its own way to W&B.
+    if (wandbId === null || track.wandb !== null || launch.command !== null) return;
+    this.options.say(
+      'warning: WANDB_RUN_ID is set, but nothing goes to W&B: --set track.wandb.project=NAME sends it there',
+    );
   }
 
   /** For an attempt that is about to start. */
   attempt(settings: RunSettings): TrackedAttempt {
-    const env = settings.run_name === this.#asked ? process.env : {};
-    return new TrackedAttempt(settings, this.#of, this.#pages, { ...this.options, env });
+    const wandbId = settings.run_name === this.#asked?.run ? this.#asked.wandbId : null;
+    return new TrackedAttempt(settings, wandbId, this.#of, this.#pages, this.options);
   }
 
   /** Waits for all of them: for W&B at most its own limit, for the Hub as long as its uploads try. */
@@ -57,11 +67,10 @@ export class TrackedAttempt {
 
   constructor(
     private readonly settings: RunSettings,
+    private readonly wandbId: string | null,
     private readonly others: Map<string, RunTracking>,
     private readonly pages: MetricsPages,
-    private readonly options: TrackingsOptions & {
-      /** Where WANDB_RUN_ID may stand. */ readonly env: NodeJS.ProcessEnv;
-    },
+    private readonly options: TrackingsOptions,
   ) {
     this.#say = options.say;
   }
@@ -87,7 +96,7 @@ export class TrackedAttempt {
     const record = readRecord(paths);
     if (record === null) return;
     this.#say = say;
-    this.#noteWandbId(paths, say);
+    if (this.wandbId !== null) noteWandbId(paths, this.wandbId);
     const earlier = this.others.get(run_name);
     const tracking = new RunTracking({
       paths,
@@ -102,15 +111,6 @@ export class TrackedAttempt {
     });
     this.#tracking = tracking;
     this.others.set(run_name, tracking);
-  }
-
-  #noteWandbId(paths: RunPaths, say: Say): void {
-    const id = wandbIdOfEnvironment(this.options.env);
-    if (id === null) return;
-    const { launch, track } = this.settings;
-    // Another trainer's program has its own way to W&B.
-    if (track.wandb !== null || launch.command !== null) noteWandbId(paths, id);
-    else say('WANDB_RUN_ID is set, but nothing goes to W&B: --set track.wandb.project=NAME sends it there', 'warn');
   }
 
   /** It has ended, and its state says how. What is left is passed on beside whatever comes next. */

@@ -39,6 +39,12 @@ describe('fewer points', () => {
   });
 });
 
+it('keeps the course after a value that is much larger than all others', () => {
+  const out = smooth([1e20, ...upTo(40).map(() => 0.25)]);
+  expect(out.at(-1)).toBe(0.25);
+  expect(out.at(20)).toBe(0.25);
+});
+
 it('smooths with a centred window and passes over broken numbers', () => {
   const out = smooth(upTo(20).map((x) => (x === 7 ? NaN : 2 * x)));
   expect([out[0], out[19], out[12]]).toEqual([0, 38, 24]);

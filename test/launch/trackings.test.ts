@@ -21,8 +21,9 @@ describe('WANDB_RUN_ID', () => {
     vi.stubEnv('WANDB_MODE', 'disabled');
     const base = folder();
     const trackings = new Trackings({ say: () => undefined, kill: undefined });
-    trackings.asked('own');
     const runs = [];
+    const own = await begun(base, 'own', 'track.wandb={"project":"edits"}');
+    trackings.asked(own.settings);
     for (const name of ['parent', 'own']) {
       const { run, settings } = await begun(base, name, 'track.wandb={"project":"edits"}');
       trackings.attempt(settings).begin(() => undefined);
@@ -34,13 +35,18 @@ describe('WANDB_RUN_ID', () => {
 
   it('is said to do nothing where the run goes nowhere', async () => {
     vi.stubEnv('WANDB_RUN_ID', 'mine');
-    const trackings = new Trackings({ say: () => undefined, kill: undefined });
-    trackings.asked('own');
-    const { run, settings } = await begun(folder(), 'own');
     const said: string[] = [];
-    trackings.attempt(settings).begin((line) => void said.push(line));
+    const trackings = new Trackings({ say: (line) => void said.push(line), kill: undefined });
+    trackings.asked((await begun(folder(), 'own')).settings);
     await trackings.close();
     expect(said).toEqual([expect.stringContaining('--set track.wandb.project=NAME')]);
-    expect(notedWandbId(run.paths)).toBeNull();
+  });
+
+  it('is refused before anything starts where W&B would not take it', async () => {
+    vi.stubEnv('WANDB_RUN_ID', 'a/b');
+    const { settings } = await begun(folder(), 'own');
+    const trackings = new Trackings({ say: () => undefined, kill: undefined });
+    expect(() => trackings.asked(settings)).toThrow("found 'a/b'; allowed: 1 to 128 letters");
+    await trackings.close();
   });
 });

@@ -86,12 +86,11 @@ class Translator {
     this.#dataDir();
     this.#servedMemory();
     this.#warnOfIgnored();
-    const changed = this.#canonicalChanges.map(({ path }) => path);
     return {
       value: this.#value,
       problems: this.#problems,
       warnings: this.#warnings,
-      words: new FlatWords(this.#names, this.#missing, changed),
+      words: new FlatWords(this.#names, this.#missing, this.#canonicalChanges),
     };
   }
 

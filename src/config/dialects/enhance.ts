@@ -77,11 +77,7 @@ function translate(raw: Record<string, unknown>, source: DialectSource): Transla
     value,
     problems,
     warnings,
-    words: new FlatWords(
-      names,
-      [],
-      source.changes.map(({ path }) => path),
-    ),
+    words: new FlatWords(names, [], source.changes),
   };
 }
 

@@ -168,12 +168,11 @@ export class TrainerTranslator<Name extends string> {
     const ignored = Object.entries(keys).filter(
       ([name, { to, joint }]) => to === null && joint !== true && name in this.raw,
     );
-    const changed = this.source.changes.map(({ path }) => path);
     return {
       value: this.value,
       problems: this.problems,
       warnings: [...ignored.map(([name]) => `${name} has no meaning here, and is left out`), ...warnings],
-      words: new FlatWords(this.#names, [], changed),
+      words: new FlatWords(this.#names, [], this.source.changes),
     };
   }
 

@@ -1,5 +1,6 @@
 /** Says what is wrong with a flat file in the file's own keys. */
 import type { Problem } from '../../recipes/rules.js';
+import type { Change } from '../sets.js';
 
 /** The keys of a flat file for those of the canonical form that it was translated to. */
 export class FlatWords {
@@ -7,8 +8,8 @@ export class FlatWords {
     private readonly names: ReadonlyMap<string, string>,
     /** Canonical paths that stay empty, which has been said. */
     private readonly missing: readonly string[],
-    /** Canonical paths that `--set` gives. */
-    private readonly changed: readonly string[],
+    /** What `--set` gives: a value at a canonical path that it gives has that path's name. */
+    private readonly changes: readonly Change[],
   ) {}
 
   /** Problems with canonical keys; without those that only say again that something is missing. */
@@ -27,7 +28,7 @@ export class FlatWords {
 
   /** The flat key that gave the value at a canonical path, or else the path itself. */
   key(path: string): string {
-    if (this.changed.some((change) => isWithin(path, change))) return path;
+    if (this.changes.some((change) => isWithin(path, change.path))) return path;
     const parts = path.split('.');
     const upTo = parts.map((_, depth) => parts.slice(0, parts.length - depth).join('.'));
     const known = upTo.find((above) => this.names.has(above));

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import type { Activation, DecoderConfig, SeeingConfig, Trait } from './config.js';
 import { readVision, visionJson } from '../vision/architecture.js';
-import { yarnMagnitude, type RopeScaling } from './rope.js';
+import { readScaling } from './rope_config.js';
 
 /** A model as its folder describes it. */
 export interface Architecture {
@@ -344,81 +344,6 @@ function qwenWindow(config: HubConfig, usually: number): Pick<DecoderConfig, 'sl
     layer >= from ? 'sliding_attention' : 'full_attention',
   );
   return window(config.sliding_window ?? 4096, config.layer_types ?? marked);
-}
-
-const factor = z.number().positive();
-const scalings = {
-  linear: z.object({ factor }),
-  dynamic: z.object({ factor }),
-  llama3: z.object({
-    factor,
-    low_freq_factor: factor,
-    high_freq_factor: factor,
-    original_max_position_embeddings: size,
-  }),
-  yarn: z.object({
-    factor: factor.nullish(),
-    beta_fast: z.number().positive().nullish(),
-    beta_slow: z.number().positive().nullish(),
-    truncate: z.boolean().nullish(),
-    attention_factor: z.number().positive().nullish(),
-    mscale: z.number().nullish(),
-    mscale_all_dim: z.number().nullish(),
-    original_max_position_embeddings: size.nullish(),
-  }),
-};
-
-/** Rotations that change nothing for text: without scaling, and Qwen-VL's three rows of positions, which are equal there. */
-const unscaled: ReadonlySet<string> = new Set(['default', 'mrope']);
-
-function readScaling(rope: Readonly<Record<string, unknown>>, contextSize: number, where: string): RopeScaling | null {
-  const type = rope['rope_type'] ?? rope['type'] ?? 'default';
-  if (typeof type === 'string' && unscaled.has(type)) return null;
-  if (typeof type !== 'string' || !Object.hasOwn(scalings, type)) {
-    const allowed = [...unscaled, ...Object.keys(scalings)].join(', ');
-    throw new CheckpointError(`rope_type ${JSON.stringify(type)} is not covered; covered: ${allowed}`, { where });
-  }
-  const name = type as keyof typeof scalings;
-  const parse = <T>(schema: z.ZodType<T>): T => {
-    const parsed = schema.safeParse(rope);
-    if (parsed.success) return parsed.data;
-    const [issue] = parsed.error.issues;
-    throw new CheckpointError(`rope_scaling.${issue.path.join('.')}: ${issue.message}`, { where });
-  };
-  switch (name) {
-    case 'linear':
-      return { rope_type: name, ...parse(scalings.linear) };
-    case 'dynamic':
-      parse(scalings.dynamic);
-      return { rope_type: name, max_position_embeddings: contextSize };
-    case 'llama3':
-      return { rope_type: name, ...parse(scalings.llama3) };
-    case 'yarn': {
-      const { beta_fast, beta_slow, truncate, attention_factor, mscale, mscale_all_dim, ...context } = parse(
-        scalings.yarn,
-      );
-      const before = context.original_max_position_embeddings ?? contextSize;
-      const grown = context.factor ?? contextSize / before;
-      const magnitude =
-        isNumber(mscale) && isNumber(mscale_all_dim)
-          ? yarnMagnitude(grown, mscale) / yarnMagnitude(grown, mscale_all_dim)
-          : yarnMagnitude(grown);
-      return {
-        rope_type: name,
-        factor: grown,
-        beta_fast: beta_fast ?? 32,
-        beta_slow: beta_slow ?? 1,
-        truncate: truncate ?? true,
-        attention_factor: attention_factor ?? magnitude,
-        original_max_position_embeddings: before,
-      };
-    }
-  }
-}
-
-/** Files say 0 or null for none. */
-function isNumber(value: number | null | undefined): value is number {
-  return typeof value === 'number' && value !== 0;
 }
 
 /** Positions are rotations, which have no end; loaders want one. */
