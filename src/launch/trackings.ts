@@ -41,6 +41,7 @@ export class Trackings {
     if (wandbId === null || track.wandb !== null || launch.command !== null) return;
     this.options.say(
       'warning: WANDB_RUN_ID is set, but nothing goes to W&B: --set track.wandb.project=NAME sends it there',
+      'warn',
     );
   }
 

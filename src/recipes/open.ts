@@ -36,13 +36,13 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
 export function opening(settings: TrainedSettings): OpenedRecipe {
   return {
     columns: recipeOf(settings).columns(settings),
-    open: async (bench) => {
+    open: async (context) => {
       const asked = enginesOf(settings).map(({ provider }) => provider);
       const found = new Map(await Promise.all(asked.map(async (one) => [one, await resolveProvider(one)] as const)));
       const resolved = withEngines(settings, (engine) => {
         return { ...engine, provider: must(found.get(engine.provider), 'a provider') };
       });
-      return openRecipeOf(settings).open(resolved, bench);
+      return openRecipeOf(settings).open(resolved, context);
     },
   };
 }

@@ -7,7 +7,7 @@ import { promptText } from '../models/chat/prompt.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { FreeText } from '../policies/tokens/free_text.js';
 import { loadPolicy } from '../policies/tokens/load.js';
-import { samplingOf } from '../policies/tokens/manners.js';
+import { samplingOf } from '../policies/tokens/sampling_settings.js';
 import { Sampler, type TokenSampling } from '../policies/tokens/rollout.js';
 import type { ModelReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';

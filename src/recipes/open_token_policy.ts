@@ -5,7 +5,7 @@ import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
 import { initPolicy, loadPolicy } from '../policies/tokens/load.js';
-import { manners, samplingOf } from '../policies/tokens/manners.js';
+import { heldOutSampling, samplingOf } from '../policies/tokens/sampling_settings.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import type { LanguagePolicy } from '../policies/tokens/language_policy.js';
 import { TokenPolicy } from '../policies/tokens/policy.js';
@@ -16,7 +16,7 @@ import type { TrainerSettings } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { Prompt, Task } from '../scoring/task.js';
-import type { Bench, GrpoParts } from '../train/bench.js';
+import type { TrainingContext, GrpoParts } from '../train/context.js';
 import { openRemoteSampler } from '../train/remote_sampler.js';
 import type { Training } from '../train/loop.js';
 import { openTraining, type Labels, type Rewarded, type Supervised } from './open_training.js';
@@ -49,16 +49,16 @@ export interface TokenForms {
 type OpenTrainer = <P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
-  bench: Bench,
+  context: TrainingContext,
   forms: TokenForms,
   model?: PolicyModel<P>,
 ) => Promise<LanguagePolicy<P>>;
 
 const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
-  onnx: async (settings, format, bench, forms, model) => {
-    const policy = openTokenPolicy(settings, format, bench, forms, model);
+  onnx: async (settings, format, context, forms, model) => {
+    const policy = openTokenPolicy(settings, format, context, forms, model);
     const sampled = remoteSampling(settings);
-    if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, bench, sampled, policy));
+    if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, context, sampled, policy));
     return policy;
   },
 };
@@ -71,7 +71,7 @@ export const openTrainedPolicy: OpenTrainer = (settings, ...rest) =>
 export function openTokenPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
-  { group, resolveRun }: Pick<Bench, 'group' | 'resolveRun'>,
+  { group, resolveRun }: Pick<TrainingContext, 'group' | 'resolveRun'>,
   { constrained, separateVocabularies, keepsStart = false }: TokenForms,
   model = startingModel(settings, format, resolveRun),
 ): TokenPolicy<P> {
@@ -117,7 +117,7 @@ export async function openTokenTraining<
   S extends TokenTrainingSettings,
 >(
   settings: S,
-  bench: Bench,
+  context: TrainingContext,
   {
     trained,
     ...parts
@@ -132,9 +132,9 @@ export async function openTokenTraining<
   },
 ): Promise<Training> {
   const { rollout } = settings;
-  return openTraining<P, TokenAnswer, TokenSampling, S>(settings, bench, {
+  return openTraining<P, TokenAnswer, TokenSampling, S>(settings, context, {
     ...parts,
-    manners: manners(settings),
+    manners: heldOutSampling(settings),
     longestAnswer: rollout.max_response_tokens,
     rewards: (algorithm) => ({
       how: samplingOf(settings),

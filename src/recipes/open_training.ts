@@ -7,7 +7,7 @@ import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { openScorer } from '../scoring/judge_scorer.js';
 import type { Prompt, Task } from '../scoring/task.js';
-import { openGrpo, openHeldOut, type Bench, type GrpoParts, type JudgedSettings } from '../train/bench.js';
+import { openGrpo, openHeldOut, type TrainingContext, type GrpoParts, type JudgedSettings } from '../train/context.js';
 import type { Collector } from '../train/collect.js';
 import type { HeldOut } from '../train/held_out.js';
 import type { Training } from '../train/loop.js';
@@ -56,14 +56,14 @@ interface Answering<P extends Prompt, A extends Answer, H> {
 /** What scores the answers; null where a supervised run has no judge, and so reports losses alone. */
 export async function openEvaluation<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings & Pick<TrainedSettings, 'algorithm'>,
-  bench: Bench,
+  context: TrainingContext,
   { task, policy, manners, longestAnswer }: Answering<P, A, H>,
 ): Promise<(Collector<P, A, H> & { readonly heldOut: HeldOut<P, A, H> }) | null> {
-  const { group, judge } = bench;
+  const { group, judge } = context;
   const reward = measuredReward(settings);
   if (settings.algorithm.type === 'sft' && judge === null && asksJudge(reward)) return null;
-  const collector = { task, policy, scorer: await openScorer({ ...settings, reward }, bench, judge), group };
-  return { ...collector, heldOut: openHeldOut(settings, bench, collector, manners, longestAnswer) };
+  const collector = { task, policy, scorer: await openScorer({ ...settings, reward }, context, judge), group };
+  return { ...collector, heldOut: openHeldOut(settings, context, collector, manners, longestAnswer) };
 }
 
 /** Training by labels. The held-out evaluation, where there is one, also disposes the policy and the task. */
@@ -97,7 +97,7 @@ export type LearntSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
 /** Training by the algorithm of the settings: by labels, or by rewards. */
 export async function openTraining<P extends Prompt, A extends Answer, H, S extends LearntSettings>(
   settings: S,
-  bench: Bench,
+  context: TrainingContext,
   {
     isScored = true,
     labels,
@@ -114,14 +114,14 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
 ): Promise<Training> {
   const { algorithm } = settings;
   const { task, policy, longestAnswer } = answering;
-  const evaluation = isScored ? await openEvaluation(settings, bench, answering) : null;
+  const evaluation = isScored ? await openEvaluation(settings, context, answering) : null;
   if (algorithm.type === 'sft') {
     const parts = { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels(algorithm as Supervised<S>) };
     return openSupervised({ ...settings, algorithm }, parts);
   }
   if (evaluation === null) throw new InternalError('learning from rewards without a reward');
   const parts = { ...evaluation, ...rewards(algorithm as Rewarded<S>), longestAnswer, schedule: scheduleOf(settings) };
-  return openGrpo({ ...settings, algorithm }, bench, parts);
+  return openGrpo({ ...settings, algorithm }, context, parts);
 }
 
 /** The algorithm of settings that learn from labels, and of those that learn from rewards. */

@@ -5,7 +5,7 @@ import { sessionOptions } from '../engines/onnx/session_options.js';
 import type { WordsSftSettings } from '../schema/algorithm.js';
 import type { EngineSettings } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
-import { noteDatasets, type Bench } from '../train/bench.js';
+import { noteDatasets, type TrainingContext } from '../train/context.js';
 import type { OpenRecipe } from '../train/opener.js';
 import { Pretraining, type Network } from '../train/pretraining.js';
 import { scheduleOf } from '../train/schedule.js';
@@ -22,18 +22,22 @@ type WholeBatchSettings<T> = TrainedSettings &
 export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
   tiny: Pick<TinyDataset<D>, 'make' | 'placesOf'>,
   open: (path: string, settings: S) => Promise<SampleSource<T>>,
-  networkOf: (settings: S, data: Datasets<SampleSource<T>>, bench: Bench) => Promise<Network<T, M>> | Network<T, M>,
+  networkOf: (
+    settings: S,
+    data: Datasets<SampleSource<T>>,
+    context: TrainingContext,
+  ) => Promise<Network<T, M>> | Network<T, M>,
 ): OpenRecipe<S> {
   return {
     makeData: tiny.make,
-    open: async (settings, bench) => {
+    open: async (settings, context) => {
       const { optimizer, algorithm, validation, environment } = settings;
       const placed = tiny.placesOf(settings);
       const data = await Datasets.open(settings, ({ path }) => open(placed(path), settings));
-      noteDatasets(bench, settings.data, data.sources);
+      noteDatasets(context, settings.data, data.sources);
       const session = sessionOptions(environment.engine);
       const deps = { optimizer, schedule: scheduleOf(settings), sft: algorithm.sft, validation, data, session };
-      return Pretraining.open(deps, await networkOf(settings, data, bench));
+      return Pretraining.open(deps, await networkOf(settings, data, context));
     },
     openTask: async () => null,
     sampleRows: async () => [],

@@ -6,7 +6,7 @@ import type { LanguagePolicy } from '../policies/tokens/language_policy.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { describeRoom } from '../scoring/prompt_room.js';
 import type { Task } from '../scoring/task.js';
-import { noteDatasets, type Bench } from '../train/bench.js';
+import { noteDatasets, type TrainingContext } from '../train/context.js';
 import type { Training } from '../train/loop.js';
 import type { Labelled } from '../train/supervised.js';
 import { openTokenTraining, openTrainedPolicy } from './open_token_policy.js';
@@ -31,20 +31,20 @@ interface WordsTraining {
 /** Training by GRPO or by SFT. Raises DataError for prompts that cannot be asked, before anything is trained. */
 export async function openWordsTraining(
   settings: WordsTrainingSettings,
-  bench: Bench,
+  context: TrainingContext,
   words: WordsTask,
   { model, around, isScored = true, keepsStart = false }: WordsTraining = {},
 ): Promise<Training> {
   await words.checkPrompts();
-  const rooms = bench.handle === null ? [] : await words.room();
+  const rooms = context.handle === null ? [] : await words.room();
   for (const room of rooms) {
     const told = describeRoom(room, words.roomLimits);
-    if (told !== null) bench.log.logger.warn(told);
+    if (told !== null) context.log.logger.warn(told);
   }
-  noteDatasets(bench, settings.data, words.data.sources);
+  noteDatasets(context, settings.data, words.data.sources);
   const forms = { constrained: false, separateVocabularies: false, keepsStart };
-  const policy = await openTrainedPolicy(settings, words.format, bench, forms, model);
-  return openTokenTraining(settings, bench, {
+  const policy = await openTrainedPolicy(settings, words.format, context, forms, model);
+  return openTokenTraining(settings, context, {
     task: (await around?.(policy)) ?? words,
     policy,
     isScored,

@@ -105,7 +105,7 @@ function judge(
     const gone =
       lock.host === world.host
         ? `process ${lock.pid} is gone`
-        : `${lock.host} has not been heard of for ${formatAge(lock.ageS)}`;
+        : `${lock.host} was last seen ${formatAge(lock.ageS)} ago`;
     return { shown: 'dead', reason: `${gone}; ${resume}` };
   }
   if (lock.ageS > STALE_AFTER_S) {

@@ -5,7 +5,7 @@ import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ProgressColumn } from '../recipes/columns.js';
 import { Divergence } from './divergence.js';
-import { followerKeeper, RunKeeper, type Keeper, type LoopRecords } from './keeper.js';
+import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from './recorder.js';
 import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 
@@ -57,25 +57,25 @@ export async function runLoop(
   const { numIterations, evaluateEvery } = options;
   const isEvaluated = (iteration: number): boolean =>
     iteration === 0 || iteration === numIterations || (evaluateEvery !== null && iteration % evaluateEvery === 0);
-  const keeper: Keeper =
+  const recorder: Recorder =
     records === null
-      ? followerKeeper
-      : new RunKeeper(records, training, options.checkpoint, options.columns, numIterations, isEvaluated);
-  const { from, owed } = await group.broadcast({ from: keeper.from, owed: keeper.owed });
+      ? followerRecorder
+      : new RunRecorder(records, training, options.checkpoint, options.columns, numIterations, isEvaluated);
+  const { from, owed } = await group.broadcast({ from: recorder.from, owed: recorder.owed });
   const start = from ?? 0;
   if (start > options.numIterations) throw new InternalError(`iteration ${start} of ${options.numIterations}`);
   const shouldStop = (): Promise<string | null> => group.broadcast(training.shouldStop());
   const save = async (iteration: number): Promise<void> => {
     await requireAgreement(training, group, iteration);
-    await keeper.save(iteration);
+    await recorder.save(iteration);
   };
   const finish = (iteration: number, reason: string | null): LoopEnd => {
-    keeper.end({ state: 'finished', iteration, reason, stopped_early: iteration < options.numIterations });
+    recorder.end({ state: 'finished', iteration, reason, stopped_early: iteration < options.numIterations });
     return { kind: 'finished', reason };
   };
   const interrupt = async (iteration: number): Promise<LoopEnd> => {
-    if (training.isTorn !== true) await keeper.save(iteration);
-    keeper.end({ state: 'interrupted', iteration, reason: 'stopped on request' });
+    if (training.isTorn !== true) await recorder.save(iteration);
+    recorder.end({ state: 'interrupted', iteration, reason: 'stopped on request' });
     return { kind: 'interrupted' };
   };
 
@@ -89,13 +89,13 @@ export async function runLoop(
   } catch (error) {
     if ((error instanceof Abandoned || error instanceof EndpointError) && unrecorded !== null) {
       // Without its evaluation, which the resumed run makes up for.
-      await keeper.measured(reached, unrecorded);
-      keeper.passed(reached, unrecorded);
+      await recorder.measured(reached, unrecorded);
+      recorder.passed(reached, unrecorded);
     }
     if (error instanceof Abandoned) return await interrupt(reached);
     // A server that stays away ends the process, but nothing learned so far is lost.
     if (error instanceof EndpointError && training.isTorn !== true) {
-      await keeper.save(reached).catch((second: unknown) => {
+      await recorder.save(reached).catch((second: unknown) => {
         // It is the trainer that is away: what was to be saved is with it, and the last checkpoint stands.
         if (!(second instanceof EndpointError)) throw second;
       });
@@ -106,7 +106,7 @@ export async function runLoop(
   async function goRound(): Promise<LoopEnd> {
     const atEnd = start === options.numIterations;
     if (from === null) {
-      await keeper.measured(0, await training.evaluate(0, false));
+      await recorder.measured(0, await training.evaluate(0, false));
       await save(0);
     } else {
       // A run that was cut off between its last checkpoint and its end must not train on.
@@ -114,7 +114,7 @@ export async function runLoop(
         // The judge was away during the evaluation that follows this checkpoint.
         const metrics = { ...(await training.evaluate(start, atEnd)) };
         if (!atEnd && (await shouldStop()) !== null) Object.assign(metrics, await training.evaluate(start, true));
-        await keeper.measured(start, metrics);
+        await recorder.measured(start, metrics);
       }
       const reason = await shouldStop();
       if (reason !== null) return finish(start, reason);
@@ -128,10 +128,10 @@ export async function runLoop(
       const metrics = { ...unrecorded };
       const lost = await group.broadcast(divergence.note(iteration, metrics));
       if (lost !== null) {
-        await keeper.measured(iteration, metrics);
-        keeper.passed(iteration, metrics);
+        await recorder.measured(iteration, metrics);
+        recorder.passed(iteration, metrics);
         // The same for every rank, so that whichever is heard first says it whole.
-        throw new RunError(lost, await group.broadcast(keeper.wayBack()));
+        throw new RunError(lost, await group.broadcast(recorder.wayBack()));
       }
       let reason: string | null = null;
       if (isEvaluated(iteration)) {
@@ -142,9 +142,9 @@ export async function runLoop(
         reason = await shouldStop();
         if (reason !== null && !last) await evaluate(true);
       }
-      await keeper.measured(iteration, metrics);
+      await recorder.measured(iteration, metrics);
       unrecorded = null;
-      keeper.passed(iteration, metrics);
+      recorder.passed(iteration, metrics);
       if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) {
         await save(iteration);
       }

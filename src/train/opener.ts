@@ -4,7 +4,7 @@ import type { PromptRoom } from '../scoring/prompt_room.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { SampledSet } from '../scoring/sample_rows.js';
 import type { Prompt, Task } from '../scoring/task.js';
-import type { Bench } from './bench.js';
+import type { TrainingContext } from './context.js';
 import type { Training } from './loop.js';
 
 /** How a recipe comes to life. Methods, so that recipes of different settings stand in one table. */
@@ -12,7 +12,7 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
   /** Makes data that a config asks for and that is not there yet, from the finished runs that this needs. */
   makeData(settings: S, resolveRun: RunResolver, say: (line: string) => void): Promise<void>;
   /** Wires its parts and gives its training, on every rank. */
-  open(settings: S, bench: Bench): Promise<Training>;
+  open(settings: S, context: TrainingContext): Promise<Training>;
   /** Opens what its recorded episodes are scored again with; null where answers are not scored. Raises EditrlError where data or models are gone. */
   openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
   /**

@@ -10,7 +10,7 @@ import type { RunHandle } from '../run/claim.js';
 import { Exchanges, type LineForm } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
-import type { Bench } from './bench.js';
+import type { TrainingContext } from './context.js';
 
 /** Names a run, and with it where its records lie. */
 export interface NamedRun {
@@ -18,7 +18,7 @@ export interface NamedRun {
   readonly base_exp_dir: string;
 }
 
-export type RemoteServices = Pick<Bench, 'group' | 'stop' | 'checkpoint'> & {
+export type RemoteServices = Pick<TrainingContext, 'group' | 'stop' | 'checkpoint'> & {
   readonly handle: Pick<RunHandle, 'paths' | 'setState'> | null;
   readonly log: { readonly logger: Pick<RunLog['logger'], 'warn' | 'info'> };
   readonly clock?: Clock;

@@ -17,7 +17,7 @@ import { answerForm } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
 import type { SamplingEngine } from '../schema/sampler.js';
 import type { RolloutSettings } from '../schema/training.js';
-import type { Bench } from './bench.js';
+import type { TrainingContext } from './context.js';
 import { openRemote, pathsOf, type NamedRun } from './remote.js';
 
 /** The settings of a run that a remote sampler depends on. */
@@ -27,7 +27,7 @@ export interface SampledSettings extends NamedRun {
 
 const LOOK_MS = 10_000;
 
-type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
+type Services = Pick<TrainingContext, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
 
 /**
  * Waits for the server, finds out what log-probabilities it gives, and removes the adapters that an earlier attempt left. Every rank calls

@@ -4,10 +4,10 @@ import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 import type { RunHandle } from '../run/claim.js';
 import type { Tracker } from '../track/tracker.js';
-import type { Bench } from './bench.js';
+import type { TrainingContext } from './context.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from './loop.js';
 
-type CommonServices = Omit<Bench, 'group' | 'handle' | 'checkpoint'> & {
+type CommonServices = Omit<TrainingContext, 'group' | 'handle' | 'checkpoint'> & {
   /** The run's processes. Default: this one alone. */
   readonly group?: ProcessGroup;
 };
@@ -34,7 +34,7 @@ export interface LoopSettings {
 
 /** What the loop has of a recipe. */
 export interface OpenedRecipe extends Pick<LoopOptions, 'columns'> {
-  readonly open: (bench: Bench) => Promise<Training>;
+  readonly open: (context: TrainingContext) => Promise<Training>;
 }
 
 /**

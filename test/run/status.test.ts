@@ -68,8 +68,8 @@ describe('the status of a run', () => {
   it.each([
     ['its process is gone', {}, {}, null, 'process 77 is gone'],
     ['its pid is another process', {}, { 77: 'b' }, null, 'process 77 is gone'],
-    ['its host is silent', { host: 'there', ageS: 600 }, {}, null, 'there has not been heard of for 10 min'],
-    ['its job has ended', { host: 'there', ageS: 600, slurm_job_id: '9' }, {}, true, 'there has not been heard of'],
+    ['its host is silent', { host: 'there', ageS: 600 }, {}, null, 'there was last seen 10 min ago'],
+    ['its job has ended', { host: 'there', ageS: 600, slurm_job_id: '9' }, {}, true, 'there was last seen'],
   ] as const)('is dead when %s, and says what to do', (_, held, alive, ended, says) => {
     state('running');
     lock(held);

@@ -5,7 +5,7 @@ import { RandomStream } from '../../src/core/random.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
-import { manners, samplingOf } from '../../src/policies/tokens/manners.js';
+import { heldOutSampling, samplingOf } from '../../src/policies/tokens/sampling_settings.js';
 import type { LanguagePolicy } from '../../src/policies/tokens/language_policy.js';
 import type { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
@@ -15,7 +15,7 @@ import { trainedTokens } from '../../src/recipes/image_edit_tokens/trained_token
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
-import { chunkOf } from '../../src/train/bench.js';
+import { chunkOf } from '../../src/train/context.js';
 import type { Collector } from '../../src/train/collect.js';
 import type { IterationRecord } from '../../src/train/episodes.js';
 import { GrpoTraining, type GrpoDeps } from '../../src/train/grpo.js';
@@ -57,7 +57,7 @@ export function smallTraining(
   const heldOut = new HeldOut({
     ...collector,
     validation,
-    manners: manners(settings),
+    manners: heldOutSampling(settings),
     weights: 'current',
     longestAnswer: rollout.max_response_tokens,
     chunk: chunkOf(rollout),

@@ -40,11 +40,11 @@ export const runPairs: readonly Pair[] = [
   },
   {
     id: 'checkpoint-before-its-metrics',
-    file: 'src/train/keeper.ts',
+    file: 'src/train/recorder.ts',
     text: '    await tracker.flush();\n    const files = await this.#files(iteration);\n',
     replacement:
       '    const files = await this.#files(iteration);\n    saveCheckpoint(handle.paths, iteration, files);\n    await tracker.flush();\n',
-    tests: ['test/train/keeper.test.ts'],
+    tests: ['test/train/recorder.test.ts'],
   },
   {
     id: 'done-and-changed',

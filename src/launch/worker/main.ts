@@ -15,7 +15,7 @@ import { openRunLog, type RunLog } from '../../run/logs.js';
 import { RunPaths } from '../../run/paths.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import type { ProcessGroup } from '../../group/process_group.js';
-import type { Bench } from '../../train/bench.js';
+import type { TrainingContext } from '../../train/context.js';
 import type { RecordedModels } from '../models/resolve.js';
 import { ownRun } from '../ownership/owner.js';
 import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
@@ -229,7 +229,7 @@ class Worker {
 }
 
 /** Models of the reward's own compute on its GPU where one is named, and there is what computes on it. */
-function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pick<Bench, 'rewardSession'> {
+function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pick<TrainingContext, 'rewardSession'> {
   return device === undefined || autoProvider() === 'cpu' ? {} : { rewardSession: { provider: 'cuda', device } };
 }
 

@@ -17,7 +17,7 @@ import {
 import { openFilesAdvice, saysTooManyFiles } from '../../core/open_files.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RunReference } from '../../schema/model.js';
-import type { SamplerAddress } from '../../train/bench.js';
+import type { SamplerAddress } from '../../train/context.js';
 import type { PlacedPart } from '../machine/placement.js';
 import { memoryAdvice } from '../processes/out_of_memory.js';
 

@@ -2,7 +2,7 @@
 import type { Longest } from '../../environments/render_server/client.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
-import type { Bench } from '../../train/bench.js';
+import type { TrainingContext } from '../../train/context.js';
 import { requireCapable } from '../../train/capable.js';
 import { openImagesServer, openStoredPictures } from '../../train/remote_pictures.js';
 import { openRenderServer, openStoredRenders } from '../../train/remote_pictures.js';
@@ -31,7 +31,12 @@ interface Reading {
 
 /** How each kind of environment draws, in a run and from its records. */
 interface Kind<E extends EditorSettings> {
-  open(settings: EditResponseSettings, environment: E, reading: Reading, bench: Bench): Promise<Drawing> | Drawing;
+  open(
+    settings: EditResponseSettings,
+    environment: E,
+    reading: Reading,
+    context: TrainingContext,
+  ): Promise<Drawing> | Drawing;
   again(settings: EditResponseSettings, environment: E, resolveRun: RunResolver): Drawing;
 }
 
@@ -43,14 +48,14 @@ const kinds: Kinds = {
     again: (_, environment, resolveRun) => OwnDrawing.open(environment, null, resolveRun),
   },
   render_server: {
-    open: async (settings, environment, { reader, ...sent }, bench) =>
-      new RenderDrawing(environment, { reader, images: await openRenderServer(settings, environment, sent, bench) }),
+    open: async (settings, environment, { reader, ...sent }, context) =>
+      new RenderDrawing(environment, { reader, images: await openRenderServer(settings, environment, sent, context) }),
     again: (settings, environment) =>
       new RenderDrawing(environment, { reader: null, images: openStoredRenders(settings, environment) }),
   },
   images_api_text_prompt: {
-    open: async (settings, environment, _, bench) =>
-      new TextPromptDrawing(environment, await openImagesServer(settings, imagesServer(environment), bench, 'edits')),
+    open: async (settings, environment, _, context) =>
+      new TextPromptDrawing(environment, await openImagesServer(settings, imagesServer(environment), context, 'edits')),
     again: (settings, environment) =>
       new TextPromptDrawing(environment, openStoredPictures(settings, imagesServer(environment))),
   },
@@ -60,14 +65,14 @@ function kindOf<E extends EditorSettings>({ type }: E): Kind<E> {
   return kinds[type] as unknown as Kind<E>;
 }
 
-async function open(settings: EditResponseSettings, bench: Bench): Promise<Training> {
-  const { resolveRun } = bench;
+async function open(settings: EditResponseSettings, context: TrainingContext): Promise<Training> {
+  const { resolveRun } = context;
   const pictured = await openTold(settings, resolveRun);
   const { words, seeing } = pictured;
   const { environment } = settings;
   const model = startingSeeingModel(settings, words.format, seeing, resolveRun);
-  if (environment === null) return openWordsTraining(settings, bench, words, { model, isScored: false });
-  return openWordsTraining(settings, bench, words, {
+  if (environment === null) return openWordsTraining(settings, context, words, { model, isScored: false });
+  return openWordsTraining(settings, context, words, {
     model,
     keepsStart: keepsStart(environment),
     around: async (policy) => {
@@ -75,7 +80,7 @@ async function open(settings: EditResponseSettings, bench: Bench): Promise<Train
       const width = model.config.hidden_size;
       const reader = new StatesReader(environment, policy);
       const reading: Reading = { width, reader, longest: () => longestEdit(pictured, settings) };
-      const drawing = await kindOf(environment).open(settings, environment, reading, bench);
+      const drawing = await kindOf(environment).open(settings, environment, reading, context);
       return new ResponseTask(pictured, environment, drawing);
     },
   });

@@ -2,7 +2,7 @@
 import type { ImageEditSettings } from './settings.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
-import { noteDatasets, type Bench } from '../../train/bench.js';
+import { noteDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
@@ -11,13 +11,13 @@ import { editLabels } from './labelled.js';
 import { ImageEditTask } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
-async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
-  const task = ImageEditTask.open(settings, bench.resolveRun);
+async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
+  const task = ImageEditTask.open(settings, context.resolveRun);
   await task.checkFirst();
-  noteDatasets(bench, settings.data, task.data.sources);
+  noteDatasets(context, settings.data, task.data.sources);
   const format = new Emu3Format(task.space);
-  const policy = await openTrainedPolicy(settings, format, bench, formsOf(settings));
-  return openTokenTraining(settings, bench, {
+  const policy = await openTrainedPolicy(settings, format, context, formsOf(settings));
+  return openTokenTraining(settings, context, {
     task,
     policy,
     labels: ({ sft }) => editLabels(task, sft, settings.validation.prompts),
@@ -30,9 +30,9 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
 export function openPolicy(
   settings: ImageEditSettings,
   { space }: ImageEditTask,
-  bench: Pick<Bench, 'group' | 'resolveRun'>,
+  context: Pick<TrainingContext, 'group' | 'resolveRun'>,
 ): TokenPolicy<Emu3Prompt> {
-  return openTokenPolicy(settings, new Emu3Format(space), bench, formsOf(settings));
+  return openTokenPolicy(settings, new Emu3Format(space), context, formsOf(settings));
 }
 
 function formsOf({ policy }: ImageEditSettings): TokenForms {

@@ -11,7 +11,7 @@ import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { Reader } from '../../policies/tokens/hidden_states.js';
 import { loadPolicy } from '../../policies/tokens/load.js';
-import { noteDatasets, type Bench } from '../../train/bench.js';
+import { noteDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { flowLabels } from '../open_flow_labels.js';
@@ -30,11 +30,11 @@ const ONE_EACH = {
   chunk_groups: null,
 } as const;
 
-async function open(settings: ImageEditorSettings, bench: Bench): Promise<Training> {
+async function open(settings: ImageEditorSettings, context: TrainingContext): Promise<Training> {
   const { optimizer, environment, algorithm, validation } = settings;
-  const { group, resolveRun } = bench;
+  const { group, resolveRun } = context;
   const { task, config, sources } = await openEditorTask(settings, resolveRun);
-  noteDatasets(bench, settings.data, sources);
+  noteDatasets(context, settings.data, sources);
   const policy = new FlowPolicy({
     model: initFlow(config, 'all', settings.seed),
     optimizer,
@@ -52,7 +52,7 @@ async function open(settings: ImageEditorSettings, bench: Bench): Promise<Traini
     window: null,
   };
   const answering = { task, policy, manners: { greedy: how }, longestAnswer: null };
-  const evaluation = await openEvaluation({ ...settings, rollout: ONE_EACH }, bench, answering);
+  const evaluation = await openEvaluation({ ...settings, rollout: ONE_EACH }, context, answering);
   const labels = flowLabels(task, algorithm.sft, validation.prompts);
   return openSupervised(settings, { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels });
 }

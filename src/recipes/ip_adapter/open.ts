@@ -10,7 +10,7 @@ import { describeFlowModel, loadFlow, requireUnconditional } from '../../policie
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
-import { noteDatasets, type Bench } from '../../train/bench.js';
+import { noteDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { flowLabels } from '../open_flow_labels.js';
@@ -21,27 +21,27 @@ import { ExportedConditions, tinyConditions, type Conditions } from './condition
 import { dropoutSeen, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';
 
-async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
+async function open(settings: IpAdapterSettings, context: TrainingContext): Promise<Training> {
   const { algorithm, policy, optimizer, rollout } = settings;
-  const { resolveRun } = bench;
+  const { resolveRun } = context;
   const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
   requireUnconditional(model.config, rollout.guidance_scale);
   const task = InpaintTask.open(settings, model.config, codec, conditions);
-  noteDatasets(bench, settings.data, task.data.sources);
+  noteDatasets(context, settings.data, task.data.sources);
   const trained = new FlowPolicy({
     model,
     optimizer,
     guidance: algorithm.type === 'sft' ? null : rollout.guidance_scale,
     session: sessionOptions(policy.engine),
-    peers: bench.group,
+    peers: context.group,
     keepReference: algorithm.type !== 'sft',
   });
   const how = manners(settings);
   // The divergence of Gaussians is known, and nothing is estimated.
   const learnt = algorithm.type === 'sft' ? algorithm : { ...algorithm, kl_estimator: 'k3' as const };
-  return openTraining({ ...settings, algorithm: learnt }, bench, {
+  return openTraining({ ...settings, algorithm: learnt }, context, {
     task,
     policy: trained,
     manners: how,

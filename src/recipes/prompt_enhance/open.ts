@@ -9,7 +9,7 @@ import { FlowImageModel } from '../../policies/flow/image_model.js';
 import { openFrozenFlow, requireUnconditional } from '../../policies/flow/load.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
-import type { Bench } from '../../train/bench.js';
+import type { TrainingContext } from '../../train/context.js';
 import { openImagesServer, openStoredPictures } from '../../train/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
@@ -20,16 +20,16 @@ import { openTextTask } from '../text_answers/task.js';
 import type { PromptEnhanceSettings } from './settings.js';
 import { checkPrompts, EnhanceTask, sampleRewrites } from './task.js';
 
-async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Training> {
-  const words = await openTextTask(settings, bench.resolveRun);
+async function open(settings: PromptEnhanceSettings, context: TrainingContext): Promise<Training> {
+  const words = await openTextTask(settings, context.resolveRun);
   checkPrompts(settings, words.asked);
   const { environment } = settings;
-  return openWordsTraining(settings, bench, words, {
+  return openWordsTraining(settings, context, words, {
     around: async () => {
       const images =
         environment.type === 'model'
-          ? openImages(environment, bench.resolveRun)
-          : await openImagesServer(settings, environment, bench);
+          ? openImages(environment, context.resolveRun)
+          : await openImagesServer(settings, environment, context);
       return new EnhanceTask(settings, words, images);
     },
   });

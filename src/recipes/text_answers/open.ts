@@ -1,5 +1,5 @@
 /** Opens `text_answers`: a language model that answers in words. */
-import type { Bench } from '../../train/bench.js';
+import type { TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openWordsTraining } from '../open_words.js';
@@ -7,8 +7,8 @@ import { wordData } from '../../tiny/world/words.js';
 import type { TextAnswersSettings } from './settings.js';
 import { openTextTask, sampleWords } from './task.js';
 
-async function open(settings: TextAnswersSettings, bench: Bench): Promise<Training> {
-  return openWordsTraining(settings, bench, await openTextTask(settings, bench.resolveRun));
+async function open(settings: TextAnswersSettings, context: TrainingContext): Promise<Training> {
+  return openWordsTraining(settings, context, await openTextTask(settings, context.resolveRun));
 }
 
 export const textAnswers: OpenRecipe<TextAnswersSettings> = {

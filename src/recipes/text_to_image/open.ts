@@ -10,7 +10,7 @@ import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { initFlow } from '../../policies/flow/model.js';
 import { requireFit } from '../../policies/flow/image_model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
-import { noteDatasets, type Bench } from '../../train/bench.js';
+import { noteDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { captionedData } from '../../tiny/world/captioned.js';
@@ -20,12 +20,12 @@ import { openSupervised } from '../open_training.js';
 import type { TextToImageSettings } from './settings.js';
 import { CaptionedTask } from './task.js';
 
-async function open(settings: TextToImageSettings, bench: Bench): Promise<Training> {
+async function open(settings: TextToImageSettings, context: TrainingContext): Promise<Training> {
   const { seed, environment, optimizer, data, algorithm, validation } = settings;
-  const { group, resolveRun } = bench;
+  const { group, resolveRun } = context;
   const placed = captionedData.placesOf(settings);
   const datasets = await Datasets.open(settings, ({ path }) => openCaptioned(placed(path)));
-  noteDatasets(bench, data, datasets.sources);
+  noteDatasets(context, data, datasets.sources);
   const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
   const captions = datasets.train.flatMap((source) =>
     Array.from({ length: source.length }, (_, i) => source.read(i).text),

@@ -1,5 +1,5 @@
 /** Opens `video_actions`: a vision-language model that answers questions about videos in words. */
-import type { Bench } from '../../train/bench.js';
+import type { TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { startingSeeingModel } from '../open_seeing.js';
@@ -8,10 +8,10 @@ import { clipData } from '../../tiny/world/clips.js';
 import type { VideoActionsSettings } from './settings.js';
 import { openVideoTask, sampleQuestions } from './task.js';
 
-async function open(settings: VideoActionsSettings, bench: Bench): Promise<Training> {
-  const { task, seeing } = await openVideoTask(settings, bench.resolveRun);
-  return openWordsTraining(settings, bench, task, {
-    model: startingSeeingModel(settings, task.format, seeing, bench.resolveRun),
+async function open(settings: VideoActionsSettings, context: TrainingContext): Promise<Training> {
+  const { task, seeing } = await openVideoTask(settings, context.resolveRun);
+  return openWordsTraining(settings, context, task, {
+    model: startingSeeingModel(settings, task.format, seeing, context.resolveRun),
   });
 }
 

@@ -99,6 +99,6 @@ function refuseWhatLives({ owner, ageS }: FoundLock, { name, own, path }: Claime
     where: path,
     next: lives
       ? `Give each gateway ${own}, or stop that one.`
-      : `Give each gateway ${own}. If that one is gone, start again when it has been silent for ${STALE_AFTER_S} s (it was heard of ${Math.round(ageS)} s ago).`,
+      : `Give each gateway ${own}. If that one is gone, start again when it has been silent for ${STALE_AFTER_S} s (it was last seen ${Math.round(ageS)} s ago).`,
   });
 }

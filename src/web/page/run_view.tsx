@@ -82,7 +82,7 @@ function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
     ['task', task],
     ['reward', run.reward === null ? null : showNumber(run.reward)],
     ['held-out', heldOut === null ? null : `${showNumber(heldOut.after)}${change}`],
-    ['heard of', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
+    ['last seen', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
     ['held by', run.where],
     ['starts from', parents.length === 0 ? null : <Parents parents={parents} />],
     ['folder', <span class="mono">{visible(dir)}</span>],

@@ -52,7 +52,7 @@ const COLUMNS: readonly Column[] = [
       </span>
     ),
   },
-  { key: 'heartbeat', title: 'heard of', numeric: true, cell: ({ heartbeat }, now) => showAgo(heartbeat, now) },
+  { key: 'heartbeat', title: 'last seen', numeric: true, cell: ({ heartbeat }, now) => showAgo(heartbeat, now) },
 ];
 
 export function RunsView({ place }: { readonly place: Place }): JSX.Element {

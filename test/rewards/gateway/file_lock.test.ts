@@ -88,7 +88,7 @@ describe('the folder of a gateway', () => {
     }
     expect(found).toBeInstanceOf(ConfigError);
     expect((found as ConfigError).toText()).toMatch(
-      /on another-host\n.*silent for 120 s \(it was heard of [56] s ago\)/,
+      /on another-host\n.*silent for 120 s \(it was last seen [56] s ago\)/,
     );
   });
 

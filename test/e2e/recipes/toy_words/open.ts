@@ -2,11 +2,11 @@
 import { sessionOptions } from '../../../../src/engines/onnx/session_options.js';
 import type { TokenAnswer } from '../../../../src/policies/tokens/batch.js';
 import { initPolicy } from '../../../../src/policies/tokens/load.js';
-import { manners, samplingOf } from '../../../../src/policies/tokens/manners.js';
+import { heldOutSampling, samplingOf } from '../../../../src/policies/tokens/sampling_settings.js';
 import { TokenPolicy } from '../../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../../src/policies/tokens/rollout.js';
 import { openScorer } from '../../../../src/scoring/judge_scorer.js';
-import { openGrpo, openHeldOut, type Bench } from '../../../../src/train/bench.js';
+import { openGrpo, openHeldOut, type TrainingContext } from '../../../../src/train/context.js';
 import type { Collector } from '../../../../src/train/collect.js';
 import type { Training } from '../../../../src/train/loop.js';
 import type { OpenRecipe } from '../../../../src/train/opener.js';
@@ -14,9 +14,9 @@ import { scheduleOf } from '../../../../src/train/schedule.js';
 import type { ToyWordsSettings } from './settings.js';
 import { ToyWordsTask, type Question } from './task.js';
 
-async function open(settings: ToyWordsSettings, bench: Bench): Promise<Training> {
+async function open(settings: ToyWordsSettings, context: TrainingContext): Promise<Training> {
   const { optimizer, policy, rollout, seed } = settings;
-  const { group } = bench;
+  const { group } = context;
   const task = new ToyWordsTask(settings);
   const collector: Collector<Question, TokenAnswer, TokenSampling> = {
     task,
@@ -35,12 +35,12 @@ async function open(settings: ToyWordsSettings, bench: Bench): Promise<Training>
       peers: group,
       keepReference: true,
     }),
-    scorer: await openScorer(settings, bench, bench.judge),
+    scorer: await openScorer(settings, context, context.judge),
     group,
   };
-  return openGrpo(settings, bench, {
+  return openGrpo(settings, context, {
     ...collector,
-    heldOut: openHeldOut(settings, bench, collector, manners(settings), rollout.max_response_tokens),
+    heldOut: openHeldOut(settings, context, collector, heldOutSampling(settings), rollout.max_response_tokens),
     how: samplingOf(settings),
     longestAnswer: rollout.max_response_tokens,
     schedule: scheduleOf(settings),

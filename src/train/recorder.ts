@@ -20,7 +20,7 @@ export interface LoopRecords {
 /** What the run's state says when the loop ends. */
 type EndState = Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early'>>;
 
-export interface Keeper {
+export interface Recorder {
   /** The iteration that the run goes on from; null for one that begins. */
   readonly from: number | null;
   /** Whether the evaluation of that iteration is due and still to be made: `measured` adds it to what the iteration's step measured. */
@@ -36,7 +36,7 @@ export interface Keeper {
 }
 
 /** For the ranks that write nothing. */
-export const followerKeeper: Keeper = {
+export const followerRecorder: Recorder = {
   from: null,
   owed: false,
   measured: async () => {},
@@ -46,7 +46,7 @@ export const followerKeeper: Keeper = {
   end: () => {},
 };
 
-export class RunKeeper implements Keeper {
+export class RunRecorder implements Recorder {
   readonly from: number | null;
   readonly owed: boolean;
   /** What is recorded of the iteration that the run goes on from. */

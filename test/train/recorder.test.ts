@@ -4,11 +4,11 @@ import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { realLockWorld } from '../../src/run/lock.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { readMetrics } from '../../src/run/metrics.js';
-import { RunKeeper } from '../../src/train/keeper.js';
+import { RunRecorder } from '../../src/train/recorder.js';
 import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
 import { testFolders } from '../support/folder.js';
 
-const newFolder = testFolders('keeper');
+const newFolder = testFolders('recorder');
 let open: { handle: RunHandle; log: RunLog } | null = null;
 afterEach(async () => {
   open?.handle.release();
@@ -24,25 +24,25 @@ function claimIn(folder: string, world = realLockWorld()): RunHandle {
 }
 
 /** Keeps a run that saves at every iteration. */
-function keeperOf(handle: RunHandle, tracker: Tracker): RunKeeper {
+function keeperOf(handle: RunHandle, tracker: Tracker): RunRecorder {
   const log = openRunLog({ paths: handle.paths, attempt: 1, rank: 0, terminal: null });
   open = { handle, log };
   const checkpoint = { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 1 };
   const training = { files: async () => ({ 'trainer.json': '{}' }) };
-  return new RunKeeper({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
+  return new RunRecorder({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
 }
 
 it('leaves the folder alone once another process has taken the run over', async () => {
   const folder = newFolder();
   const handle = claimIn(folder, { ...realLockWorld(), pid: FROZEN, processStart: () => '1' });
-  const keeper = keeperOf(handle, new RunDirectoryTracker(handle.paths));
-  await keeper.measured(0, {});
+  const recorder = keeperOf(handle, new RunDirectoryTracker(handle.paths));
+  await recorder.measured(0, {});
   const second = claimIn(folder, { ...realLockWorld(), processStart: (pid) => (pid === FROZEN ? null : '2') });
   const before = readMetrics(handle.paths);
 
-  await expect(keeper.measured(1, { 'reward/mean': 1 })).rejects.toThrow('no longer owns the run');
-  await expect(keeper.save(1)).rejects.toThrow('no longer owns the run');
-  expect(() => keeper.end({ state: 'finished' })).toThrow('no longer owns the run');
+  await expect(recorder.measured(1, { 'reward/mean': 1 })).rejects.toThrow('no longer owns the run');
+  await expect(recorder.save(1)).rejects.toThrow('no longer owns the run');
+  expect(() => recorder.end({ state: 'finished' })).toThrow('no longer owns the run');
   expect(readMetrics(handle.paths)).toEqual(before);
   expect(existsSync(handle.paths.checkpointsDir)).toBe(false);
   second.heartbeat();
@@ -58,13 +58,13 @@ it('brings the metrics to the disk before the checkpoint that follows them, and 
     seen.push(existsSync(checkpointsDir));
     if (refuses) throw new Error('no space');
   };
-  const keeper = keeperOf(handle, Object.assign(new RunDirectoryTracker(handle.paths), { flush }));
-  await expect(keeper.save(1)).rejects.toThrow('no space');
+  const recorder = keeperOf(handle, Object.assign(new RunDirectoryTracker(handle.paths), { flush }));
+  await expect(recorder.save(1)).rejects.toThrow('no space');
   refuses = false;
-  await keeper.save(1);
+  await recorder.save(1);
   expect(seen).toEqual([false, false]);
   expect(existsSync(handle.paths.checkpoint(1))).toBe(true);
   // Saved once, it is not saved again.
-  await keeper.save(1);
+  await recorder.save(1);
   expect(seen).toHaveLength(2);
 });

@@ -37,7 +37,7 @@ export interface SamplerAddress {
 }
 
 /** What opening a training needs, on any rank. */
-export interface Bench {
+export interface TrainingContext {
   readonly group: ProcessGroup;
   /** The run directory, which rank 0 alone owns; null on the others. */
   readonly handle: RunHandle | null;
@@ -71,7 +71,7 @@ export interface JudgedSettings extends ScoredRun {
  * the run's first checkpoint was begun.
  */
 export function noteDatasets(
-  { handle, log }: Pick<Bench, 'handle' | 'log'>,
+  { handle, log }: Pick<TrainingContext, 'handle' | 'log'>,
   data: NonNullable<TrainedSettings['data']>,
   opened: readonly Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>[],
 ): void {
@@ -98,7 +98,7 @@ export function chunkOf({
 /** Held-out evaluation as the settings say; rank 0 keeps its episodes and draws the contact sheet. */
 export function openHeldOut<P extends Prompt, A extends Answer, H>(
   { validation, rollout, optimizer }: JudgedSettings,
-  { handle }: Pick<Bench, 'handle'>,
+  { handle }: Pick<TrainingContext, 'handle'>,
   collector: Collector<P, A, H>,
   manners: Readonly<Record<string, H>>,
   longestAnswer: number | null,
@@ -128,11 +128,11 @@ export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H
 /** GRPO as the settings say; rank 0 keeps the records, watches for exploited rewards and asks the held-out judge. */
 export async function openGrpo<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings & { readonly algorithm: GrpoSettings },
-  bench: Bench,
+  context: TrainingContext,
   parts: GrpoParts<P, A, H>,
 ): Promise<GrpoTraining<P, A, H>> {
   const { algorithm, rollout, reward, seed, track } = settings;
-  const { group, handle, log, resolveRun, openSender } = bench;
+  const { group, handle, log, resolveRun, openSender } = context;
   const warn = (message: string): void => void log.logger.warn(message);
   const keepsImages = (iteration: number): boolean => iteration % track.log_episodes_every_n_iterations === 0;
   const store = parts.scorer.judgements;

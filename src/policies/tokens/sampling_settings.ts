@@ -9,7 +9,7 @@ export function samplingOf({ rollout }: { readonly rollout: RolloutSettings }): 
 }
 
 /** Held-out answers are sampled from the whole distribution, and greedily where that is asked for. */
-export function manners({
+export function heldOutSampling({
   rollout,
   validation,
 }: {
