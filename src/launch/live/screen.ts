@@ -80,14 +80,17 @@ function headLines(standing: Standing, width: number, paint: Paint): string[] {
   return [head, paint(clip(`  ${time}`, width), 'dim')];
 }
 
-const LABEL = 15;
+/** The column of labels, two blanks included: as wide as its longest label, within these. */
+const [LEAST_LABEL, MOST_LABEL] = [15, 28];
 
 /** All about one run. */
 function panel({ title, total }: Standing, row: RunningRow, width: number, paint: Paint): string[] {
-  const room = width - LABEL - 2;
+  const longest = Math.max(...[row.learning, ...row.heldOut].map((course) => textWidth(course?.label ?? '')));
+  const column = Math.min(MOST_LABEL, Math.max(LEAST_LABEL, longest + 2));
+  const room = width - column - 2;
   const line = (label: string, text: string, style: Style | null = null): string => {
     const shown = clip(text, room);
-    return `  ${paint(label.padEnd(LABEL), 'dim')}${style === null ? shown : paint(shown, style)}`;
+    return `  ${paint(clip(label, column - 2).padEnd(column), 'dim')}${style === null ? shown : paint(shown, style)}`;
   };
   const name = shortName(title, row.name);
   const lines = [

@@ -71,6 +71,16 @@ describe('the live screen', () => {
     ]);
   });
 
+  it('keeps labels apart from what they label, however long they are', () => {
+    const held = (label: string): RunningRow => ({ ...working, heldOut: [{ ...working.heldOut[0], label }] });
+    const of = (label: string): string[] =>
+      renderScreen({ ...standing, running: [held(label)] }, { columns: 80, rows: 24 });
+    expect(of('held-out viescore')).toContain('  held-out viescore  3.18 ± 0.23 at 0, 4.02 ± 0.24 at 20');
+    expect(of('held-out viescore')).toContain('  scoring            every episode scored');
+    const long = of('held-out sqrt(viescore_pqxground_score)').find((line) => line.includes('3.18'));
+    expect(long).toMatch(/^ {2}held-out sqrt.*….*score\) {2}3\.18 ± 0\.23 at 0, 4\.02/);
+  });
+
   it('shows what a run waits for, its alarms and what is not scored, without obeying it', () => {
     const lines = renderScreen({ ...standing, running: [waiting] }, { columns: 80, rows: 24 });
     expect(lines).toContain(String.raw`  waits          the judge at http://j:1 \u001b[2J says 503`);
