@@ -26,13 +26,13 @@ import { findRun } from '../../src/run/find.js';
 import { readRecord } from '../../src/run/record.js';
 import { recordedConfig } from '../../src/run/recorded_config.js';
 
-/** Of a recorded episode what is read here. */
+/** The fields of a recorded episode that are read here. */
 interface EpisodeLine {
   readonly key: string;
   readonly answer: string;
 }
 
-/** Of a prompt: what is asked of the image model, by who says it. */
+/** For one prompt, the text given to the image model, by who wrote it. */
 type Said = Readonly<Record<string, string>>;
 
 export async function benchEnhanceGap(): Promise<void> {

@@ -63,7 +63,7 @@ function iterations(): Promise<Metrics[]> {
   return shortRun('bench_flow_epoch', sets, WARM_UP, SOURCE);
 }
 
-/** Of the model that the runs start from. */
+/** Folder of the model that the runs start from. */
 function warmUpFolder(): string {
   const base = process.env['APP__BASE_EXP_DIR'] ?? 'runs/tiny';
   const checkpoint = latestWhole(new RunPaths(base, 'ip_adapter_warmup'));

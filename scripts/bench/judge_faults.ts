@@ -128,7 +128,7 @@ function trueParts(mode: JudgedMode, answers: Readonly<Record<string, Answer>>):
   return { ...pq, 'ground_score/overall': ground, value: Math.sqrt(quality * ground) };
 }
 
-/** What of an outcome differs from the truth; null where nothing does. */
+/** How an outcome differs from the truth; null if it does not. */
 function difference(outcome: Outcome & { kind: 'scored' }, truth: Readonly<Record<string, number>>): string | null {
   const found: Readonly<Record<string, number | undefined>> = { ...outcome.parts, value: outcome.value };
   for (const [name, value] of Object.entries(truth)) {

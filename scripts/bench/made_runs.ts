@@ -67,7 +67,7 @@ export function writeRun(folder: string, run: MadeRun): RunPaths {
   return paths;
 }
 
-/** Of the size and names of a training of the tiny world. */
+/** Writes metrics with the size and names of a training run of the tiny world. */
 function writeMetrics(paths: RunPaths, { lines, iteration, numIterations, level = 6, seed = 1 }: MadeRun): void {
   const count = lines ?? iteration;
   const random = new RandomStream(seed, 'made metrics');

@@ -44,7 +44,7 @@ export function makeOddVideo(folder: string, seed: string, number: number): OddC
   const sampling: Sampling = {
     minFrames,
     maxFrames: minFrames + random.integer(12),
-    // Of no video the length lies halfway between two numbers of it, where rounding errors would decide.
+    // No video's length is halfway between two multiples of these, where rounding errors would decide.
     interval: random.pick([0.0513, 0.2037, 0.5171, 2.0393]),
     segments: count > 12 && random.integer(3) === 0 ? [5, count - 5] : null,
   };
@@ -127,7 +127,7 @@ function segmentsOf(
   let from = 0;
   return (segments ?? [times.length]).map((count) => {
     const to = from + count - 1;
-    // Of what the file itself may say, only how long the last frame stays is believed.
+    // The only thing believed from the file itself is how long the last frame stays.
     const end = times[to + 1] ?? (last === null ? seconds : times[to] + last);
     const wanted = Math.round((end - times[from]) / interval);
     const shown = Math.min(Math.max(wanted, minFrames), maxFrames, count);

@@ -35,7 +35,7 @@ export interface Asking<M extends Member, R> {
   readonly within: Deadline;
   /** One request. */
   readonly ask: (member: M, within: Deadline) => Promise<Tried<R>>;
-  /** Those that are asked before others. */
+  /** Members to ask before the others. */
   readonly prefers?: (member: M) => boolean;
 }
 
@@ -49,7 +49,7 @@ export async function askMembers<M extends Member, R>(
 ): Promise<{ readonly reply: R | null; readonly attempts: number }> {
   const { members, policy, clock, random, within, prefers = () => true } = asking;
   const tried = new Set<M>();
-  /** Those that gave what they have to give. */
+  /** Members that have already given what they have. */
   const spent = new Set<M>();
   let secondBest: R | null = null;
   let last: R | null = null;

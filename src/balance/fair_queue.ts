@@ -1,7 +1,7 @@
 /**
- * Whose turn it is, where many ask for little: start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal shares and equal costs, on
- * two levels. Callers share the turns, and a caller's turns are shared by the runs that it names: a name costs nothing, so that more names
- * must not mean more turns. Pure.
+ * Decides whose turn it is when many callers ask for little: start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal shares and equal costs,
+ * on two levels. Callers share the turns, and a caller's runs share its turns. Names are free, so naming more runs must not earn a caller more turns.
+ * Pure.
  */
 
 /** Whom something that waits belongs to. */
@@ -34,9 +34,9 @@ interface Flow {
 /** One level: its virtual time, which is the start of the turn that was given last, and those who take turns on it. */
 class Level<F extends Flow> {
   readonly flows = new Map<string, F>();
-  /** Those that have something waiting. */
+  /** Flows with something waiting. */
   readonly waiting = new Set<F>();
-  /** Those that have nothing to do, in the order in which they came to have nothing. */
+  /** Idle flows, in the order in which they became idle. */
   readonly #idle = new Set<F>();
   #now = 0;
   #came = 0;
@@ -58,12 +58,12 @@ class Level<F extends Flow> {
     if (flow.isNew && this.#newcomers++ === 0) this.#line = Math.max(this.#line, this.#now);
   }
 
-  /** For one that has nothing waiting any more. */
+  /** Call when a flow has nothing waiting any more. */
   leave(flow: F): void {
     if (this.waiting.delete(flow) && flow.isNew) this.#newcomers--;
   }
 
-  /** Gives a turn. One that could not take its turns for a while does not take them all at once later. */
+  /** Gives a turn. A flow that could not take its turns for a while does not take them all at once later. */
   give(flow: F): void {
     this.#now = Math.max(this.#now, this.#startOf(flow));
     flow.start = this.#now + 1;
@@ -75,9 +75,9 @@ class Level<F extends Flow> {
   }
 
   /**
-   * Whose turn is first. Of a known one and a newcomer at the same time it is the newcomer. Among newcomers every other turn is that of the one with
-   * most waiting: names cost nothing, but what waits does, so that a run is not kept waiting by any number of names with
-   * less. The turns between are those of who came first.
+   * Orders flows by whose turn comes first. A newcomer goes before a known flow with the same start. Among newcomers, every other turn goes to the
+   * one with most waiting: names are free but waiting requests are not, so no number of names with less waiting can hold up a run. The turns between
+   * go to whoever came first.
    */
   readonly inTurn = (a: F, b: F): number => {
     const later = this.#startOf(a) - this.#startOf(b) || Number(b.isNew) - Number(a.isNew);
@@ -87,8 +87,8 @@ class Level<F extends Flow> {
   };
 
   /**
-   * Who is to give way where there is no room, null where nothing waits: whoever would wait longest for the last of what it has waiting. Of the
-   * newcomers that is the one with least waiting, and of these the one that came first: one that has just come could gather no more yet.
+   * The flow that gives way when there is no room; null when nothing waits. It is the one that would wait longest for its last waiting item. Among
+   * newcomers it is the one with least waiting, and among those the one that came first: a later one has not had time to gather more.
    */
   last(): F | null {
     const endOf = (flow: F): number => (flow.isNew ? this.#line + this.#newcomers : flow.start + this.sizeOf(flow));
@@ -105,7 +105,7 @@ class Level<F extends Flow> {
     return last;
   }
 
-  /** To be called when nothing waits on this level: then nobody has had more than its share. */
+  /** Call when nothing waits on this level: then nobody has had more than its share. */
   catchUp(flow: F): void {
     if (this.waiting.size === 0) this.#now = Math.max(this.#now, flow.start);
   }

@@ -13,7 +13,7 @@ export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
 export interface Ending {
   readonly load: LoadSign;
   readonly health: HealthSign;
-  /** Of what did not work: what names the request, so that two that are the same count once; see `FailureRow`. */
+  /** What names the failed request, so that two failures of the same request count once; see `FailureRow`. */
   readonly request?: unknown;
   /** What went wrong, in words. */
   readonly found?: string;

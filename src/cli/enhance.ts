@@ -92,7 +92,7 @@ function tokens(count: number): string {
   return count === 1 ? 'token' : `${count} tokens`;
 }
 
-/** Those of the command line and of the file. Raises UsageError and DataError where there are none, or one is empty. */
+/** The prompts of the command line and of the file. Raises UsageError and DataError when there are none, or when one is empty. */
 async function promptsOf(args: Arguments): Promise<{ readonly prompts: readonly string[]; readonly single: boolean }> {
   const said = texts(args, 'prompts');
   const file = text(args, 'file');

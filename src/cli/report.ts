@@ -26,7 +26,7 @@ import {
   type Arguments,
 } from './verb.js';
 
-/** Prints the tables, or one JSON document with `--json`; with `--html` it writes a page instead. Of a run the curve is drawn anew. */
+/** Prints the tables, or one JSON document with `--json`; with `--html` it writes a page instead. For a single run it also redraws the curve. */
 export const reportVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>

@@ -37,8 +37,8 @@ const MOST_KEYS = 20;
 const MOST_PLACES = 8;
 
 /**
- * Where each of some keys was set, for a person; '' where no layer sets it. Keys are dotted; a number is a place in a list. Of many keys
- * the first `most` are looked for.
+ * Where each of the given keys was set, for a person to read; '' when no layer sets it. Keys are dotted; a number is an index in a list. At most the
+ * first `most` keys are looked up.
  */
 export async function placesOf(keys: readonly string[], origin: Origin, most = MOST_KEYS): Promise<string[]> {
   const { sets, layers } = origin;

@@ -31,7 +31,7 @@ export class LinesFile {
   #gathered: string[] = [];
   #replacement: Replacement | null = null;
   #writing: Promise<void> | null = null;
-  /** Of the file, about. */
+  /** Approximate size of the file. */
   #bytes = 0;
   /** Whether a write failed, which may have left half a line. */
   #torn = false;

@@ -9,7 +9,7 @@ export interface Column {
   readonly align?: 'left' | 'right';
   /** Where the table is too wide, its words go on on further lines. */
   readonly wraps?: boolean;
-  /** Of the first column: where the table is still too wide, what is long in it stands on a line of its own, whole. */
+  /** First column only: if the table is still too wide, a long cell gets a line of its own, uncut. */
   readonly alone?: boolean;
 }
 
@@ -20,7 +20,7 @@ export interface TableOptions {
   readonly below?: (row: number) => readonly string[];
 }
 
-/** Of letters that take a column each, the dash of an empty cell among them. */
+/** Matches text whose characters all take one column, including the dash of an empty cell. */
 const PLAIN = /^[\x20-\x7e–]*$/;
 const GAP = 2;
 /** A column that wraps keeps so much. */

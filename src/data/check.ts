@@ -57,7 +57,7 @@ export interface DatasetUse {
   readonly columns?: Readonly<Partial<PicturedColumns & TextColumns>>;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
-  /** What a person should look at in a labelled answer in words, such as "(2023)"; none where empty. Of questions about videos alone. */
+  /** Returns the parts of a label that a person should look at, such as "(2023)"; empty if there are none. Asked only for questions about videos. */
   readonly suspects?: (label: string) => readonly string[];
   /** Is told how many of a list's questions about videos have been looked at. */
   readonly onProgress?: (done: number, total: number) => void;

@@ -9,7 +9,7 @@ interface ListedSource {
   readonly coefficient: number | null;
 }
 
-/** Of a run's settings what its datasets follow. */
+/** The run settings that its datasets depend on. */
 export interface DatasetSettings<N extends ListedSource = ListedSource> {
   readonly seed: number;
   readonly data: {
@@ -61,7 +61,7 @@ export class Datasets<S extends SamplerSource> {
     return [...this.train, ...this.validation];
   }
 
-  /** Those of `validation` by their names. Raises ConfigError as `nameSources`. */
+  /** The sources of `validation` with their names. Raises ConfigError as `nameSources` does. */
   get heldOut(): readonly NamedSource<S>[] {
     const paths = this.settings.data.validation.map(({ path }) => this.pathOf(path));
     return (this.#named ??= nameSources(paths, this.validation));

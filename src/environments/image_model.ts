@@ -9,9 +9,9 @@ export const SEEDS = 2 ** 31;
 export interface PictureRequest {
   /** The episode's name, unique within a run: what comes from elsewhere is stored under it and found again at a resume. */
   readonly key: string;
-  /** What is to be seen: what the policy wrote, which may be no words at all. */
+  /** What to draw: what the policy wrote, which may be empty. */
   readonly prompt: string;
-  /** Of the noise that the picture begins as, from 0 to 2^31 - 1: the same prompt and seed make the same picture. */
+  /** Seed of the initial noise, from 0 to 2^31 - 1: the same prompt and seed give the same picture. */
   readonly seed: number;
 }
 

@@ -16,9 +16,9 @@ export interface EncodedPrompt {
 
 /** Prompts as the tokens of a flow transformer. */
 export interface PromptEncoder {
-  /** Of a token. */
+  /** Width of a token. */
   readonly width: number;
-  /** Of the summary; 0 for none. */
+  /** Width of the pooled summary; 0 if there is none. */
   readonly pooledWidth: number;
   encode(prompt: string): Promise<EncodedPrompt>;
   /** How many tokens at the prompt's end `encode` leaves out, by the tokenizer alone. */

@@ -26,7 +26,7 @@ export function loadVisionTokenizer(folder: string, session: SessionOptions): Vi
   return new TrainedVisionTokenizer(own, readWeights(tensorFiles(folder), imageTokenizerParameters(own)), session);
 }
 
-/** The config.json of a kind that is covered. Those of image tokenizers that are trained here name none. */
+/** Reads the config.json of a supported kind. Image tokenizers trained here have no `model_type`. */
 function readKnown(folder: string): Readonly<Record<string, unknown>> {
   const config = readConfig<Readonly<Record<string, unknown>>>(folder);
   const type = config['model_type'];

@@ -60,8 +60,8 @@ export interface Link extends Parent {
 }
 
 /**
- * A run after all that it starts from, each once. Those in `made` are taken as they are. Raises ConfigError where runs need each
- * other, and what `parentOf` raises.
+ * A run after everything it starts from, each run once. Runs in `made` are taken as they are. Raises ConfigError when runs start from each other in a
+ * cycle, and whatever `parentOf` raises.
  */
 export async function chainOf(
   config: LoadedConfig,

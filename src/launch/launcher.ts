@@ -204,7 +204,7 @@ export class Launcher {
     await this.#trackings.close();
   }
 
-  /** Of one run alone a run that has heard of it says so itself, in its log and here. */
+  /** Reports a server's line, unless a run on its own has heard of it: then that run reports it, in its log and here. */
   #tellOfServer(line: string, heard: boolean): void {
     if (heard && this.options.severalRuns !== true) return;
     this.#said.add(`warning: ${line}`);

@@ -229,7 +229,7 @@ function digestOf(path: string): string {
   return found;
 }
 
-/** Of files that this process has read: a chain of adapters asks for its bases at each of its levels. */
+/** Digests of files that this process has read: a chain of adapters asks for its bases at each level. */
 const digests = new Map<string, string>();
 
 /**

@@ -9,7 +9,7 @@ import type { LossName, LossSpec } from './losses/table.js';
 
 /** What training has to know of an answer. Its actions are tokens, or the steps of a solver. */
 export interface Answer {
-  /** Of each action, when it was sampled; all NaN where the sampler did not tell. */
+  /** Log-probability of each action when it was sampled; all NaN if the sampler did not report it. */
   readonly logProbs: Float32Array;
   /** Whether it ended by itself instead of by a limit. */
   readonly finished: boolean;
@@ -57,7 +57,7 @@ export interface Lesson<P, A> extends Answered<P, A> {
 export interface LearnReport {
   /** Summed over all ranks. */
   readonly loss: number;
-  /** Of the weights that the gradient was taken at, for each lesson and answer. */
+  /** Statistics under the weights that the gradient was taken at, for each lesson and answer. */
   readonly statistics: readonly (readonly Statistics[])[];
   /** Actions whose KL term was too large to be taken as it is. */
   readonly klClamped: number;
@@ -112,11 +112,11 @@ export interface Policy<P, A extends Answer, H> {
   keep?(): Promise<void>;
   /** `answersPerPrompt` answers to each prompt, drawn on this rank alone. */
   sample(request: SampleRequest<P, H>): Promise<A[][]>;
-  /** What of an answer the ranks that did not sample it are given; absent: all of it. */
+  /** The part of an answer that other ranks receive, which did not sample it; absent: all of it. */
   outline?(answer: A): A;
   /**
-   * Of all groups, on every rank. `among`, here and where is learnt: all groups of the iteration that these are some of, where they are not
-   * all. Values that are compared with each other have the same `among`, and so the same bits under the same weights.
+   * Statistics of all groups, on every rank. `among`, here and in learning, is all groups of the iteration that these belong to, if these are not all
+   * of them. Values that are compared with each other need the same `among` to have the same bits under the same weights.
    */
   statistics(
     groups: readonly Answered<P, A>[],

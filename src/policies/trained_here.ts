@@ -16,7 +16,7 @@ interface Learner<P, A> {
 export interface TrainedHereOptions {
   /** All weights, changed in place. */
   readonly weights: Weights;
-  /** Those of them that train. */
+  /** The weights that train. */
   readonly trained: Weights;
   /** All weights of the frozen start; null where it is not kept. */
   readonly reference: Weights | null;

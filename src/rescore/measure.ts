@@ -103,7 +103,7 @@ function evaluationsOf(label: string, episodes: readonly RescoredEpisode[]): obj
   });
 }
 
-/** Of `<set>/<manner>`. */
+/** The manner in `<set>/<manner>`. */
 function mannerOf(set: string): string {
   return set.slice(set.lastIndexOf('/') + 1);
 }

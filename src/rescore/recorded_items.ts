@@ -125,8 +125,8 @@ export async function drawsAsBefore(
 }
 
 /**
- * An episode whose images were kept; null where they were not, and for words alone. A picture that was made from words has no source. Of one that
- * could not be made the record does not say why: it is asked for again.
+ * An episode whose images were kept; null if they were not, and for answers that are only words. A picture made from words has no source. The record
+ * does not say why a picture could not be made, so it is requested again.
  */
 async function fromMedia(
   episode: RecordedEpisode,

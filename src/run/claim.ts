@@ -61,7 +61,7 @@ export interface ClaimRequest {
 
 export type ClaimKind = 'new' | 'resumed' | 'finished';
 
-/** A claimed run. Of a finished one nothing is held and nothing may be written. */
+/** A claimed run. A finished run holds no lock and must not be written to. */
 export class RunHandle {
   #timer: NodeJS.Timeout | null = null;
 

@@ -23,7 +23,7 @@ export type AttemptContext = Pick<
   'command' | 'versions' | 'devices' | 'parents' | 'models' | 'allowChanges'
 >;
 
-/** What of a loaded config a claim is made from. */
+/** The parts of a loaded config that a claim is made from. */
 export type ClaimedConfig = Pick<LoadedConfig, 'settings' | 'resultHash' | 'importHash'> &
   Partial<Pick<LoadedConfig, 'file' | 'overlays' | 'sets' | 'experiment' | 'allowChanges'>>;
 

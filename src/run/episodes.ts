@@ -40,7 +40,7 @@ export interface RecordedEpisode {
   readonly latents?: string;
   /** SHA-256 of the hidden states by which a server drew its picture, where one did. */
   readonly states?: string;
-  /** Of those of a blank instruction, where guidance was measured from these. */
+  /** SHA-256 of the hidden states of a blank instruction, if guidance was measured from them. */
   readonly blank_states?: string;
   /** The answer's words, where it has some. */
   readonly text?: string;

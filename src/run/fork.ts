@@ -148,7 +148,7 @@ function linkEpisodes(source: RunPaths, target: RunPaths, iteration: number): vo
   }
 }
 
-/** Those that the episodes of `target` name, and those that an images server gave. */
+/** Links the pictures that the episodes of `target` name, and those that an images server gave. */
 function linkPictures(source: RunPaths, target: RunPaths): void {
   mkdirSync(target.mediaDir, { recursive: true });
   const link = (text: string): void => {

@@ -28,7 +28,7 @@ export interface RunLog {
   close(): Promise<void>;
 }
 
-/** Of a line that is one of many of its kind: it is in the files, and no terminal has it. */
+/** Marks a line that is one of many of its kind: it goes to the log files but not to a terminal. */
 export const IN_PASSING = { in_passing: true } as const;
 
 const PREFIX: Readonly<Record<string, string>> = { error: 'error: ', warn: 'warning: ' };

@@ -3,7 +3,7 @@ import { FollowedLog } from '../core/log/followed.js';
 import type { LogReader } from '../core/log/reader.js';
 import { metricsOfLine, type MetricsLine } from './metrics.js';
 
-/** Of a file that is there already, so much of its end is read. */
+/** How much is read from the end of a file that exists already. */
 const TAIL_BYTES = 512 * 1024;
 
 export class MetricsTail {

@@ -177,7 +177,7 @@ export class RunPaths {
   get curvePng(): string {
     return join(this.dir, 'curve.png');
   }
-  /** Those of earlier evaluations. */
+  /** Contact sheets of earlier evaluations. */
   get contactSheetsDir(): string {
     return join(this.dir, 'contact_sheets');
   }

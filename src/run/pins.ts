@@ -5,9 +5,9 @@ import { isRunName, RunPaths } from './paths.js';
 import { readRecord, type PlainObject } from './record.js';
 
 /**
- * Those of a run's iterations that runs beside it have pinned. They are found in those runs' own records, so that nothing of them is
- * written into this run's folder or left there when they are gone; a record that cannot be read pins nothing. Only what was there
- * before the run was last started can be pinned, since runs start from finished ones: for others no record is read.
+ * The iterations of a run that other runs of the same folder have pinned. They are found in those runs' own records, so that this run's folder holds
+ * nothing of theirs that could outlive them; an unreadable record pins nothing. Only what existed before the run was last started can be pinned,
+ * since runs start from finished runs: no record is read for others.
  */
 export function pinnedByOthers(paths: RunPaths, iterations: readonly number[]): ReadonlySet<number> {
   const began = readRecord(paths)?.attempts.at(-1)?.from_iteration ?? 0;

@@ -40,8 +40,8 @@ interface Start {
 }
 
 /**
- * Those of some runs of one folder that have to stay while the others go: one that a process holds or is about to, and one that a run
- * which stays starts from, or may start from.
+ * The runs that have to stay while the others of their folder go: a run that a process holds or is about to hold, and a run that one which stays
+ * starts from or may start from.
  */
 export function runsToKeep(runs: readonly RunPaths[], world: RemovalWorld): Kept[] {
   if (runs.length === 0) return [];

@@ -284,7 +284,7 @@ const benchPlaces = {
   ),
 };
 
-/** Of models that learn from the pictures of inpainting samples alone. */
+/** For models that learn only from the pictures of inpainting samples. */
 export const benchPictures = section('Training and held-out pictures.', z.strictObject(benchPlaces));
 
 export const inpaintData = section(

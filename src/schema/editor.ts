@@ -5,13 +5,13 @@ import { operation, positiveInteger, result, section } from './mark.js';
 import { engine, neededModel, optionalModel } from './model.js';
 import { thinkingTags } from './thinking.js';
 
-/** What of the policy's reading the model that draws is told. */
+/** Which part of the policy's reading is given to the model that draws. */
 export const told = result(
   "What the model that draws is told: 'response', the hidden states of picture, instruction and response; 'instruction', those of picture and instruction alone, so that nothing the policy writes has any effect.",
   z.enum(['response', 'instruction']).default('response'),
 );
 
-/** Whose reading that is. */
+/** Which weights do the reading. */
 const readBy = result(
   "Whose hidden states the model that draws is told: 'policy', those of the weights that answered, which move while the policy learns; 'start', those that the weights it started from (with LoRA: the model without the adapter) give for what was written, so that it learns by its words alone.",
   z.enum(['policy', 'start']).default('policy'),
@@ -139,7 +139,7 @@ const textPromptEditor = z.strictObject({
 });
 export type TextPromptEditor = z.output<typeof textPromptEditor>;
 
-/** Of pictures whose size is their own, the largest square: it is drawn once before all others, and bounds replies. */
+/** The largest square when pictures keep their own size: it is drawn once before all others, and bounds replies. */
 export function largestSquare({ max_pixels: most }: { readonly max_pixels: number }): PictureSize {
   const side = Math.floor(Math.sqrt(most) / SERVED_SIDE) * SERVED_SIDE;
   return { width: side, height: side };
@@ -191,6 +191,6 @@ export type PictureServer =
   | {
       readonly kind: 'render_server';
       readonly settings: RenderEditor;
-      /** Of the hidden states that it is sent; null where the settings do not tell. */
+      /** Width of the hidden states it is sent; null if the settings do not say. */
       readonly width: number | null;
     };

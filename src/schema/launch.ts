@@ -91,7 +91,7 @@ const fields = {
 
 export const launch = section('Where the run is placed.', z.strictObject(fields).prefault({}));
 
-/** Of a run that another program trains: which program that is, and its arguments, decide the result. */
+/** For a run that another program trains: the program and its arguments decide the result. */
 export const externalLaunch = section(
   'Where the run is placed, and the program that trains it.',
   z

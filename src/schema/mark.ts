@@ -16,7 +16,7 @@ export interface ExtraMarks {
   readonly allowed?: string;
   /** A path that counts relative to the folder at this key, so that data may move with it. */
   readonly relativeTo?: string;
-  /** The path of a file: what it says counts, and not where it lies. Of a module, what it imports counts too. */
+  /** The path of a file: the file's content counts, not its location. For a module, its imports count too. */
   readonly file?: 'text' | 'module';
   /**
    * What the field's absence in a recorded run means, whatever its default is or becomes: how the program worked before it had

@@ -26,7 +26,7 @@ export const runFields = {
   launch,
 };
 
-/** Those of every run that this program trains, but what its recipe has of its own. */
+/** Fields of every run that this program trains, without those of its recipe. */
 export const trainedFields = { ...runFields, optimizer, validation, checkpoint };
 
 /** The field that names the recipe. */

@@ -174,7 +174,7 @@ export const validation = section(
 );
 export type ValidationSettings = z.output<typeof validation>;
 
-/** Of a policy that answers without a temperature. */
+/** For a policy that answers without a temperature. */
 export const flowValidation = section(
   validation.description ?? '',
   validation.unwrap().omit({ temperature: true }).prefault({}),

@@ -24,7 +24,7 @@ import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
 import { sharedScorer } from './shared_judgements.js';
 
-/** Of a run's settings what its scorer follows. */
+/** The run settings that its scorer depends on. */
 export interface ScoredRun {
   readonly run_name: string;
   readonly base_exp_dir: string;

@@ -9,7 +9,7 @@ export interface CodeRevision {
   readonly repository: string | null;
 }
 
-/** Of the folder that this program lies in; null where that is under no version control, or git is not here. */
+/** Revision of the folder that this program is in; null if it is not under version control, or git is not installed. */
 export async function codeRevision(folder = import.meta.dirname): Promise<CodeRevision | null> {
   const commit = await git(folder, 'rev-parse', 'HEAD');
   if (commit === null) return null;

@@ -15,7 +15,7 @@ import type { RunAttempt } from '../run/record.js';
 export const markSchema = z.object({
   lines: z.int().min(0),
   bytes: z.int().min(0),
-  /** Of these lines and their order. */
+  /** Digest of these lines in their order. */
   digest: z.string(),
   /** Seconds of training so far. */
   runtime: z.number(),

@@ -56,7 +56,7 @@ export interface TrainingContext {
   readonly checkpoint: string | null;
 }
 
-/** Of a run's settings what every judged training follows. */
+/** The run settings that every judged training depends on. */
 export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;

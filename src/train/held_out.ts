@@ -38,7 +38,7 @@ const SHOWN = 6;
 
 interface Evaluated {
   readonly outcomes: readonly Outcome[];
-  /** Of each answer whether the context cut it. */
+  /** For each answer, whether the context cut it. */
   readonly cut: readonly boolean[];
   readonly rows: readonly ContactSheetRow[];
   readonly lines: readonly object[];

@@ -14,9 +14,9 @@ import type { AutoencoderInit } from '../schema/model.js';
 import { meanOf, repeatedRows, scalar, type Network } from './pretraining.js';
 import { psnr } from './image_tokenizer.js';
 
-/** Of so many pictures one is a context: what is to be painted over has latents, too. */
+/** One in this many pictures is a context: what is to be painted over has latents, too. */
 const CONTEXT_EVERY = 8;
-/** How slowly the measured spread of latents forgets, a step. */
+/** Decay per step of the running mean of the latents' spread. */
 const SPREAD_DECAY = 0.99;
 
 /** The network for batches of `size` pictures of the first one's size. Raises DataError where that is no whole number of latents. */

@@ -7,15 +7,15 @@ import type { Answer, Answered, Statistics } from '../policies/policy.js';
 
 /** Keeps exp finite. */
 const LARGEST_EXPONENT = 20;
-/** Where more of the actions than this are cut, what sampled was hardly the policy. */
+/** If more than this share of actions is cut, the sampler hardly sampled from the policy. */
 const CUT_ALARM = 0.05;
 
-/** Of an answer whose sampler did not tell its log-probabilities. */
+/** Whether an answer's sampler did not report its log-probabilities. */
 export function isUntold(answer: Answer): boolean {
   return answer.logProbs.length > 0 && answer.logProbs.every(Number.isNaN);
 }
 
-/** The weights of the actions of some answers, and what is to be said of them. */
+/** The importance weights of some answers' actions, and metrics about them. */
 export class ImportanceWeights {
   #count = 0;
   #sum = 0;
@@ -24,7 +24,7 @@ export class ImportanceWeights {
 
   constructor(private readonly cap: number) {}
 
-  /** Of each group's answers, by action; 1 where the sampler did not tell. Only actions that are `trained` count in the metrics. */
+  /** The weights of each group's answers, by action; 1 if the sampler did not report. Only actions that are `trained` count in the metrics. */
   of(
     { answers }: Answered<unknown, Answer>,
     old: readonly Statistics[],

@@ -165,7 +165,7 @@ function imagesServers(settings: ImagesServerSettings): LookedAtServers<ImagesCl
 /** The states that a render server is sent. */
 export interface SentStates {
   readonly width: number;
-  /** Of the run's longest edit, which is asked for where nothing of the run is stored yet. */
+  /** The run's longest edit, asked for only if nothing of the run is stored yet. */
   readonly longest: () => Promise<Longest>;
 }
 

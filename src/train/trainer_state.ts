@@ -14,7 +14,7 @@ export interface TrainerState extends StoppingState {
   readonly optimizer_steps: number;
   /** Where advantages compare with it. */
   readonly prompt_history?: PromptHistory;
-  /** Of an autoencoder's latents, where one is trained. */
+  /** Mean square of an autoencoder's latents, if one is trained. */
   readonly latent_mean_square?: number;
 }
 

@@ -25,7 +25,7 @@ export interface FollowerServices extends CommonServices {
 
 export type WorkerServices = LeaderServices | FollowerServices;
 
-/** Of a run's settings what the loop follows. */
+/** The run settings that the loop depends on. */
 export interface LoopSettings {
   readonly num_iterations: number;
   readonly validation: Pick<ValidationSettings, 'every_n_iterations'>;

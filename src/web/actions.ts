@@ -13,7 +13,7 @@ import type { ShownState } from '../run/status.js';
 import type { IndexedRun } from './runs_index.js';
 import type { ActionName, WireAction } from './wire.js';
 
-/** Of a long output its end is shown. */
+/** How many letters of a long output are shown, from its end. */
 const SHOWN_LETTERS = 4_000;
 
 interface Action {

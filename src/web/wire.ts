@@ -67,7 +67,7 @@ export interface WireAttempt {
   readonly host: string;
   readonly devices: readonly string[];
   readonly command: string;
-  /** Of this program. */
+  /** Version of this program. */
   readonly version: string | null;
 }
 

@@ -16,7 +16,7 @@ it('blocks after so many failures in a row, and says when it begins to', () => {
   expect(breaker.blocks).toBe(false);
   expect([fail(2), breaker.blocks]).toEqual([[false, false], false]);
   expect([fail(1), breaker.blocks]).toEqual([[true], true]);
-  // Those that were under way when it closed.
+  // Requests that were under way when it closed.
   expect([fail(2), breaker.blocks, breaker.failures]).toEqual([[false, false], true, 3]);
 });
 

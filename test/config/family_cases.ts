@@ -22,7 +22,7 @@ export const rlRuns = [
 ];
 export const family = ['sft_s', 'sft_sc', 'sft_sc2stage', 'sft_think_s', ...rlRuns];
 
-/** Those that the quick tests load; the slow ones load the others. */
+/** Runs that the quick tests load; the slow ones load the others. */
 export const quick: readonly string[] = ['sft_sc2stage', 'sft_s__rl_c', 'sft_think_s__rl_sc'];
 
 export async function load(name: string, size: 'full' | 'tiny'): Promise<RunSettings> {

@@ -255,7 +255,7 @@ describe('the settings hash', () => {
     expect(diffSettings(before.settings, after.settings, digests)).toMatchObject([
       { key: setting, before: `${one} (text ${digests[setting]?.slice(0, 12)})` },
     ]);
-    // Of a run that was recorded without digests, the path is all that is known.
+    // For a run recorded without digests, only the path is known.
     expect(diffSettings(before.settings, after.settings)).toEqual([]);
     rmSync(one);
     const gone = await load(`${setting}=${one}`);

@@ -13,7 +13,7 @@ describe('held-out sets are called', () => {
     [['test.jsonl'], ['test']],
     [['../test.jsonl'], ['test']],
     [['/test.jsonl'], ['test']],
-    // Those of one folder take their own names.
+    // Files of one folder take their own names.
     [
       ['data/a.jsonl', 'data/b.parquet', 'data/c'],
       ['a', 'b', 'c'],

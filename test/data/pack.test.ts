@@ -48,7 +48,7 @@ function own(
 const pair = { 'red.png': plain(8, 4, RED), 'blue.png': plain(8, 4, BLUE) };
 const edit = { source: 'red.png', instruction: 'make it blue', edited: 'blue.png', rationale: 'blue it is' };
 
-/** Of a rejected promise. */
+/** The message of a rejected promise. */
 async function refusal(request: PackRequest): Promise<string> {
   const error = await packDataset(request).then(
     () => new Error('nothing was refused'),

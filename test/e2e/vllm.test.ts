@@ -100,7 +100,7 @@ describe('a run whose answers vLLM samples', () => {
   });
 
   it('killed between what is stored and the next checkpoint ends with the same weights, and asks for nothing again', async () => {
-    // Of iteration 4, whose checkpoint is not written yet: the server lets the last ones of it wait.
+    // Stalls within iteration 4, whose checkpoint is not written yet: the server withholds its last answers.
     const before = 2 * 8 + 3 * 16;
     program.stall(before + 8);
     const live = sampled('killed', serving());

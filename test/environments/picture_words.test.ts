@@ -8,7 +8,7 @@ import { testFolders } from '../support/folder.js';
 const folders = testFolders('picture-words');
 const words = new PictureWords({ words: ['a', 'red', 'cross'], length: 4 });
 
-/** Of each token which word it is, 3 for another one and 4 for none; its place follows. */
+/** For each token, which word it is (3 for another word, 4 for none) and then its position. */
 async function said(prompt: string): Promise<(readonly [number, number])[]> {
   const { text } = await words.encode(prompt);
   return Array.from({ length: 4 }, (_, at) => {

@@ -87,7 +87,7 @@ describe.each(configs)('decoder: %s', (_name, config) => {
     expect([...graph.parameters.keys()].sort()).toEqual([...decoderParameters(config).keys()].sort());
   });
 
-  // Those of Gemma 3 are compared with transformers' in decoder/architectures.test.ts.
+  // Gemma 3 is compared with transformers in decoder/architectures.test.ts.
   it.runIf(config.block_norms === undefined)('whole sequences agree with a plain computation', async () => {
     const logits = await wholeSequenceLogits();
     for (let p = 0; p < 2; p++) {

@@ -162,7 +162,7 @@ it('clamps the exponent of k3, in its value and in its gradient', async () => {
     values.reduce((a, b) => a + b),
     -3,
   );
-  // Of what is clamped the straight term is left, which still leads back.
+  // For clamped values only the linear term is left, which still has a gradient.
   expect([...(out['gradient'] as Float32Array)]).toEqual([1, 1, expect.closeTo(1 - Math.exp(1), 5)]);
 });
 

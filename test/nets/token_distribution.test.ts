@@ -31,7 +31,7 @@ const weights = Float32Array.of(0.5, -0.3, 0.2, 0.7, -0.1, 0.4);
 interface Found {
   readonly logProbs: Float32Array;
   readonly entropy: Float32Array;
-  /** Of the rows of each product, then of the tables. */
+  /** Gradients of the rows of each product, then of the tables. */
   readonly gradients: readonly Float32Array[];
 }
 

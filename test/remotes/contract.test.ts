@@ -35,7 +35,7 @@ class AnsweringStub extends StubServer<Asked> {
     super();
   }
 
-  /** Those that asked for an answer, and not who the server is. */
+  /** Requests for an answer, without those that ask what the server is. */
   get posts(): number {
     return this.requests.filter(({ method }) => method === 'POST').length;
   }

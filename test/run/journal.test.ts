@@ -210,7 +210,7 @@ describe('images', () => {
     expect(store.size).toBe(10);
     store.close();
     const resumed = new Exchanges(paths.judgements, judgementForm, { isOwner: true, from: 3 });
-    // Those of iterations 3 and 4, and what belongs to none.
+    // The exchanges of iterations 3 and 4, and those of no iteration.
     expect(resumed.size).toBe(5);
     expect(resumed.find('3/0/0/sc', 'h')).toBeDefined();
     expect(resumed.find('validation/2/s/greedy/0/sc', 'h')).toBeUndefined();

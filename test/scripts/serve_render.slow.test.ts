@@ -133,7 +133,7 @@ describe.skipIf(missing !== null)(`scripts/serve_render${why}`, () => {
       const unguided = await draw(open(WIDTH, env.RENDER_API_KEY), { states });
       expect(unguided).toEqual({ picture: await byThePipeline(states, null), revised: null });
       expect(unguided).not.toEqual(guided);
-      // Those behind the 1024th count, too.
+      // States past the 1024th count, too.
       const bytes = states.bytes.slice();
       for (let at = 1024; at < TOLD; at++) bytes.copyWithin(4 * at * WIDTH, 0, 4 * WIDTH);
       const other = await draw(open(WIDTH, env.RENDER_API_KEY), { states: { ...states, bytes } });

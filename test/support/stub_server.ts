@@ -110,7 +110,7 @@ export abstract class StubServer<R, S extends { readonly kind: string } = never>
     const fault = this.canFail(request) ? this.fault(request) : null;
     if (fault !== null && isCommon(fault)) return act(fault, incoming, response);
     this.peak = Math.max(this.peak, ++this.#underWay);
-    // Those that come together are under way together.
+    // Requests that arrive together are under way together.
     await new Promise((resolve) => setImmediate(resolve));
     try {
       await this.reply(request, response, fault);

@@ -74,7 +74,7 @@ function opened(
   );
 }
 
-/** Of different states, seeds and sources. */
+/** Requests with different states, seeds and sources. */
 async function requestsOf(count: number): Promise<Named<RenderAsked>[]> {
   const size = { width: 32, height: 16 };
   const sources = await Promise.all([1, 2].map((at) => encodePng(pictureOf(sha256(`source ${at}`), 32, 16))));

@@ -12,7 +12,7 @@ export class BusyTime {
     if (--this.#underWay === 0) this.#total += now - this.#since;
   }
 
-  /** Of works that have ended; what overlaps one that has not counts when that ends. */
+  /** Time covered by work that has ended. Time shared with work still under way is added when that ends. */
   get total(): number {
     return this.#total;
   }

@@ -15,7 +15,7 @@ export interface ModelTensor {
 
 export interface ModelFileOptions {
   readonly provider?: Provider;
-  /** Which of the GPUs that this process sees; the first where it is absent. Of `cuda` alone. */
+  /** Index among the GPUs that this process sees; default: the first. Only for `cuda`. */
   readonly device?: number;
   /** Threads within an operator; default: one for each core that this process may use. */
   readonly threads?: number;

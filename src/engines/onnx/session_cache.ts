@@ -5,7 +5,7 @@ import { Graph, type Value } from '../../graph/ir.js';
 
 /** Sessions that a cache keeps: a compiled graph holds memory of its own, whether it runs or not. */
 const KEPT_SESSIONS = 8;
-/** Those that share what is compiled hold but what follows from their sizes. */
+/** The limit for sessions that share a pool: each then holds only what depends on its sizes. */
 const KEPT_SIZES = 32;
 
 interface CachedSession {

@@ -43,9 +43,9 @@ export const completionReply = z.object({ choices: z.array(choice).length(1) });
 
 export interface Completion {
   readonly ids: readonly number[];
-  /** Of each token, in nats, by the server's `--logprobs-mode`. */
+  /** Log-probability of each token, in nats, as set by the server's `--logprobs-mode`. */
   readonly logProbs: readonly number[];
-  /** Of the first token: those of the most probable ones that were asked for. */
+  /** Log-probabilities of the most probable first tokens, as many as were asked for. */
   readonly top: readonly number[];
   readonly stopped: boolean;
 }

@@ -25,7 +25,7 @@ export interface PictureAsked {
   readonly size?: string;
 }
 
-/** Of the settings what requests and their meaning follow from. */
+/** The settings that decide the requests and what they mean. */
 export type ImagesClientSettings = Omit<ImagesServerSettings, 'max_wait_s' | 'api_key_env'>;
 
 export interface ImagesClientOptions extends AbsenceListener {

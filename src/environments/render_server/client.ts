@@ -30,13 +30,13 @@ import { GUIDED, identityProblem, meaningOfStatus } from './meaning.js';
 export interface RenderWanted {
   /** SHA-256 of the states' bytes, as they are sent. */
   readonly statesDigest: string;
-  /** Of those of a blank instruction; absent without guidance. */
+  /** SHA-256 of the states of a blank instruction; absent without guidance. */
   readonly blankDigest?: string;
   /** The picture before the edit, as a PNG file. */
   readonly source: Uint8Array;
   /** Its sides, and those of the picture that is wanted. */
   readonly size: PictureSize;
-  /** Of the noise that it begins as. */
+  /** Seed of the initial noise. */
   readonly seed: number;
 }
 
@@ -44,7 +44,7 @@ export interface RenderWanted {
 export interface RenderAsked extends RenderWanted {
   /** Hidden states [tokens, width], in the order of the tokens; none is padding. */
   readonly states: StoredTensor;
-  /** Those of a blank instruction with the same picture, which guidance is measured from; null without guidance. */
+  /** The hidden states of a blank instruction with the same picture, from which guidance is measured; null without guidance. */
   readonly blank: StoredTensor | null;
 }
 
@@ -54,7 +54,7 @@ export interface Longest {
   readonly blank: number;
 }
 
-/** Of the settings what requests and their meaning follow from. */
+/** The settings that decide the requests and what they mean. */
 export type RenderClientSettings = Pick<
   RenderEditor,
   | 'base_url'
@@ -70,7 +70,7 @@ export type RenderClientSettings = Pick<
 
 export interface RenderClientOptions extends AbsenceListener {
   readonly settings: RenderClientSettings;
-  /** Of the states that are sent; null: not known. */
+  /** Width of the states that are sent; null if unknown. */
   readonly width: number | null;
   readonly apiKey?: string | undefined;
   readonly clock?: Clock;

@@ -15,7 +15,7 @@ export const GUIDED = 'editrl-render/2';
 /** What the server has to be. */
 interface Expected {
   readonly model: string;
-  /** Of a hidden state; null: not known here. */
+  /** Width of a hidden state; null if unknown here. */
   readonly width: number | null;
   /** Whether it is asked to draw under guidance. */
   readonly guided: boolean;
@@ -62,7 +62,7 @@ function adviceFor(status: number): string {
   return 'Check environment.served_model, environment.max_pixels and environment.num_inference_steps, and the log of the server.';
 }
 
-/** Those of a JSON object; none of anything else. */
+/** The fields of a JSON object; empty for anything else. */
 function fieldsOf(body: Buffer): Readonly<Record<string, unknown>> {
   try {
     const parsed: unknown = JSON.parse(body.toString('utf8'));

@@ -66,7 +66,7 @@ export function versions(settings: RunSettings): Record<string, string> {
   };
 }
 
-/** Those of the machine's programs that have a part in a run's results: of ffmpeg where the run reads videos. */
+/** Versions of the installed programs that affect a run's results: ffmpeg, if the run reads videos. */
 export function programVersions(settings: RunSettings): Record<string, string> {
   if (!isTrainable(settings)) return {};
   const needs = recipeOf(settings).needs(settings, () => null);

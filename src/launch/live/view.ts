@@ -75,7 +75,7 @@ abstract class CourseView implements View {
   abstract aside(text: string): void;
   abstract busy(what: string | null): void;
 
-  /** Of one run alone everything is said, of several what they warn of. */
+  /** Shows every line of a single run, but only the warnings and errors of several. */
   heard(run: string, line: string): void {
     const text = printable(line);
     const style = /^error: /.test(text) ? 'red' : /^warning: /.test(text) ? 'yellow' : null;

@@ -255,7 +255,7 @@ interface HeldOutNumber {
   readonly show: (value: number) => string;
 }
 
-/** Those that were measured last come first: a supervised run's reward is measured at its ends alone, its loss all along. */
+/** Curves measured most recently come first: a supervised run measures its reward only at the start and end, but its loss all along. */
 function heldOutCourses(lines: readonly MetricsLine[], rewardName: string | null): HeldOutCourse[] {
   const names = new Set(lines.flatMap(({ metrics }) => Object.keys(metrics)));
   const courses = [...HELD_OUT, ...measuresAmong(names)].flatMap(({ label, metric, error, show }): HeldOutCourse[] => {

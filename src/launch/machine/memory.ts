@@ -207,14 +207,14 @@ function graphFiles(folder: string, type: unknown): readonly string[] | null {
   }
 }
 
-/** Of graphs with their weights, which lie in a file beside a large one: `model.onnx_data`, or `model.onnx.data`. */
+/** Size of graphs with their weights, which for a large graph are in a file beside it: `model.onnx_data` or `model.onnx.data`. */
 function bytesOf(graphs: readonly string[]): number {
   return graphs
     .flatMap((graph) => [graph, `${graph}_data`, `${graph}.data`])
     .reduce((sum, file) => sum + (statSync(file, { throwIfNoEntry: false })?.size ?? 0), 0);
 }
 
-/** Of the models that the terms of a reward hold beside the policy. */
+/** Memory for the models that a reward's terms hold beside the policy. */
 function rewardBytes(settings: RunSettings, shapeOf: ShapeOf): number {
   const reward = rewardOf(settings);
   if (reward === null) return 0;

@@ -57,7 +57,7 @@ export class HubModels {
     return [...found.values()];
   }
 
-  /** What of these runs' models is still to be fetched, a sentence for each. Raises what is in the way of one. */
+  /** A sentence for each model of these runs that still has to be fetched. Raises whatever prevents fetching one. */
   async notes(configs: readonly LoadedConfig[]): Promise<string[]> {
     const asked = configs.flatMap((config) => askedBy(config));
     const found = await Promise.all(asked.map((one) => this.#withBases(one)));

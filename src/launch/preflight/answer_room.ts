@@ -26,8 +26,8 @@ export class AnswerRooms {
   readonly #known = new Map<string, Promise<readonly PromptRoom[]>>();
 
   /**
-   * Runs whose data or models are not there yet are passed over: their workers look when they begin. A run that has begun goes on, and is
-   * warned of. Of runs in `blocked` nothing is said.
+   * Skips runs whose data or models are not there yet: their workers check when they start. A run that has already started continues with a warning.
+   * Says nothing about runs in `blocked`.
    */
   async of(runs: readonly LoadedConfig[], blocked: ReadonlySet<string> = new Set()): Promise<RoomFound> {
     const obstacles: Obstacle[] = [];

@@ -125,7 +125,7 @@ export function looksAt(run: CheckedRun): Look[] {
   return Object.values<Check>(checks).flatMap((check) => check(run));
 }
 
-/** Of a run that this program's own workers train; others have nothing of that kind. */
+/** Makes a check for runs that this program's own workers train; there is nothing to check in others. */
 function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly Look[]): Check {
   return (run) => {
     const { settings } = run.config;

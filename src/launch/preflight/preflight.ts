@@ -118,7 +118,7 @@ export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), dev
   });
 }
 
-/** Those of some runs that are still to be trained. */
+/** The given runs that still have to be trained. */
 export function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): LoadedConfig[] {
   return runs.filter((config) => {
     const { settings } = config;
@@ -158,7 +158,7 @@ export class Preflight {
     return lookBefore(await this.#chain(config), { ...this.#looking, trials: this.#trials });
   }
 
-  /** Those of these runs that are still to be trained. */
+  /** The runs of this config's chain that still have to be trained. */
   async toTrain(config: LoadedConfig): Promise<LoadedConfig[]> {
     return unfinished(await this.#chain(config), new Set());
   }

@@ -157,7 +157,7 @@ export class GuardedChild {
   }
 }
 
-/** Of a progress bar that rewrites its line, what it showed last. */
+/** What a progress bar that rewrites its line showed last. */
 function afterReturn(line: string): string {
   const text = line.replace(/\r+$/, '');
   return text.slice(text.lastIndexOf('\r') + 1);

@@ -77,7 +77,7 @@ export class MemoryTalk {
   hear(line: string): void {
     this.#lines++;
     const which = outOfMemoryIn(line);
-    // Of one failure's many lines the first special one says most.
+    // One failure prints many lines; the first specific one says most.
     if (which === null || (which === 'main' && this.#recent() !== null)) return;
     this.#last = { at: this.#lines, which, line };
   }

@@ -132,8 +132,8 @@ export function rankEnvironment(
 }
 
 /**
- * That of a worker of this program's own. Of the places from which glibc's allocator serves threads it has two, unless the user says otherwise: with
- * as many as glibc wants (eight for each core), what a run frees stays scattered over them, and its memory grows for hundreds of iterations.
+ * The environment of one of this program's own workers. It limits glibc's allocator to two arenas, unless the user says otherwise: with glibc's
+ * default (eight per core), freed memory stays scattered over the arenas, and memory use grows for hundreds of iterations.
  */
 export function workerEnvironment(...of: Parameters<typeof rankEnvironment>): NodeJS.ProcessEnv {
   return { MALLOC_ARENA_MAX: '2', ...rankEnvironment(...of) };

@@ -6,7 +6,7 @@ import { CheckpointError } from '../../core/errors.js';
 import { EXPORTED, EXPORTED_FILES, EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../exported.js';
 import { CONFIG_FILE, INDEX_FILES, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
 
-/** What of a model is read: all of it, or its tokenizer alone. */
+/** Which part of a model is read: all of it, or only its tokenizer. */
 export type Need = 'model' | 'tokenizer';
 
 const ADAPTER_CONFIG = 'adapter_config.json';

@@ -10,7 +10,7 @@ export const HUB_STATUSES: StatusTable<'taken' | 'passing' | 'refused'> = {
   rest: 'refused',
 };
 
-/** What of a broken exchange may pass; null where it would be the same again. */
+/** The part of a network failure that a retry may get past; null if retrying would fail the same way. */
 export function passingOf(cause: unknown): Passing | null {
   const code = codeOf(cause);
   return MAY_PASS.has(code) ? new Passing(code, null, cause) : null;

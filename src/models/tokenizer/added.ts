@@ -39,7 +39,7 @@ export interface AddedToken {
 export interface SpecialTokens {
   /** By name, those that a folder names. */
   readonly named: Readonly<Record<string, string>>;
-  /** Those that the tokenizer lacks or has otherwise, in the order in which they are added. */
+  /** Tokens that the tokenizer lacks or defines differently, in the order in which they are added. */
   readonly added: readonly AddedToken[];
 }
 

@@ -13,8 +13,8 @@ export type Activation = 'silu' | 'gelu_tanh';
 export type BlockNorms = 'before' | 'before_and_after';
 
 /**
- * By which a family differs from Llama. Whoever reads or writes configs of families has a table over these names, so that one that is added does
- * not compile until each of them says what becomes of it.
+ * How a family differs from Llama. Code that reads or writes configs of families has a table over these names, so that a newly added trait does not
+ * compile until each table covers it.
  */
 export type Trait =
   | 'attention_bias'

@@ -4,7 +4,7 @@ import type { Gaussian } from './steps.js';
 
 /** What the model sees besides the noisy latents. */
 export interface FlowCondition {
-  /** Of the latents: tokens lie row by row. */
+  /** Height and width of the latents in tokens; tokens are stored row by row. */
   readonly rows: number;
   readonly columns: number;
   /** [T, width of the text encoder] */

@@ -32,7 +32,7 @@ export interface Edit {
   readonly told: HiddenStates;
   /** The same of a blank instruction, where `asksBlank` says that it is wanted. */
   readonly blank?: HiddenStates | null;
-  /** Of the noise that it begins with. */
+  /** Source of the initial noise. */
   readonly random: RandomStream;
 }
 

@@ -14,7 +14,7 @@ function keepsLength({ architecture }: FlowTransformerConfig): boolean {
   return architecture === 'qwen_image';
 }
 
-/** Of [N, C] velocities. */
+/** Guidance for velocities [N, C] as numbers. */
 export function guidedNumbers(
   v: Float32Array,
   without: Float32Array,
@@ -36,7 +36,7 @@ function squares(numbers: Float32Array): number {
   return numbers.reduce((sum, one) => sum + one ** 2, LEAST_SQUARE);
 }
 
-/** Of velocities [B, N, C]; what is said without words carries no gradient where it is an input. */
+/** Guidance for velocities [B, N, C] in a graph. If the velocity without words is an input, it carries no gradient. */
 export function guidedValues(v: Value, without: Value, scale: number, config: FlowTransformerConfig): Value {
   const out = add(without, mul(v.graph.scalar(scale), sub(v, without)));
   if (!keepsLength(config)) return out;

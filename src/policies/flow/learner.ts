@@ -151,8 +151,8 @@ export class FlowLearner {
   }
 
   /**
-   * Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B], and what each element
-   * counts [B, N, C], null where all count alike.
+   * For every action of a micro-batch: log-probability [B], the Gaussian's mean [B, N, C] and precision [B], and the weight of each element [B, N,
+   * C], null if all weigh the same.
    */
   #gaussians(
     graph: Graph,
@@ -258,7 +258,7 @@ function isLeftOut({ target, at }: ActionRow): boolean {
   return target !== null && target.old !== null && target.weights[at] === 0;
 }
 
-/** Of an action that is left out. */
+/** Statistics of an action that is left out of training. */
 function unmoved({ target, at }: ActionRow): ActionStatistics {
   return { logProb: must(target?.old, 'the old value of an action that is left out').logProbs[at] };
 }
@@ -331,8 +331,8 @@ function actionStatistics(result: Readonly<Record<string, unknown>>, b: number):
 type RankOf = (row: number) => number;
 
 /**
- * Of `count` rows that all ranks count alike: what `of` says of them at the rank `from`, by row, on the rank `to`. Rows that stay where they are
- * are left out. All ranks must say the same of `from` and `to`.
+ * Moves values of `count` rows, numbered alike on all ranks, between ranks: the rank `from(row)` computes `of(row)`, and the rank `to(row)` receives
+ * it. Rows that stay on their rank are left out. All ranks must agree on `from` and `to`.
  */
 async function carried<T>(
   peers: Peers,

@@ -43,7 +43,7 @@ export interface FlowTraining {
   readonly lora: LoraSettings | null;
   /** The IP-Adapter of a model that has none, where that trains. */
   readonly imagePrompt: IpAdapterConfig | null;
-  /** Of what begins at random. */
+  /** Seed for randomly initialized weights. */
   readonly seed: number;
 }
 

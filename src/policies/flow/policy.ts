@@ -74,7 +74,7 @@ export class FlowPolicy
     return { ...answer, actions, latents: nothing };
   }
 
-  /** Of the frozen start with the means that KL is taken of. */
+  /** Statistics of the frozen start include the means, which KL needs. */
   statistics(groups: readonly FlowGroup[], of: WeightsOf): Promise<Statistics[][]> {
     return this.learner.statistics(groups, this.weightsOf(of), of === 'reference');
   }

@@ -70,8 +70,8 @@ export class FlowSampler {
   }
 
   /**
-   * Answers by prompt. Those of one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
-   * where a picture is not of finite numbers: nobody may take it for a black one.
+   * Answers by prompt. All answers to one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
+   * when a picture has numbers that are not finite, so that nobody mistakes it for a black one.
    */
   async sample(
     { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowAsked, FlowSampling>, 'weights' | 'among'>,

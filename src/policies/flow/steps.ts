@@ -63,8 +63,8 @@ export function gaussianOf({ ofX, ofVelocity, deviation }: SolverStep): Gaussian
 }
 
 /**
- * Of a labelled picture the velocity itself is the action: log p = -mean((v - (eps - x0))^2), the loss of flow matching (Lipman et al., 2022), which
- * is the averaged log-density of a Gaussian of variance 1/2 but for a constant.
+ * For a labelled picture the action is the velocity itself: log p = -mean((v - (eps - x0))^2), the loss of flow matching (Lipman et al., 2022), which
+ * is, up to a constant, the averaged log-density of a Gaussian of variance 1/2.
  */
 export const velocityGaussian: Gaussian = { ofX: 0, ofVelocity: 1, precision: 1, offset: 0 };
 
@@ -72,7 +72,7 @@ export const velocityGaussian: Gaussian = { ofX: 0, ofVelocity: 1, precision: 1,
 export interface NoisySteps {
   /** Scale of the noise; 0 takes every step by the ODE. */
   readonly noiseLevel: number;
-  /** Of so many steps in all the first floor(steps * fraction) may be noisy: the last ones have hardly any noise to learn from. */
+  /** Share of the steps that may be noisy: the first floor(steps * fraction). The last steps have hardly any noise to learn from. */
   readonly fraction: number;
   /** So many steps in a row alone, of which the first is drawn from `range` [from, to), in which all of them lie; null for all. */
   readonly window: { readonly size: number; readonly range: readonly [number, number] } | null;

@@ -119,7 +119,7 @@ export function ownTargets(config: DecoderConfig, lora: LoraSettings): LoraSetti
   return { ...lora, targets: lora.targets.map(layerOf) };
 }
 
-/** What of a folder's model can be read: with its eyes where its adapter, or one of those that it stands on, was made with them. */
+/** Which parts of a folder's model can be read: the vision encoder too, if its adapter or one it stacks on was trained with it. */
 export function readableParts(folder: string): ReadPart {
   const { model_type, vision_config } = JSON.parse(descriptionOf(folder)) as Record<string, unknown>;
   return vision_config !== undefined && seeingTypes.includes(String(model_type)) ? 'words and pictures' : 'words';

@@ -161,7 +161,7 @@ const ofOthers: Readonly<Record<Trait | 'rope_scaling', boolean>> = {
 };
 const otherFamilies = (Object.keys(ofOthers) as (keyof typeof ofOthers)[]).filter((key) => ofOthers[key]);
 
-/** Of a model that was made here from random weights: it is one of Llama's, or with biases one of Qwen2's. */
+/** The config of a model made here from random weights: Llama's, or Qwen2's if it has biases. */
 function huggingFaceConfig(json: Readonly<Record<string, unknown>>, checkpoint: string): Record<string, unknown> {
   const where = join(checkpoint, CONFIG_FILE);
   if (!('num_hidden_layers' in json) || !('vocab_size' in json)) {

@@ -29,7 +29,7 @@ export interface LearnerOptions {
   readonly session: SessionOptions;
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
-  /** Of a model that sees, where others use them, too; default: eyes of its own. */
+  /** For a model that sees: a vision encoder shared with others; default: one of its own. */
   readonly eyes?: Eyes | null;
 }
 

@@ -14,7 +14,7 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly weights: Weights;
   /** The config.json of the model that it began as; absent for random weights. */
   readonly description?: string;
-  /** Of a model that sees: which parts train, with an adapter which have one; absent: all. */
+  /** For a model that sees: which parts train, and which of them with an adapter; absent: all. */
   readonly trains?: TrainedParts;
   /** Further files of its folder by their names, such as how pictures are cut; absent: none. */
   readonly files?: Readonly<Record<string, string>>;

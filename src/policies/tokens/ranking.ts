@@ -7,7 +7,7 @@ import type { Part, TokenRow } from './token_row.js';
  */
 export class Ranking {
   readonly #ids: number[] = [];
-  /** Those that have not entered, the most probable last. */
+  /** Parts that have not entered, the most probable last. */
   readonly #parts: { readonly part: Part; readonly bound: number }[];
   readonly #logits: Float32Array;
 

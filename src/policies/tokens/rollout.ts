@@ -39,7 +39,7 @@ export interface SamplerOptions {
    * Which weights steps hold packed, on a CPU: those that nothing changes, once and for all, or all, once for each version of them. Default: 'frozen'.
    */
   readonly packed?: 'frozen' | 'all';
-  /** Of a model that sees, where others use them, too; default: eyes of its own. */
+  /** For a model that sees: a vision encoder shared with others; default: one of its own. */
   readonly eyes?: Eyes | null;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A row of logits, read by blocks of ids. Of large vocabularies the graph itself says for each block how great its greatest logit is and
- * how much of the block's probability that one has, so that drawing a token looks at one block's ids and not at 150,000.
+ * A row of logits, read by blocks of ids. For large vocabularies the graph itself computes each block's greatest logit and that logit's share of the
+ * block's probability, so that drawing a token looks at the ids of one block and not at 150,000.
  */
 import { mul, reduceMax, reshape, slice, softmax } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';

@@ -15,7 +15,7 @@ const entrySchema = z.object({ key: z.string().regex(/^[0-9a-f]{64}$/), body: z.
 export interface CacheOptions {
   readonly dir: string;
   readonly maxEntries: number;
-  /** Of the replies' lines. */
+  /** Limit on the size of the replies' lines. */
   readonly maxBytes: number;
   /** Told of what the disk refuses, and where another gateway takes the folder over. */
   readonly onError: OnDiskError;
@@ -32,7 +32,7 @@ export class ReplyCache {
   readonly #entries: LRUCache<string, Buffer>;
   readonly #file: LinesFile;
   #lock: GatewayLock | null = null;
-  /** Of the file, about: what a full disk refused is counted too. */
+  /** Approximate lines and bytes of the file: what a full disk refused is counted too. */
   #lines: number;
   #bytes: number;
 

@@ -37,7 +37,7 @@ const immaterial: ReadonlySet<string> = new Set(['user', 'metadata', 'stream', '
 export interface ReadingOptions {
   readonly maxImages: number;
   readonly maxImagePixels: number;
-  /** Of which requests key and hashes are wanted; they cost as much as everything else. */
+  /** For which requests to compute key and hashes, which cost as much as everything else. */
   readonly names: 'always' | 'if_deterministic' | 'never';
   /** Aborted when the caller goes away, for whom nothing more is done. */
   readonly caller?: AbortSignal;

@@ -12,7 +12,7 @@ export type Exchange =
       readonly kind: 'reply';
       readonly status: number;
       readonly body: Buffer;
-      /** Those of its headers that a caller can use; see `passedOn`. */
+      /** The headers of the reply that a caller can use; see `passedOn`. */
       readonly headers: Readonly<Record<string, string>>;
       /** The completion where the status is 200. */
       readonly completion: Completion | null;
@@ -28,7 +28,7 @@ export type FailureReason = 'connection' | 'timeout' | 'given_up' | 'bad_reply' 
 /** What the gateway reads of a completion; everything else is passed on unread. */
 export interface Completion {
   readonly text: string;
-  /** Of the first choice. */
+  /** Finish reason of the first choice. */
   readonly finishReason: string | null;
   /** Whether every choice has words and ended by itself, or some at the token limit; null for any other end. */
   readonly whole: 'stopped' | 'cut_off' | null;

@@ -123,7 +123,7 @@ async function chat(call: Call, state: GatewayState, parsing: Semaphore): Promis
   return { status, type: headers['content-type'] ?? 'application/json', body: text, headers };
 }
 
-/** Whose quota a request counts against: the run that it names, else whoever has its key, else everyone who names nothing. */
+/** The run whose quota a request counts against: the one it names, else the one for its key, else one shared by everyone who names nothing. */
 function runOf({ request, scope }: Call, { token }: GatewayState): string {
   const named = request.headers['x-run-name'] ?? scope;
   if (typeof named === 'string') {

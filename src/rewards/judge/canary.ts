@@ -27,7 +27,10 @@ const question: Omit<JudgeQuery, 'messages'> = {
   parse: () => ({ ok: true, scores: [] }),
 };
 
-/** By what the judge is shown otherwise. Of images two, as most queries send them: a server may be limited to one per request. */
+/**
+ * Test queries by what the judge is otherwise shown. The image query sends two images, as most queries do: a server may be limited to one per
+ * request.
+ */
 export const canaryQueries: Readonly<Record<Shown, JudgeQuery>> = {
   images: asking(
     'This is a check of the connection. Two images follow. Answer with one short sentence.\nInstruction: leave the image as it is',

@@ -50,7 +50,7 @@ export interface JudgeClientOptions {
   readonly policy?: Partial<TransportPolicy>;
   /** Where requests are made; from this thread by default. */
   readonly openSender?: OpenSender;
-  /** Of the default sender. */
+  /** Clock of the default sender. */
   readonly clock?: Clock;
   /** Uniform in [0, 1), for backoff jitter only; of the default sender. */
   readonly random?: () => number;
@@ -227,7 +227,7 @@ export class JudgeClient implements Judge {
     this.#onNote(`the judge '${this.model}' ${found}`);
   }
 
-  /** What of the question was not sent, for the records. */
+  /** The fields of the question that were not sent, for the records. */
   #leftOut({ leftOut }: Traits): { readonly leftOut?: readonly string[] } {
     const known = startingTraits[this.#dialect].leftOut;
     const found = leftOut.filter((field) => !known.includes(field));

@@ -24,8 +24,8 @@ const delimiter = '||V^=^V||';
 
 /**
  * Reads `arity` scores from a reply that was asked for `{"score": [...], "reasoning": "..."}`.
- * Reasoning in `<think>` is ignored; what stands between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024) is preferred; then
- * the objects with numbers under `score`; then bare lists. Of these all have to agree. A lone number counts only where one score is
+ * Ignores reasoning in `<think>`. Prefers what stands between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024), then objects with numbers
+ * under `score`, then bare lists; all candidates of the chosen kind have to agree. A lone number counts only if one score is
  * asked and the reply was not `cutOff`: `1` may have been about to be `10`. Never throws.
  */
 export function parseScores(text: string, arity: number, cutOff = false): Parsed {

@@ -12,7 +12,7 @@ import type { Traits } from './traits.js';
 import type { TransportPolicy } from './transport.js';
 import { Transport } from './transport.js';
 
-/** What of a query goes over the wire. */
+/** The part of a query that is sent to the server. */
 export type SentQuery = Omit<JudgeQuery, 'key' | 'parse'>;
 
 /** How a request differs from the first one for its query, and how long it may take. */

@@ -14,7 +14,7 @@ import { weightedSum, type TermOutcome } from './weighted.js';
 /** An outcome with those that it was made of. */
 export interface CombinedOutcome {
   readonly outcome: Outcome;
-  /** Of the terms that decide, in their order. */
+  /** Outcomes of the terms that decide, in their order. */
   readonly terms: readonly TermOutcome[];
 }
 

@@ -91,7 +91,7 @@ function resultFields({ name, ...fields }: MeasureTerm): unknown {
   return [name, ...counting.sort(([a], [b]) => (a < b ? -1 : 1))];
 }
 
-/** What of the run's judge decides what terms say; null where none of them asks it. */
+/** The judge settings of the run that decide what terms say; null if no term asks the judge. */
 function judgeOf(terms: readonly MeasureTerm[], read: ReadSettings): unknown {
   if (!terms.some(asksRunsJudge)) return null;
   const fields = ['model', 'prompts.viescore_sc', 'prompts.viescore_pq', 'prompts.ground_score'];

@@ -5,8 +5,7 @@ import type { RgbImage } from '../../core/image.js';
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
 export interface JudgeItem {
   /**
-   * Unique within a run: names the episode in records and lets stored judgements be replayed. Those of a held-out evaluation begin with
-   * `validation/`.
+   * Unique within a run: names the episode in records and lets stored judgements be replayed. Keys of a held-out evaluation begin with `validation/`.
    */
   readonly key: string;
   /** What was asked for: the instruction of an edit, the user's own prompt of a generated image, the question of an answer in words. */
@@ -82,7 +81,7 @@ export type Outcome = Measured &
   );
 
 interface Measured {
-  /** Of a held-out answer, what the terms of `validation.measure` say of it, by their names; absent where there are none. */
+  /** What the terms of `validation.measure` say of a held-out answer, by name; absent without such terms. */
   readonly measures?: Readonly<Record<string, Outcome>>;
 }
 

@@ -52,8 +52,8 @@ export class ItemScorer {
   }
 
   /**
-   * Replies in the order of the items; never rejects for anything in an item, nor for anything that a term does. Of a request one item at a time waits
-   * for room, so that nobody stands behind all the items of a large one.
+   * Replies in the order of the items. Never rejects, whatever is in an item and whatever a term does. Only one item of a request at a time waits for
+   * room, so that nobody queues behind all the items of a large request.
    */
   score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
     const inTurn = pLimit(1);

@@ -76,7 +76,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly fields: Fields;
   /** The highest value of its native scale, whose lowest is 0; 1 where absent. */
   readonly most?: number;
-  /** What of an answer it looks at. */
+  /** Which part of an answer it looks at. */
   readonly reads: 'image' | 'words' | 'either';
   /** Whether it may only be looked at (also_compute), and never decides. */
   readonly recordedOnly?: boolean;

@@ -37,7 +37,7 @@ const line = z.object({
 });
 type Line = z.output<typeof line>;
 
-/** Of the first way of sampling that an evaluation has; empty for answers that are no words, and before the first evaluation. */
+/** Held-out answers for an evaluation's first way of sampling; empty for answers that are not words, and before the first evaluation. */
 export function heldOutAnswers(paths: RunPaths): ShownAnswer[] {
   const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
   const [first, last] = [files.at(0), files.at(-1)];

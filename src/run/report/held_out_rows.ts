@@ -13,7 +13,7 @@ export interface HeldOutRow {
   readonly change: string | null;
 }
 
-/** Those that have a number. */
+/** Rows for the measurements that have a number. */
 export function heldOutRows({
   sampled,
   greedy,

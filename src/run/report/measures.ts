@@ -23,7 +23,7 @@ const rescoredMeasure = z.looseObject({
 /** A measure of a run whose evaluations were scored again by it. */
 export interface RescoredMeasure {
   readonly name: string;
-  /** Of its scale; see `measureScale`. */
+  /** Identity of its scale; see `measureScale`. */
   readonly identity: string;
   /** One line for each evaluation, with the names that the metrics of an evaluation have. */
   readonly lines: readonly MetricsLine[];
@@ -31,7 +31,7 @@ export interface RescoredMeasure {
   readonly file: string;
 }
 
-/** Those that lie in the run's folder. Raises RunError for a file that is none. */
+/** The measures in the run's folder. Raises RunError for a file that is not one. */
 export function readRescoredMeasures(paths: RunPaths): RescoredMeasure[] {
   if (!existsSync(paths.rescoredDir)) return [];
   const names = readdirSync(paths.rescoredDir).filter(
@@ -111,7 +111,7 @@ function outcomeOf({ outcome }: Line, measure: string | null): unknown {
   return measures?.[measure];
 }
 
-/** Of `validation/<iteration>/<set>/<manner>/<prompt>`. */
+/** Score of an episode whose key is `validation/<iteration>/<set>/<manner>/<prompt>`. */
 function scoreOf({ key, sample }: Line, outcome: unknown): [string, PromptScore][] {
   if (typeof key !== 'string' || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) {
     return [];

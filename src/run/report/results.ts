@@ -74,7 +74,7 @@ export interface Results {
   readonly unmeasured: readonly string[];
   /** The first measure as `editrl rescore RUN --measure` takes it; null where there is none. */
   readonly measure_argument: string | null;
-  /** Of further measures, why there are no differences by them. */
+  /** Why there are no differences by the further measures. */
   readonly also_incomparable: readonly string[];
   readonly baseline: Readonly<Record<string, string>> | null;
   /** Best first; cells without a number last. In the order of the matrix where they cannot be compared. */
@@ -98,7 +98,7 @@ interface Column {
   readonly of: (run: ResultRun) => BeforeAfter<number> | null;
   /** Why its numbers are not of the same thing in all cells; null where they are. */
   readonly incomparable: string | null;
-  /** Of which measure a run's prompts are asked for: null for the reward. */
+  /** The measure to read a run's per-prompt scores by; null for the reward. */
   readonly measureOf: (run: ResultRun) => Parameters<typeof promptScores>[1];
 }
 
@@ -310,7 +310,7 @@ function finite(values: readonly (number | null)[]): number[] {
   return values.filter((value) => value !== null && Number.isFinite(value)) as number[];
 }
 
-/** Of the values that there are; null without one. */
+/** Spread of the finite values; null if there are none. */
 function spread(all: readonly (number | null)[]): Spread | null {
   return spreadOf(finite(all));
 }
@@ -352,7 +352,7 @@ export function verdictOf(results: Pick<Results, 'cells' | 'baseline' | 'incompa
   const toBaseline = baseline !== null && baseline !== winner && baseline.after !== null;
   const against = toBaseline ? baseline : (second ?? null);
   if (against === null) return { winner, against, to_baseline: false, difference: null };
-  // Of a single seed it is known prompt by prompt already.
+  // A single seed's difference is already known prompt by prompt.
   if (toBaseline) return { winner, against, to_baseline: true, difference: winner.difference };
   const bySeed = new Map(against.runs.map(({ seed, after }) => [seed, after]));
   const pairs = winner.runs.map(({ seed, after }) => [after, bySeed.get(seed) ?? null] as const);

@@ -20,7 +20,7 @@ export function isTiny(settings: Parameters<typeof tinyRoot>[0], path: string): 
   return root !== null && isMade(root, path);
 }
 
-/** What of a config says where a dataset of the tiny world lies, and what it is made from. */
+/** The part of a config that says where a dataset of the tiny world is stored and what it is made from. */
 export interface TinyData<T> {
   readonly data: { readonly dir: string; readonly tiny: T | null };
 }

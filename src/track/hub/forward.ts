@@ -105,7 +105,7 @@ class Publisher {
   constructor(private readonly options: HubOptions) {
     const { paths, settings } = options;
     const known = readNoted(paths);
-    // Of a process that was killed.
+    // Left behind by a process that was killed.
     for (const name of existsSync(paths.trackDir) ? readdirSync(paths.trackDir) : []) {
       if (name.startsWith(KEPT)) rmSync(join(paths.trackDir, name), { recursive: true, force: true });
     }

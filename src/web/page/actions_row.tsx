@@ -23,7 +23,7 @@ export function Actions({
 }: {
   readonly actions: readonly WireAction[];
   readonly words: Words;
-  /** Of what is acted on. */
+  /** Name of what is acted on. */
   readonly name: string;
   readonly target: { readonly run: string } | { readonly experiment: string };
 }): JSX.Element | null {

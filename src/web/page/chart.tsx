@@ -134,7 +134,7 @@ interface Column {
 
 function columnsOf(line: Line): Column[] {
   const { metric, group, mean, low, high } = line.curve;
-  // Those of groups come smoothed.
+  // Curves of groups arrive smoothed.
   const noisy = group === undefined && isSmoothed(metric, mean.length);
   return [
     { line, kind: noisy ? 'pale' : 'strong', numbers: mean },

@@ -6,9 +6,9 @@ import { visible } from './format.js';
 import { changed, go, type Place } from './router.js';
 import { listen } from './session.js';
 
-/** Of a long log the end is kept. */
+/** How many letters of a long log are kept, from its end. */
 const MOST_LETTERS = 400_000;
-/** So near to the end somebody follows it, in pixels. */
+/** Within this many pixels of the end, the view follows new lines. */
 const NEAR = 40;
 const AGAIN_AFTER_MS = 2_000;
 

@@ -20,7 +20,7 @@ const MOST_GROUPS = 10;
 /** Digits that a chart can show. */
 const DIGITS = 6;
 
-/** Those of every metric that has a chart, and of `leading`. */
+/** The curves of every metric that has a chart, and of `leading`. */
 export function reportCurves(all: readonly Group[], leading: string | null): WireCurves {
   const groups = all.slice(0, MOST_GROUPS);
   const lines = groups.flatMap(({ runs }) => runs.flat());

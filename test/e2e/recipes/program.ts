@@ -76,7 +76,7 @@ function transpiled(source: string): string {
   return outputText;
 }
 
-/** Of what is computed with, by path. */
+/** Digests of the compiled modules, by path. */
 function digests(folder: string): ReadonlyMap<string, string> {
   const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.js'));
   return new Map(

@@ -23,7 +23,7 @@ recipeContract(
   'run',
 );
 
-/** Of the pictures that are asked for, in the order of their requests, some are asked for in vain. */
+/** An images server that fails some requests, by their order. */
 async function faultyImages(): Promise<TestServer> {
   const faults: readonly Fault[] = [{ kind: 'status', status: 500 }, { kind: 'cut' }, { kind: 'half' }];
   const stub = await StubImages.start();

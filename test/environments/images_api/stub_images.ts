@@ -74,7 +74,7 @@ export class StubImages extends StubServer<StubRequest, OtherBody> {
     return new StubImages(options).listen(options.port);
   }
 
-  /** Those that asked for pictures. */
+  /** Requests for pictures. */
   get asked(): readonly StubRequest[] {
     return this.requests.filter(({ path }) => path.startsWith('/v1/images/'));
   }

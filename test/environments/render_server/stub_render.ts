@@ -30,7 +30,7 @@ export interface RenderRequest {
 
 export interface StubRenderOptions {
   readonly model?: string;
-  /** Of the hidden states that it takes. */
+  /** Width of the hidden states that it accepts. */
   readonly width?: number;
   readonly apiKey?: string;
   /** Whether it speaks the first version of the protocol alone, which knows no guidance. */
@@ -66,7 +66,7 @@ export class StubRender extends StubServer<ReadRequest, OtherBytes> {
     return new StubRender(options).listen();
   }
 
-  /** Those that asked for pictures. */
+  /** Requests for pictures. */
   get asked(): readonly RenderRequest[] {
     return this.requests.filter(({ method }) => method === 'POST');
   }

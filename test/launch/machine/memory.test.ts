@@ -181,7 +181,7 @@ function written(folder: string, type: string, files: Readonly<Record<string, nu
   writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type: type }));
   for (const [name, bytes] of Object.entries(files)) {
     writeFileSync(join(folder, name), '');
-    // Of that length, without taking the disk.
+    // Gives the file that length without using disk space.
     truncateSync(join(folder, name), bytes);
   }
   return folder;

@@ -167,7 +167,7 @@ export class StubHub {
         location: `${this.#cdn}/${name}/${third}?Signature=${digest(bytes)}`,
         'x-linked-size': bytes.length,
         'x-linked-etag': `"${digest(bytes)}"`,
-        // Of the redirection's own text.
+        // The etag of the redirect's own body.
         etag: '"other"',
       });
       return void response.end('Found. Redirecting');

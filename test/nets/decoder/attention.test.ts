@@ -19,7 +19,7 @@ const config = {
   sliding_window: 5,
 };
 
-/** Of the constants of a graph over prompts and answers of so many columns each, the elements of the largest. */
+/** Element count of the largest constant in a graph over prompts and answers of this many columns each. */
 function largestConstant(columns: number): number {
   const shape = { prompts: 1, answersPerPrompt: 2, promptColumns: columns, answerColumns: columns };
   const graph = new Graph('sequence');

@@ -33,7 +33,7 @@ it('leads to a predicted sample by (x - x0) / sigma, and by no level of noise be
   const [wide, narrow] = [hidden, out].map(({ length }) => length / (GRID.batch * tokens));
   out.forEach((v, i) => {
     const token = Math.floor(i / narrow);
-    // Of what goes in the first channels are the sample's.
+    // The first channels of the input are the sample's.
     const x = hidden[token * wide + (i % narrow)];
     expect(v).toBeCloseTo((x - clean[i]) / [0.05, 0.4][Math.floor(token / tokens)], 3);
   });

@@ -33,9 +33,9 @@ interface Given {
 }
 
 export interface Expected {
-  /** Of each prompt, answer and token, [vocabulary]. */
+  /** For each prompt, answer and token: [vocabulary]. */
   readonly logits: readonly (readonly (readonly (readonly number[])[])[])[];
-  /** Of each prompt and answer, [tokens, width]. */
+  /** For each prompt and answer: [tokens, width]. */
   readonly hidden: readonly string[];
   readonly loss: number;
   readonly gradients: Readonly<Record<string, string>>;

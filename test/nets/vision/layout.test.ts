@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { windowsOf } from '../../../src/nets/vision/layout.js';
 
-// Of 2x2 patches of 2 pixels a square is made, and of 8 pixels a window: it has 2x2 squares, fewer at the right and lower edge.
+// A square is 2x2 patches of 2 pixels; a window of 8 pixels has 2x2 squares, fewer at the right and lower edges.
 const settings = { patch_size: 2, spatial_merge_size: 2, windows: { window_size: 8, fullatt_block_indexes: [] } };
 
 it('lays the squares of one time step out window after window, those at the edges smaller', () => {

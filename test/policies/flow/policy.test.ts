@@ -226,7 +226,7 @@ describe('a flow policy that learns', () => {
     lessons.forEach(({ targets, answers: group }, i) =>
       targets.forEach(({ reference }, g) =>
         group[g].actions.forEach(({ gaussian }, t) => {
-          // Of two Gaussians of deviation s the divergence is (m - m_ref)^2 / (2 s^2); s is worked out from the offset, -log s - log(2 pi) / 2.
+          // The divergence of two Gaussians of deviation s is (m - m_ref)^2 / (2 s^2); s follows from the offset, -log s - log(2 pi) / 2.
           const deviation = Math.exp(-gaussian.offset) / Math.sqrt(2 * Math.PI);
           const [own, other] = [now[i][g].means![t], reference!.means![t]];
           const squares = own.reduce((sum, m, at) => sum + (m - other[at]) ** 2, 0) / own.length;

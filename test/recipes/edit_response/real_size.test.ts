@@ -16,7 +16,7 @@ function folderOf(config: object, sizes: Readonly<Record<string, number>> = {}):
   writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
   for (const [name, bytes] of Object.entries(sizes)) {
     writeFileSync(join(folder, name), '');
-    // Of a sparse file nothing is stored.
+    // A sparse file takes no disk space.
     truncateSync(join(folder, name), bytes);
   }
   return folder;

@@ -75,7 +75,7 @@ describe('the image edit task', () => {
       return ImageEditTask.open(smallSettings(world, { data }), () => '').validation.map(({ name }) => name);
     };
     expect(namesOf('s/validation', 'c/validation')).toEqual(['s', 'c']);
-    // Those that would share a name take their own folders'.
+    // Sets that would share a name take the names of their own folders.
     expect(namesOf('s/validation', 'c/validation', 's/truth')).toEqual(['validation', 'c', 'truth']);
     const twice = (): string[] => namesOf('s/validation', 'c/validation', 's/validation');
     expect(twice).toThrow(ConfigError);

@@ -136,7 +136,7 @@ describe('answers as prompts of an image model', () => {
     expect(() => checkPrompts(blank.settings, blank.words.asked)).toThrow(
       expect.objectContaining({ message: 'the prompt is empty', where: `${path}:2` }),
     );
-    // Of held-out rows those alone that are evaluated.
+    // Only the held-out rows that are evaluated.
     const heldOut = { data: { train: [{ path: trained }], validation: [{ path }] } };
     const few = await open(new Painter(), { ...heldOut, validation: { prompts: 1 } });
     expect(() => checkPrompts(few.settings, few.words.asked)).not.toThrow();

@@ -423,7 +423,7 @@ describe('what a judge refuses', () => {
     const ask = (i: number) => client.ask(query(64, { key: `0/${i}/0/test` }));
     const judgements = await Promise.all(Array.from({ length: 20 }, (_, i) => ask(i)));
     expect(judgements.filter(({ problem }) => problem === null)).toHaveLength(20);
-    // Of one question that met both judges, or of two.
+    // Either from one question that met both judges, or from two.
     expect(notes.flatMap((note) => note.match(/top_k|seed/g) ?? []).toSorted()).toEqual(['seed', 'top_k']);
     expect(await ask(20)).toMatchObject({ attempts: 1, leftOut: ['top_k', 'seed'] });
   });

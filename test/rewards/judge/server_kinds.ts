@@ -26,7 +26,7 @@ export interface ServerKind {
   readonly filtered: readonly Sent[];
   /** A reply that was spent on thinking. */
   readonly thinking: readonly Sent[];
-  /** By which other name its model answers. */
+  /** The other name that its model answers to. */
   readonly alias: string;
 }
 

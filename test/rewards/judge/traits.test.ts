@@ -84,7 +84,7 @@ describe('the field that a server refuses', () => {
     ['Argument not supported on this model: repetitionPenalty', 'repetition_penalty'],
     ['top_k is currently not supported by our generation engine.', 'top_k'],
     ["'max_completion_tokens' is unknown; use 'max_tokens' instead", 'max_completion_tokens'],
-    // Of two that exclude each other the more dispensable one goes, whichever is named first.
+    // If two fields exclude each other, the more dispensable one is dropped, whichever is named first.
     ['`temperature` and `top_p` cannot both be specified for this model. Please use only one.', 'top_p'],
   ])('is the one in its words: %s', (words, field) => {
     expect(said(words)[0]).toBe(field);

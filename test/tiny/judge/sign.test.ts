@@ -226,7 +226,7 @@ describe('the quality of a sign', () => {
     [
       'colours that are not of the sign',
       8,
-      // Of the same distance from paper, and aside from the line to ink.
+      // At the same distance from paper, but off the line towards ink.
       (scene) =>
         painted(ref(scene), (x) =>
           x < 10 ? scene.paper.map((value) => (value > 127 ? value - 120 : value + 120)) : null,

@@ -173,7 +173,7 @@ describe.skipIf(noBrowser !== null)(
   },
 );
 
-/** Of two colours as WCAG has it. */
+/** Contrast ratio of two colours as WCAG defines it. */
 function contrast(a: readonly number[], b: readonly number[]): number {
   const [dark, light] = [a, b]
     .map((colour) =>

@@ -1,7 +1,7 @@
 /** Python's operators between values. */
 import { asNumber, compare, equal, Float, isList, requireLength, str, TemplateFailure, Tuple, typeName, Undefined, type Value } from './values.js'; // prettier-ignore
 
-/** Of two numbers; integers stay integers. */
+/** Arithmetic on two numbers; integers stay integers. */
 function arithmetic(a: Value, b: Value, compute: (x: number, y: number) => number): Value | undefined {
   const [x, y] = [asNumber(a), asNumber(b)];
   if (x === null || y === null) return undefined;

@@ -66,7 +66,7 @@ class Pairs {
     for (const word of words) this.#count(word, 1);
   }
 
-  /** Of several the first in the alphabet. Null where every word is one token. */
+  /** The most frequent pair, on a tie the first in the alphabet. Null when every word is one token. */
   mostFrequent(): string | null {
     let best: string | null = null;
     let most = 0;

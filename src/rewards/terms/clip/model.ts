@@ -27,7 +27,7 @@ const clipConfig = z.object({
     .default({ max_position_embeddings: 77 }),
 });
 
-/** Of a model's folder, as long as the model reads. Raises ConfigError where a file is missing or of another kind. */
+/** The tokenizer of a model's folder, limited to the length that the model reads. Raises ConfigError when a file is missing or of another kind. */
 export function clipTokenizer(folder: string): ClipTokenizer {
   const { text_config: text } = readJson(firstFile([join(folder, 'config.json')], 'config.json', folder), clipConfig);
   return ClipTokenizer.read(folder, text.max_position_embeddings);

@@ -12,7 +12,7 @@ const LINE_WIDTH = 320;
 const LONGEST_LINE = 60;
 
 interface Normalisation {
-  /** Of blue, green and red, on the scale of 0 to 1. */
+  /** In the order blue, green, red, on the scale of 0 to 1. */
   readonly mean: readonly [number, number, number];
   readonly std: readonly [number, number, number];
 }
