@@ -1,5 +1,4 @@
 /** Scoring a run's episodes again by another reward: from its records where they suffice. The run's own files stay as they are. */
-import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { DataError, EditrlError } from '../core/errors.js';
 import { requireWritable, writeFileAtomic } from '../core/files.js';
@@ -7,8 +6,6 @@ import { decidingKinds, rewardName } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
-import { JudgeImages } from '../rewards/judge/images.js';
-import { loadPrompts } from '../rewards/judge/prompts.js';
 import { isAbsence, scoreChunk } from '../rewards/score/iteration.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
@@ -16,8 +13,8 @@ import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type Recorded
 import { encodeLine } from '../run/journal.js';
 import { Exchanges, judgementForm } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
-import { modelFolder, type RunResolver } from '../models/reference.js';
-import { Judges, limitsOf } from '../scoring/judges.js';
+import type { RunResolver } from '../models/reference.js';
+import { Judges, termServices } from '../scoring/judges.js';
 import { drawsAsBefore, recordedItems, type ItemSources, type RecordedTask } from './recorded_items.js';
 import { RecordedJudge, RecordedReplies, type JudgeCounts } from './recorded_judge.js';
 import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
@@ -75,12 +72,9 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   };
   const { task, noTask } = await openTask(request);
   const services: TermServices = {
-    judge: (model = reward.model) => recordedJudge(model, request.judge === null ? null : connection.judge(model)),
-    images: new JudgeImages(),
-    prompts: loadPrompts(reward),
-    modelFolder: (reference) => modelFolder(reference as ModelReference, request.resolveRun),
+    ...termServices(reward, connection, request.resolveRun),
+    judge: (model = reward.model) => recordedJudge(model, request.judge === null ? null : connection.take(model)),
     store: () => connection.store(),
-    limits: limitsOf(reward),
     records: {
       offline,
       judge: recordedJudge,
@@ -222,7 +216,7 @@ class Connection {
 
   constructor(private readonly request: RescoreRequest) {}
 
-  judge(model: string): Judge {
+  take(model: string): Judge {
     const judge = this.#judges.take(model);
     return {
       ask: async (query, signal, options) => {

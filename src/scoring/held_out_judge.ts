@@ -2,20 +2,17 @@
  * A judge that the policy is not trained on scores some of its episodes: where the training judge's scores rise and its do not, the policy
  * has learned to please one judge. What it says never enters the reward, and the run goes on while it is down.
  */
-import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError } from '../core/errors.js';
 import { average } from '../core/statistics.js';
 import type { ProcessGroup } from '../group/process_group.js';
-import { modelFolder, type RunResolver } from '../models/reference.js';
+import type { RunResolver } from '../models/reference.js';
 import { createReward } from '../rewards/score/combined.js';
 import { resolveEndpoints } from '../rewards/judge/endpoints.js';
-import { JudgeImages } from '../rewards/judge/images.js';
-import { loadPrompts } from '../rewards/judge/prompts.js';
 import { scoreChunk, summariseUnscored } from '../rewards/score/iteration.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
-import { Judges } from './judges.js';
+import { Judges, termServices } from './judges.js';
 
 /** An episode as the training judge scored it. */
 export interface ScoredItem {
@@ -151,10 +148,8 @@ export async function openHeldOutJudge(
   const scored = await createReward(
     { ...choice, also_compute: [] },
     {
+      ...termServices(reward, judges, resolveRun),
       judge: () => judges.take(second.model),
-      images: new JudgeImages(),
-      prompts: loadPrompts(reward),
-      modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
       store: () => store,
       limits,
       openSender,

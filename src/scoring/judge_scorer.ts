@@ -1,14 +1,11 @@
 /** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
 import { basename } from 'node:path';
-import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { ConfigError, must } from '../core/errors.js';
 import { rewardName, shownToJudge } from '../rewards/score/choice.js';
 import { createReward, type CombinedReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
-import { JudgeImages } from '../rewards/judge/images.js';
-import { loadPrompts } from '../rewards/judge/prompts.js';
 import type { WaitOptions } from '../rewards/judge/readiness.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { Judgement } from '../rewards/score/types.js';
@@ -17,8 +14,8 @@ import type { RunHandle } from '../run/claim.js';
 import { Exchanges, judgementForm } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
-import { modelFolder, type RunResolver } from '../models/reference.js';
-import { Judges, limitsOf, type ReadyJudges } from './judges.js';
+import type { RunResolver } from '../models/reference.js';
+import { Judges, limitsOf, termServices, type ReadyJudges } from './judges.js';
 import { Abandoned, lead } from '../group/lead.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
@@ -60,17 +57,16 @@ export async function openScorer(
   const judges = new Judges();
   let store: RunJudgements | null = null;
   const limits = limitsOf(reward, services.group.size);
+  const made = termServices(reward, judges, services.resolveRun);
   const scored = await createReward(reward, {
-    judge: (model = reward.model) => {
-      if (address !== null) return judges.take(model);
+    ...made,
+    judge: (model) => {
+      if (address !== null) return made.judge(model);
       throw new ConfigError(`the reward '${rewardName(reward)}' asks a judge, but none is configured`, {
         where: 'reward.endpoint',
         next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
       });
     },
-    images: new JudgeImages(),
-    prompts: loadPrompts(reward),
-    modelFolder: (reference) => modelFolder(reference as ModelReference, services.resolveRun),
     store: () => must(store, "the run's judgements"),
     limits,
     openSender: services.openSender,

@@ -36,7 +36,11 @@ export function limitsOf(
 }
 
 /** What a reward's terms are made with: their judges are among `judges`, and models of other runs where `resolveRun` finds them. */
-export function termServices(reward: RewardSettings, judges: Judges, resolveRun: RunResolver): TermServices {
+export function termServices(
+  reward: RewardSettings,
+  judges: Pick<Judges, 'take'>,
+  resolveRun: RunResolver,
+): TermServices {
   return {
     judge: (model = reward.model) => judges.take(model),
     images: new JudgeImages(),
