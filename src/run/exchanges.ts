@@ -2,6 +2,7 @@
  * What other machines gave a run (judgements, sampled answers, pictures): stored in lines of JSON before it is used, and found again by a
  * resumed run. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
+import { basename } from 'node:path';
 import type { Exchanged, ExchangeStore } from '../balance/exchange.js';
 import { must } from '../core/errors.js';
 import { LogReader } from '../core/log/reader.js';
@@ -10,6 +11,7 @@ import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
 import type { Judgement } from '../rewards/score/types.js';
 import { Journal, parseLine } from './journal.js';
 import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
+import { parseIterationName } from './paths.js';
 
 /** How exchanges of one kind stand in lines. */
 export interface LineForm<T extends Exchanged> {
@@ -210,6 +212,16 @@ export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
     this.#bytes = 0;
     return new Journal(this.path, this.options.disk);
   }
+}
+
+/** The exchanges of a run that goes on from a checkpoint, or begins where that is null. `handle` is null on every rank but the first. */
+export function openExchanges<T extends Exchanged>(
+  path: string,
+  form: LineForm<T>,
+  { handle, checkpoint }: { readonly handle: unknown; readonly checkpoint: string | null },
+): Exchanges<T> {
+  const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
+  return new Exchanges(path, form, { isOwner: handle !== null, from });
 }
 
 /** What an exchange is found by. */

@@ -1,5 +1,4 @@
 /** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
-import { basename } from 'node:path';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { ConfigError, must } from '../core/errors.js';
@@ -11,9 +10,9 @@ import type { OpenSender } from '../rewards/judge/sender.js';
 import type { Judgement } from '../rewards/score/types.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score/iteration.js';
 import type { RunHandle } from '../run/claim.js';
-import { Exchanges, judgementForm } from '../run/exchanges.js';
+import { judgementForm, openExchanges, type Exchanges } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
-import { parseIterationName, RunPaths } from '../run/paths.js';
+import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
 import { Judges, limitsOf, termServices, type ReadyJudges } from './judges.js';
 import { Abandoned, lead } from '../group/lead.js';
@@ -55,7 +54,7 @@ export async function openScorer(
 ): Promise<Scorer> {
   const { reward } = settings;
   const judges = new Judges();
-  let store: RunJudgements | null = null;
+  let store: Exchanges<Judgement> | null = null;
   const limits = limitsOf(reward, services.group.size);
   const made = termServices(reward, judges, services.resolveRun);
   const scored = await createReward(reward, {
@@ -75,7 +74,7 @@ export async function openScorer(
   });
   try {
     const ready = await readyJudges(scored, judges, address, reward, services);
-    store = openJudgements(settings, services);
+    store = openExchanges((services.handle?.paths ?? RunPaths.of(settings)).judgements, judgementForm, services);
     // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
     await services.group.barrier();
     judges.connect({
@@ -95,20 +94,12 @@ export async function openScorer(
   }
 }
 
-type RunJudgements = Exchanges<Judgement>;
-
-function openJudgements(settings: ScoredRun, { handle, checkpoint }: ScorerServices): RunJudgements {
-  const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
-  const paths = handle?.paths ?? new RunPaths(settings.base_exp_dir, settings.run_name);
-  return new Exchanges(paths.judgements, judgementForm, { isOwner: handle !== null, from });
-}
-
 /** What scores, opened. */
 interface Opened {
   readonly scored: CombinedReward;
   readonly judges: Judges;
   readonly endpoints: readonly string[];
-  readonly store: RunJudgements;
+  readonly store: Exchanges<Judgement>;
 }
 
 function scorerOf({ scored, judges, endpoints, store }: Opened, settings: ScoredRun, services: ScorerServices): Scorer {

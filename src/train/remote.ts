@@ -1,5 +1,4 @@
 /** Opens another machine that a run gets answers from: waits for it, says so, and opens the file where its answers are kept. */
-import { basename } from 'node:path';
 import type { AbsenceListener } from '../balance/absence.js';
 import type { Exchanged } from '../balance/exchange.js';
 import { systemClock, type Clock } from '../core/clock.js';
@@ -7,9 +6,9 @@ import type { Deadline } from '../core/deadline.js';
 import { lead } from '../group/lead.js';
 import { gathered, within, type ReplayOptions } from '../group/replay.js';
 import type { RunHandle } from '../run/claim.js';
-import { Exchanges, type LineForm } from '../run/exchanges.js';
+import { openExchanges, type Exchanges, type LineForm } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
-import { parseIterationName, RunPaths } from '../run/paths.js';
+import { RunPaths } from '../run/paths.js';
 import type { TrainingContext } from './context.js';
 
 /** Names a run, and with it where its records lie. */
@@ -55,8 +54,8 @@ export interface OpenedRemote<Client, L extends Exchanged, F> {
 }
 
 /** Where the records of a run lie. */
-export function pathsOf({ run_name, base_exp_dir }: NamedRun, handle: Pick<RunHandle, 'paths'> | null): RunPaths {
-  return handle?.paths ?? new RunPaths(base_exp_dir, run_name);
+export function pathsOf(run: NamedRun, handle: Pick<RunHandle, 'paths'> | null): RunPaths {
+  return handle?.paths ?? RunPaths.of(run);
 }
 
 /**
@@ -89,8 +88,7 @@ export async function openRemote<Client extends { close(): Promise<void> }, L ex
     await client.close();
   };
   try {
-    const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
-    const lines = (opened = new Exchanges(linesOf(paths), form, { isOwner: handle !== null, from }));
+    const lines = (opened = openExchanges(linesOf(paths), form, { handle, checkpoint }));
     const found = await lead(group, () =>
       within({ stop, maxWaitMs, clock }, (deadline) => first(client, deadline, lines.size)),
     );
