@@ -1,7 +1,7 @@
 /**
- * Checkpoints: folders that are either whole or not there. One is written beside its place, every file and the folder
- * synced, its hashes put into MANIFEST.json, and only then renamed. A folder that does not match its manifest, or holds numbers that
- * are not finite, is never loaded.
+ * Checkpoints: folders that are either whole or absent. A checkpoint is written beside its final place, every file and the folder are synced, the
+ * hashes go into MANIFEST.json, and only then is it renamed. A folder that does not match its manifest, or holds numbers that are not finite, is
+ * never loaded.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -29,7 +29,7 @@ import { readJson } from './state.js';
 
 export const MANIFEST_NAME = 'MANIFEST.json';
 
-/** Written and hashed at a time: neither a system call nor a hash takes 2 GiB at once. */
+/** Bytes written and hashed at a time: neither a system call nor a hash takes 2 GiB at once. */
 const PIECE_BYTES = 8 * 1024 * 1024;
 
 export interface ManifestEntry {
@@ -48,11 +48,11 @@ export interface Manifest {
 export interface WholeCheckpoint {
   readonly iteration: number;
   readonly dir: string;
-  /** What was wrong with later ones that had to be passed over, one sentence each. */
+  /** What was wrong with later checkpoints that were skipped, one sentence each. */
   readonly problems: readonly string[];
 }
 
-/** How checkpoints reach the disk; tests put failing ones in. */
+/** How checkpoints reach the disk; tests use ones that fail. */
 export interface CheckpointDisk {
   write(file: number, bytes: Uint8Array, offset: number, length: number): number;
 }
@@ -60,9 +60,8 @@ export interface CheckpointDisk {
 const realDisk: CheckpointDisk = { write: (file, bytes, offset, length) => writeSync(file, bytes, offset, length) };
 
 /**
- * Writes the checkpoint of an iteration (replacing one of the same iteration) and returns its folder. `files` maps plain
- * file names to contents, of which at most `pieceBytes` are written and hashed at a time. Raises RunError when the disk refuses;
- * earlier checkpoints are untouched then.
+ * Writes the checkpoint of an iteration (replacing one of the same iteration) and returns its folder. `files` maps plain file names to contents,
+ * written and hashed at most `pieceBytes` at a time. Raises RunError when the disk refuses; earlier checkpoints stay untouched.
  */
 export function saveCheckpoint(
   paths: RunPaths,
@@ -88,7 +87,7 @@ export function saveCheckpoint(
     const manifest: Manifest = { format: 1, iteration, files: entries, total_bytes: total };
     writeSynced(join(temporary, MANIFEST_NAME), `${JSON.stringify(manifest, null, 2)}\n`, disk, pieceBytes);
     syncDirectory(temporary);
-    // Between these two renames the iteration has no folder; `cleanCheckpoints` puts the set-aside one back.
+    // Between these two renames the iteration has no folder; `cleanCheckpoints` restores the one that was set aside.
     const replaced = existsSync(place) ? hide(paths, iteration, 'replaced') : null;
     renameSync(temporary, place);
     syncDirectory(paths.checkpointsDir);
@@ -100,7 +99,7 @@ export function saveCheckpoint(
   }
 }
 
-/** Whether the system refused; Node's own errors and ours are no fault of the disk. */
+/** Whether the system refused; other errors, Node's or this program's, are not the disk's fault. */
 function refusedByDisk(cause: unknown): boolean {
   const { code } = cause as NodeJS.ErrnoException;
   return !(cause instanceof InternalError) && code !== undefined && !code.startsWith('ERR_');
@@ -139,7 +138,7 @@ export function checkpointProblems(dir: string, iteration: number): string[] {
   return problems.length > 0 ? problems : unsoundFiles(dir, Object.keys(manifest.files));
 }
 
-/** SHA-256 of a checkpoint's manifest, which holds those of its files; null where there is none. */
+/** SHA-256 of a checkpoint's manifest, which holds the hashes of its files; null if there is no manifest. */
 export function manifestDigest(dir: string): string | null {
   const path = join(dir, MANIFEST_NAME);
   return existsSync(path) ? digestOfFileSync(path) : null;
@@ -169,13 +168,16 @@ export function requireWhole(dir: string, iteration: number): void {
 
 /** Which checkpoints stay. */
 export interface Retention {
-  /** The first checkpoint at or after each multiple of this stays for good; 0 keeps none for that reason. */
+  /** The first checkpoint at or after each multiple of this is kept for good; 0 keeps none for that reason. */
   readonly keep_every: number;
-  /** So many of the newest stay. */
+  /** How many of the newest are kept. */
   readonly keep_last: number;
 }
 
-/** Removes what retention does not keep, and returns it. The newest whole checkpoint stays, and those that other runs start from. */
+/**
+ * Removes the checkpoints that retention does not keep and returns their iterations. Always keeps the newest whole checkpoint and those that other
+ * runs start from.
+ */
 export function applyRetention(paths: RunPaths, retention: Retention): number[] {
   const all = listCheckpoints(paths);
   const kept = new Set(all.slice(Math.max(0, all.length - Math.max(1, retention.keep_last))));
@@ -205,7 +207,7 @@ function reachesMultiple(every: number, before: number, iteration: number): bool
   return iteration === 0 || Math.floor(iteration / every) > Math.floor(before / every);
 }
 
-/** Tidies up after a process that died while it wrote or removed a checkpoint. Only the owner of the run may call it. */
+/** Cleans up after a process that died while writing or removing a checkpoint. Only the owner of the run may call it. */
 export function cleanCheckpoints(paths: RunPaths): void {
   try {
     for (const name of listDirectory(paths.checkpointsDir)) {
@@ -222,7 +224,7 @@ export function cleanCheckpoints(paths: RunPaths): void {
   }
 }
 
-/** Moves a checkpoint that is not whole out of the way, keeping it for inspection; returns where it lies. */
+/** Moves a checkpoint that is not whole out of the way, keeping it for inspection; returns its new path. */
 export function quarantine(paths: RunPaths, iteration: number): string {
   const target = join(paths.checkpointsDir, `corrupt-${iterationName(iteration)}-${Date.now()}`);
   try {
@@ -264,7 +266,7 @@ function writeSynced(
   return { sha256: hash.digest('hex'), bytes };
 }
 
-/** The content in views of at most so many bytes. */
+/** Yields the content in views of at most `pieceBytes` bytes. */
 function* piecesOf(content: CheckpointContent, pieceBytes: number): Generator<Uint8Array> {
   const whole = typeof content === 'string' ? Buffer.from(content, 'utf8') : content;
   for (const part of whole instanceof Uint8Array ? [whole] : whole) {

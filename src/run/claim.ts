@@ -1,4 +1,4 @@
-/** Claiming a run: making it, resuming it from its last whole checkpoint, or finding that it is finished. */
+/** Claiming a run: creating it, resuming it from its last whole checkpoint, or finding that it is finished. */
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SettingChange } from '../config/hash.js';
@@ -32,11 +32,11 @@ export interface ClaimRequest {
     readonly num_iterations: number;
   };
   /**
-   * Which of the settings that decide the result differ from those that the run was last started with. A raised
-   * `num_iterations` is among them only when it may not grow. See `claimRequest`.
+   * Which of the settings that decide the result differ from those of the run's last start. A raised `num_iterations` is among them only if it may
+   * not grow. See `claimRequest`.
    */
   readonly compare: (before: PlainObject, record: RunRecord) => readonly SettingChange[];
-  /** Whether all that the run learns lies in its own checkpoints, so that without one it can become any run; absent: no. */
+  /** Whether everything the run learns is in its own checkpoints, so that without one it can still become any run; default: no. */
   readonly learnsInCheckpoints?: boolean;
   /** Digests of the text files that the settings name. */
   readonly texts?: TextDigests;
@@ -49,13 +49,13 @@ export interface ClaimRequest {
   readonly versions: Readonly<Record<string, string>>;
   readonly devices?: readonly string[];
   readonly parents?: readonly PlainObject[];
-  /** The commits of the models of the Hub, by `owner/name@revision`: of a run that goes on, those that it began with. */
+  /** The commits of the Hub's models, by `owner/name@revision`; a resumed run keeps those it began with. */
   readonly models?: Readonly<Record<string, string>>;
-  /** Where the settings came from. */
+  /** Where the settings were loaded from. */
   readonly config?: ConfigSource;
-  /** The experiment that it is started for. */
+  /** The experiment it is started for. */
   readonly experiment?: string;
-  /** Settings that decide the result and may differ this time, by their dotted paths; each has to differ. */
+  /** Settings that decide the result and may differ this time, by their dotted paths; each of them has to differ. */
   readonly allowChanges?: readonly string[];
 }
 
@@ -69,11 +69,11 @@ export class RunHandle {
     readonly kind: ClaimKind,
     readonly paths: RunPaths,
     private recorded: RunRecord,
-    /** Counts starts and resumes from 1; logs are kept apart by it. */
+    /** Counts starts and resumes from 1; each attempt has its own logs. */
     readonly attempt: number,
-    /** Where to continue; null for a start from nothing. */
+    /** Where to continue; null when starting from scratch. */
     readonly checkpoint: WholeCheckpoint | null,
-    /** What a person should be told: checkpoints passed over, lines repaired, `num_iterations` raised. */
+    /** What to tell the user: checkpoints skipped, lines repaired, `num_iterations` raised. */
     readonly notes: readonly string[],
     private current: RunState,
     private readonly lock: RunLock | null,
@@ -87,18 +87,18 @@ export class RunHandle {
     return this.current;
   }
 
-  /** Replaces what is given of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. */
+  /** Replaces the given fields of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. */
   setState(change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early'>>): void {
     this.lock?.heartbeat();
     this.current = writeState(this.paths, { ...this.current, ...change });
   }
 
-  /** Raises RunError when another process has taken the run over: its folder is then that one's alone. */
+  /** Raises RunError when another process has taken the run over: only that process may touch the folder then. */
   requireOwned(): void {
     this.lock?.heartbeat();
   }
 
-  /** Pins the checkpoint of a parent that is used. Raises RunError when the run was taken over or the disk refuses. */
+  /** Pins the checkpoint of a parent that is in use. Raises RunError when the run was taken over or the disk refuses. */
   noteParent(run: string, { iteration, dir }: WholeCheckpoint): void {
     const manifest = must(manifestDigest(dir), `the manifest of ${dir}`);
     const { parents } = this.recorded;
@@ -111,8 +111,8 @@ export class RunHandle {
   }
 
   /**
-   * Records the datasets, as they are opened. Raises DataError where one is not what it was when the run began what its checkpoint holds,
-   * RunError when the run was taken over or the disk refuses.
+   * Records the datasets as they are opened. Raises DataError when a dataset is not what it was when the run began the training that its checkpoint
+   * holds, RunError when the run was taken over or the disk refuses.
    */
   noteData(opened: Readonly<Record<string, RecordedData>>): void {
     const before = this.recorded.data ?? {};
@@ -137,12 +137,12 @@ export class RunHandle {
     writeRecord(this.paths, this.recorded);
   }
 
-  /** Says that this process lives. Raises RunError when the run was taken over. */
+  /** Records that this process is alive. Raises RunError when the run was taken over. */
   heartbeat(): void {
     this.setState({});
   }
 
-  /** Beats by itself while the event loop turns; `onLost` is told once when the run was taken over or the disk refuses. */
+  /** Sends heartbeats on a timer; calls `onLost` once if the run was taken over or the disk refuses. */
   startHeartbeat(onLost: (error: unknown) => void, everyMs = HEARTBEAT_EVERY_MS): void {
     this.#timer = setInterval(() => {
       try {
@@ -155,7 +155,7 @@ export class RunHandle {
     this.#timer.unref();
   }
 
-  /** Gives the run free; may be called more than once. */
+  /** Releases the run; may be called more than once. */
   release(): void {
     this.#stopTimer();
     this.lock?.release();
@@ -168,9 +168,9 @@ export class RunHandle {
 }
 
 /**
- * Claims `base_exp_dir/run_name`. Raises RunError when another process holds it or the disk refuses, ConfigError when
- * settings that decide the result differ from those that the run was started with, CheckpointError when checkpoints are
- * there but none is whole. On every error the run is left as it was, and free.
+ * Claims `base_exp_dir/run_name`. Raises RunError when another process holds it or the disk refuses, ConfigError when settings that decide the result
+ * differ from those that the run was started with, CheckpointError when there are checkpoints but none is whole. On every error the run is left as it
+ * was, unlocked.
  */
 export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld()): RunHandle {
   const paths = new RunPaths(request.settings.base_exp_dir, request.settings.run_name);
@@ -193,7 +193,7 @@ export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld
 }
 
 function begin(request: ClaimRequest, paths: RunPaths, lock: RunLock): RunHandle {
-  // A process that died before it wrote run.json can have left something; nothing of it was ever used.
+  // A process that died before it wrote run.json may have left files; nothing ever used them.
   if (listCheckpoints(paths).length > 0) {
     throw new CheckpointError('there are checkpoints, but no run.json that says what they are of', {
       where: paths.dir,
@@ -212,14 +212,14 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   const notes: string[] = [];
   const state = readState(paths);
   const changes = request.compare(before.settings, before);
-  // One that ended by its own rule goes on where what decides that has been changed on request.
+  // A run that ended by its own rule continues if a setting of that rule was changed on request.
   const goesOn =
     !isDone(state, request.settings.num_iterations) || (state?.stopped_early === true && changes.length > 0);
-  // One that is done needs its start no more.
+  // A finished run no longer needs its parents.
   const runs = goesOn ? (request.parents ?? []).map((parent) => String(parent['run'])) : [];
   const allowed = withMovedPins(changes, paths.baseExpDir, before.parents, runs);
   const present = listCheckpoints(paths);
-  // What has learned nothing is nothing that other settings could falsify.
+  // A run that has learned nothing cannot be falsified by other settings.
   const begins = goesOn && request.learnsInCheckpoints === true && present.length === 0;
   checkSettings(request, before, allowed, begins, notes);
   if (state !== null && !goesOn) {
@@ -248,8 +248,8 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
 }
 
 /**
- * Raises ConfigError, with every change in a line, unless each change of a setting that decides the result is allowed and
- * each allowed one is a change, or was allowed at an earlier attempt: the same command again is no mistake.
+ * Raises ConfigError, listing every change, unless each change of a setting that decides the result is allowed, and each allowed key is a change or
+ * was allowed at an earlier attempt: repeating the same command is not a mistake.
  */
 export function checkChanges(
   runName: string,
@@ -282,7 +282,7 @@ export function checkChanges(
   }
 }
 
-/** Raises ConfigError where a change that decides the result is not allowed, and notes those that are. One that `begins` may change all. */
+/** Raises ConfigError when a change that decides the result is not allowed, and notes the allowed ones. A run that `begins` may change anything. */
 function checkSettings(
   request: ClaimRequest,
   before: RunRecord,
@@ -314,7 +314,7 @@ function makeRecord(
   return {
     format: 1,
     run_name: request.settings.run_name,
-    // Equal settings keep the hash that they were recorded with: those that start from this run have noted it.
+    // If the settings are equal, the recorded hash stays: runs that start from this one have noted it.
     hash: before !== null && allowed.length === 0 ? before.hash : request.resultHash,
     import_hash: request.importHash,
     settings: request.settings,
@@ -364,7 +364,7 @@ function repairJudgements(paths: RunPaths, notes: string[]): void {
   for (const current of [paths.judgements, paths.answers, paths.pictures]) new JudgementFiles(current).tidy();
 }
 
-/** Removes what an earlier owner left half-written. */
+/** Removes half-written files of an earlier owner. */
 function cleanDirectory(paths: RunPaths): void {
   cleanCheckpoints(paths);
   try {

@@ -1,4 +1,4 @@
-/** From a loaded config to what claiming its run needs. */
+/** Turns a loaded config into a request to claim its run. */
 import { resolve } from 'node:path';
 import { diffSettings, type SettingChange } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
@@ -17,7 +17,7 @@ import type { RunRecord } from './record.js';
 import { recordedSettings } from './recorded_config.js';
 import { readState } from './state.js';
 
-/** Everything about this attempt that is not in the config. */
+/** The facts about this attempt that are not in the config. */
 export type AttemptContext = Pick<
   ClaimRequest,
   'command' | 'versions' | 'devices' | 'parents' | 'models' | 'allowChanges'
@@ -28,8 +28,8 @@ export type ClaimedConfig = Pick<LoadedConfig, 'settings' | 'resultHash' | 'impo
   Partial<Pick<LoadedConfig, 'file' | 'overlays' | 'sets' | 'experiment' | 'allowChanges'>>;
 
 /**
- * The claim of a config's run. `allowChanges` of the context goes before that of the config. Its comparison raises
- * ConfigError when that names what is no setting, and RunError when the recorded settings are not known to this version.
+ * The claim of a config's run. `allowChanges` of the context takes precedence over that of the config. The comparison raises ConfigError when it
+ * names something that is not a setting, and RunError when this version does not know the recorded settings.
  */
 export function claimRequest(config: ClaimedConfig, context: AttemptContext): ClaimRequest {
   const allowChanges = context.allowChanges ?? config.allowChanges ?? [];
@@ -51,8 +51,8 @@ export function claimRequest(config: ClaimedConfig, context: AttemptContext): Cl
 }
 
 /**
- * What changed since the run was last started: settings, the text files that they name, and the runs that it starts from.
- * Raises ConfigError when an allowed key is nothing that decides a result.
+ * What changed since the run was last started: settings, the text files that they name, and the runs that it starts from. Raises ConfigError when an
+ * allowed key does not decide a result.
  */
 export function changesSince(
   record: Recorded,
@@ -67,8 +67,8 @@ export function changesSince(
 }
 
 /**
- * What keeps a run from being the one that a config describes; quick where the settings are the same. A run of this program's own
- * trainer that has no checkpoint yet can become any.
+ * Why a run is not the one that a config describes; quick when the settings are the same. A run of this program's own trainer without a checkpoint
+ * can still become any run.
  */
 export function changedFrom(
   record: Recorded & Pick<RunRecord, 'hash'>,

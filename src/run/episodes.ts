@@ -1,4 +1,4 @@
-/** `episodes/NNNNNN.jsonl`: one line per episode of an iteration; `episodes/validation_NNNNNN.jsonl`: those of a held-out evaluation. */
+/** `episodes/NNNNNN.jsonl`: one line per episode of an iteration; `episodes/validation_NNNNNN.jsonl`: one per episode of a held-out evaluation. */
 import { existsSync, readdirSync } from 'node:fs';
 import { z } from 'zod';
 import { RunError } from '../core/errors.js';
@@ -7,12 +7,12 @@ import type { Outcome } from '../rewards/score/types.js';
 import { encodeLine, readLines } from './journal.js';
 import { parseIterationName, type RunPaths } from './paths.js';
 
-/** Writes all episodes of an iteration at once; the file is there whole or not at all. */
+/** Writes all episodes of an iteration at once; the file appears whole or not at all. */
 export function writeEpisodes(paths: RunPaths, iteration: number, episodes: readonly object[]): void {
   writeLines(paths.episodes(iteration), iteration, episodes);
 }
 
-/** The same for a held-out evaluation after an iteration. */
+/** Does the same for a held-out evaluation after an iteration. */
 export function writeHeldOutEpisodes(paths: RunPaths, iteration: number, episodes: readonly object[]): void {
   writeLines(paths.heldOutEpisodes(iteration), iteration, episodes);
 }
@@ -27,27 +27,27 @@ export function readEpisodes(paths: RunPaths, iteration: number): Record<string,
   return existsSync(path) ? readLines(path) : null;
 }
 
-/** What scoring an episode again needs of its record. */
+/** The fields of an episode's record that scoring it again needs. */
 export interface RecordedEpisode {
   readonly key: string;
   /** The sample's id in its dataset. */
   readonly sample: string;
   readonly instruction: string;
   readonly finished: boolean;
-  /** The answer, where it is tokens. */
+  /** The answer, if it is tokens. */
   readonly tokens?: readonly number[];
-  /** The answer, where it is latents: numbers of half precision, in base64. */
+  /** The answer, if it is latents: half-precision numbers in base64. */
   readonly latents?: string;
-  /** SHA-256 of the hidden states by which a server drew its picture, where one did. */
+  /** SHA-256 of the hidden states from which a server drew the picture, if one did. */
   readonly states?: string;
   /** SHA-256 of the hidden states of a blank instruction, if guidance was measured from them. */
   readonly blank_states?: string;
-  /** The answer's words, where it has some. */
+  /** The answer's words, if it has any. */
   readonly text?: string;
-  /** What rewards read of them, where that is not all. */
+  /** The part of the words that rewards read, if that is not all of them. */
   readonly answer?: string;
   readonly outcome: Outcome;
-  /** Names of images in media/; null for an answer that is no image, undefined where images were not kept. */
+  /** Names of images in media/; null for an answer that is not an image, undefined if images were not kept. */
   readonly source?: string | null;
   readonly edited?: string | null;
 }
@@ -85,7 +85,7 @@ export interface EpisodeFile {
   readonly path: string;
 }
 
-/** A run's files of episodes: training first, each in the order of iterations. */
+/** A run's episode files: training first, each kind in the order of iterations. */
 export function listEpisodeFiles(paths: RunPaths): EpisodeFile[] {
   if (!existsSync(paths.episodesDir)) return [];
   const files = readdirSync(paths.episodesDir).flatMap((name): EpisodeFile[] => {
@@ -98,7 +98,7 @@ export function listEpisodeFiles(paths: RunPaths): EpisodeFile[] {
   return files.sort((a, b) => Number(a.heldOut) - Number(b.heldOut) || a.iteration - b.iteration);
 }
 
-/** Reads a file of episodes. Raises RunError naming the line that is none. */
+/** Reads a file of episodes. Raises RunError naming the line that is not an episode. */
 export function readRecordedEpisodes(path: string): RecordedEpisode[] {
   return readLines(path).map((line, index) => {
     const parsed = episode.safeParse(line);

@@ -1,6 +1,6 @@
 /**
- * What other machines gave a run (judgements, sampled answers, pictures): stored in lines of JSON before it is used, and found again by a
- * resumed run. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
+ * What other machines gave a run (judgements, sampled answers, pictures): stored as JSON lines before it is used, and found again when the run
+ * resumes. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
 import { basename } from 'node:path';
 import type { Exchanged, ExchangeStore } from '../balance/exchange.js';
@@ -13,14 +13,14 @@ import { Journal, parseLine } from './journal.js';
 import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
 import { parseIterationName } from './paths.js';
 
-/** How exchanges of one kind stand in lines. */
+/** How exchanges of one kind are written as lines. */
 export interface LineForm<T extends Exchanged> {
   readonly write: (exchange: T) => Readonly<Record<string, unknown>>;
-  /** Raises SyntaxError for a line that is no JSON. */
+  /** Raises SyntaxError for a line that is not JSON. */
   readonly read: (line: string) => T;
 }
 
-/** Lines whose fields have these names, in this order. A field that is undefined is left out, and one that is missing stays so. */
+/** A form whose fields have these names, in this order. Undefined fields are not written, and missing ones stay missing. */
 export function lineForm<T extends Exchanged>(names: { readonly [K in keyof T]-?: string }): LineForm<T> {
   const all = Object.entries<string>(names);
   const renamed = (fields: object, pairs: readonly (readonly [string, string])[]): Record<string, unknown> =>
@@ -62,13 +62,13 @@ export const answerForm = lineForm<SampledAnswer>({
 });
 
 /**
- * Where the exchanges of a run lie, by iteration. A training never looks back: where it says from which iteration on it asks, those
- * before are left out, and as it asks for later ones, those before these are forgotten; so the index of a long run does not grow.
+ * Finds the exchanges of a run, by iteration. A training never looks back. If it says from which iteration on it asks, earlier ones are left out, and
+ * as it moves on, those before are forgotten, so that the index of a long run does not grow.
  */
 export class ExchangeIndex {
   readonly #byIteration = new Map<number, Map<string, Place>>();
 
-  /** A null `from` keeps all. */
+  /** `from` null keeps all. */
   constructor(private readonly from: number | null) {}
 
   add(key: string, requestHash: string, place: Place): void {
@@ -82,7 +82,7 @@ export class ExchangeIndex {
     return this.#byIteration.get(iterationOfKey(key))?.get(placeKey(key, requestHash));
   }
 
-  /** Told that an exchange of this key has been made: an evaluation may still look at the iteration before. */
+  /** Notes that an exchange with this key has been made; the iteration before is kept, because an evaluation may still need it. */
   reached(key: string): void {
     if (this.from === null) return;
     const iteration = iterationOfKey(key);
@@ -91,7 +91,7 @@ export class ExchangeIndex {
     }
   }
 
-  /** Told that the current file has become a piece. */
+  /** Notes that the current file has become a piece. */
   moved(piece: string): void {
     for (const places of this.#byIteration.values()) {
       for (const [key, place] of places) if (place.piece === null) places.set(key, { ...place, piece });
@@ -104,11 +104,10 @@ export class ExchangeIndex {
 }
 
 export interface ExchangesOptions {
-  /** Whether this process owns the run directory, as rank 0 does: it writes what the others collect and hand to it. */
+  /** Whether this process owns the run directory, as rank 0 does: it writes what the other ranks collect and hand to it. */
   readonly isOwner: boolean;
   /**
-   * The first iteration whose exchanges are asked for, by a training that goes on from it; then the owner makes pieces of what lies further
-   * back. Null for any.
+   * The first iteration whose exchanges a training that continues will ask for; the owner then packs earlier ones into pieces. Null for any.
    */
   readonly from: number | null;
   readonly disk?: LogDisk;
@@ -116,20 +115,20 @@ export interface ExchangesOptions {
 }
 
 /**
- * The exchanges of a run. In memory lies only where each line is, so that a long run's texts do not pile up. The owner hands a line to the
- * operating system before `put` returns: a killed process loses none that it used. Another rank finds what was stored when it was opened,
- * while the owner must not write, and collects what it puts.
+ * The exchanges of a run. Only the position of each line is in memory, so that the texts of a long run do not pile up. The owner hands a line to the
+ * operating system before `put` returns, so a killed process loses none that it used. Another rank finds what was stored when it was opened (the
+ * owner must not write meanwhile) and collects what it puts.
  */
 export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
   readonly #files: JudgementFiles;
   readonly #index: ExchangeIndex;
-  /** The owner's. */
+  /** The owner's journal. */
   #journal: Journal | null = null;
-  /** The current file, for a rank that does not own it; null where there is none. */
+  /** The current file, for a rank that is not the owner; null if there is none. */
   readonly #log: LogReader | null = null;
   #collected = new Map<string, T>();
   #bytes = 0;
-  /** The latest iteration of which the owner's current file has an exchange. */
+  /** The latest iteration that has an exchange in the owner's current file. */
   #last = -1;
 
   constructor(
@@ -152,7 +151,7 @@ export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
     });
   }
 
-  /** How many different exchanges are found on disk. */
+  /** How many distinct exchanges are on disk. */
   get size(): number {
     return this.#index.size;
   }
@@ -180,7 +179,7 @@ export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
     this.#index.reached(key);
   }
 
-  /** What was collected since the last call, for the owner to put. */
+  /** Returns what was collected since the last call, for the owner to put. */
   take(): T[] {
     const taken = [...this.#collected.values()];
     this.#collected = new Map();
@@ -214,7 +213,7 @@ export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
   }
 }
 
-/** The exchanges of a run that goes on from a checkpoint, or begins where that is null. `handle` is null on every rank but the first. */
+/** Opens the exchanges of a run that continues from a checkpoint, or starts if that is null. `handle` is null except on rank 0. */
 export function openExchanges<T extends Exchanged>(
   path: string,
   form: LineForm<T>,
@@ -224,7 +223,7 @@ export function openExchanges<T extends Exchanged>(
   return new Exchanges(path, form, { isOwner: handle !== null, from });
 }
 
-/** What an exchange is found by. */
+/** The key under which an exchange is stored. */
 function placeKey(key: string, requestHash: string): string {
   return `${requestHash} ${key}`;
 }

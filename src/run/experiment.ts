@@ -1,6 +1,6 @@
 /**
- * `<experiment>.experiment.json` beside the runs: which runs an experiment has, and by what they differ, so that it can be shown without its
- * file being evaluated. Every sweep writes it anew.
+ * `<experiment>.experiment.json` beside the runs: which runs an experiment has and how they differ, so that it can be shown without evaluating its
+ * file. Every sweep rewrites it.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,37 +15,37 @@ const SUFFIX = '.experiment.json';
 const words = z.record(z.string(), z.string());
 const recordedRun = z.object({
   run_name: z.string().refine(isRunName, 'cannot name a run'),
-  /** Its value of each axis; of a run that cells start from, those that reach it. */
+  /** Its value on each axis; for a run that cells start from, the values of those cells. */
   axes: words,
-  /** The runs that it starts from, by name. */
+  /** Names of the runs that it starts from. */
   parents: z.array(z.string()),
-  /** Settings that differ from its baseline cell, or, without one, that are not the same in all cells. */
+  /** Settings that differ from its baseline cell, or, without a baseline, that are not the same in all cells. */
   differs: z.record(z.string(), z.unknown()),
-  /** Why its folder is not this experiment's, such as other settings; null where it is, or there is none. */
+  /** Why the folder does not belong to this experiment, such as other settings; null if it does, or if there is no folder. */
   refused: z.string().nullable(),
 });
 
 const experimentRecord = z.object({
   format: z.literal(1),
   experiment: z.string(),
-  /** The file that it was evaluated from, absolute. */
+  /** Absolute path of the file that it was evaluated from. */
   file: z.string(),
   baseline: words.nullable(),
-  /** The axis whose values are configs; null where one config is the base of all cells. */
+  /** The axis whose values are configs; null if all cells share one base config. */
   base_axis: z.string().nullable(),
-  /** The config that it imports as the base of all cells, absolute; absent where its file does not name one, and in older records. */
+  /** Absolute path of the config that it imports as the base of all cells; absent if its file names none, and in older records. */
   base_file: z.string().optional(),
-  /** The terms that cells are compared by; absent where there are none, and in older records. */
+  /** The terms that cells are compared by; absent if there are none, and in older records. */
   measure: z.array(z.record(z.string(), z.unknown())).optional(),
   cells: z.array(recordedRun),
-  /** The runs that cells start from and that are no cells themselves. */
+  /** Runs that cells start from and that are not cells themselves. */
   parents: z.array(recordedRun),
 });
 
 export type RecordedRun = Readonly<z.output<typeof recordedRun>>;
 export type ExperimentRecord = Readonly<z.output<typeof experimentRecord>>;
 
-/** An experiment that a sweep was made of in a folder of runs. */
+/** An experiment that was swept in a folder of runs. */
 export interface FoundExperiment {
   readonly name: string;
   readonly baseExpDir: string;
@@ -59,7 +59,7 @@ export function writeExperiment(baseExpDir: string, record: Omit<ExperimentRecor
   );
 }
 
-/** Reads the record; null where there is none. Raises RunError when it is not one that this version can read. */
+/** Reads the record; null if there is none. Raises RunError when this version cannot read it. */
 export function readExperiment(baseExpDir: string, name: string): ExperimentRecord | null {
   const path = experimentFile(baseExpDir, name);
   const value = readJson(path);
@@ -73,7 +73,7 @@ export function readExperiment(baseExpDir: string, name: string): ExperimentReco
   });
 }
 
-/** The experiments of some folders, by name. Raises RunError when a folder cannot be read. */
+/** The experiments of the given folders, by name. Raises RunError when a folder cannot be read. */
 export function listExperiments(folders: readonly string[]): FoundExperiment[] {
   return folders.flatMap((baseExpDir) => {
     if (!existsSync(baseExpDir)) return [];
@@ -85,7 +85,7 @@ export function listExperiments(folders: readonly string[]): FoundExperiment[] {
   });
 }
 
-/** Where the record of an experiment lies. */
+/** Path of an experiment's record. */
 export function experimentFile(baseExpDir: string, name: string): string {
   return join(baseExpDir, `${name}${SUFFIX}`);
 }

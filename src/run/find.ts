@@ -1,4 +1,4 @@
-/** Finding runs by name in the folders that runs lie in. */
+/** Finds runs by name in the folders that hold runs. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { nearest } from '../core/nearest.js';
@@ -7,14 +7,14 @@ import { checkRunName, isRunName, RunPaths } from './paths.js';
 
 const DEFAULT_FOLDERS = [join('runs'), join('runs', 'tiny')];
 
-/** Where runs are looked for: the folder given, else `APP__BASE_EXP_DIR`, else `runs` and `runs/tiny`. */
+/** Folders to look for runs in: the given one, else `APP__BASE_EXP_DIR`, else `runs` and `runs/tiny`. */
 export function searchFolders(expDir: string | undefined, env: NodeJS.ProcessEnv = process.env): string[] {
   if (expDir !== undefined && expDir !== '') return [expDir];
   const fromEnv = env['APP__BASE_EXP_DIR'];
   return fromEnv === undefined || fromEnv === '' ? [...DEFAULT_FOLDERS] : [fromEnv];
 }
 
-/** Every run in some folders, by name. Raises RunError when a folder cannot be read. */
+/** Every run in the given folders, by name. Raises RunError when a folder cannot be read. */
 export function listRuns(folders: readonly string[]): RunPaths[] {
   return folders.flatMap((folder) => {
     if (!existsSync(folder)) return [];
@@ -25,7 +25,7 @@ export function listRuns(folders: readonly string[]): RunPaths[] {
   });
 }
 
-/** The run of a name, or of a run directory's path. Raises RunError when there is none, or one in each of several folders. */
+/** The run with this name or this directory. Raises RunError when there is none, or when several folders have one. */
 export function findRun(
   name: string,
   expDir: string | undefined = undefined,

@@ -1,4 +1,4 @@
-/** Reading a run's logs while they are written: late files, rotation and further attempts included. */
+/** Reads a run's logs while they are written, including logs that appear late, rotation and further attempts. */
 import { readdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunError } from '../core/errors.js';
@@ -12,9 +12,9 @@ const CHUNK_BYTES = 256 * 1024;
 /** Which log: the readable one (rank null), or that of a rank. */
 export interface LogChoice {
   readonly rank: number | null;
-  /** null: the latest, and whichever follows it. */
+  /** Null for the latest attempt and any that follows it. */
   readonly attempt: number | null;
-  /** So many of the last lines to begin with; null for all. */
+  /** How many of the last lines to begin with; null for all. */
   readonly lines: number | null;
 }
 
@@ -44,7 +44,7 @@ export function logFile(paths: RunPaths, attempt: number, rank: number | null): 
   return rank === null ? paths.consoleLog(attempt) : paths.rankLog(attempt, rank);
 }
 
-/** The bytes of a finished or growing log as far as it is written. Raises RunError when there is none, with those there are. */
+/** The bytes of a finished or growing log as far as it is written. Raises RunError when there is none, naming those that exist. */
 export function* readLog(paths: RunPaths, choice: LogChoice): Generator<Uint8Array> {
   const attempts = listAttempts(paths);
   const attempt = choice.attempt ?? attempts.at(-1) ?? null;
@@ -79,7 +79,7 @@ export async function* followLog(paths: RunPaths, options: FollowOptions): Async
   let { lines } = options;
   try {
     while (!options.stop.aborted) {
-      // Asked before reading: what is written until the run ends is still read after it has ended.
+      // Checked before reading, so that what is written until the run ends is still read.
       const over = hasEnded(paths, options.attempt);
       attempt ??= listAttempts(paths).at(-1) ?? null;
       if (attempt !== null) {
@@ -134,7 +134,7 @@ function logsOf(paths: RunPaths, attempt: number): string[] {
   }
 }
 
-/** One growing file. A file that shrinks or is replaced is read again from its beginning. */
+/** One growing file. If it shrinks or is replaced, it is read again from its beginning. */
 class LogTail {
   readonly #file: FollowedLog;
   #offset = 0;
@@ -148,7 +148,7 @@ class LogTail {
     return this.#opened;
   }
 
-  /** Opens the file when it is there; the first time at its last `lines` lines. */
+  /** Opens the file if it exists; the first time at its last `lines` lines. */
   open(lines: number | null): boolean {
     if (this.#file.current !== null) return true;
     const found = this.#file.look(0);
@@ -161,7 +161,7 @@ class LogTail {
   *read(): Generator<Uint8Array> {
     yield* this.#drain();
     if (!this.#file.moved) return;
-    // What was written before the move is read first.
+    // Reads what was written before the file was moved.
     yield* this.#drain();
     this.close();
     if (this.open(null)) yield* this.#drain();

@@ -1,4 +1,4 @@
-/** Forking: another run that begins with a checkpoint of this one, and with what led to it. */
+/** Forking: creating another run that begins with a checkpoint of this one and its history. */
 import { copyFileSync, existsSync, linkSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
@@ -12,14 +12,13 @@ import { checkRunName, RunPaths } from './paths.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
 
-/** File systems without hard links, or folders on different ones: the file is copied. */
+/** Errors of file systems without hard links, or of a link across file systems: the file is then copied. */
 const NO_LINK = ['EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EACCES'];
 
 /**
- * Makes the run `name` beside `source`: its checkpoint of an iteration (verified against its manifest), its metrics,
- * episodes, pictures, and what other machines gave it up to there, and a record that says what it is a fork of. The source is only read and
- * may be running. The folder appears whole or not at all. Raises CheckpointError when there is no such whole checkpoint,
- * RunError when the name is taken or the disk refuses.
+ * Makes the run `name` beside `source` from the checkpoint of an iteration (verified against its manifest). It gets the metrics, episodes, pictures,
+ * and what other machines gave up to that iteration, and a record of what it was forked from. The source is only read and may be running. The folder
+ * appears whole or not at all. Raises CheckpointError when there is no such whole checkpoint, RunError when the name is taken or the disk refuses.
  */
 export function forkRun(source: RunPaths, iteration: number, name: string): RunPaths {
   checkRunName(name);
@@ -32,7 +31,7 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
   }
   const record = must(readRecord(source), `the record of run ${source.runName}`);
   if (!listCheckpoints(source).includes(iteration)) throw noSuchCheckpoint(source, iteration);
-  // A name that begins with a dot is no run: half a fork is never taken for one. Leftovers of killed forks go first.
+  // A name that begins with a dot is not a run, so half a fork is never taken for one. Removes what killed forks left behind.
   const place = `.forking-${name}`;
   const temporary = join(source.baseExpDir, place, name);
   const half = RunPaths.ofDirectory(temporary);
@@ -93,7 +92,7 @@ function otherCheckpoints(source: RunPaths, iteration: number): string {
   return `There are those of iterations ${there.join(', ')}: name one with --from. (checkpoint.keep_every_n_iterations says which ones stay.)`;
 }
 
-/** Finished files of a run are never written again, only replaced: two runs can share them. */
+/** A run's finished files are only ever replaced, not rewritten, so two runs can share them. */
 function linkOrCopy(from: string, to: string): void {
   try {
     linkSync(from, to);
@@ -103,20 +102,20 @@ function linkOrCopy(from: string, to: string): void {
   }
 }
 
-/** Gives a finished folder's files a second place; what replaces them there leaves these alone. Raises what the system says. */
+/** Links a finished folder's files into a second folder; replacing them there leaves the originals alone. Raises what the system says. */
 export function linkFolder(from: string, to: string): void {
   mkdirSync(to, { recursive: true });
   for (const file of readdirSync(from)) linkOrCopy(join(from, file), join(to, file));
 }
 
-/** What other machines gave: pieces as they are, where all of them belongs to the fork; else what does. */
+/** Copies what other machines gave: links a piece if all of it belongs to the fork, else copies the lines that do. */
 function copyExchanges(source: string, target: string, iteration: number): void {
   const [from, to] = [new JudgementFiles(source), new JudgementFiles(target)];
   const whole = new Set<string | null>();
   for (const { name, path, last } of from.pieces) {
     if (last > iteration) continue;
     mkdirSync(to.folder, { recursive: true });
-    // One that its owner has yet to pack is copied line by line.
+    // A piece that its owner has yet to pack is copied line by line.
     if (!path.endsWith('.gz')) continue;
     linkOrCopy(path, join(to.folder, basename(path)));
     whole.add(name);

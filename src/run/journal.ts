@@ -22,26 +22,26 @@ export function encodeLine(value: unknown): { line: string; nonFinite: number } 
   return { line, nonFinite };
 }
 
-/** Turns the strings that `encodeLine` writes for non-finite numbers back into numbers; null for any other value that is no number. */
+/** Reads a number back from JSON, including the strings that `encodeLine` writes for non-finite ones; null for any other value. */
 export function decodeNumber(value: unknown): number | null {
   if (typeof value === 'number') return value;
   return value === 'NaN' || value === 'Infinity' || value === '-Infinity' ? Number(value) : null;
 }
 
-/** A file of lines of JSON that is open for appending. What a crash left at its end is cut off when it is opened. */
+/** A JSON-lines file open for appending. Opening it cuts off what a crash left at its end. */
 export class Journal extends LogWriter {
   constructor(path: string, disk?: LogDisk) {
     super(path, isJson, disk);
   }
 
-  /** Appends one value as one line and returns where it lies (bytes) and how many non-finite numbers it held. */
+  /** Appends a value as one line. Returns the line's position in bytes and how many non-finite numbers it held. */
   append(value: unknown): { offset: number; length: number; nonFinite: number } {
     const { line, nonFinite } = encodeLine(value);
     return { ...this.appendLine(line), nonFinite };
   }
 }
 
-/** Every whole line of a file as JSON objects. Raises RunError naming the line that is not one. */
+/** Every whole line of a file as a JSON object. Raises RunError naming the line that is not one. */
 export function readLines(path: string): Record<string, unknown>[] {
   const out: Record<string, unknown>[] = [];
   scanLines(path, (line) => {
@@ -70,7 +70,7 @@ export function dropLinesAfter(path: string, iteration: number): number {
   });
 }
 
-/** Brings metrics and episodes back to the end of an iteration (-1: to nothing), so that a resumed run appends what follows. */
+/** Rolls metrics and episodes back to the end of an iteration (-1: to nothing), so that a resumed run appends what follows. */
 export function rewindTo(paths: RunPaths, iteration: number): void {
   if (existsSync(paths.metrics)) {
     new Journal(paths.metrics).close();

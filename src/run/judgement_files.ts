@@ -1,6 +1,6 @@
 /**
- * The files of a run's judgements: `judgements.jsonl`, and what lies further back in pieces of some megabytes,
- * `judgements/<number>-<last iteration>.jsonl.gz`, which zcat reads line by line.
+ * The files of a run's judgements: `judgements.jsonl`, and older ones in pieces of some megabytes, `judgements/<number>-<last iteration>.jsonl.gz`,
+ * which zcat can read.
  */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
@@ -11,9 +11,9 @@ import { linesIn, scanLines, LogReader } from '../core/log/reader.js';
 import { MEBIBYTE, readPlain, unpackPlain } from '../core/plain_file.js';
 import { iterationName, parseIterationName } from './paths.js';
 
-/** Where a line lies, in bytes of the text. */
+/** Position of a line, in bytes of the text. */
 export interface Place {
-  /** The piece's name; null in the current file. */
+  /** The piece's name; null for the current file. */
   readonly piece: string | null;
   readonly offset: number;
   readonly length: number;
@@ -22,29 +22,29 @@ export interface Place {
 export interface Piece {
   readonly name: string;
   readonly path: string;
-  /** The latest iteration whose judgements it has. */
+  /** The latest iteration with judgements in it. */
   readonly last: number;
 }
 
-/** A current file of so many bytes becomes a piece. */
+/** At this size, the current file becomes a piece. */
 export const PIECE_BYTES = 8 * 2 ** 20;
-/** A piece has a few lines more than that; what holds far more is none. */
+/** A piece may exceed `PIECE_BYTES` by a few lines; a far larger file is not a piece. */
 const MOST_PIECE_BYTES = 64 * MEBIBYTE;
 const PLAIN = '.jsonl';
 const PACKED = '.jsonl.gz';
-/** So many pieces are kept unpacked, for those who read here and there. */
+/** How many pieces are kept unpacked, for random access. */
 const KEPT_TEXTS = 2;
 
 export class JudgementFiles {
   readonly folder: string;
   readonly #texts = new Map<string, Buffer>();
 
-  /** @param current the path of the current file. */
+  /** @param current path of the current file. */
   constructor(readonly current: string) {
     this.folder = join(dirname(current), basename(current, PLAIN));
   }
 
-  /** The pieces, oldest first. One that a process left while it packed it counts once. */
+  /** The pieces, oldest first. A piece that a process left half-packed counts once. */
   get pieces(): Piece[] {
     if (!existsSync(this.folder)) return [];
     const found = new Map<string, Piece>();
@@ -57,9 +57,9 @@ export class JudgementFiles {
   }
 
   /**
-   * Calls back for every line that may belong to the iteration `from` or to a later one, oldest first; null for every line. `current` reads
-   * the current file, null where there is none: the places of its lines hold for it whatever the owner of the run does
-   * meanwhile. It has to be opened before the pieces are looked at, so that no line is between the two.
+   * Calls back for every line that may belong to the iteration `from` or a later one, oldest first; null for every line. `current` reads the current
+   * file, null if there is none; the positions of its lines stay valid whatever the run's owner does meanwhile. It has to be opened before the pieces
+   * are listed, so that no line falls between the two.
    */
   scan(
     from: number | null,
@@ -75,7 +75,7 @@ export class JudgementFiles {
     current?.scan((line, offset, length) => onLine(line, { piece: null, offset, length }, this.current));
   }
 
-  /** As `scan`, for those who want the lines alone. */
+  /** Like `scan`, for callers that only want the lines. */
   scanAll(onLine: (line: string, place: Place, file: string) => void): void {
     const current = LogReader.open(this.current);
     try {
@@ -85,14 +85,14 @@ export class JudgementFiles {
     }
   }
 
-  /** The line at a place in a piece. */
+  /** Reads the line at a position in a piece. */
   read(piece: string, { offset, length }: Place): string {
     return this.#textOf(piece).toString('utf8', offset, offset + length);
   }
 
   /**
-   * Makes the current file a piece; nothing may have it open for writing. A process that dies meanwhile leaves every line in one place,
-   * packed or not. Returns the piece's name. Raises RunError when the disk refuses.
+   * Turns the current file into a piece; nothing may have it open for writing. If the process dies meanwhile, every line is still in exactly one
+   * place, packed or not. Returns the piece's name. Raises RunError when the disk refuses.
    */
   rotate(last: number): string {
     const name = this.#nextName(last);
@@ -114,9 +114,9 @@ export class JudgementFiles {
   }
 
   /**
-   * What the owner of a run does before anybody reads: packs what a process left unpacked, and makes pieces of a current file that is
-   * much longer than one, as runs have that were begun without pieces. A process that dies meanwhile may leave lines in both; they are
-   * the same. Raises RunError when the disk refuses.
+   * Called by the owner of a run before anybody reads. Packs what a process left unpacked, and splits a current file that is much longer than a
+   * piece, as in runs begun without pieces. If the process dies meanwhile, lines may be in both places; they are identical. Raises RunError when the
+   * disk refuses.
    */
   tidy(pieceBytes = PIECE_BYTES): void {
     this.#pack();
@@ -168,8 +168,8 @@ export class JudgementFiles {
 }
 
 /**
- * The lines of a piece, packed or not, by its path without an ending: the owner may pack it at any time. Raises RunError where it is gone, no plain
- * file, no gzip, or larger than a piece is.
+ * The lines of a piece, packed or not, by its path without an ending: the owner may pack it at any time. Raises RunError when it is gone, not a plain
+ * file, not gzip, or larger than a piece can be.
  */
 export function pieceText(piece: string): Buffer {
   const text = readPlain(piece + PLAIN, MOST_PIECE_BYTES) ?? unpackPlain(piece + PACKED, MOST_PIECE_BYTES);
@@ -180,7 +180,7 @@ export function pieceText(piece: string): Buffer {
   });
 }
 
-/** The iteration that a judgement belongs to; -1 for what belongs to none, such as the judge's own check. */
+/** The iteration that a judgement belongs to; -1 if it belongs to none, such as the judge's own check. */
 export function iterationOfKey(key: string): number {
   const found = /(?:^|\/)(\d+)\//.exec(key);
   return found === null ? -1 : Number(found[1]);

@@ -1,4 +1,4 @@
-/** What a folder of runs holds that no run needs: runs and checkpoints that were set aside, and what crashes left half made. */
+/** What no run needs in a folder of runs: runs and checkpoints that were set aside, and half-made files of crashes. */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { isAbandoned } from '../core/staging.js';
@@ -11,28 +11,28 @@ import type { Kept, RemovalWorld, UnderWay } from './remove.js';
 export interface Leftover {
   readonly path: string;
   readonly what: 'run set aside' | 'checkpoint set aside' | 'left by a crash';
-  /** What removing it frees when all of them go. */
+  /** Bytes freed when all of them are removed. */
   readonly bytes: number;
-  /** The run that it lies in; null where it is a folder of its own. */
+  /** The run that contains it; null if it is a folder of its own. */
   readonly run: RunPaths | null;
 }
 
 export interface Leftovers {
   readonly found: readonly Leftover[];
-  /** Runs that were set aside and are still needed. */
+  /** Runs that were set aside but are still needed. */
   readonly kept: readonly Kept[];
 }
 
-/** What has no lock is taken for a dead process's when it has been there for so long. */
+/** A file without a lock is taken for a dead process's once it is this old. */
 const ABANDONED_AFTER_MS = 3600 * 1000;
 
-/** Looks through a folder of runs; of a run that a process holds nothing is listed. */
+/** Searches a folder of runs; skips runs that a process holds. */
 export function findLeftovers(baseExpDir: string, world: RemovalWorld): Leftovers {
   if (!existsSync(baseExpDir)) return { found: [], kept: [] };
   const runs = listRuns([baseExpDir]);
   let going = runs.filter(isSetAside);
   const kept: Kept[] = [];
-  // What stays may start from another one, which then stays as well.
+  // A run that stays may start from another one, which then stays as well.
   for (let more = runsToKeep(going, world); more.length > 0; more = runsToKeep(going, world)) {
     kept.push(...more);
     going = going.filter((paths) => !more.some((each) => each.paths === paths));
@@ -47,8 +47,8 @@ export function findLeftovers(baseExpDir: string, world: RemovalWorld): Leftover
 }
 
 /**
- * Removes what was found, holding each run's lock meanwhile. Raises RunError where a run has begun since, or begun to start from one that was
- * set aside, or where the disk refuses.
+ * Removes what was found, holding each run's lock meanwhile. Raises RunError when a run has begun since, or begun to start from one that was set
+ * aside, or when the disk refuses.
  */
 export async function removeLeftovers(
   found: readonly Leftover[],
@@ -64,7 +64,7 @@ export async function removeLeftovers(
   for (const run of new Set(found.flatMap((leftover) => leftover.run ?? []))) {
     const lock = acquireLock(run, lockWorld);
     try {
-      // A run that has been going on since has tidied up itself, and may have put something back.
+      // A run that has been active since has cleaned up itself, and may have restored something.
       const still = new Set(leftoversOf(run).map(({ path }) => path));
       for (const { path } of found.filter((leftover) => leftover.run === run && still.has(leftover.path))) {
         removePlace(path);
@@ -75,7 +75,7 @@ export async function removeLeftovers(
   }
 }
 
-/** Named as `--fresh` names what it sets aside, and not started under that name since. */
+/** Whether it has the name that `--fresh` gives to what it sets aside, and was not started under that name since. */
 function isSetAside(paths: RunPaths): boolean {
   const name = /^(.+)\.old-\d+$/.exec(paths.runName)?.[1];
   return name !== undefined && recordedName(paths) === name;
@@ -86,11 +86,11 @@ function isHeld(paths: RunPaths, { lock = realLockWorld() }: RemovalWorld): bool
   return held !== null && lockProblem(held, lock) !== null;
 }
 
-/** What lies in a run's folder and is not read again. */
+/** Files of a run's folder that are not read again. */
 function leftoversOf(paths: RunPaths): Pick<Leftover, 'path' | 'what'>[] {
   const checkpoints = listOrNothing(paths.checkpointsDir);
   const place = (name: string): string => join(paths.checkpointsDir, name);
-  // A replaced checkpoint whose successor never came to its place is put back by the run.
+  // If a replaced checkpoint's successor never arrived, the run restores it.
   const isIdle = (name: string): boolean => {
     const replaced = /^\.replaced-(\d{6,})-/.exec(name)?.[1];
     return replaced === undefined ? /^\.(writing|removed)-/.test(name) : existsSync(paths.checkpoint(Number(replaced)));
@@ -108,10 +108,10 @@ function leftoversOf(paths: RunPaths): Pick<Leftover, 'path' | 'what'>[] {
   ];
 }
 
-/** What another process may be at work on: a run that it has moved away may even be put back. */
+/** Names that another process may be working on; it may even restore a run that it has moved away. */
 const MAY_BE_AT_WORK = /^\.(removing|waiting|forking)-|\.\d+\.tmp$/;
 
-/** Beside the runs: halves of removed and of forked ones, and of files. */
+/** Leftovers beside the runs: half-removed and half-forked runs, and half-written files. */
 function abandoned(baseExpDir: string, { lock = realLockWorld() }: RemovalWorld): string[] {
   const isOld = (name: string): boolean => {
     const entry = statSync(join(baseExpDir, name), { throwIfNoEntry: false });

@@ -1,4 +1,4 @@
-/** One process at a time owns a run: `core/lock.ts`, in the words of runs. */
+/** Lets only one process at a time own a run: `core/lock.ts` with messages about runs. */
 import { InUseError, RunError } from '../core/errors.js';
 import {
   readLockFile,
@@ -34,7 +34,7 @@ export class RunLock {
     return this.lock.owner;
   }
 
-  /** Says that the owner lives. Raises RunError when another process has taken the run over. */
+  /** Records that the owner is alive. Raises RunError when another process has taken the run over. */
   heartbeat(): void {
     if (!this.lock.isHeld || this.lock.heartbeat()) return;
     const current = ownerAt(this.path, this.world);
@@ -45,13 +45,13 @@ export class RunLock {
     });
   }
 
-  /** Gives the run free; harmless when it is not owned any more. */
+  /** Releases the run; harmless if it is not owned any more. */
   release(): void {
     this.lock.release();
   }
 }
 
-/** Who holds the run's lock, or null. A holder may be dead: `lockProblem` judges. Raises RunError where the lock names nobody. */
+/** Who holds the run's lock, or null. A holder may be dead; `lockProblem` decides. Raises RunError when the lock does not name its holder. */
 export function readLock(paths: RunPaths, world: LockWorld = realLockWorld()): HeldBy | null {
   return ownerAt(paths.lock, world);
 }
@@ -69,7 +69,7 @@ function requireOwner({ owner }: FoundLock, path: string): HeldBy {
   });
 }
 
-/** Why a lock may not be taken over: its owner lives, or may live. Null when the owner is certainly gone. */
+/** Why a lock may not be taken over: its owner is alive, or may be. Null when the owner is certainly gone. */
 export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; next: string } | null {
   const standing = standingOf(held, world);
   if (standing === 'gone') return null;
@@ -88,7 +88,7 @@ export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; n
   return { holder, next: next[standing] };
 }
 
-/** Takes the run's lock, from a dead owner if need be. Raises RunError naming the holder when it is in use. */
+/** Takes the run's lock, from a dead owner if necessary. Raises RunError naming the holder when it is in use. */
 export function acquireLock(paths: RunPaths, world: LockWorld = realLockWorld()): RunLock {
   const refuse = (found: FoundLock): void => {
     const problem = lockProblem(requireOwner(found, paths.lock), world);
@@ -98,7 +98,7 @@ export function acquireLock(paths: RunPaths, world: LockWorld = realLockWorld())
   return new RunLock(takeLock(paths.lock, refuse, world), world);
 }
 
-/** Seconds as a person says them. */
+/** Formats seconds for people. */
 export function formatAge(seconds: number): string {
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;

@@ -1,6 +1,6 @@
 /**
- * Logs of one process of one attempt: lines for people in console.log (first rank only) and on the terminal, JSON lines
- * in rank_<n>.log. Lines reach the operating system at once, so that a killed process loses none.
+ * Logs of one process of one attempt: lines for people in console.log (first rank only) and on the terminal, JSON lines in rank_<n>.log. Lines are
+ * handed to the operating system at once, so that a killed process loses none.
  */
 import { closeSync, mkdirSync, openSync, rmSync, symlinkSync, writeSync } from 'node:fs';
 import { basename, join, relative } from 'node:path';
@@ -16,7 +16,7 @@ export interface RunLogOptions {
   readonly paths: RunPaths;
   readonly attempt: number;
   readonly rank: number;
-  /** Told plain lines besides the files; null for nobody. Only the first rank has one. */
+  /** Receives plain lines besides the files; null for no terminal. Only the first rank has one. */
   readonly terminal: ((line: string) => void) | null;
   /** The least level on the terminal and in console.log; the rank's own file has everything. Default 'info'. */
   readonly level?: LogLevel;
@@ -64,7 +64,7 @@ export function openRunLog(options: RunLogOptions): RunLog {
   };
 }
 
-/** A file that lines are appended to synchronously. A full disk must not end a run for its log: it is said once instead. */
+/** A file that lines are appended to synchronously. A full disk must not end a run because of its log: it is reported once instead. */
 class LineFile extends Writable {
   #file: number | null;
   #failed = false;
@@ -95,7 +95,7 @@ class LineFile extends Writable {
   }
 }
 
-/** Hands lines on as they come. */
+/** Passes lines on as they arrive. */
 class LineSink extends Writable {
   constructor(private readonly take: (line: string) => void) {
     super({ decodeStrings: false });
@@ -107,7 +107,7 @@ class LineSink extends Writable {
   }
 }
 
-/** `logs/console.log` and `logs/rank_0.log` lead to those of the latest attempt. */
+/** Links `logs/console.log` and `logs/rank_0.log` to the logs of the latest attempt. */
 function linkLatest(paths: RunPaths, attempt: number): void {
   for (const target of [paths.consoleLog(attempt), paths.rankLog(attempt, 0)]) {
     const link = join(paths.logsDir, basename(target));
@@ -120,7 +120,7 @@ function linkLatest(paths: RunPaths, attempt: number): void {
   }
 }
 
-/** A line for people; what a server or a dataset said in it is shown, and not obeyed by their terminal. */
+/** A line for people; control characters from a server or a dataset are shown, not obeyed by the terminal. */
 function readable(info: winston.Logform.TransformableInfo): string {
   return printable(`${PREFIX[info.level] ?? ''}${String(info.message)}`);
 }

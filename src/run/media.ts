@@ -1,4 +1,4 @@
-/** Images of a run, named by what they hold: the same picture is stored once. */
+/** Images of a run, named by their content: the same picture is stored once. */
 import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { encodePng, sha256, type RgbImage } from '../core/image.js';
 import { diskError } from '../core/files.js';
@@ -13,7 +13,7 @@ export async function storeImage(paths: RunPaths, image: RgbImage): Promise<stri
 export function storePng(paths: RunPaths, png: Uint8Array): string {
   const name = sha256(png);
   const path = paths.media(name);
-  // Size, too: after a power failure a file may be there but empty.
+  // Compares the size too: after a power failure a file may exist but be empty.
   if (statSync(path, { throwIfNoEntry: false })?.size === png.length) return name;
   const temporary = `${path}.${process.pid}.tmp`;
   try {

@@ -12,10 +12,10 @@ export interface MetricsLine {
   readonly metrics: Metrics;
 }
 
-/** The name under which a line says how many of its numbers were not finite. */
+/** The metric that counts how many of a line's numbers were not finite. */
 export const NON_FINITE = 'metrics/non_finite';
 
-/** The metrics that count what was learnt from in a second. */
+/** The metrics for how much was learnt from per second. */
 export const SPEEDS = ['tokens/s', 'steps/s'] as const;
 
 export interface Speed {
@@ -23,7 +23,7 @@ export interface Speed {
   readonly value: number;
 }
 
-/** The speed among some metrics; null where nothing was counted. */
+/** The speed among the given metrics; null if nothing was counted. */
 export function speedOf(metrics: Metrics): Speed | null {
   const unit = SPEEDS.find((one) => Object.hasOwn(metrics, one));
   return unit === undefined ? null : { unit, value: metrics[unit] };
@@ -44,7 +44,7 @@ export class MetricsJournal {
     this.#journal.append(lineOf(iteration, metrics));
   }
 
-  /** Puts an iteration's line in the place of the one that it has, at once or not at all; one that has none is appended. */
+  /** Replaces an iteration's line atomically; appends it if there is none. */
   replace(iteration: number, metrics: Metrics): void {
     const { path } = this.#journal;
     const { line } = encodeLine(lineOf(iteration, metrics));
@@ -74,12 +74,12 @@ function lineOf(iteration: number, metrics: Metrics): Record<string, number> {
   return { iteration, ...metrics, ...(nonFinite > 0 ? { [NON_FINITE]: nonFinite } : {}) };
 }
 
-/** Reads a run's metrics, oldest first; empty when there are none yet. Raises RunError on a line that is none. */
+/** Reads a run's metrics, oldest first; empty if there are none yet. Raises RunError on an invalid line. */
 export function readMetrics(paths: RunPaths): MetricsLine[] {
   return readLines(paths.metrics).map(metricsOfLine);
 }
 
-/** What a line of the journal holds, whose `iteration` is a number. */
+/** The metrics of a journal line, whose `iteration` is a number. */
 export function metricsOfLine(line: Readonly<Record<string, unknown>>): MetricsLine {
   const metrics: Record<string, number> = {};
   for (const [name, value] of Object.entries(line)) {

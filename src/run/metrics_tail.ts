@@ -1,4 +1,4 @@
-/** Follows `metrics.jsonl` while it grows, however long it is: what came last, some curves, and the held-out evaluations. */
+/** Follows `metrics.jsonl` while it grows, however long it is: the latest line, some curves, and the held-out evaluations. */
 import { FollowedLog } from '../core/log/followed.js';
 import type { LogReader } from '../core/log/reader.js';
 import { metricsOfLine, type MetricsLine } from './metrics.js';
@@ -26,23 +26,23 @@ export class MetricsTail {
     return this.#last;
   }
 
-  /** The values of a watched metric, oldest first; of a long run, its latest. */
+  /** The values of a watched metric, oldest first; for a long run, only the latest. */
   curve(metric: string): readonly number[] {
     return this.#curves.get(metric) ?? [];
   }
 
-  /** The lines with held-out numbers: the first of the run, and those of the file's end. */
+  /** The lines with held-out numbers: the run's first, and those near the end of the file. */
   get heldOut(): readonly MetricsLine[] {
     return this.#heldOut;
   }
 
-  /** Takes up what was appended; a file that was replaced or cut is read from its beginning. Raises RunError where it cannot be read. */
+  /** Reads what was appended; a file that was replaced or cut is read from its beginning. Raises RunError when it cannot be read. */
   read(): void {
     const found = this.#file.look(this.#offset);
     if (found === null) return;
     try {
       const { log, replaced, shorter } = found;
-      // Where the file grew by more than the tail, it starts over at the file's end.
+      // If the file grew by more than the tail, reading restarts at the end of the file.
       if (replaced || shorter || log.size - this.#offset > TAIL_BYTES) this.#begin(log);
       for (const { text, end } of log.lines(this.#offset)) {
         this.#offset = end;
@@ -61,10 +61,10 @@ export class MetricsTail {
     this.#offset = 0;
     const { size } = log;
     if (size <= TAIL_BYTES) return;
-    // The first evaluation stands in the first line.
+    // The first line has the first evaluation.
     const first = parse(log.piece(0, 1)[0]?.text ?? '');
     if (first !== null && isHeldOut(first)) this.#heldOut.push(first);
-    // The line that the tail begins in the middle of is left out.
+    // Skips the line that the tail starts in the middle of.
     this.#offset = log.piece(size - TAIL_BYTES, 1)[0]?.end ?? size;
   }
 
@@ -85,7 +85,7 @@ function isHeldOut({ metrics }: MetricsLine): boolean {
   return Object.keys(metrics).some((name) => name.startsWith('validation/'));
 }
 
-/** Null for what a power failure left where a line was: the run repairs it when it opens the file. */
+/** Null for the remains of a line after a power failure: the run repairs it when it opens the file. */
 function parse(text: string): MetricsLine | null {
   let value: unknown;
   try {

@@ -1,8 +1,8 @@
-/** How long the rest of a run takes, from how long its latest iterations took. */
+/** Estimates how long the rest of a run takes, from its latest iterations. */
 
-/** So many of the latest iterations count. Their median is not moved by the first one after a start, which also compiles. */
+/** How many of the latest iterations count. Their median is not affected by the first one after a start, which also compiles. */
 const TIMED = 9;
-/** Fewer iterations than this say too little. */
+/** Fewer iterations than this are not enough for an estimate. */
 const FEWEST = 3;
 
 /**

@@ -1,6 +1,6 @@
 /**
- * The runs that a run starts from, as they were. A parent that is made anew with other settings is another start; so is another of
- * its checkpoints than the one that was used first, which is pinned: its weights are the run's start and KL reference.
+ * The runs that a run starts from, as they were. A parent that is retrained with other settings is a different start. So is another of its
+ * checkpoints than the one used first, which is pinned: its weights are the run's start and KL reference.
  */
 import type { SettingChange } from '../config/hash.js';
 import { CheckpointError } from '../core/errors.js';
@@ -14,14 +14,14 @@ import {
 import { RunPaths } from './paths.js';
 import { readRecord, type PlainObject, type RecordedParent } from './record.js';
 
-/** What `--allow-changes` calls a parent. */
+/** The name of a parent for `--allow-changes`. */
 export function parentKey(run: string): string {
   return `parents.${run}`;
 }
 
 /**
- * The parents that a run is about to use, with the hash of each, or the noted one while its folder is gone. The checkpoint that
- * `before` pinned stays with an equal hash, unless the parent is among the changes that were allowed.
+ * The parents that a run is about to use, with the hash of each, or the recorded hash while its folder is gone. The checkpoint that `before` pinned
+ * stays if the hash is equal, unless the parent is among the allowed changes.
  */
 export function recordParents(
   baseExpDir: string,
@@ -50,8 +50,8 @@ function parentIn(recorded: readonly PlainObject[], run: string): Partial<Record
 }
 
 /**
- * The checkpoint of a parent that a run uses: the pinned one, else the newest that is whole. Raises CheckpointError where it is not
- * there, not whole or not the one that was pinned; no other one takes its place unasked.
+ * The checkpoint of a parent that a run uses: the pinned one, else the newest whole one. Raises CheckpointError when the pinned one is missing, not
+ * whole or different; it is never replaced by another without being asked.
  */
 export function parentCheckpoint(baseExpDir: string, run: string, recorded: readonly PlainObject[]): WholeCheckpoint {
   const paths = new RunPaths(baseExpDir, run);
@@ -81,8 +81,8 @@ export function parentCheckpoint(baseExpDir: string, run: string, recorded: read
 }
 
 /**
- * The recorded parents among `runs` whose folders hold runs of other settings than those that were used. One whose folder is
- * gone, or of which no hash was noted, has not changed. Raises RunError for a record that cannot be read.
+ * The recorded parents among `runs` whose folders now hold runs with other settings than those that were used. A parent whose folder is gone, or
+ * whose hash was not recorded, counts as unchanged. Raises RunError for a record that cannot be read.
  */
 export function parentChanges(
   baseExpDir: string,
@@ -98,9 +98,8 @@ export function parentChanges(
 }
 
 /**
- * What changes for a run that goes on: `changes`, and the parents among `runs` whose pinned checkpoint is gone, or is another one by its
- * manifest, while the run itself is there, because it trained on or was made anew. Files are not looked into. Raises RunError for a
- * record that cannot be read.
+ * What changes for a run that continues: `changes`, and the parents among `runs` whose pinned checkpoint is gone or has another manifest although the
+ * run itself exists, because it trained on or was retrained. Does not read the checkpoint's files. Raises RunError for a record that cannot be read.
  */
 export function withMovedPins(
   changes: readonly SettingChange[],

@@ -18,7 +18,7 @@ export function checkRunName(name: string): void {
   });
 }
 
-/** An iteration as files and folders carry it: at least six digits, so that names sort as numbers do. */
+/** An iteration as part of a file name: at least six digits, so that names sort like numbers. */
 export function iterationName(iteration: number): string {
   if (!Number.isInteger(iteration) || iteration < 0) throw new InternalError(`iteration ${iteration} has no name`);
   return String(iteration).padStart(6, '0');
@@ -29,15 +29,15 @@ export function parseIterationName(name: string): number | null {
   return /^\d{6,}$/.test(name) ? Number(name) : null;
 }
 
-/** The folders in which a training writes files beside their places first. */
+/** Folders in which a training writes temporary files before it renames them. */
 export function writtenFolders(paths: RunPaths): string[] {
   const { dir, episodesDir, mediaDir, judgementsDir, answersDir, picturesDir, contactSheetsDir, trackDir } = paths;
   return [dir, episodesDir, mediaDir, judgementsDir, answersDir, picturesDir, contactSheetsDir, trackDir];
 }
 
-/** Where everything of one run lies. Only names: nothing is read or made. */
+/** The paths of everything in one run. Only names: nothing is read or created. */
 export class RunPaths {
-  /** `dir` is another folder than the run's own while the run is moved. */
+  /** `dir` differs from the run's own folder while the run is being moved. */
   constructor(
     readonly baseExpDir: string,
     readonly runName: string,
@@ -74,27 +74,27 @@ export class RunPaths {
   get judgements(): string {
     return join(this.dir, 'judgements.jsonl');
   }
-  /** Judgements that lie further back. */
+  /** Older judgements. */
   get judgementsDir(): string {
     return join(this.dir, 'judgements');
   }
-  /** What samplers elsewhere answered. */
+  /** Answers of remote samplers. */
   get answers(): string {
     return join(this.dir, 'answers.jsonl');
   }
-  /** Answers that lie further back. */
+  /** Older answers. */
   get answersDir(): string {
     return join(this.dir, 'answers');
   }
-  /** What an images server gave. */
+  /** Pictures from an images server. */
   get pictures(): string {
     return join(this.dir, 'pictures.jsonl');
   }
-  /** What it gave that lies further back. */
+  /** Older pictures from it. */
   get picturesDir(): string {
     return join(this.dir, 'pictures');
   }
-  /** Adapters that a sampler elsewhere has loaded. */
+  /** Adapters that a remote sampler has loaded. */
   get adaptersDir(): string {
     return join(this.dir, 'adapters');
   }
@@ -111,7 +111,7 @@ export class RunPaths {
   get rescoredDir(): string {
     return join(this.dir, 'rescored');
   }
-  /** What scoring the run again left: outcomes (`.jsonl`), their summary (`.json`), and what judges were asked for it. */
+  /** Results of scoring the run again: outcomes (`.jsonl`), their summary (`.json`), and what judges were asked. */
   rescored(name: string): { readonly outcomes: string; readonly summary: string; readonly judgements: string } {
     const file = (suffix: string): string => join(this.rescoredDir, `${name}${suffix}`);
     return { outcomes: file('.jsonl'), summary: file('.json'), judgements: file('.judgements.jsonl') };
@@ -141,26 +141,26 @@ export class RunPaths {
   rankLog(attempt: number, rank: number): string {
     return join(this.attemptLogsDir(attempt), `rank_${rank}.log`);
   }
-  /** What follows from the rest: what has been sent where, and what was measured of the machine. */
+  /** Files that can be derived: what has been sent where, and what was measured of the machine. */
   get trackDir(): string {
     return join(this.dir, 'track');
   }
   get trackLock(): string {
     return join(this.trackDir, 'lock.json');
   }
-  /** CPU, memory and GPUs while the run went on. */
+  /** CPU, memory and GPU use during the run. */
   get systemMetrics(): string {
     return join(this.trackDir, 'system.jsonl');
   }
-  /** How far W&B has the run. */
+  /** How much of the run W&B has. */
   get wandb(): string {
     return join(this.trackDir, 'wandb.json');
   }
-  /** The id that the run has in W&B in place of its run_name. */
+  /** The run's id in W&B, if it is not its run_name. */
   get wandbId(): string {
     return join(this.trackDir, 'wandb_id');
   }
-  /** How far the event files have the run. */
+  /** How much of the run the event files have. */
   get tensorboard(): string {
     return join(this.trackDir, 'tensorboard.json');
   }

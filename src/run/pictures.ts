@@ -1,5 +1,5 @@
 /**
- * `pictures.jsonl`: what servers of pictures gave a run, stored before it is used and found again by a resumed run. A line names a picture by its
+ * `pictures.jsonl`: what picture servers gave a run, stored before it is used and found again when the run resumes. A line names a picture by its
  * file in `media/`.
  */
 import type { Exchanged } from '../balance/exchange.js';
@@ -10,9 +10,9 @@ import { lineForm, type Exchanges } from './exchanges.js';
 import { storePng } from './media.js';
 import type { RunPaths } from './paths.js';
 
-/** A line, as it is handed from rank to rank. */
+/** A line, as it is sent between ranks. */
 export interface NamedPicture extends Exchanged, Pick<StoredPicture, 'refused' | 'revised'> {
-  /** SHA-256 of the PNG file; null where the server refused what it was to draw. */
+  /** SHA-256 of the PNG file; null if the server refused to draw it. */
   readonly picture: string | null;
 }
 
@@ -24,7 +24,7 @@ export const pictureForm = lineForm<NamedPicture>({
   revised: 'revised_prompt',
 });
 
-/** The pictures of a run: their files, whoever of its ranks writes them, and the lines that name them. */
+/** The pictures of a run: files, which any rank may write, and the lines that name them. */
 export class RunPictures implements PictureStore {
   constructor(
     private readonly paths: RunPaths,
@@ -44,7 +44,7 @@ export class RunPictures implements PictureStore {
     this.lines.put({ ...line, picture: name });
   }
 
-  /** Null where the file is gone, or holds something else than its name says. */
+  /** Null if the file is gone, or its content does not match its name. */
   async #read(name: string): Promise<RgbImage | null> {
     const path = this.paths.media(name);
     const bytes = readPlain(path);

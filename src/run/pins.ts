@@ -1,4 +1,4 @@
-/** Which checkpoints of a run others start from: a run that trains on keeps these. */
+/** Finds the checkpoints of a run that others start from, which the run keeps while it trains on. */
 import { readdirSync } from 'node:fs';
 import { RunError } from '../core/errors.js';
 import { isRunName, RunPaths } from './paths.js';

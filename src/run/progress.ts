@@ -1,16 +1,16 @@
-/** The line that a run prints per iteration: fixed columns, so that lines stand under each other. */
+/** The line that a run prints per iteration: fixed columns, so that lines align. */
 import type { ProgressColumn } from '../recipes/columns.js';
 import { secondsLeft } from './pace.js';
 import { speedOf, SPEEDS, type Metrics } from './metrics.js';
 
 const LONGEST_UNIT = Math.max(...SPEEDS.map((unit) => unit.length));
 
-/** Formats the progress of one run; keeps what it needs between iterations. */
+/** Formats the progress of one run; keeps the state it needs between iterations. */
 export class Progress {
   readonly #last = new Map<string, number>();
   readonly #seconds: number[];
 
-  /** `seconds` are the times of iterations that an earlier process did, the latest last. */
+  /** `seconds` are the times of iterations that an earlier process did, latest last. */
   constructor(
     private readonly columns: readonly ProgressColumn[],
     private readonly numIterations: number,
@@ -19,7 +19,7 @@ export class Progress {
     this.#seconds = [...seconds];
   }
 
-  /** The line of an iteration that is done. Reads `time/total` (seconds) and the speed besides the columns' own metrics. */
+  /** The line of a finished iteration. Reads `time/total` (seconds) and the speed besides the columns' own metrics. */
   line(iteration: number, metrics: Metrics): string {
     const width = String(this.numIterations).length;
     const parts = [`iteration ${String(iteration).padStart(width)}/${this.numIterations}`];

@@ -9,7 +9,7 @@ import { readJson } from './state.js';
 /** A plain JSON object. */
 export type PlainObject = Readonly<Record<string, unknown>>;
 
-/** Where the settings came from; absolute paths, so that a run can be continued from any folder. */
+/** Where the settings were loaded from; absolute paths, so that a run can be continued from any folder. */
 export interface ConfigSource {
   readonly file: string;
   readonly overlays: readonly string[];
@@ -27,11 +27,11 @@ export interface ForkPoint {
 /** A run that another starts from, as it was when it was last used. */
 export interface RecordedParent extends PlainObject {
   readonly run: string;
-  /** Hash of the settings that decided its result; absent where it was not known. */
+  /** Hash of the settings that decided its result; absent if unknown. */
   readonly hash?: string;
   /** The iteration of the checkpoint that is used, from the first attempt on; absent until one was. */
   readonly iteration?: number;
-  /** SHA-256 of that checkpoint's manifest; absent where an earlier version noted the iteration alone. */
+  /** SHA-256 of that checkpoint's manifest; absent if an earlier version recorded only the iteration. */
   readonly manifest?: string;
 }
 
@@ -47,7 +47,7 @@ export interface RunAttempt {
   /** Counted from 1. */
   readonly attempt: number;
   readonly started_at: string;
-  /** The iteration that it continued from; 0 for a start from nothing. */
+  /** The iteration that it continued from; 0 when started from scratch. */
   readonly from_iteration: number;
   readonly command: readonly string[];
   readonly host: string;
@@ -55,7 +55,7 @@ export interface RunAttempt {
   readonly slurm_job_id: string | null;
   readonly devices: readonly string[];
   readonly versions: Readonly<Record<string, string>>;
-  /** Which sources the config was evaluated from (a hash over their contents). */
+  /** Hash over the contents of the sources that the config was evaluated from. */
   readonly import_hash: string;
   /** Settings that decide the result and were changed at this attempt because `--allow-changes` named them. */
   readonly allowed_changes?: readonly SettingChange[];
@@ -67,19 +67,19 @@ export interface RunRecord {
   /** Hash of the settings that decide the result. */
   readonly hash: string;
   readonly import_hash: string;
-  /** All settings as they were last resolved. */
+  /** All settings as last resolved. */
   readonly settings: PlainObject;
   /** Runs whose checkpoints this one starts from. */
   readonly parents: readonly PlainObject[];
-  /** The commits of models of the Hub that the run began with, by `owner/name@revision`; absent where it names none. */
+  /** The commits of the Hub's models that the run began with, by `owner/name@revision`; absent if it uses none. */
   readonly models?: Readonly<Record<string, string>>;
-  /** Digests of the text files that settings name, as they were when the run was last started; absent where there are none. */
+  /** Digests of the text files that settings name, as of the last start; absent if there are none. */
   readonly texts?: TextDigests;
-  /** The datasets by their paths, relative to the settings' `data.dir` where they lie below it; absent until they were opened. */
+  /** The datasets by their paths, relative to the settings' `data.dir` if they are inside it; absent until they were opened. */
   readonly data?: Readonly<Record<string, RecordedData>>;
-  /** Absent where the settings were not read from a config file. */
+  /** Absent if the settings were not read from a config file. */
   readonly config?: ConfigSource;
-  /** The experiment that the run was last started for; absent where it was started by itself. */
+  /** The experiment that the run was last started for; absent if it was started on its own. */
   readonly experiment?: string;
   /** Absent unless the run is a fork of another. */
   readonly fork?: ForkPoint;
@@ -110,7 +110,7 @@ export function readRecord(paths: RunPaths): RunRecord | null {
   return value as RunRecord;
 }
 
-/** `, written by editrl <version>` where a record says so. */
+/** `, written by editrl <version>` if a record says so. */
 function writtenBy(record: Partial<RunRecord>): string {
   const attempts: readonly Partial<RunAttempt>[] = Array.isArray(record.attempts) ? record.attempts : [];
   const version = attempts.at(-1)?.versions?.['editrl'];
@@ -131,7 +131,7 @@ export function formatChanges(changes: readonly SettingChange[], form: 'with rul
   });
 }
 
-/** Why a change is one of the result, where the setting alone does not tell. */
+/** Why a change affects the result, if the setting alone does not tell. */
 function ruleOf({ key, before, after }: SettingChange): string {
   if (key.startsWith('parents.')) {
     return String(before).startsWith('settings')

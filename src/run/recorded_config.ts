@@ -1,4 +1,4 @@
-/** The config that a run's record holds: what a resumed run is loaded from, without its file. */
+/** Loads the config that a run's record holds, from which a run is resumed without its config file. */
 import { dirname } from 'node:path';
 import { resultHash } from '../config/hash.js';
 import { canonicalEndpoint, type LoadedConfig } from '../config/load.js';
@@ -16,14 +16,14 @@ import { getPath, setPath } from '../schema/paths.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
 
-/** What `--set` may not change at a resume, and what does instead. */
+/** Settings that `--set` may not change at a resume, and what to use instead. */
 const FIXED: Readonly<Record<string, string>> = {
   run_name: 'To train on under another name: editrl resume RUN --from ITERATION --as NAME.',
   base_exp_dir: 'Move the folder, and say where it lies with --exp-dir.',
   task: 'Choose another run_name for another task.',
 };
 
-/** Values of `--set` that have several spellings. */
+/** Normalizes values of `--set` that have several spellings. */
 const CANONICAL: Readonly<Record<string, ((value: unknown) => unknown) | undefined>> = {
   'reward.endpoint': canonicalEndpoint,
   'validation.measure': canonicalMeasure,
@@ -33,13 +33,13 @@ export interface RecordedRequest {
   /** `a.b=value`, applied to the recorded settings. */
   readonly sets?: readonly string[];
   readonly allowChanges?: readonly string[];
-  /** Another name for the run: a fork's. */
+  /** Another name for the run, if it is a fork. */
   readonly runName?: string;
 }
 
 /**
- * Settings of a record; what was added to the schema since has the value that its absence means. Raises RunError when this
- * version does not know them.
+ * Settings of a record; fields added to the schema since get the value that their absence means. Raises RunError when this version does not know the
+ * recorded settings.
  */
 export function recordedSettings(recorded: PlainObject): RunSettings {
   const recipe = recipeNamed(recorded['task']);
@@ -56,8 +56,8 @@ export function recordedSettings(recorded: PlainObject): RunSettings {
 }
 
 /**
- * The config of a run as `run.json` holds it, with changes over it. The folder that the run lies in stands for the recorded
- * one, so that a moved run is found. Raises ConfigError with every problem, UsageError for what cannot be set.
+ * The config of a run from `run.json`, with changes applied. Uses the run's actual folder in place of the recorded one, so that a moved run is found.
+ * Raises ConfigError with every problem, UsageError for what cannot be set.
  */
 export function recordedConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest = {}): LoadedConfig {
   const { sets = [], allowChanges = [], runName = paths.runName } = request;
@@ -68,7 +68,7 @@ export function recordedConfig(paths: RunPaths, record: RunRecord, request: Reco
   const file = record.config?.file ?? paths.record;
   const problems = sets.flatMap((text) => applySet(recorded, text));
   const placed = placeModules(recorded, [dirname(file)]);
-  // A module of the record that is gone is found, and named, where it is needed: other verbs do without it.
+  // A recorded module that is gone is reported where it is needed: other verbs work without it.
   if (sets.length > 0) problems.push(...placed.problems);
   const validated = validate(placed.value, begun);
   if ('problems' in validated) problems.push(...validated.problems);

@@ -1,4 +1,4 @@
-/** Removing runs that nothing needs: neither a process that works on them nor a run that starts from them. */
+/** Removes runs that nothing needs: neither a process that works on them nor a run that starts from them. */
 import { lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { isAbsolute, join, resolve } from 'node:path';
 import { EditrlError, RunError } from '../core/errors.js';
@@ -11,14 +11,14 @@ import { RunPaths } from './paths.js';
 import { readRecord, type RecordedParent } from './record.js';
 import { readState } from './state.js';
 
-/** Begins the name of a folder that is being removed: no run is named like that. */
+/** Prefix of a folder that is being removed: no run has such a name. */
 export const REMOVING = '.removing-';
 
-/** What is under way in a folder of runs beside the runs that processes hold. */
+/** Activity in a folder of runs besides the runs that processes hold. */
 export interface UnderWay {
-  /** For a person: `the sweep kl_ablation`, `Slurm job 77`. */
+  /** For people: `the sweep kl_ablation`, `Slurm job 77`. */
   readonly what: string;
-  /** The run that it is going to hold; null where it may start any. */
+  /** The run that it is going to hold; null if it may start any run. */
   readonly run: string | null;
 }
 
@@ -78,18 +78,18 @@ function whyKept(
   const users = [...new Set(starts.filter((start) => isStart(paths, start)).map(({ by }) => by))];
   if (users.length > 0) return `${firstFew(users)} ${users.length === 1 ? 'starts' : 'start'} from it`;
   if (unreadable.length > 0) return `what ${unreadable.join(', ')} starts from cannot be read`;
-  // What has not finished is started from by nobody; it would be trained anew.
+  // Nobody starts from an unfinished run; it would be retrained.
   if (underWay.length > 0 && isFinished(paths)) return `${underWay[0].what} is under way and may start from it`;
   return null;
 }
 
-/** The absolute paths among some settings: a model may be named by that of a checkpoint. */
+/** The absolute paths among some settings: a model may be given as the path of a checkpoint. */
 function pathsIn(value: unknown): string[] {
   if (typeof value === 'string') return isAbsolute(value) ? [value] : [];
   return typeof value === 'object' && value !== null ? Object.values(value).flatMap(pathsIn) : [];
 }
 
-/** A run that was set aside, too, can hold the very checkpoint that another one has pinned under its old name. */
+/** A run that was set aside can also hold the very checkpoint that another run has pinned under its old name. */
 function isStart(paths: RunPaths, { parent }: Start): boolean {
   if ('path' in parent) return `${resolve(String(parent.path))}/`.startsWith(`${resolve(paths.dir)}/`);
   const { run, iteration, manifest } = parent;
@@ -100,7 +100,7 @@ function isStart(paths: RunPaths, { parent }: Start): boolean {
   return manifestDigest(paths.checkpoint(iteration)) === manifest;
 }
 
-/** The name under which a run was started; that of its folder where its record does not say. */
+/** The name under which a run was started; its folder's name if the record does not say. */
 export function recordedName(paths: RunPaths): string {
   try {
     return readRecord(paths)?.run_name ?? paths.runName;
@@ -110,7 +110,7 @@ export function recordedName(paths: RunPaths): string {
   }
 }
 
-/** A state that cannot be read may be a finished run's. */
+/** A run with an unreadable state may be finished. */
 function isFinished(paths: RunPaths): boolean {
   try {
     return readState(paths)?.state === 'finished';
@@ -121,9 +121,9 @@ function isFinished(paths: RunPaths): boolean {
 }
 
 /**
- * Removes the folders of runs of one folder. They are moved away first, and looked at once more: what begins to start from them later does
- * not find them any more, and what had begun before is seen. Raises RunError, with all of them put back, where a process holds one of
- * them, where one has to stay, or where the disk refuses.
+ * Removes the folders of runs of one folder. They are moved away first and then checked once more: a run that starts from them later does not find
+ * them, and one that had started before is seen. Raises RunError, with all of them restored, when a process holds one of them, when one has to stay,
+ * or when the disk refuses.
  */
 export async function removeRuns(
   runs: readonly RunPaths[],
@@ -141,13 +141,13 @@ export async function removeRuns(
   for (const { dir } of moved) removePlace(dir);
 }
 
-/** Renamed first: a half-removed folder must never look like a run. */
+/** Renames first: a half-removed folder must never look like a run. */
 function moveAway(paths: RunPaths, world: LockWorld): RunPaths {
   const lock = acquireLock(paths, world);
   try {
     const moved = new RunPaths(paths.baseExpDir, paths.runName, stagingFolder(paths.baseExpDir, REMOVING));
     renameSync(paths.dir, moved.dir);
-    // The lock went with the folder, and is of nobody there.
+    // The lock moved with the folder, where nobody owns it.
     rmSync(moved.lock, { force: true });
     return moved;
   } catch (cause) {
@@ -170,7 +170,7 @@ function putBack({ baseExpDir, runName, dir }: RunPaths): void {
   }
 }
 
-/** Removes a file or a folder. Raises RunError where the disk refuses. */
+/** Removes a file or a folder. Raises RunError when the disk refuses. */
 export function removePlace(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true });
@@ -179,7 +179,7 @@ export function removePlace(path: string): void {
   }
 }
 
-/** Raises one RunError that says of each run why it stays. */
+/** Raises one RunError that gives the reason for each run that stays. */
 export function requireNoneKept(kept: readonly Kept[]): void {
   if (kept.length === 0) return;
   const lines = kept.map(({ paths, why }) => `${paths.runName} stays: ${why}`);
@@ -190,8 +190,7 @@ export function requireNoneKept(kept: readonly Kept[]): void {
 }
 
 /**
- * Bytes that removing some files and folders frees: of a file that has other names (forks share their files) none, unless
- * these go too.
+ * Bytes that removing some files and folders frees. A file that has other names (forks share their files) frees nothing unless those are removed too.
  */
 export function bytesFreed(places: readonly string[]): number {
   const shared = new Map<string, number>();

@@ -1,4 +1,4 @@
-/** Making a run's name free again without losing what was done under it. */
+/** Frees a run's name without losing what was done under it. */
 import { existsSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { diskError, renameAside } from '../core/files.js';
@@ -6,8 +6,8 @@ import { acquireLock, realLockWorld, type LockWorld } from './lock.js';
 import type { RunPaths } from './paths.js';
 
 /**
- * Gives the folder of a run another name beside its own, under which it is a run like any other; nothing is deleted. Returns the
- * folder it has become, null where there was none. Raises RunError when another process holds the run or the disk refuses.
+ * Renames the folder of a run within its parent folder, where it is a run like any other; nothing is deleted. Returns the new folder, null if there
+ * was none. Raises RunError when another process holds the run or the disk refuses.
  */
 export function setAside(paths: RunPaths, world: LockWorld = realLockWorld()): string | null {
   if (!existsSync(paths.dir)) return null;
@@ -15,7 +15,7 @@ export function setAside(paths: RunPaths, world: LockWorld = realLockWorld()): s
   try {
     const aside = renameAside(paths.dir, 'old');
     try {
-      // The lock went with the folder, and is of nobody there.
+      // The lock moved with the folder, where nobody owns it.
       rmSync(join(aside, basename(paths.lock)), { force: true });
     } catch (cause) {
       throw diskError(paths.dir, cause);

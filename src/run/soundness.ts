@@ -1,17 +1,17 @@
-/** Whether a run can go on from what a checkpoint holds: weights and optimizer state that are finite, and counters that count. */
+/** Checks whether a run can continue from a checkpoint: weights and optimizer state are finite, and counters are whole numbers. */
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
 import { notFiniteIn } from '../core/finite.js';
 import { readPlainText } from '../core/plain_file.js';
 
-/** What a training must know besides its weights; `train/trainer_state.ts` writes it. */
+/** The training state besides the weights; `train/trainer_state.ts` writes it. */
 export const TRAINER_FILE = 'trainer.json';
 
 const COUNTERS = ['iteration', 'optimizer_steps', 'flat_validations', 'validated_iteration'];
 
 /**
- * What is wrong with the contents of a checkpoint's files, one sentence each. A manifest says that the files are those which were written; this
- * says that what was written is of use. A file that cannot be parsed is left to its reader, which knows what it should hold.
+ * What is wrong with the contents of a checkpoint's files, one sentence each. A manifest shows that the files are those which were written; this
+ * checks that what was written is usable. A file that cannot be parsed is left to its reader, which knows what it should hold.
  */
 export function unsoundFiles(dir: string, names: readonly string[]): string[] {
   return names.flatMap((name) => {
@@ -52,7 +52,7 @@ function counterProblem(path: string): string | null {
   return wild === null ? null : `${wild} is not a finite number`;
 }
 
-/** The path of the first number that is too large to be one: JSON has no NaN, but `1e999` reads as infinite. */
+/** The path of the first number that is too large for a float: JSON has no NaN, but `1e999` reads as infinite. */
 function infiniteNumber(value: unknown, path: string): string | null {
   if (typeof value === 'number') return Number.isFinite(value) ? null : path;
   if (typeof value !== 'object' || value === null) return null;

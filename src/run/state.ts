@@ -1,4 +1,4 @@
-/** `state.json`: what a run is doing, for people and for other processes. Always replaced whole. */
+/** `state.json`: what a run is doing, for people and for other processes. Always replaced as a whole. */
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import { MEBIBYTE, readPlainText } from '../core/plain_file.js';
@@ -9,18 +9,18 @@ export type RunStateName = (typeof RUN_STATES)[number];
 
 export interface RunState {
   readonly state: RunStateName;
-  /** Iterations that are done; 0 before the first. */
+  /** Finished iterations; 0 before the first. */
   readonly iteration: number;
   readonly num_iterations: number;
-  /** When the run last said that it lives, ISO 8601 in UTC. */
+  /** The run's last heartbeat, ISO 8601 in UTC. */
   readonly heartbeat: string;
-  /** Why it waits, failed, was interrupted or finished early; null where the state says it all. */
+  /** Why it waits, failed, was interrupted or finished early; null if the state says it all. */
   readonly reason: string | null;
-  /** A run of this program's own trainer that ended by its own rule before `num_iterations` (a flat held-out loss). */
+  /** Whether a run of this program's own trainer ended by its own rule before `num_iterations` (a flat held-out loss). */
   readonly stopped_early: boolean;
 }
 
-/** Begins the reason of a run that a sweep gave up, so that it is told from one that ended by its own rule. */
+/** Prefix of the reason of a run that a sweep stopped, which distinguishes it from a run that ended by its own rule. */
 export const STOPPED_BY_SWEEP = 'stopped by the sweep ';
 
 /** Reads `state.json`; null when there is none yet. Raises RunError when it is not a state. */
@@ -48,22 +48,22 @@ export function readState(paths: RunPaths): RunState | null {
   };
 }
 
-/** Whether a run has done all of so many iterations, or ended by itself when it was to do as many or more. */
+/** Whether a run has done this many iterations, or ended by itself when it was to do at least as many. */
 export function isDone(state: RunState | null, numIterations: number): boolean {
   if (state?.state !== 'finished') return false;
   return state.iteration >= numIterations || state.num_iterations >= numIterations;
 }
 
-/** Replaces `state.json`; the heartbeat is the moment of writing. Raises RunError when the disk refuses. */
+/** Replaces `state.json`; the heartbeat is the time of writing. Raises RunError when the disk refuses. */
 export function writeState(paths: RunPaths, state: Omit<RunState, 'heartbeat'>): RunState {
   const whole: RunState = { ...state, heartbeat: new Date().toISOString() };
-  // While it runs, the state follows every iteration and heartbeat; what it ends with has to last.
+  // While it runs, the state is rewritten with every iteration and heartbeat; only the final state has to survive a power failure.
   const sync = state.state !== 'running' && state.state !== 'queued';
   writeFileAtomic(paths.state, `${JSON.stringify(whole, null, 2)}\n`, { sync });
   return whole;
 }
 
-/** A record of a long run with hundreds of attempts has some hundred kilobytes. */
+/** The record of a long run with hundreds of attempts has some hundred kilobytes. */
 const MOST_JSON_BYTES = 16 * MEBIBYTE;
 
 /** Parses a JSON file; null when it does not exist. Raises RunError on anything unreadable. */

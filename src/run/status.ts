@@ -1,4 +1,4 @@
-/** What a run is doing, as its folder and the processes of this machine say: state and lock are weighed against each other. */
+/** What a run is doing, according to its folder and to the processes of this machine: combines its state and its lock. */
 import { EditrlError, RunError } from '../core/errors.js';
 import { withLog } from '../core/log/reader.js';
 import { decodeNumber } from './journal.js';
@@ -8,8 +8,7 @@ import { readRecord, type RunRecord } from './record.js';
 import { readState, STOPPED_BY_SWEEP, type RunState, type RunStateName } from './state.js';
 
 /**
- * `dead`: the state says that the run goes on, but no process holds it any more. `unreadable`: the folder's records cannot
- * be read by this version.
+ * `dead`: the state says that the run goes on, but no process holds it any more. `unreadable`: this version cannot read the folder's records.
  */
 export type ShownState = RunStateName | 'dead' | 'unreadable';
 
@@ -18,9 +17,9 @@ export interface RunStatus {
   readonly state: ShownState;
   readonly iteration: number;
   readonly num_iterations: number;
-  /** Mean training reward of the last recorded iteration, in the reward's own scale; null where it has none. */
+  /** Mean training reward of the last recorded iteration, on the reward's own scale; null if it has none. */
   readonly reward: number | null;
-  /** Seconds since the run last said that it lives; null before it ever did. */
+  /** Seconds since the run's last heartbeat; null before the first. */
   readonly heartbeat_age_s: number | null;
   /** The host, process and devices, or the Slurm job, that hold the run; null when nothing does. */
   readonly where: string | null;
@@ -38,7 +37,7 @@ const ACTIVE: Readonly<Record<RunStateName, boolean>> = {
   interrupted: false,
 };
 
-/** Reads the status of a run. Never raises for what is wrong with the folder: that is the status. */
+/** Reads the status of a run. Never raises for problems in the folder: they are the status. */
 export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()): RunStatus {
   try {
     const record = readRecord(paths);
@@ -70,7 +69,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
   }
 }
 
-/** What became of a run, in a sweep's words: one that the sweep gave up is `stopped`, though its state says finished. */
+/** What became of a run, in a sweep's vocabulary: a run that the sweep stopped is `stopped`, though its state says finished. */
 export function outcomeOf({ state, reason }: Pick<RunStatus, 'state' | 'reason'>): ShownState | 'stopped' {
   return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
 }
@@ -83,7 +82,7 @@ export function describeWhere(lock: HeldBy | null, record: RunRecord | null): st
   return `${lock.host}, process ${lock.pid}${devices.length === 0 ? '' : `, ${devices.join(', ')}`}`;
 }
 
-/** The lock of a run while its owner lives, or may live; null when nobody holds it. Raises RunError. */
+/** The lock of a run while its owner is alive, or may be; null when nobody holds it. Raises RunError. */
 export function liveLock(paths: RunPaths, world: LockWorld = realLockWorld()): HeldBy | null {
   const lock = readLock(paths, world);
   return lock !== null && lockProblem(lock, world) !== null ? lock : null;
@@ -95,7 +94,7 @@ function judge(
   lock: HeldBy | null,
   world: LockWorld,
 ): { shown: ShownState; reason: string | null } {
-  // A record without a state: the run was claimed and has not begun.
+  // A record without a state: the run was claimed but has not begun.
   const says: RunStateName = state?.state ?? (lock === null ? 'queued' : 'running');
   const reason = state?.reason ?? null;
   if (!ACTIVE[says]) return { shown: says, reason };
@@ -125,7 +124,7 @@ function tenths(seconds: number): number {
   return Math.round(seconds * 10) / 10;
 }
 
-/** `reward/mean` of the last whole line of the metrics, read from the file's end; null where there is none. */
+/** `reward/mean` of the last whole line of the metrics, read from the end of the file; null if there is none. */
 function lastReward(paths: RunPaths): number | null {
   const line = withLog(paths.metrics, null, (log) => log.last());
   if (line === null) return null;

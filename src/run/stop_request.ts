@@ -1,6 +1,6 @@
 /**
- * A file that asks a run to end, for runs whose process is not theirs alone: a sweep of another trainer supervises several of them, and a
- * signal would end all.
+ * A file that asks a run to end. It is for runs that share their process: a sweep of another trainer supervises several of them, and a signal would
+ * end them all.
  */
 import { rmSync } from 'node:fs';
 import { writeFileAtomic } from '../core/files.js';
@@ -8,24 +8,24 @@ import { readPlainText } from '../core/plain_file.js';
 import type { RunPaths } from './paths.js';
 import { readRecord } from './record.js';
 
-/** To save and end, or to end at once. */
+/** Save and end, or end at once. */
 export type StopRequest = 'save' | 'now';
 
-/** Why a run ended that was killed, in its state. */
+/** The reason in the state of a run that was killed. */
 export const KILLED = 'killed with `editrl stop --now`';
 
-/** Whether a run is asked by a file: one of another trainer, which its launcher's process supervises without one of its own. */
+/** Whether a run is stopped through a file: a run of another trainer, which its launcher's process supervises without a process of its own. */
 export function takesStopRequests(paths: RunPaths): boolean {
   const launch = readRecord(paths)?.settings['launch'];
   return typeof launch === 'object' && launch !== null && 'command' in launch && launch.command !== null;
 }
 
-/** Raises RunError where the disk refuses. */
+/** Raises RunError when the disk refuses. */
 export function requestStop(paths: RunPaths, how: StopRequest): void {
   writeFileAtomic(paths.stopRequest, how);
 }
 
-/** What is asked; null where nothing is, or where it cannot be read: whoever asks waits, and sees that the run goes on. */
+/** The pending request; null if there is none or it cannot be read: whoever asked is waiting, and sees that the run goes on. */
 export function readStopRequest(paths: RunPaths): StopRequest | null {
   try {
     const asked = readPlainText(paths.stopRequest, 1024);
@@ -36,7 +36,7 @@ export function readStopRequest(paths: RunPaths): StopRequest | null {
   }
 }
 
-/** A request is for the attempt that it was made in. */
+/** Drops a request, which is only for the attempt in which it was made. */
 export function forgetStopRequest(paths: RunPaths): void {
   rmSync(paths.stopRequest, { force: true });
 }

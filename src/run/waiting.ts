@@ -1,27 +1,27 @@
 /**
- * A run that waits for those that it starts from has no record yet that names them: it says so by a lock file beside them, and until it has
- * its record nothing is removed there that it may need.
+ * A run that waits for its parents has no record yet that names them. A lock file beside the runs says that it waits, and until the run has a record
+ * nothing that it may need is removed there.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { readLockFile, realLockWorld, standingOf, takeLock, type LockWorld } from '../core/lock.js';
 import { stagingFolder } from '../core/staging.js';
 
-/** Begins the name of such a file. */
+/** Prefix of such a file's name. */
 const WAITING = '.waiting-';
-/** Ends the run's name in it; stands in no name of a run. */
+/** Ends the run's name in the file name; run names cannot contain it. */
 const END = '+';
 const HEARTBEAT_EVERY_MS = 10_000;
 
-/** Says that a run waits, until the returned function is called, which may be called again. Raises RunError when the disk refuses. */
+/** Records that a run waits, until the returned function is called, which may be called again. Raises RunError when the disk refuses. */
 export function noteWaiting(baseExpDir: string, runName: string, world: LockWorld = realLockWorld()): () => void {
-  // Several processes may wait for the same: each has a file of its own.
+  // Several processes may wait for the same run: each has a file of its own.
   const lock = takeLock(stagingFolder(baseExpDir, `${WAITING}${runName}${END}`), () => undefined, world);
   const timer = setInterval(() => {
     try {
       lock.heartbeat();
     } catch {
-      // A disk that refuses is asked again with the next beat: what waits has runs of its own under way.
+      // If the disk refuses, the next heartbeat tries again: the waiting process has runs of its own under way.
     }
   }, HEARTBEAT_EVERY_MS);
   timer.unref();
@@ -31,7 +31,7 @@ export function noteWaiting(baseExpDir: string, runName: string, world: LockWorl
   };
 }
 
-/** The runs of a folder that wait for others, by name; those whose processes are gone do not. */
+/** The runs of a folder that wait for others, by name; without those whose processes are gone. */
 export function waitingRuns(baseExpDir: string, world: LockWorld = realLockWorld()): string[] {
   const names = existsSync(baseExpDir) ? readdirSync(baseExpDir) : [];
   const waiting = names.flatMap((name) => {

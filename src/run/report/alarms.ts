@@ -1,17 +1,17 @@
-/** Hack alarms in a run's metrics: `alarm/<name>` is 1 in every iteration in which an alarm stands. */
+/** Hack alarms in a run's metrics: `alarm/<name>` is 1 in every iteration in which an alarm is active. */
 import type { MetricsLine } from '../metrics.js';
 
 const PREFIX = 'alarm/';
 
-/** One crossing of a threshold: iterations without a gap in which the alarm stands. */
+/** One crossing of a threshold: consecutive iterations in which the alarm is active. */
 export interface AlarmSpan {
   readonly name: string;
-  /** The iterations in which it was raised and in which it last stood. */
+  /** The iterations in which it was raised and in which it was last active. */
   readonly from: number;
   readonly to: number;
-  /** Whether it stands in the last iteration there is. */
+  /** Whether it is active in the last iteration. */
   readonly standing: boolean;
-  /** The statistic that it watches, and its value in the iteration `from`; null where it was not measured there. */
+  /** The statistic that it watches, and its value in the iteration `from`; null if it was not measured there. */
   readonly metric: string;
   readonly value: number | null;
 }

@@ -1,25 +1,25 @@
-/** Held-out answers in words, for people to read: some prompts with what the policy said before training and says after it. */
+/** Held-out answers in words, for people to read: some prompts with what the policy said before training and after it. */
 import { z } from 'zod';
 import { listEpisodeFiles } from '../episodes.js';
 import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 
-/** What the policy said, and what that was worth; a score of null is none. */
+/** What the policy said and its score; a score of null means none. */
 export interface SaidAnswer {
   readonly score: number | null;
-  /** Null where it did not think before it answered. */
+  /** Null if it did not think before it answered. */
   readonly thought: string | null;
   readonly answer: string;
 }
 
-/** A held-out prompt; which of them it is follows from the score after training. */
+/** A held-out prompt, chosen by its score after training. */
 export interface ShownAnswer {
   readonly which: 'worst' | 'middle' | 'best';
   readonly sample: string;
   readonly prompt: string;
   readonly expected: string | null;
   readonly before: SaidAnswer | null;
-  /** That of the last evaluation; of the only one, where there is no other. */
+  /** The answer of the last evaluation, or of the only one. */
   readonly after: SaidAnswer;
 }
 
@@ -31,7 +31,7 @@ const line = z.object({
   thought: z.string().optional(),
   answer: z.string().optional(),
   expected: z.string().optional(),
-  /** An answer that is an image has one, though perhaps null. */
+  /** Present in every answer that is an image, though it may be null. */
   grid: z.undefined().optional(),
   outcome: z.looseObject({ kind: z.string(), value: z.number().nullish() }),
 });
@@ -69,7 +69,7 @@ export function heldOutAnswers(paths: RunPaths): ShownAnswer[] {
     });
 }
 
-/** The answers of an evaluation by set and prompt. */
+/** An evaluation's answers by set and prompt. */
 function answersOf(path: string): Map<string, Line> {
   const all = readLines(path).flatMap((one) => line.safeParse(one).data ?? []);
   // validation/<iteration>/<set>/<manner>/<prompt>

@@ -1,4 +1,4 @@
-/** Line charts as SVG, for a picture that no browser draws: panels under each other over one axis of iterations. */
+/** Line charts as SVG, for pictures drawn without a browser: panels stacked over one axis of iterations. */
 import { condense, finiteCurve } from '../../core/curves.js';
 import { escapeMarkup, FONT, INK, MUTED } from './svg.js';
 
@@ -27,12 +27,12 @@ const WIDTH = 960;
 const MARGIN = { left: 78, right: 30, top: 84, bottom: 62 };
 const RIGHT = WIDTH - MARGIN.right;
 const PANEL_GAP = 46;
-/** Neighbours of a longer series are averaged: there are no more pixels. */
+/** Longer series are averaged to this many points: there are no more pixels. */
 const MOST_POINTS = RIGHT - MARGIN.left;
-/** About so far from each other are the ticks of an axis. */
+/** Approximate distance between the ticks of an axis, in pixels. */
 const TICK_GAP = { x: 107, y: 50 };
 
-/** `faint` is a thin pale line; `circles` and `squares` are marks on a line, with error bars. The sign stands for it in the legend. */
+/** `faint` is a thin pale line; `circles` and `squares` are marks on a line, with error bars. The symbol represents it in the legend. */
 const LOOKS = {
   line: { width: 2.4, opacity: 1, sign: '──' },
   faint: { width: 1.2, opacity: 0.4, sign: '──' },
@@ -40,7 +40,7 @@ const LOOKS = {
   squares: { width: 1.6, opacity: 0.75, sign: '□' },
 } as const;
 
-/** An axis: its ticks, and where a value lies in pixels. */
+/** An axis: its ticks, and the pixel position of a value. */
 interface Axis {
   readonly ticks: readonly number[];
   readonly at: (value: number) => number;
@@ -53,7 +53,7 @@ export function renderChart(title: string, subtitle: string, panels: readonly Pa
   );
   const height = tops.reduce((end, top, at) => Math.max(end, top + panels[at].height), 0) + MARGIN.bottom;
   const x = iterationAxis(panels.flatMap(({ series }) => series.flatMap(({ points }) => points.map((one) => one.x))));
-  // The longest names of runs, 96 characters, still fit.
+  // The longest run names, 96 characters, still fit.
   const size = Math.min(20, 1400 / Math.max(1, title.length));
   const body = [
     text(title, { x: MARGIN.left, y: 34, size, weight: 'bold' }),
@@ -69,7 +69,7 @@ function drawPanel({ label, height, series }: Panel, top: number, x: Axis, last:
   const bottom = top + height;
   const y = valueAxis(series, top, bottom);
   const marked = series.filter(isMarked);
-  // Marks of one iteration stand side by side, so that their error bars do not hide each other.
+  // Marks of one iteration are drawn side by side, so that their error bars do not hide each other.
   const shift = (one: Series): number => (isMarked(one) ? 6 * (marked.indexOf(one) - (marked.length - 1) / 2) : 0);
   return [
     ...y.ticks.map((tick) => {
@@ -118,7 +118,7 @@ function drawSeries({ color, points, look }: Series, shift: number, x: Axis, y: 
   return parts.join('');
 }
 
-/** Named at the right end: text alone, because only who draws it knows how wide letters are. */
+/** Placed at the right end and drawn as one text, because only the renderer knows how wide letters are. */
 function legend(series: readonly Series[], y: number): string {
   const entries = series.map(({ label, color, look }, at) => {
     const { sign, opacity, width } = LOOKS[look];
@@ -128,7 +128,7 @@ function legend(series: readonly Series[], y: number): string {
   return `<text x="${RIGHT}" y="${y}" text-anchor="end" font-size="13" fill="${INK}">${entries.join('')}</text>`;
 }
 
-/** Round iterations alone; from the first one to the last. */
+/** Ticks at whole iterations, from the first to the last. */
 function iterationAxis(all: readonly number[]): Axis {
   const first = all.reduce((a, b) => Math.min(a, b), all[0] ?? 0);
   const last = all.reduce((a, b) => Math.max(a, b), first + 1);
@@ -149,7 +149,7 @@ function valueAxis(series: readonly Series[], top: number, bottom: number): Axis
   const step = niceStep((to - from) / ((bottom - top) / TICK_GAP.y));
   const least = Math.floor(from / step + 1e-9);
   const most = Math.ceil(to / step - 1e-9);
-  // Multiples of the step, without what sums of fractions leave behind their last digit.
+  // Multiples of the step, without the rounding errors of summed fractions.
   const ticks = Array.from({ length: most - least + 1 }, (_, i) => Number(((least + i) * step).toPrecision(12)));
   return { ticks, at: (value) => bottom - ((value - least * step) / ((most - least) * step)) * (bottom - top) };
 }
@@ -180,7 +180,7 @@ function showNumber(value: number): string {
   return plain ? String(value) : value.toExponential();
 }
 
-/** To a hundredth of a pixel. */
+/** Rounds to a hundredth of a pixel. */
 function round(value: number): number {
   return Math.round(value * 100) / 100;
 }
@@ -192,7 +192,7 @@ interface Placed {
   readonly color?: string;
   readonly weight?: 'normal' | 'bold';
   readonly anchor?: 'start' | 'middle' | 'end';
-  /** Whether it is read from below. */
+  /** Whether it is rotated to be read from below. */
   readonly turned?: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** Runs side by side: what they learned, by how much they differ on the same prompts, and which settings they differ in. */
+/** Compares runs: what they learned, by how much they differ on the same prompts, and which settings differ. */
 import { settingsDifferences, type Difference, type Side } from '../../config/diff.js';
 import { EditrlError, must } from '../../core/errors.js';
 import { average, standardError } from '../../core/statistics.js';
@@ -21,12 +21,12 @@ export interface ComparedRun {
   readonly lines: readonly MetricsLine[];
 }
 
-/** How much higher a run scores than the first one, prompt by prompt, at the last evaluation of each. */
+/** How much higher a run scores than the first one, prompt by prompt, at each run's last evaluation. */
 export interface PromptDifference extends PairedDifference {
-  /** Which of the compared runs it is of, from 0: runs of different folders may share a name. */
+  /** Index among the compared runs, from 0: runs of different folders may share a name. */
   readonly at: number;
   readonly run_name: string;
-  /** The measure that it is by; null for the reward. */
+  /** The measure that is compared; null for the reward. */
   readonly by: string | null;
   /** How answers were sampled: `sampled`, `greedy`. */
   readonly manner: string;
@@ -36,7 +36,7 @@ export interface PromptDifference extends PairedDifference {
 export interface SettingRow {
   readonly key: string;
   readonly effect: Difference['effect'];
-  /** One for each run, in their order; undefined where it has no such key. */
+  /** One for each run, in their order; undefined if it has no such key. */
   readonly values: readonly unknown[];
 }
 
@@ -48,7 +48,7 @@ export interface Comparison {
   readonly remarks: readonly string[];
 }
 
-/** Compares runs, all with the first. Raises RunError where the records of one cannot be read. */
+/** Compares all runs with the first. Raises RunError when a run's records cannot be read. */
 export function compareRuns(all: readonly RunPaths[]): Comparison {
   const runs = all.map((paths): ComparedRun => {
     const lines = readMetrics(paths);
@@ -81,7 +81,7 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
   for (const difference of differences.flat()) {
     if (!rows.has(difference.key) || difference.effect === 'result') rows.set(difference.key, difference);
   }
-  // Two runs never have the same name, and that says nothing.
+  // No two runs have the same name, so the difference tells nothing.
   rows.delete('run_name');
   return [...rows]
     .sort(([a], [b]) => (a < b ? -1 : 1))
@@ -96,7 +96,7 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
     }));
 }
 
-/** What runs can be compared by: their reward where it is the same one, and the measures that all of them have. */
+/** What runs can be compared by: their reward if it is the same, and the measures that all of them have. */
 interface Basis {
   /** Null for the reward. */
   readonly label: string | null;
@@ -146,7 +146,7 @@ function measuresOf({ report }: ComparedRun, read: ReadSettings): FoundMeasure[]
   return found.filter(({ identity }, at) => found.findIndex((one) => one.identity === identity) === at);
 }
 
-/** A run's record; null where it cannot be read, which is said with its settings. */
+/** A run's record; null if it cannot be read, which is reported with its settings. */
 function recordOf(paths: RunPaths): ReturnType<typeof readRecord> {
   try {
     return readRecord(paths);
@@ -171,12 +171,12 @@ function promptDifferences(runs: readonly ComparedRun[], bases: readonly Basis[]
   );
 }
 
-/** Letters for the runs, which are the titles of columns: names are long. */
+/** Letters that identify runs in column titles: names are long. */
 export function letterOf(at: number): string {
   return at < 26 ? String.fromCharCode(65 + at) : `#${at + 1}`;
 }
 
-/** What runs came to, row by row: what is said, and one text for each run. */
+/** Results of the runs, row by row: a label, and one text for each run. */
 export function comparisonRows({ runs, paired }: Comparison): { readonly label: string; readonly values: string[] }[] {
   const row = (label: string, of: (report: RunReport) => string | null): { label: string; values: string[] } => ({
     label,

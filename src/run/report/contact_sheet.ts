@@ -1,4 +1,4 @@
-/** The contact sheet: what the policy was asked, what it made of it, what it should have been, and the score. */
+/** The contact sheet: what the policy was asked, what it produced, what was expected, and the score. */
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import type { RgbImage } from '../../core/image.js';
 import { writeFileAtomic } from '../../core/files.js';
@@ -8,13 +8,13 @@ import { writeWordSheet, type WordSheetRow } from './word_sheet.js';
 export interface ContactSheetRow {
   readonly instruction: string;
   readonly source: RgbImage | null;
-  /** Null when the answer does not decode to an image. */
+  /** Null if the answer does not decode to an image. */
   readonly edit: RgbImage | null;
-  /** Null where the data has no labelled result. */
+  /** Null if the data has no labelled result. */
   readonly truth: RgbImage | null;
-  /** The score as it is to be read, such as `7.4`. */
+  /** The score as shown, such as `7.4`. */
   readonly score: string;
-  /** What was answered in words, where it was. */
+  /** The answer in words, if it has any. */
   readonly words: Pick<WordSheetRow, 'thought' | 'answer' | 'expected'> | null;
 }
 
@@ -28,10 +28,10 @@ const HEAD = 34;
 const BLOCK_GAP = 36;
 const BLOCK_WIDTH = TEXT_WIDTH + 3 * (TILE + GAP);
 const ROW_HEIGHT = TILE + 20;
-/** More rows than this stand in two columns. */
+/** More rows than this are laid out in two columns. */
 const ONE_COLUMN_ROWS = 8;
 
-/** Writes the sheet as PNG; of words where no answer is an image, but all are in words. */
+/** Writes the sheet as PNG; a sheet of words if no answer is an image and all have words. */
 export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
   const said = rows.flatMap(({ instruction: prompt, score, source, edit, words }) =>
     words === null || edit !== null ? [] : { prompt, score, ...words, picture: source },
@@ -41,7 +41,7 @@ export async function writeContactSheet(path: string, rows: readonly ContactShee
 
 const KINDS = ['source', 'edit', 'truth'] as const;
 
-/** What a sheet shows of each row: pictures that were made of words alone have neither a source nor a labelled result beside them. */
+/** Which columns a sheet shows: pictures made from words alone have neither a source nor a labelled result beside them. */
 function shownOf(rows: readonly ContactSheetRow[]): {
   readonly kinds: readonly (typeof KINDS)[number][];
   readonly textWidth: number;
@@ -73,7 +73,7 @@ async function writeImageSheet(path: string, rows: readonly ContactSheetRow[]): 
       const left = x + textWidth + tile * (TILE + GAP);
       const middle = left + TILE / 2;
       if (heads) body.push(label(middle, MARGIN + 14, edits ? kind : 'picture', 'middle'));
-      // A pale tile with a frame just outside of where an image is laid.
+      // A pale tile with a frame just outside the image's area.
       const box = `x="${left - 0.5}" y="${y - 0.5}" width="${TILE + 1}" height="${TILE + 1}"`;
       body.push(`<rect ${box} fill="${EMPTY}" stroke="${LINE}"/>`);
       const image = row[kind];
@@ -91,11 +91,11 @@ function label(x: number, y: number, words: string, anchor: 'start' | 'middle'):
   return `<text x="${x}" y="${y}" text-anchor="${anchor}" ${font}>${words}</text>`;
 }
 
-/** The score and below it the instruction, as high as a tile at most: longer ones are written smaller. */
+/** The score, and below it the instruction, at most as high as a tile: longer ones are set smaller. */
 async function description(row: ContactSheetRow, left: number, top: number, width: number): Promise<OverlayOptions> {
-  // Cut, so that what is left can still be read.
+  // Cut, so that the rest stays readable.
   const instruction = row.instruction.replace(/^(.{240}).+$/su, '$1…');
-  // One text with the score, because a text without ink, which an instruction may be, cannot be drawn.
+  // One text with the score, because a text without ink cannot be drawn, and an instruction may be one.
   const score = `<span size="125%" weight="bold">${escapeMarkup(row.score)}</span>`;
   const text = `<span foreground="${INK}">${score}\n${escapeMarkup(instruction)}</span>`;
   const options = {
@@ -115,7 +115,7 @@ async function description(row: ContactSheetRow, left: number, top: number, widt
   return { input, left, top };
 }
 
-/** The image in the middle of its tile. */
+/** Centres the image in its tile. */
 async function fitted(image: RgbImage, left: number, top: number): Promise<OverlayOptions> {
   const exact = Math.min(TILE / image.width, TILE / image.height);
   const scale = exact >= 1 ? Math.floor(exact) : exact;

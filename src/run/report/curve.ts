@@ -11,7 +11,7 @@ const GREEN = '#2b7d52';
 const PURPLE = '#7447a0';
 const BROWN = '#8a5a2b';
 
-/** Writes both pictures. What draws them is loaded here, since most commands that can draw a curve do not. */
+/** Writes both pictures. The renderer is loaded here, since most commands that can draw a curve do not. */
 export async function writeCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promise<void> {
   const [{ renderChart }, { svgToPng }] = await Promise.all([import('./chart.js'), import('./svg.js')]);
   const panels = curvePanels(lines);
@@ -32,7 +32,7 @@ export function curvePanels(lines: readonly MetricsLine[]): Panel[] {
   ];
   const reward = pick(lines, 'reward/mean');
   const loss = [...trend(pick(lines, 'policy/loss')), series('held-out', ORANGE, 'circles', 'validation/loss')];
-  // Where tokens are counted, losses and divergences are those of one token.
+  // If tokens are counted, losses and divergences are per token.
   const unit = lines.some((line) => line.metrics['tokens/s'] !== undefined) ? ' (nats/token)' : '';
   const panels: Panel[] =
     reward.length > 0
@@ -50,7 +50,7 @@ export function curvePanels(lines: readonly MetricsLine[]): Panel[] {
     .filter((panel, index) => index === 0 || panel.series.length > 0);
 }
 
-/** The values themselves, pale, and their smoothed course; only the values where there are few. */
+/** The raw values, pale, and a smoothed curve; only the values if there are few. */
 function trend(points: readonly Point[]): Series[] {
   if (points.length < 10) return [{ label: 'training', color: BLUE, points, look: 'line' }];
   return [

@@ -1,4 +1,4 @@
-/** An experiment as its run directories say: what became of each run, and the result table. Needs neither its file nor a lock. */
+/** An experiment as its run directories describe it: what became of each run, and the result table. Needs neither its file nor a lock. */
 import { EditrlError } from '../../core/errors.js';
 import { readMeasure } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
@@ -17,11 +17,11 @@ export interface ExperimentRun extends ResultRun {
   readonly cell: RecordedRun;
   readonly report: RunReport | null;
   readonly paths: RunPaths;
-  /** What it is doing; null where it has no folder. */
+  /** What it is doing; null if it has no folder. */
   readonly status: RunStatus | null;
-  /** Oldest first; empty where there is nothing to read. */
+  /** Oldest first; empty if there is nothing to read. */
   readonly lines: readonly MetricsLine[];
-  /** Why its records cannot be read or do not count; null where they can. */
+  /** Why its records cannot be read or do not count; null if they can. */
   readonly problem: string | null;
 }
 
@@ -32,7 +32,7 @@ export interface ExperimentReport {
   readonly results: Results;
 }
 
-/** Reads every cell. Nothing is raised for what is wrong with a run's folder: its `problem` says it. */
+/** Reads every cell. Never raises for problems in a run's folder: they are in its `problem`. */
 export function readExperimentReport(baseExpDir: string, record: ExperimentRecord): ExperimentReport {
   const runs = record.cells.map((cell) => readCell(baseExpDir, cell));
   const results = tabulate(record.experiment, runs, record.baseline, readMeasure(record.measure));
@@ -53,7 +53,7 @@ function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
     return { ...common, status, report, lines, outcome, problem: refused, settings, prompts: promptsOf(paths) };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
-    // A cell that was never begun has no folder, and that is no problem of one.
+    // A cell that was never begun has no folder, which is not a problem.
     const begun = status.state !== 'queued';
     const problem = begun ? error.toText() : null;
     return {

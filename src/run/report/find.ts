@@ -1,10 +1,10 @@
-/** What a report is asked of: a run, or an experiment, by its name. */
+/** Resolves a name given to a report: a run or an experiment. */
 import { RunError } from '../../core/errors.js';
 import { listExperiments, readExperiment, type ExperimentRecord, type FoundExperiment } from '../experiment.js';
 import { findRun, firstFew, searchFolders } from '../find.js';
 import { isRunName, type RunPaths } from '../paths.js';
 
-/** What a run is part of, where it is a cell of an experiment. */
+/** The experiment that a run is a cell of. */
 export interface Membership {
   readonly experiment: string;
   /** Settings that differ from the experiment's base. */
@@ -15,7 +15,7 @@ export type Found =
   | { readonly kind: 'run'; readonly paths: RunPaths }
   | { readonly kind: 'experiment'; readonly baseExpDir: string; readonly record: ExperimentRecord };
 
-/** A run by its name or folder, else the experiment of that name. Raises RunError where there is neither, or several. */
+/** A run by its name or folder, else the experiment with that name. Raises RunError when there is neither, or several. */
 export function findReported(name: string, expDir: string): Found {
   const all = listExperiments(searchFolders(expDir));
   const experiments = all.filter((one) => one.name === name);
@@ -43,7 +43,7 @@ function run(name: string, expDir: string, experiments: readonly FoundExperiment
   }
 }
 
-/** What a run differs in from the base of the experiment that it is a cell of; null where it is a cell of none. */
+/** How a run differs from the base of the experiment that it is a cell of; null if it is not a cell. */
 export function membershipOf({ baseExpDir, runName }: RunPaths): Membership | null {
   for (const { name } of listExperiments([baseExpDir])) {
     if (!runName.startsWith(`${name}__`)) continue;

@@ -1,13 +1,13 @@
-/** The held-out numbers of a run, row by row, in words. */
+/** The held-out numbers of a run as rows of text. */
 import { showEstimate, showScale, showLoss, signed, signedLoss } from './numbers.js';
 import type { BeforeAfter, Estimate, HeldOut } from './read.js';
 
 export interface HeldOutRow {
-  /** `reward, sampled`; of one set `<set>, greedy`. */
+  /** `reward, sampled`; for a single set `<set>, greedy`. */
   readonly label: string;
-  /** Whether it is of one set among those that the rows above are of. */
+  /** Whether it is for one of the sets that the rows above cover together. */
   readonly of_set: boolean;
-  /** Null where there is none. */
+  /** Null if there is none. */
   readonly before: string | null;
   readonly after: string | null;
   readonly change: string | null;

@@ -1,4 +1,4 @@
-/** What held-out answers were measured by besides the reward: with the evaluation itself, or by scoring its records afterwards. */
+/** What held-out answers were measured by besides the reward, either during the evaluation or by scoring its records afterwards. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -12,7 +12,7 @@ import { metricsOfLine, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readJson } from '../state.js';
 
-/** How the files are named that hold measures in a run's folder `rescored/`. */
+/** Prefix of the files with measures in a run's folder `rescored/`. */
 export const RESCORED_MEASURE = 'measure-';
 
 const rescoredMeasure = z.looseObject({
@@ -20,12 +20,12 @@ const rescoredMeasure = z.looseObject({
   evaluations: z.array(z.looseObject({ iteration: z.number() })),
 });
 
-/** A measure of a run whose evaluations were scored again by it. */
+/** A measure that a run's evaluations were scored by afterwards. */
 export interface RescoredMeasure {
   readonly name: string;
   /** Identity of its scale; see `measureScale`. */
   readonly identity: string;
-  /** One line for each evaluation, with the names that the metrics of an evaluation have. */
+  /** One line for each evaluation, with the metric names that an evaluation uses. */
   readonly lines: readonly MetricsLine[];
   /** The outcomes, one line for each answer. */
   readonly file: string;
@@ -51,7 +51,7 @@ export function readRescoredMeasures(paths: RunPaths): RescoredMeasure[] {
   });
 }
 
-/** Where a run's values of a measure are: its own evaluations (null), or a rescoring of this identity; undefined where it has none. */
+/** Where a run has values of a measure: in its own evaluations (null), or in a rescoring with this identity; undefined if it has none. */
 export function whereMeasured<Found extends { readonly name: string; readonly identity: string | null }>(
   term: MeasureTerm,
   measures: readonly Found[],
@@ -62,7 +62,7 @@ export function whereMeasured<Found extends { readonly name: string; readonly id
   return measures.find((one) => one.name === label && (one.identity === identity || (own && one.identity === null)));
 }
 
-/** What a held-out answer was worth. */
+/** The score of a held-out answer. */
 export interface PromptScore {
   readonly sample: string;
   /** How it was sampled: `sampled`, `greedy`. */
@@ -71,8 +71,8 @@ export interface PromptScore {
 }
 
 /**
- * The scores of the last evaluation by set, manner and prompt, by the reward or by a measure; what no judge scored is left out. Raises RunError for
- * records that cannot be read.
+ * The scores of the last evaluation by set, manner and prompt, by the reward or by a measure; leaves out answers that no judge scored. Raises
+ * RunError for records that cannot be read.
  */
 export function promptScores(
   paths: RunPaths,
@@ -91,7 +91,7 @@ export function promptScores(
   return new Map(lines.flatMap((line) => scoreOf(line, byKey.get(line['key']))));
 }
 
-/** `promptScores` of a run, for a table that may or may not ask; nothing of records that cannot be read, which are told of elsewhere. */
+/** `promptScores` of a run, deferred for a table that may not need it; empty for records that cannot be read, which are reported elsewhere. */
 export function promptsOf(paths: RunPaths): (measure: Parameters<typeof promptScores>[1]) => Map<string, PromptScore> {
   return (measure) => {
     try {

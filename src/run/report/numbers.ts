@@ -1,13 +1,13 @@
-/** Numbers as reports show them, on a terminal and on a page alike. */
+/** Formats numbers for reports, on a terminal and on a page alike. */
 import type { Speed } from '../metrics.js';
 import type { Estimate, HeldOutScale } from './read.js';
 
-/** `4.020 ± 0.240`; the mean alone where its error is not known. */
+/** `4.020 ± 0.240`; only the mean if its error is unknown. */
 export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
   return stderr === null ? mean.toFixed(digits) : `${mean.toFixed(digits)} ± ${stderr.toFixed(digits)}`;
 }
 
-/** With its sign, `+` for zero. */
+/** With its sign; zero gets `+`. */
 export function signed(value: number, digits = 3): string {
   return `${value >= 0 ? '+' : ''}${value.toFixed(digits)}`;
 }
@@ -22,10 +22,10 @@ export function showSpeed({ unit, value }: Speed): string {
   return `${Math.round(value).toLocaleString('en-US')} ${unit}`;
 }
 
-/** Below this a loss has too few digits left of four behind the point. */
+/** Below this, four decimals leave a loss too few digits. */
 const SMALL_LOSS = 0.001;
 
-/** A loss: four digits behind the point, and three that count where it is small, as errors of pictures are. */
+/** A loss: four decimals, or three significant digits if it is small, as errors of pictures are. */
 export function showLoss(value: number): string {
   const size = Math.abs(value);
   return size > 0 && size < SMALL_LOSS ? value.toExponential(2) : value.toFixed(4);
@@ -36,7 +36,7 @@ export function signedLoss(value: number): string {
   return `${value >= 0 ? '+' : ''}${showLoss(value)}`;
 }
 
-/** What a held-out number is: `viescore, 0 to 10`, `loss, lower is better`. */
+/** What a held-out number means: `viescore, 0 to 10`, `loss, lower is better`. */
 export function showScale({ label, most }: HeldOutScale): string {
   return most === null ? `${label}, lower is better` : `${label}, 0 to ${most}`;
 }

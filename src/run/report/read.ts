@@ -13,7 +13,7 @@ import { readAlarms, type AlarmSpan } from './alarms.js';
 import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type ShownAnswer } from './answers.js';
 
-/** The mean of a held-out evaluation and its standard error (null where it was not recorded). */
+/** The mean of a held-out evaluation and its standard error (null if it was not recorded). */
 export interface Estimate {
   readonly mean: number;
   readonly stderr: number | null;
@@ -24,33 +24,36 @@ export interface BeforeAfter<T> {
   readonly after: T | null;
 }
 
-/** What a term of `validation.measure` says of the held-out answers, by its name. */
+/** What a term of `validation.measure` says of the held-out answers, with its name. */
 export interface MeasuredHeldOut {
   readonly name: string;
-  /** Null where it was measured with the evaluation, as the run's settings say; else what its records were scored by afterwards (`measureScale`). */
+  /**
+   * Null if it was measured during the evaluation, as the run's settings say; else the scale that its records were scored by afterwards
+   * (`measureScale`).
+   */
   readonly identity: string | null;
   readonly sampled: BeforeAfter<Estimate>;
   readonly greedy: BeforeAfter<Estimate>;
 }
 
-/** What a held-out number is: the reward's name and highest value, or a loss. */
+/** What a held-out number means: the reward's name and highest value, or a loss. */
 export interface HeldOutScale {
   readonly label: string;
-  /** Null for a loss, which is better the lower it is. */
+  /** Null for a loss, where lower is better. */
   readonly most: number | null;
 }
 
 /** Held-out evaluation before training and at the last evaluated iteration; `after` is null until there is a second one. */
 export interface HeldOut extends BeforeAfter<number> {
-  /** The metric that `before` and `after` are of: the sampled mean reward, or the held-out loss where there is no reward. */
+  /** The metric of `before` and `after`: the sampled mean reward, or the held-out loss if there is no reward. */
   readonly metric: string | null;
-  /** What that metric is; null where there is none, and where the run's settings do not say. */
+  /** What that metric means; null if there is none, or if the run's settings do not say. */
   readonly scale: HeldOutScale | null;
   readonly iterations: BeforeAfter<number>;
   readonly sampled: BeforeAfter<Estimate>;
   readonly greedy: BeforeAfter<Estimate>;
   readonly loss: BeforeAfter<number>;
-  /** Means of what rewards consist of, `<term>/<part>`, as `metric` was sampled. */
+  /** Means of the parts of the reward, `<term>/<part>`, sampled the same way as `metric`. */
   readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
   readonly measures: readonly MeasuredHeldOut[];
   /** The same for each validation source by its name. */
@@ -67,11 +70,11 @@ export interface RunReport {
   /** Mean training reward over the last iterations, with the standard error of that mean. */
   readonly training_reward: (Estimate & { readonly iterations: number }) | null;
   readonly training_loss: number | null;
-  /** Some held-out answers, where answers are words. */
+  /** Some held-out answers, if answers are words. */
   readonly answers: readonly ShownAnswer[];
-  /** Means over all iterations, in seconds; null where nothing was recorded. */
+  /** Means over all iterations, in seconds; null if nothing was recorded. */
   readonly seconds_per_iteration: Readonly<Record<TimePart, number | null>>;
-  /** Mean over all iterations; null where nothing was counted. */
+  /** Mean over all iterations; null if nothing was counted. */
   readonly speed: Speed | null;
   /** Episodes that no judge scored, by reason, over the whole run. */
   readonly unscored: Readonly<Record<string, number>>;
@@ -82,7 +85,7 @@ export interface RunReport {
   readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
 }
 
-/** Where the time of an iteration goes. */
+/** The parts of an iteration's time. */
 export const TIME_SHARES = ['rollout', 'render', 'judge', 'exchange', 'reference', 'update', 'other'] as const;
 export const TIME_PARTS = ['total', ...TIME_SHARES] as const;
 export type TimePart = (typeof TIME_PARTS)[number];
@@ -90,8 +93,8 @@ export type TimePart = (typeof TIME_PARTS)[number];
 const LAST_ITERATIONS = 10;
 
 /**
- * Reads a run; `lines`, its metrics, are read where they are not given, and may be those up to an iteration. Raises RunError when there is no run, or
- * its records are not readable.
+ * Reads a run; `lines`, its metrics, are read if not given, and may end at an iteration. Raises RunError when there is no run or its records are not
+ * readable.
  */
 export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunReport {
   const record = readRecord(paths);
@@ -133,19 +136,19 @@ function summarise(
 
 type Both = <T>(read: (metrics: Metrics) => T | null) => BeforeAfter<T>;
 
-/** `<term>/<part>` behind how answers were sampled. */
+/** `<term>/<part>`, which follows the manner of sampling. */
 const PART = /^[^/]+\/[^/]+$/;
-/** What a term is worth from 0 to 1, beside what it says itself. */
+/** Suffix of a term's value on the scale from 0 to 1, recorded beside its native value. */
 const SCALED = '/normalised';
 
-/** What a run's lines do not say of its evaluations. */
+/** Facts about evaluations that a run's lines do not have. */
 export interface HeldOutSources {
   /** Reads the run's settings as they were recorded. */
   readonly read?: ReadSettings;
   readonly rescored?: readonly RescoredMeasure[];
 }
 
-/** The evaluations among some lines: of all lines, or of those that have one. */
+/** The evaluations among the given lines: before and after over all lines, or over those that have one. */
 export function heldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
   const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
   const first = evaluated.at(0);
@@ -218,8 +221,8 @@ function measured(name: string, identity: string | null, both: Both): MeasuredHe
 }
 
 /**
- * One entry for each measure. A run that was given a measure on its way has the last evaluation by it and, from its records, the first: these are
- * the same measure where the run's settings name it with the same fields. `ended`: whether there is more than one evaluation.
+ * One entry for each measure. A run that was given a measure midway has the last evaluation by it and, from its records, the first: these are the
+ * same measure if the run's settings name it with the same fields. `ended`: whether there is more than one evaluation.
  */
 function joined(
   own: readonly MeasuredHeldOut[],
@@ -237,7 +240,7 @@ function joined(
       before: one[manner].before ?? again[manner].before,
       after: one[manner].after ?? again[manner].after,
     });
-    // Where the scores of the last evaluation are.
+    // Where to find the scores of the last evaluation.
     const identity = isMeasuredLast(one, ended) ? null : again.identity;
     return { name: one.name, identity, sampled: fill('sampled'), greedy: fill('greedy') };
   });
@@ -245,7 +248,7 @@ function joined(
   return [...both, ...rescored.filter(({ identity }) => !taken.has(identity ?? undefined))];
 }
 
-/** Whether there is a value of the last evaluation. `ended`: whether that is another than the first. */
+/** Whether the last evaluation has a value. `ended`: whether it is another evaluation than the first. */
 export function isMeasuredLast({ sampled, greedy }: MeasuredHeldOut, ended: boolean): boolean {
   return [sampled, greedy].some(({ before, after }) => (ended ? after : before) !== null);
 }
@@ -282,7 +285,7 @@ function secondsPerIteration(lines: readonly MetricsLine[]): RunReport['seconds_
   >;
 }
 
-/** The mean of a metric over the lines that have it as a finite number. */
+/** The mean of a metric over the lines where it is a finite number. */
 function mean(lines: readonly MetricsLine[], name: string): number | null {
   const values = lines
     .map((line) => line.metrics[name])

@@ -15,21 +15,21 @@ const SEED_AXIS = 'seed';
 export interface ResultRun {
   readonly run_name: string;
   readonly axes: Readonly<Record<string, string>>;
-  /** What became of it, in the sweep's words. */
+  /** What became of it, in a sweep's vocabulary. */
   readonly outcome: string;
   readonly report: Pick<RunReport, 'heldout' | 'iteration'> | null;
-  /** Reads its settings; null where they are not known. */
+  /** Reads its settings; null if they are unknown. */
   readonly settings: ReadSettings | null;
-  /** The scores of its last evaluation, prompt by prompt; absent where they are not looked at. See `promptScores`. */
+  /** The scores of its last evaluation, prompt by prompt; absent if they are not needed. See `promptScores`. */
   readonly prompts?: (measure: Parameters<typeof promptScores>[1]) => ReturnType<typeof promptScores>;
 }
 
-/** A mean of differences between runs of the same seed, or of a single pair prompt by prompt. `stderr` is null for a single pair. */
+/** A mean of differences between runs of the same seed, or prompt by prompt within a single pair of runs. `stderr` is null for a single pair. */
 export interface PairedDifference {
   readonly mean: number;
   readonly stderr: number | null;
   readonly n: number;
-  /** What the pairs are; seeds where absent. */
+  /** What the pairs are; default: seeds. */
   readonly over?: 'prompts';
 }
 
@@ -37,7 +37,7 @@ export interface PairedDifference {
 export interface CellNumber {
   readonly before: Spread | null;
   readonly after: Spread | null;
-  /** Against the baseline cell; null where there is none, or no seed that both have. */
+  /** Difference from the baseline cell; null if there is none, or no seed that both have. */
   readonly difference: PairedDifference | null;
 }
 
@@ -47,7 +47,7 @@ export interface ResultCell extends CellNumber {
   readonly is_baseline: boolean;
   /** The other measures, in the order of `Results.measures` after the first. */
   readonly also: readonly CellNumber[];
-  /** What its held-out reward is called; null where it is not known. */
+  /** Name of its held-out reward; null if unknown. */
   readonly reward: string | null;
   readonly runs: readonly {
     readonly run_name: string;
@@ -63,46 +63,46 @@ export interface Results {
   readonly experiment: string;
   /** The metric of the table; null while no run was evaluated. */
   readonly metric: string | null;
-  /** What that metric is; null where it is not known, or not the same in all cells. */
+  /** What that metric means; null if unknown, or not the same in all cells. */
   readonly scale: HeldOutScale | null;
   readonly less_is_better: boolean;
-  /** What cells are compared by apart from their rewards: the first decides the order. Empty where they are compared by the reward. */
+  /** The measures that cells are compared by instead of their rewards; the first decides the order. Empty if they are compared by the reward. */
   readonly measures: readonly string[];
-  /** Why cells are neither ordered nor compared, and what to do; null where they are. */
+  /** Why cells are neither ordered nor compared, and what to do; null if they are. */
   readonly incomparable: string | null;
-  /** Finished runs that were not measured by the first measure. */
+  /** Finished runs that lack the first measure. */
   readonly unmeasured: readonly string[];
-  /** The first measure as `editrl rescore RUN --measure` takes it; null where there is none. */
+  /** The first measure in the form that `editrl rescore RUN --measure` takes; null if there is none. */
   readonly measure_argument: string | null;
   /** Why there are no differences by the further measures. */
   readonly also_incomparable: readonly string[];
   readonly baseline: Readonly<Record<string, string>> | null;
-  /** Best first; cells without a number last. In the order of the matrix where they cannot be compared. */
+  /** Best first, cells without a number last; in the order of the matrix if they cannot be compared. */
   readonly cells: readonly ResultCell[];
 }
 
-/** The metrics that a table may be of, the first that any run has. */
+/** The metrics that a table may show; the first one that any run has is used. */
 const METRICS: readonly { readonly name: string; readonly lessIsBetter: boolean }[] = [
   { name: 'validation/sampled/mean', lessIsBetter: false },
   { name: 'validation/greedy/mean', lessIsBetter: false },
   { name: 'validation/loss', lessIsBetter: true },
 ];
 
-/** A number that cells have, and where a run has it. */
+/** A number that cells have, and how to read it from a run. */
 interface Column {
   readonly metric: string;
   readonly scale: HeldOutScale | null;
   readonly lessIsBetter: boolean;
-  /** The manner that it was sampled in; null for a loss. */
+  /** The manner in which it was sampled; null for a loss. */
   readonly manner: string | null;
   readonly of: (run: ResultRun) => BeforeAfter<number> | null;
-  /** Why its numbers are not of the same thing in all cells; null where they are. */
+  /** Why the cells' numbers do not measure the same thing; null if they do. */
   readonly incomparable: string | null;
   /** The measure to read a run's per-prompt scores by; null for the reward. */
   readonly measureOf: (run: ResultRun) => Parameters<typeof promptScores>[1];
 }
 
-/** Makes the table. Only finished runs count: half a training is no result. `measure`: what the experiment says cells are compared by. */
+/** Makes the table. Only finished runs count: half a training is not a result. `measure`: what the experiment says cells are compared by. */
 export function tabulate(
   experiment: string,
   runs: readonly ResultRun[],
@@ -121,7 +121,7 @@ export function tabulate(
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
   const byAxes = new Map(runs.map((run) => [keyOf(run.axes), run]));
-  /** The baseline's run that differs from a run in nothing but what the baseline names. */
+  /** The baseline's run that differs from the given run only in what the baseline names. */
   const partner = (run: ResultRun): ResultRun | undefined =>
     base === null ? undefined : byAxes.get(keyOf({ ...run.axes, ...base }));
   const numberOf = (members: readonly ResultRun[], column: Column | undefined): CellNumber => {
@@ -168,7 +168,7 @@ export function tabulate(
   };
 }
 
-/** A term as a shell takes it: by its name where its fields are the defaults, else as JSON. */
+/** A term as a shell argument: its name if its fields are the defaults, else JSON. */
 function argumentOf(term: MeasureTerm): string {
   const plain = measureTerms.safeParse([{ name: term.name }]);
   if (plain.success && measureIdentity(plain.data[0]) === measureIdentity(term)) return term.name;
@@ -179,7 +179,7 @@ function measureIdentity(term: MeasureTerm): string {
   return measureScale(term, () => null).identity;
 }
 
-/** That of the reward, or of the loss; none where no run was evaluated. */
+/** The column of the reward or the loss; empty if no run was evaluated. */
 function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]): Column[] {
   const metric = METRICS.find(({ name }) => finished.some((run) => run.report?.heldout.metric === name));
   if (metric === undefined) return [];
@@ -198,7 +198,7 @@ function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]
   ];
 }
 
-/** That of a measure, sampled where any run has it so. */
+/** The column of a measure, sampled if any run has it so. */
 function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: readonly ResultRun[]): Column {
   const found = ({ report, settings }: ResultRun): MeasuredHeldOut | undefined =>
     report === null || settings === null ? undefined : whereMeasured(term, report.heldout.measures, settings);
@@ -222,13 +222,13 @@ function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: 
   };
 }
 
-/** A measure that asks the run's judge is another number where that is another judge. */
+/** A measure that asks the run's judge is not the same number under another judge. */
 function whyJudgesDiffer(term: MeasureTerm, runs: readonly ResultRun[]): string | null {
   if (new Set(knownSettings(runs).map((read) => measureScale(term, read).identity)).size < 2) return null;
   return `not compared: '${termName(term)}' asks each run's own judge, and that is not the same one in all cells (reward.model, reward.prompts); name a measure that asks none, or one with a judge of its own`;
 }
 
-/** Numbers of different rewards say nothing beside each other. */
+/** Numbers of different rewards cannot be compared. */
 function whyRewardsDiffer(runs: readonly ResultRun[]): string | null {
   const known = knownSettings(runs);
   const scales = new Map(
@@ -244,7 +244,7 @@ function knownSettings(runs: readonly ResultRun[]): ReadSettings[] {
   return runs.flatMap(({ settings }) => (settings === null ? [] : [settings]));
 }
 
-/** A term to name: one that a cell is trained on, where it needs no fields. */
+/** An example of a term for a message: one that a cell is trained on and that needs no fields. */
 function exampleOf(known: readonly ReadSettings[]): string {
   const modes = known.flatMap((read) => {
     const mode = read('reward.mode');
@@ -256,7 +256,7 @@ function exampleOf(known: readonly ReadSettings[]): string {
 function valueOf(run: ResultRun, column: Column | undefined): ResultCell['runs'][number] {
   const heldout = run.report?.heldout;
   const found = run.outcome === 'finished' && column !== undefined ? column.of(run) : null;
-  // A trainer that evaluates only once, at its end, has a number after training and none before.
+  // A trainer that evaluates only once, at its end, has a number after training but none before.
   const single = found !== null && found.after === null && (heldout?.iterations.before ?? 0) > 0;
   return {
     run_name: run.run_name,
@@ -268,7 +268,7 @@ function valueOf(run: ResultRun, column: Column | undefined): ResultCell['runs']
   };
 }
 
-/** Over seeds; of a single pair of runs prompt by prompt, where both have the same ones. */
+/** Over seeds; for a single pair of runs prompt by prompt, if both have the same prompts. */
 function differenceOf(
   pairs: readonly (readonly [own: ResultRun, base: ResultRun | undefined])[],
   column: Column,
@@ -315,14 +315,14 @@ function spread(all: readonly (number | null)[]): Spread | null {
   return spreadOf(finite(all));
 }
 
-/** Differences between runs that share their seed: what that brings with it cancels out. */
+/** Differences between runs that share their seed, so that the seed's effect cancels out. */
 function paired(pairs: readonly (readonly [own: number | null, base: number | null])[]): PairedDifference | null {
   const over = spread(pairs.map(([own, base]) => (own === null || base === null ? null : own - base)));
   if (over === null) return null;
   return { mean: over.mean, stderr: over.std === null ? null : over.std / Math.sqrt(over.n), n: over.n };
 }
 
-/** Best first; equal ones and those without a number keep their order. */
+/** Best first; ties and cells without a number keep their order. */
 function sorted(cells: readonly ResultCell[], lessIsBetter: boolean): ResultCell[] {
   const worst = lessIsBetter ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
   const value = (cell: ResultCell): number => cell.after?.mean ?? worst;
@@ -335,15 +335,15 @@ function sorted(cells: readonly ResultCell[], lessIsBetter: boolean): ResultCell
 /** Which cell came out best, and by how much. */
 export interface Verdict {
   readonly winner: ResultCell;
-  /** What it is compared with: its baseline, or, where that is the winner or there is none, the second best; null where it is alone. */
+  /** The cell it is compared with: its baseline, or the second best if there is no baseline or the winner is it; null if there is no other cell. */
   readonly against: ResultCell | null;
   /** Whether `against` is the winner's baseline. */
   readonly to_baseline: boolean;
-  /** Over the seeds that both have; null where they share none. */
+  /** Over the seeds that both have; null if they share none. */
   readonly difference: PairedDifference | null;
 }
 
-/** Null while no finished run has a held-out number, and where cells cannot be compared. */
+/** Null while no finished run has a held-out number, or if cells cannot be compared. */
 export function verdictOf(results: Pick<Results, 'cells' | 'baseline' | 'incomparable'>): Verdict | null {
   if (results.incomparable !== null) return null;
   const [winner, second] = results.cells.filter(({ after }) => after !== null);
@@ -360,8 +360,8 @@ export function verdictOf(results: Pick<Results, 'cells' | 'baseline' | 'incompa
 }
 
 /**
- * The cell that a cell is compared with: it differs from it in nothing but what the baseline names, which may be some of the axes alone. The cell
- * itself where it is a baseline; null where there is none.
+ * The cell that a cell is compared with: it differs only in what the baseline names, which may be just some of the axes. Returns the cell itself if
+ * it is a baseline; null if there is none.
  */
 export function baselineOf(
   { axes }: Pick<ResultCell, 'axes'>,

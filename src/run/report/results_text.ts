@@ -1,9 +1,9 @@
-/** The result table of an experiment in words: cells of text for a terminal or Markdown, and what the numbers are. */
+/** The result table of an experiment as text: cells for a terminal or Markdown, and a caption that explains the numbers. */
 import type { Spread } from '../../core/statistics.js';
 import { showEstimate, showScale, signedEstimate } from './numbers.js';
 import type { PairedDifference, ResultCell, Results } from './results.js';
 
-/** `kl 3e-4, lr base`; the experiment's name where it has no axes but the seed. */
+/** `kl 3e-4, lr base`; the experiment's name if its only axis is the seed. */
 export function cellName({ axes }: Pick<ResultCell, 'axes'>, experiment: string): string {
   const names = Object.entries(axes).map(([axis, value]) => `${axis} ${value}`);
   return names.length === 0 ? experiment : names.join(', ');
@@ -41,7 +41,7 @@ export function resultRows(results: Results): { titles: string[]; rows: string[]
   return { titles, rows, leftColumns };
 }
 
-/** One line that says what the numbers are. */
+/** One line that explains the numbers. */
 export function resultCaption(results: Results): string {
   const { measures, measure_argument, unmeasured, scale } = results;
   const lacking =

@@ -1,4 +1,4 @@
-/** The contact sheets of a run's held-out evaluations: the latest lies beside the run's other pictures, some of the earlier ones are kept. */
+/** The contact sheets of a run's held-out evaluations: the latest is with the run's other pictures, and some of the earlier ones are kept. */
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { must } from '../../core/errors.js';
@@ -7,7 +7,7 @@ import { readPlain } from '../../core/plain_file.js';
 import { iterationName, parseIterationName, type RunPaths } from '../paths.js';
 import { writeContactSheet, type ContactSheetRow } from './contact_sheet.js';
 
-/** So many are kept, spread over the course. */
+/** How many are kept, spread over the run. */
 const MOST = 9;
 
 export interface KeptSheet {
@@ -41,8 +41,8 @@ export function contactSheets(paths: RunPaths): KeptSheet[] {
 }
 
 /**
- * Which of a run's iterations stay: the first, the last, and between them those that lie a gap apart, which doubles until they are few
- * enough. `iterations` ascend.
+ * Which of a run's iterations stay: the first, the last, and in between those a gap apart, which doubles until few enough are left. `iterations`
+ * ascend.
  */
 export function spreadOut(iterations: readonly number[], most = MOST): number[] {
   const [first, last] = [iterations[0], iterations[iterations.length - 1]];
@@ -56,7 +56,7 @@ export function spreadOut(iterations: readonly number[], most = MOST): number[] 
   }
 }
 
-/** The first, the one nearest to the middle, and the last; fewer where there are fewer. */
+/** The first, the middle and the last; fewer if there are fewer. */
 export function startMiddleEnd(sheets: readonly KeptSheet[]): KeptSheet[] {
   const [first, last] = [sheets.at(0), sheets.at(-1)];
   if (first === undefined || last === undefined) return [];

@@ -1,5 +1,5 @@
 /**
- * SVG to PNG, with text on machines without fonts too: the font comes with us (Arimo: as wide as Arial and Helvetica, kept up, and
+ * SVG to PNG with text, on machines without fonts too: the font is shipped with this program (Arimo: as wide as Arial and Helvetica, maintained, and
  * TrueType, which sharp's text engine reads).
  */
 import { createRequire } from 'node:module';
@@ -12,7 +12,7 @@ export const MUTED = '#5b6570';
 
 let loaded: Promise<void> | null = null;
 
-/** Makes the font known to this process. Files that sharp draws a text with stay with fontconfig, which its SVG reader asks as well. */
+/** Makes the font known to this process. A font file that sharp has drawn text with stays known to fontconfig, which its SVG reader uses too. */
 export function loadFont(): Promise<void> {
   return (loaded ??= (async () => {
     const { resolve } = createRequire(import.meta.url);
@@ -32,7 +32,7 @@ export async function svgToPng(svg: string, scale: number): Promise<Uint8Array> 
     .toBuffer();
 }
 
-/** Text as the content of an element of SVG or of Pango markup. Control characters are allowed in neither. */
+/** Escapes text as the content of an SVG element or of Pango markup. Neither allows control characters. */
 export function escapeMarkup(text: string): string {
   const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
   return text.replace(/\p{Cc}+/gu, ' ').replace(/[&<>]/g, (character) => entities[character]);

@@ -8,7 +8,7 @@ import { heldOutRows } from './held_out_rows.js';
 import { showEstimate, showLoss, showSpeed } from './numbers.js';
 import type { RunReport } from './read.js';
 
-/** The lines of the report, of at most `width` columns where they can be broken, without a final newline. */
+/** The lines of the report without a final newline, at most `width` columns wide if they can be broken. */
 export function formatReport(report: RunReport, width = Infinity): string {
   const blocks = [
     wrap(`${report.run_name}: ${stateLine(report)}`, width),
@@ -50,7 +50,7 @@ function training(report: RunReport, width: number): string[] {
   const time = report.seconds_per_iteration;
   if (time.total !== null) {
     const parts = Object.entries(time)
-      // What takes no time, such as an exchange between processes of which there is one, is not said.
+      // Leaves out what takes no time, such as the exchange between processes when there is only one.
       .filter(([part, value]) => part !== 'total' && (value ?? 0) >= 0.005)
       .map(([part, value]) => `${part} ${(value ?? 0).toFixed(2)}`);
     const split = parts.length === 0 ? '' : ` (${parts.join(', ')})`;
@@ -66,7 +66,7 @@ function training(report: RunReport, width: number): string[] {
   return alignColumns(rows, width);
 }
 
-/** So much of a text is on a line. */
+/** How much of a text is shown on a line. */
 const MOST_CHARACTERS = 160;
 
 function answers({ answers: shown }: RunReport, width: number): string[] {

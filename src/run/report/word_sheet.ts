@@ -1,19 +1,19 @@
-/** The contact sheet of answers in words: what the policy was asked, what it thought and said, what it should have said, and the score. */
+/** The contact sheet of answers in words: what the policy was asked, what it thought and said, the expected answer, and the score. */
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import { writeFileAtomic } from '../../core/files.js';
 import type { RgbImage } from '../../core/image.js';
 import { escapeMarkup, FONT, INK, loadFont, MUTED, svgToPng } from './svg.js';
 
 export interface WordSheetRow {
-  /** The score as it is to be read, such as `0.62`. */
+  /** The score as shown, such as `0.62`. */
   readonly score: string;
   readonly prompt: string;
-  /** Null where it did not think before it answered. */
+  /** Null if it did not think before it answered. */
   readonly thought: string | null;
   readonly answer: string;
-  /** Null where the data has no labelled answer. */
+  /** Null if the data has no labelled answer. */
   readonly expected: string | null;
-  /** What the prompt shows beside its words; null where it shows nothing. */
+  /** The picture shown with the prompt; null if there is none. */
   readonly picture: RgbImage | null;
 }
 
@@ -22,10 +22,10 @@ const MARGIN = 28;
 const HEAD = 30;
 const GAP = 24;
 const ROW_GAP = 26;
-/** Pictures stand below the words, and are never higher. */
+/** Pictures are placed below the words, with at most this height. */
 const PICTURE_HEIGHT = 120;
 const PICTURE_GAP = 8;
-/** Longer texts are cut in their middle: how they begin and end is seen. */
+/** Longer texts are cut in the middle, so that their beginning and end can be seen. */
 const MOST_CHARACTERS = 700;
 
 interface Column {
@@ -37,7 +37,7 @@ interface Column {
 
 const plain = (text: string): string => `<span foreground="${INK}">${escapeMarkup(cut(text))}</span>`;
 const pale = (text: string): string => `<span foreground="${MUTED}" style="italic">${escapeMarkup(cut(text))}</span>`;
-/** A text without ink cannot be drawn, and a person sees what there is none of. */
+/** A text without ink cannot be drawn; `none` tells the reader what is missing. */
 const shown = (text: string, none: string): string => (/\S/.test(clean(text)) ? plain(text) : pale(none));
 
 const COLUMNS: readonly Column[] = [
@@ -89,11 +89,11 @@ async function drawn(text: string, width: number): Promise<{ data: Buffer; info:
     sharp({ text: { text: markup, font: `${FONT} 14`, rgba: true, width, wrap: 'word-char', spacing: 4 } })
       .png()
       .toBuffer({ resolveWithObject: true });
-  // There are further characters without ink, of which alone nothing can be drawn; a policy may write them.
+  // Some other characters have no ink either, and a text of only those cannot be drawn; a policy may write them.
   return draw(text).catch(() => draw(pale('cannot be drawn')));
 }
 
-/** Small pictures keep their pixels. */
+/** Small pictures are not smoothed. */
 function fitted({ width, height, data }: RgbImage, most: number): Promise<{ data: Buffer; info: OutputInfo }> {
   return sharp(data, { raw: { width, height, channels: 3 } })
     .resize({ width: most, height: PICTURE_HEIGHT, fit: 'inside', withoutEnlargement: true })
@@ -106,7 +106,7 @@ function heading(x: number, y: number, words: string): string {
   return `<text x="${x}" y="${y}" ${font}>${words}</text>`;
 }
 
-/** Without characters that cannot be drawn. */
+/** Removes characters that cannot be drawn. */
 function clean(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Cs}]+/gu, ' ');
 }
