@@ -1,6 +1,6 @@
 /**
- * Adapters over frozen weights in files: `adapter_config.json`, which names the base that they stand on, and `adapter_model.safetensors`. LoRA
- * is as PEFT has it; an IP-Adapter is a kind of this program's own, under the names that diffusers has for its layers.
+ * Adapters over frozen weights in files: `adapter_config.json`, which names the base they were trained on, and `adapter_model.safetensors`. LoRA is
+ * stored as PEFT does; an IP-Adapter is a kind of this program's own, with diffusers' names for its layers.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join, sep } from 'node:path';
@@ -27,23 +27,23 @@ import { MERGE, readPeftConfig, type StoredLora } from './peft_config.js';
 
 export const ADAPTER_CONFIG_FILE = 'adapter_config.json';
 export const ADAPTER_FILE = 'adapter_model.safetensors';
-/** Before a parameter's name in PEFT's files. */
+/** Prefix of a parameter's name in PEFT's files. */
 const PREFIX = 'base_model.model.';
 
-/** In the header of the adapter's weights: the digest of those that it stands on. */
+/** In the header of the adapter's weights: the digest of the base's weights. */
 const BASE_DIGEST = 'base_model_sha256';
 
-/** From a parameter's name to that within the model which PEFT adapts. */
+/** Maps a parameter's name to its name within the model that PEFT adapts. */
 export type ModuleNames = (name: string) => string;
 
 const same: ModuleNames = (name) => name;
 
-/** What a LoRA adapter's parameter is called in PEFT's files. */
+/** Names of a LoRA adapter's parameters in PEFT's files. */
 function inPeft(names: ModuleNames): ModuleNames {
   return (name) => `${PREFIX}${names(name)}`;
 }
 
-/** The frozen weights that an adapter stands on. */
+/** The frozen weights that an adapter was trained on. */
 export interface AdapterBase {
   /** Their folder. */
   readonly base: string;
@@ -56,7 +56,7 @@ export type TrainedOver =
   | { readonly kind: 'lora'; readonly lora: LoraSettings }
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig };
 
-/** Where a checkpoint holds an adapter's weights. */
+/** The file layout of an adapter's weights in a checkpoint. */
 export function adapterLayout(
   { baseDigest }: AdapterBase,
   kind: TrainedOver['kind'] = 'lora',
@@ -66,12 +66,12 @@ export function adapterLayout(
   return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft(names) : same, metadata };
 }
 
-/** Whether a folder holds an adapter alone. */
+/** Whether a folder holds only an adapter. */
 export function holdsAdapter(folder: string): boolean {
   return existsSync(join(folder, ADAPTER_CONFIG_FILE));
 }
 
-/** Where others find a base: they have the Hub's model elsewhere. */
+/** Names a base so that others can find it: they have the Hub's model in another folder. */
 function baseJson(base: string): object {
   const hub = hubModelAt(base);
   return { base_model_name_or_path: hub?.hub ?? base, ...(hub === null ? {} : { revision: hub.revision }) };
@@ -100,12 +100,12 @@ export function loraConfigJson(
   return `${JSON.stringify(json, null, 2)}\n`;
 }
 
-/** That of an IP-Adapter. */
+/** The description of an IP-Adapter. */
 export function ipAdapterConfigJson(config: IpAdapterConfig, { base }: Pick<AdapterBase, 'base'>): string {
   return `${JSON.stringify({ peft_type: IP_ADAPTER, ...baseJson(base), image_prompt: config }, null, 2)}\n`;
 }
 
-/** Stands where PEFT's files name the kind of an adapter. */
+/** The value of `peft_type` for an IP-Adapter. */
 const IP_ADAPTER = 'IP_ADAPTER';
 
 const ipSchema = z.strictObject({
@@ -115,12 +115,12 @@ const ipSchema = z.strictObject({
   image_prompt: z.strictObject(ipAdapterSchema.shape),
 });
 
-/** What a folder's adapter is and on what it stands; its weights need not be there yet. */
+/** What kind of adapter a folder has and what base it needs; its weights need not exist yet. */
 export type DescribedAdapter =
   | (StoredLora & { readonly kind: 'lora' })
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig; readonly base: string };
 
-/** Raises CheckpointError for an adapter that is not covered, and as `readPeftConfig`. */
+/** Raises CheckpointError for an unsupported adapter, and whatever `readPeftConfig` raises. */
 export function describeAdapter(folder: string): DescribedAdapter {
   const where = join(folder, ADAPTER_CONFIG_FILE);
   const json = readJson(where);
@@ -148,12 +148,12 @@ export function readAdapterConfig(folder: string): StoredLora {
   });
 }
 
-/** The digest of the base that a folder's adapter was trained on; null where its file names none. */
+/** The digest of the base that a folder's adapter was trained on; null if its file names none. */
 export function recordedBase(folder: string): string | null {
   return readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null;
 }
 
-/** An adapter of the layers that a file's targets match, narrowed to those that it holds tensors of where its description leaves some out. */
+/** An adapter for the layers that a file's targets match, limited to those with tensors if its description leaves some out. */
 export function asStored(
   folder: string,
   adapter: Adapter,
@@ -170,7 +170,10 @@ export function asStored(
 /** Shapes of an adapter's parameters by their names. */
 type Parameters = ReadonlyMap<string, readonly number[]>;
 
-/** The weights of a folder's adapter, which has these parameters. Raises CheckpointError as `readWeights`, and for a tensor that is none of them. */
+/**
+ * The weights of a folder's adapter, which has these parameters. Raises CheckpointError as `readWeights` does, and for a tensor that is not one of
+ * them.
+ */
 export function adapterWeights(
   folder: string,
   parameters: Parameters,
@@ -181,7 +184,7 @@ export function adapterWeights(
   return readWeights(files, parameters, stored);
 }
 
-/** Looks at what `adapterWeights` would read, by the file's header. Raises as that does. */
+/** Checks what `adapterWeights` would read, by the file's header. Raises the same errors. */
 export function checkAdapterWeights(
   folder: string,
   parameters: Parameters,
@@ -211,7 +214,7 @@ function findAdapter(
   });
 }
 
-/** SHA-256 over the digests of the files that hold a folder's weights, its adapter's included, in the order of their names. */
+/** SHA-256 over the digests of the files that hold a folder's weights, including its adapter's, in the order of their names. */
 export function digestOfWeights(folder: string): string {
   if (holdsAdapter(folder)) {
     return sha256(`${digestOfWeights(baseOf(folder))} ${digestOf(join(folder, ADAPTER_FILE))}`);
@@ -220,7 +223,7 @@ export function digestOfWeights(folder: string): string {
   return sha256(files.map(digestOf).join(' '));
 }
 
-/** The Hub's cache calls a large file by its digest, which was looked at when it was fetched: it need not be read again. */
+/** The Hub's cache names a large file by its digest, which was checked when it was fetched, so the file need not be read again. */
 function digestOf(path: string): string {
   const { mtimeMs, size } = statSync(path);
   const key = `${path} ${mtimeMs} ${size}`;
@@ -233,8 +236,8 @@ function digestOf(path: string): string {
 const digests = new Map<string, string>();
 
 /**
- * The folder of an adapter's base: where the file says, or, of a checkpoint whose folder of runs was moved, the run beside its own; or the Hub's
- * model in the cache. Raises CheckpointError where it is in none of these places. Whether it is the right one its digest tells.
+ * The folder of an adapter's base: where the file says; or, if the folder of runs was moved, the run beside the checkpoint's own; or the Hub's model
+ * in the cache. Raises CheckpointError when it is in none of these places. The digest shows whether it is the right one.
  */
 export function baseOf(folder: string): string {
   const { base } = describeAdapter(folder);
@@ -251,19 +254,19 @@ export function baseOf(folder: string): string {
   });
 }
 
-/** The folder that a chain of adapters stands on; `folder` itself where it holds none. Raises as `baseOf`. */
+/** The folder at the bottom of a chain of adapters; `folder` itself if it is not an adapter. Raises as `baseOf`. */
 export function rootOf(folder: string): string {
   return holdsAdapter(folder) ? rootOf(baseOf(folder)) : folder;
 }
 
-/** Whether a chain of adapters stands on a model of the Hub that is not in the cache (yet). */
+/** Whether a chain of adapters needs a model of the Hub that is not in the cache (yet). */
 export function lacksHubBase(folder: string): boolean {
   if (!holdsAdapter(folder)) return false;
   const hub = hubBaseOf(folder);
   return (hub !== null && cachedModel(hub, 'model') === null) || lacksHubBase(baseOf(folder));
 }
 
-/** A checkpoint is `RUN/checkpoints/ITERATION` in the folder of runs. */
+/** A checkpoint is `RUN/checkpoints/ITERATION` inside the folder of runs. */
 const PLACE_OF_CHECKPOINT = 3;
 
 /** The text of the config.json that describes a model. */
@@ -271,7 +274,7 @@ export function descriptionOf(folder: string): string {
   return holdsAdapter(folder) ? descriptionOf(baseOf(folder)) : readFileSync(join(folder, CONFIG_FILE), 'utf8');
 }
 
-/** An adapter is worth nothing on other weights than those that it was trained on. A digest of null is not known. */
+/** An adapter is useless on weights other than those it was trained on. A digest of null is unknown. */
 export function refuseOtherBase(folder: string, recorded: string | null, found: string): void {
   if (recorded === null || recorded === found) return;
   throw new CheckpointError('the adapter was trained on other weights than its base holds now', {
@@ -280,13 +283,13 @@ export function refuseOtherBase(folder: string, recorded: string | null, found: 
   });
 }
 
-/** W + s B A for every layer that is adapted; the frozen weights are changed in place. */
+/** W + s B A for every adapted layer; changes the frozen weights in place. */
 export function merged(adapter: Adapter, weights: Weights): Weights {
   for (const layer of adapter.layers) mergeLayer(adapter, layer, must(weights.get(`${layer}.weight`), layer), weights);
   return new Map([...weights].filter(([name]) => !isAdapters(name)));
 }
 
-/** W + s B A for one layer's weights [out, in], which are changed in place. */
+/** W + s B A for one layer's weights [out, in], changed in place. */
 export function mergeLayer(
   { rank, scale }: Adapter,
   layer: string,

@@ -1,4 +1,4 @@
-/** Learning from micro-batches in this process: their gradients, summed over micro-batches and then over ranks, in memory that is kept from step to step. */
+/** Gradients of micro-batches in this process, summed over micro-batches and then over ranks, in buffers that are reused from step to step. */
 import { InternalError, must } from '../core/errors.js';
 import type { SessionPool } from '../engines/onnx/pool.js';
 import type { Session, SessionOptions, TensorData } from '../engines/onnx/session.js';
@@ -8,10 +8,10 @@ import { sizeOf, type Graph, type Value } from '../graph/ir.js';
 import type { Peers } from '../group/peers.js';
 import type { Weights } from '../models/files.js';
 
-/** The name of a parameter's gradient in a training graph is this prefix and the parameter's name. */
+/** Prefix of a gradient's name in a training graph; the parameter's name follows. */
 export const GRADIENT = 'd:';
 
-/** The outputs of a training graph: the scalar loss, what else is `told`, and a gradient for every parameter that trains. */
+/** The outputs of a training graph: the scalar loss, the outputs to report (`told`), and a gradient for every parameter that trains. */
 export function trainingOutputs(
   loss: Value,
   told: Readonly<Record<string, Value>>,
@@ -25,7 +25,7 @@ export function trainingOutputs(
   return { loss, ...told, ...Object.fromEntries(trained.map(([name], i) => [`${GRADIENT}${name}`, found[i]])) };
 }
 
-/** How one rank's micro-batches are computed. */
+/** How to compute one rank's micro-batches. */
 export interface MicroBatches<Part, Told> {
   /** In the order in which they are learnt. */
   readonly parts: readonly Part[];
@@ -34,19 +34,19 @@ export interface MicroBatches<Part, Told> {
   /** Builds the training graph; see `trainingOutputs`. */
   readonly build: (graph: Graph, part: Part) => Record<string, Value>;
   readonly feeds: (part: Part) => Promise<Record<string, TensorData>>;
-  /** What all ranks get to know of a micro-batch. */
+  /** The part of a micro-batch's result that all ranks receive. */
   readonly tell: (result: Readonly<Record<string, TensorData>>, part: Part) => Told;
 }
 
 export class Backward {
   readonly #sessions: SessionCache;
-  /** The gradients of the first micro-batch, to which the others' are added; kept, so that no step allocates memory of that size. */
+  /** The gradients of the first micro-batch, to which the others are added; kept, so that a step allocates no memory of that size. */
   readonly #sums: Record<string, TensorData> = {};
   /** The gradients of a later micro-batch. */
   readonly #parts: Record<string, TensorData> = {};
-  /** Whether the sums hold anything since they were last taken. */
+  /** Whether the sums contain anything since they were last taken. */
   #begun = false;
-  /** The names of the gradients in the order of the graph: known on every rank, even without a micro-batch; empty after a step. */
+  /** The names of the gradients in graph order: known on every rank, even one without a micro-batch; empty after a step. */
   #names: readonly string[] = [];
 
   constructor(
@@ -59,7 +59,7 @@ export class Backward {
     this.#sessions = new SessionCache('training', session, pool);
   }
 
-  /** Adds the gradient of the loss over this rank's micro-batches. Returns the loss and what was told, both over all ranks in their order. */
+  /** Adds the gradient of the loss over this rank's micro-batches. Returns the loss and what was told, each over all ranks in rank order. */
   async learn<Part, Told>({
     parts,
     key,
@@ -92,7 +92,7 @@ export class Backward {
   }
 
   /**
-   * The gradient by parameter since the last call: the ranks' sums, added in a fixed tree and the same on each. The next `learn` begins anew and
+   * The gradient by parameter since the last call: the ranks' sums, added in a fixed tree, equal on every rank. The next `learn` starts over and
    * overwrites these arrays.
    */
   async gradients(): Promise<Map<string, Float32Array>> {
@@ -112,7 +112,7 @@ export class Backward {
     return this.#sessions.dispose();
   }
 
-  /** Where a run of the training graph writes the gradients of a micro-batch. */
+  /** Buffers into which a run of the training graph writes a micro-batch's gradients. */
   #buffers(session: Session): Record<string, TensorData> {
     const into = this.#begun ? this.#parts : this.#sums;
     // An output that the runtime allocates itself stays in its own arena, which never shrinks.

@@ -1,5 +1,5 @@
 /**
- * The adapter_config.json of PEFT's LoRA (peft/tuners/lora/config.py). A key that changes what the adapter computes is either read or refused:
+ * Reads the adapter_config.json of PEFT's LoRA (peft/tuners/lora/config.py). A key that changes what the adapter computes is either read or refused:
  * loading such an adapter as plain LoRA would give a model that nobody trained.
  */
 import { isDeepStrictEqual } from 'node:util';
@@ -11,23 +11,23 @@ import { PEFT_VERSION, peftDefaults } from './peft_defaults.js';
 /** A LoRA adapter as its file describes it. */
 export interface StoredLora {
   readonly lora: LoraSettings;
-  /** Whether some of the layers that `lora.targets` match have no adapter: the tensors in the file say which have one. */
+  /** Whether some of the layers that match `lora.targets` have no adapter; the file's tensors show which ones have one. */
   readonly partial: boolean;
   readonly base: string;
 }
 
-/** What makes a model that can be read of any adapter that changes weights alone. */
+/** How to make a readable model from any adapter that only changes weights. */
 export const MERGE =
   'Merge it in Python, PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder), and name that folder as the model.';
 const RETRAIN = 'Train the adapter without it: it cannot be merged into the weights of its base.';
 const REWRITE =
   'Save it once more where it was trained, against the untouched base: save_pretrained(folder, path_initial_model_for_weight_conversion=initial_adapter); or merge it there with merge_and_unload() and name the merged model.';
 
-/** Why a value other than the default is refused, and what to do. */
+/** Why a non-default value is refused, and what to do. */
 interface Refusal {
   readonly why: string;
   readonly next: string;
-  /** Values that are harmless besides the default, null, false and empty ones. */
+  /** Harmless values besides the default, null, false and empty ones. */
   readonly harmless?: readonly unknown[];
 }
 
@@ -35,7 +35,7 @@ function refused(why: string, next = MERGE, harmless: readonly unknown[] = []): 
   return { why, next, harmless };
 }
 
-/** What each key means for an adapter that was trained and saved: it is read here, it has no effect any more, or another value than the default is refused. */
+/** What each key means for an adapter that was trained and saved: it is read here, it no longer has an effect, or a non-default value is refused. */
 const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Refusal>> = {
   peft_type: 'read',
   base_model_name_or_path: 'read',
@@ -52,19 +52,19 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
   peft_version: 'no effect',
   inference_mode: 'no effect',
   lora_dropout: 'no effect',
-  // It only names the list that layers_to_transform counts in.
+  // Only names the list that layers_to_transform indexes.
   layers_pattern: 'no effect',
-  // Settings of initialisations and of modes that keys of their own choose.
+  // Settings of initializations and modes that other keys choose.
   megatron_core: 'no effect',
   loftq_config: 'no effect',
   eva_config: 'no effect',
   corda_config: 'no effect',
   lora_ga_config: 'no effect',
   qalora_group_size: 'no effect',
-  // It changes what is kept for the gradient, not what is computed.
+  // Changes what is kept for the gradient, not what is computed.
   velora_config: 'no effect',
 
-  // These begin with other A and B over the base as it is; pissa, olora, corda, loftq and lora_ga also change the base that they train on.
+  // These only change the initial A and B over an unchanged base; pissa, olora, corda, loftq and lora_ga also change the base that they train on.
   init_lora_weights: refused('its base was changed when the adapter was begun, which its file does not hold', REWRITE, [
     'gaussian',
     'eva',
@@ -91,7 +91,7 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
   megatron_config: refused("it stands on Megatron's layers"),
 };
 
-/** The keys of which another value than the default is refused. */
+/** The keys whose non-default values are refused. */
 export const refusedKeys: readonly string[] = Object.entries(keys).flatMap(([key, meaning]) =>
   typeof meaning === 'object' ? [key] : [],
 );
@@ -105,7 +105,9 @@ const schema = z.looseObject({
   use_rslora: z.boolean().default(peftDefaults.use_rslora),
 });
 
-/** Raises CheckpointError, naming `where`, for a file that is no LoRA adapter's, and for the first key that would change what is computed. */
+/**
+ * Raises CheckpointError, naming `where`, for a file that does not describe a LoRA adapter, and for the first key that would change what is computed.
+ */
 export function readPeftConfig(json: unknown, where: string): StoredLora {
   if (typeof json === 'object' && json !== null) requireKeys(json as Record<string, unknown>, where);
   const parsed = schema.safeParse(json);
@@ -125,7 +127,7 @@ export function readPeftConfig(json: unknown, where: string): StoredLora {
 }
 
 function requireKeys(json: Readonly<Record<string, unknown>>, where: string): void {
-  // Another kind of adapter has other keys: that it is one is said instead.
+  // Another kind of adapter has other keys: it is refused for its kind instead.
   if (json.peft_type !== peftDefaults.peft_type) return;
   for (const [key, value] of Object.entries(json)) {
     if (isNothing(value)) continue;
@@ -147,13 +149,13 @@ function isKnown(key: string): key is keyof typeof peftDefaults {
   return Object.hasOwn(peftDefaults, key);
 }
 
-/** Null, false, or empty: what keys have that ask for nothing. */
+/** Null, false, or empty: values that request nothing. */
 function isNothing(value: unknown): boolean {
   if (value === null || value === undefined || value === false || value === '') return true;
   return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
-/** A value on one line, of which a long one loses its end. */
+/** A value on one line; a long one is cut at the end. */
 function shortened(value: unknown): string {
   const text = JSON.stringify(value);
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;

@@ -1,17 +1,17 @@
 /**
- * The contract between training and every policy. Gradients and optimizer state stand below it, so that a remote trainer is one more
- * implementation. `P` is a prompt as the policy reads it, `A` its answer, `H` how it is to sample (temperature, steps of a solver, …).
- * Every rank of a run calls the same of these in the same order.
+ * The contract between training and every policy. Gradients and optimizer state are the policy's business, so that a remote trainer is just another
+ * implementation. `P` is a prompt as the policy reads it, `A` its answer, `H` how to sample (temperature, steps of a solver, …). Every rank of a run
+ * makes the same calls in the same order.
  */
 import type { RandomStream } from '../core/random.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { LossName, LossSpec } from './losses/table.js';
 
-/** What training has to know of an answer. Its actions are tokens, or the steps of a solver. */
+/** What training needs to know of an answer. Its actions are tokens, or the steps of a solver. */
 export interface Answer {
   /** Log-probability of each action when it was sampled; all NaN if the sampler did not report it. */
   readonly logProbs: Float32Array;
-  /** Whether it ended by itself instead of by a limit. */
+  /** Whether it ended by itself rather than at a limit. */
   readonly finished: boolean;
 }
 
@@ -21,31 +21,31 @@ export interface Answered<P, A> {
   readonly answers: readonly A[];
 }
 
-/** What a policy says of an answer's actions under some weights; arrays run over the actions. */
+/** What a policy computes for an answer's actions under some weights; arrays run over the actions. */
 export interface Statistics {
   readonly logProbs: Float32Array;
-  /** In nats; absent where it is no function of the action's distribution that is computed anyway. */
+  /** In nats; absent if it does not come with computing the action's distribution. */
   readonly entropy?: Float32Array;
   /**
-   * Where an action is drawn from a Gaussian: its mean, a row of numbers per action, empty on ranks that have the answer's outline alone. Then KL
-   * is that of two Gaussians of one deviation, and the reference has to say it.
+   * For an action drawn from a Gaussian: its mean, a row of numbers per action, empty on ranks that only have the answer's outline. KL is then that
+   * of two Gaussians with the same deviation, and the reference has to have means too.
    */
   readonly means?: readonly Float32Array[];
-  /** Per action, in nats: KL to the reference, where learning has computed it on the way. */
+  /** Per action, in nats: KL to the reference, if learning has computed it along the way. */
   readonly divergence?: Float32Array;
 }
 
-/** One advantage for every action of an answer: a single number where all have the same, so that a long answer takes no memory for it. */
+/** One advantage per action of an answer, or a single number if all are equal, so that a long answer takes no memory for it. */
 export type Advantages = number | Float32Array;
 
 /** What is to be learnt from one answer; arrays run over its actions. */
 export interface Target {
-  /** What each action counts; 0 leaves it out. They hold the loss's divisor. */
+  /** Weight of each action; 0 leaves it out. The loss's divisor is included. */
   readonly weights: Float32Array;
   readonly advantages: Advantages;
-  /** Under the frozen start; null where the loss has no KL term. */
+  /** Statistics under the frozen start; null if the loss has no KL term. */
   readonly reference: Statistics | null;
-  /** Under the weights that sampled; null where the loss has no ratio. */
+  /** Statistics under the weights that sampled; null if the loss has no ratio. */
   readonly old: Statistics | null;
 }
 
@@ -59,21 +59,21 @@ export interface LearnReport {
   readonly loss: number;
   /** Statistics under the weights that the gradient was taken at, for each lesson and answer. */
   readonly statistics: readonly (readonly Statistics[])[];
-  /** Actions whose KL term was too large to be taken as it is. */
+  /** Actions whose KL term was too large and was clamped. */
   readonly klClamped: number;
 }
 
 export interface StepReport {
-  /** Before clipping; null where a remote trainer does not tell. */
+  /** Before clipping; null if a remote trainer does not report it. */
   readonly gradNorm: number | null;
-  /** False when the gradient was not finite: then nothing was changed. */
+  /** False if the gradient was not finite: then nothing was changed. */
   readonly applied: boolean;
 }
 
-/** What a policy can do beyond what every one must. A run that needs more is refused when it opens. */
+/** What a policy can do beyond what every policy must. A run that needs more is refused when it opens. */
 export interface Capabilities {
   readonly losses: readonly LossName[];
-  /** Whether it keeps its starting weights, so that a loss may add the distance to them. */
+  /** Whether it keeps its starting weights, so that a loss can add the distance to them. */
   readonly reference: boolean;
   /** Whether it keeps a moving average of its weights. */
   readonly average: boolean;
@@ -87,28 +87,28 @@ export type WeightsOf = 'current' | 'average' | 'reference';
 export interface SampleRequest<P, H> {
   readonly prompts: readonly P[];
   /**
-   * All prompts of the iteration or of the held-out set that these are some of. What follows from their sizes is the same whatever the
-   * chunks and the processes.
+   * All prompts of the iteration or held-out set that these prompts belong to. Whatever depends on their sizes is the same for any chunks and
+   * processes.
    */
   readonly among: readonly P[];
   readonly answersPerPrompt: number;
   readonly how: H;
   readonly weights: Exclude<WeightsOf, 'reference'>;
-  /** The stream of one answer; `prompt` counts within `prompts`. */
+  /** The random stream of one answer; `prompt` is an index into `prompts`. */
   readonly random: (prompt: number, answer: number) => RandomStream;
-  /** The name of one answer's episode, by which what was sampled elsewhere is kept; absent where nothing is. */
+  /** The name of one answer's episode, under which remotely sampled answers are stored; absent if nothing is stored. */
   readonly key?: (prompt: number, answer: number) => string;
 }
 
 export interface Policy<P, A extends Answer, H> {
   readonly capabilities: Capabilities;
-  /** What the actions of its answers are: tokens, or the noisy steps of a picture. */
+  /** Whether the actions of its answers are tokens or the noisy steps of a picture. */
   readonly actions: 'tokens' | 'steps';
-  /** Optimizer steps taken so far. A step that rejected counts unless it is certain that it changed nothing. */
+  /** Optimizer steps taken so far. A step that rejected counts unless it certainly changed nothing. */
   readonly steps: number;
-  /** Called on every rank before answers are sampled under these weights: brings them to whoever samples elsewhere. */
+  /** Called on every rank before answers are sampled under these weights: sends them to remote samplers. */
   publish?(weights: Exclude<WeightsOf, 'reference'>): Promise<void>;
-  /** Called on every rank when its answers were sampled, before anything is learnt from them: what was sampled elsewhere is kept. */
+  /** Called on every rank after its answers were sampled, before anything is learnt from them: stores what was sampled remotely. */
   keep?(): Promise<void>;
   /** `answersPerPrompt` answers to each prompt, drawn on this rank alone. */
   sample(request: SampleRequest<P, H>): Promise<A[][]>;
@@ -123,17 +123,17 @@ export interface Policy<P, A extends Answer, H> {
     of: WeightsOf,
     among?: readonly Answered<P, A>[],
   ): Promise<Statistics[][]>;
-  /** Per action, in nats: an estimate of KL(now || reference) for people to look at. */
+  /** Per action, in nats: an estimate of KL(now || reference), for people to look at. */
   divergence(now: Statistics, reference: Statistics): Float64Array;
-  /** Adds the gradient of the loss over all lessons to what the next step takes. */
+  /** Adds the gradient of the loss over all lessons to the one that the next step uses. */
   learn(lessons: readonly Lesson<P, A>[], loss: LossSpec, among?: readonly Answered<P, A>[]): Promise<LearnReport>;
-  /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` begins anew. */
+  /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` starts over. */
   step(learningRate: number): Promise<StepReport>;
-  /** Differs where weights differ in a bit. Ranks that train together must agree on it. */
+  /** Differs if any bit of the weights differs. Ranks that train together must agree on it. */
   checksum(): Promise<string>;
-  /** The files of a checkpoint. They may be views of the weights, to be written before the next step. */
+  /** The files of a checkpoint. They may be views of the weights, so write them before the next step. */
   files(): Promise<CheckpointFiles>;
-  /** Takes over a checkpoint's files, in place. Raises CheckpointError where one is missing, does not fit or is not finite. */
+  /** Loads a checkpoint's files in place. Raises CheckpointError when one is missing, does not fit or is not finite. */
   restore(folder: string, steps: number): Promise<void>;
   dispose(): Promise<void>;
 }

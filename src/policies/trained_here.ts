@@ -1,4 +1,4 @@
-/** A policy that the onnx engine trains in this process: what is the same whatever it writes. */
+/** The common part of policies that the onnx engine trains in this process, whatever they write. */
 import { InternalError } from '../core/errors.js';
 import { TrainedWeights, type WeightsLayout } from '../engines/onnx/trained_weights.js';
 import type { Weights } from '../models/files.js';
@@ -18,12 +18,12 @@ export interface TrainedHereOptions {
   readonly weights: Weights;
   /** The weights that train. */
   readonly trained: Weights;
-  /** All weights of the frozen start; null where it is not kept. */
+  /** All weights of the frozen start; null if it is not kept. */
   readonly reference: Weights | null;
   readonly optimizer: OptimizerSettings;
-  /** Where a checkpoint holds what trains. */
+  /** The file layout in a checkpoint of what trains. */
   readonly layout: WeightsLayout | undefined;
-  /** What an adapter stands on; null where none is trained. */
+  /** The adapter's base; null if no adapter is trained. */
   readonly base: AdapterBase | null;
   readonly hiddenStates: boolean;
 }
@@ -60,14 +60,14 @@ export abstract class TrainedHere<P, A> {
     return this.trained.checksum();
   }
 
-  /** Raises CheckpointError where it was trained over another base. */
+  /** Raises CheckpointError when the checkpoint was trained over another base. */
   async restore(folder: string, steps: number): Promise<void> {
     const { base } = this.held;
     if (base !== null) refuseOtherBase(folder, recordedBase(folder), base.baseDigest);
     this.trained.restore(folder, steps);
   }
 
-  /** All weights of one kind; those that nothing changes are the model's own. */
+  /** All weights of one kind; those that training never changes are the model's own. */
   protected weightsOf(of: WeightsOf): Weights {
     const { weights, reference } = this.held;
     const { averages } = this.trained;

@@ -1,4 +1,4 @@
-/** What a flow policy is asked and answers with. Pictures are rows of numbers here: latents, packed as the model's tokens. */
+/** A flow policy's prompts and answers. Pictures are rows of numbers here: latents, packed into the model's tokens. */
 import type { Answer, Answered } from '../policy.js';
 import type { Gaussian } from './steps.js';
 
@@ -9,28 +9,28 @@ export interface FlowCondition {
   readonly columns: number;
   /** [T, width of the text encoder] */
   readonly text: Float32Array;
-  /** How many of the T tokens are text; what follows is padding, which the model does not see. Absent: all. */
+  /** How many of the T tokens are text; the rest is padding, which the model does not see. Default: all. */
   readonly textTokens?: number;
-  /** What guidance is measured from, in the place of the text: as many tokens as it has and their padding. Absent: a text of zeros. */
+  /** What guidance is measured from, in place of the text, with its own number of tokens before padding. Default: a text of zeros. */
   readonly without?: { readonly text: Float32Array; readonly textTokens: number };
   /** [width of the pooled text], for a model that takes it. */
   readonly pooled: Float32Array | null;
-  /** [width of the image encoder], of the style image; for a model with an IP-Adapter. */
+  /** [width of the image encoder] features of the style image, for a model with an IP-Adapter. */
   readonly imageFeatures: Float32Array | null;
-  /** [rows * columns, C'] that stands behind the channels of every latent token: an inpainting context. C' may be 0. */
+  /** [rows * columns, C'] appended to the channels of every latent token: an inpainting context. C' may be 0. */
   readonly context: Float32Array;
-  /** For a model that is shown what stays as further tokens; absent for any other. */
+  /** For a model that sees the unpainted part as further tokens; absent for any other. */
   readonly kept?: KeptPicture;
 }
 
 /**
- * What stays of a picture that is painted into. After each step of the solver it is put back, at that step's noise, so that what the model
- * decides are the painted elements alone: only these enter log-probabilities, divergences and losses.
+ * The part of a picture that stays while the rest is painted. After each step of the solver it is restored, at that step's noise level, so that the
+ * model decides only the painted elements: only these enter log-probabilities, divergences and losses.
  */
 export interface KeptPicture {
-  /** [N, C] latents of the picture with what is to be painted left out. */
+  /** [N, C] latents of the picture without the part to be painted. */
   readonly shown: Float32Array;
-  /** [N, C]: 1 where it is painted, else 0; 1 somewhere. */
+  /** [N, C]: 1 where it is painted, else 0; at least one element is 1. */
   readonly painted: Float32Array;
 }
 
@@ -41,20 +41,20 @@ export interface FlowAsked {
 
 /** One drawn array: a noisy step of the solver, or the velocity of a labelled picture. */
 export interface FlowAction {
-  /** The noise level at which the model is asked. */
+  /** The noise level at which the model is evaluated. */
   readonly sigma: number;
-  /** [N, C] what it is shown; empty where the answer has another home. */
+  /** [N, C] the model's input; empty on ranks that do not hold the answer. */
   readonly x: Float32Array;
-  /** [N, C] what was drawn; empty where the answer has another home. */
+  /** [N, C] what was drawn; empty on ranks that do not hold the answer. */
   readonly drawn: Float32Array;
   readonly gaussian: Gaussian;
 }
 
 export interface FlowAnswer extends Answer {
   readonly actions: readonly FlowAction[];
-  /** [N, C] the final latents; empty where the answer has another home. */
+  /** [N, C] the final latents; empty on ranks that do not hold the answer. */
   readonly latents: Float32Array;
-  /** The one rank that holds its pictures; absent: every rank does. */
+  /** The only rank that holds its pictures; absent: every rank does. */
   readonly home?: number;
 }
 

@@ -1,4 +1,4 @@
-/** What a flow model that edits pictures is conditioned on: hidden states in the place of text, and the picture before the edit. Pure functions. */
+/** The conditioning of a flow model that edits pictures: hidden states in place of text, and the picture before the edit. Pure functions. */
 import { CheckpointError } from '../../core/errors.js';
 import type { Planes } from '../../core/planes.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
@@ -12,7 +12,7 @@ import { takesPooled } from './rows.js';
 export interface EditManner {
   /** Side of a token's square of latents. */
   readonly patch: number;
-  /** As further channels of each latent, or as further tokens. */
+  /** Whether the source is given as further channels of each latent or as further tokens. */
   readonly source: 'channels' | 'tokens';
 }
 
@@ -41,19 +41,19 @@ export function editManner(
   return { patch, source };
 }
 
-/** Texts are padded to a multiple of this, longer ones to an eighth of a power of two, so that few graphs are compiled. */
+/** Texts are padded to a multiple of this, longer ones to an eighth of a power of two, to keep the number of compiled graphs small. */
 const GRANULE = 16;
 
-/** The columns that a text of so many tokens is padded to; it follows from that text alone. */
+/** Number of columns that a text of this many tokens is padded to; it depends on that text alone. */
 export function textColumns(tokens: number): number {
   const granule = Math.max(GRANULE, 2 ** Math.floor(Math.log2(tokens)) / 8);
   return Math.ceil(tokens / granule) * granule;
 }
 
 /**
- * @param told what stands in the place of text
- * @param blank what guidance is measured from: the states of a blank instruction; null where the model is not guided by these
- * Raises CheckpointError for states of another width than the model's text.
+ * @param told the hidden states that replace the text
+ * @param blank what guidance is measured from: the states of a blank instruction; null if the model is not guided by these
+ * Raises CheckpointError when the states do not have the width of the model's text.
  */
 export function editCondition(
   told: HiddenStates,

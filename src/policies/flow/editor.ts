@@ -1,4 +1,4 @@
-/** A frozen flow model that edits pictures, told what to do by the hidden states of a model that reads and sees. */
+/** A frozen flow model that edits pictures, instructed by the hidden states of a vision-language model. */
 import type { Planes } from '../../core/planes.js';
 import type { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
@@ -13,24 +13,24 @@ import { takesGuidance } from './rows.js';
 import { FlowSampler } from './sampler.js';
 
 export interface EditorOptions {
-  /** How its noise levels are spaced. */
+  /** Decides the spacing of its noise levels. */
   readonly type: FlowModelTypeName;
   /** Steps of the solver. */
   readonly steps: number;
   /** Scale of classifier-free guidance; null for none. */
   readonly guidance: number | null;
-  /** Pictures that the model sees at once. */
+  /** Number of pictures that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
 }
 
-/** An edit that is asked for. */
+/** A request for an edit. */
 export interface Edit {
-  /** Latents of the picture before it. */
+  /** Latents of the picture to edit. */
   readonly source: Planes;
-  /** In the place of text: as many tokens as it has, of which none is padding. */
+  /** States in place of text: as many tokens as there are, none of them padding. */
   readonly told: HiddenStates;
-  /** The same of a blank instruction, where `asksBlank` says that it is wanted. */
+  /** The states of a blank instruction, if `asksBlank`. */
   readonly blank?: HiddenStates | null;
   /** Source of the initial noise. */
   readonly random: RandomStream;
@@ -57,21 +57,24 @@ export class FlowEditor {
     return new FlowEditor(openFrozenFlow(folder, options.session), codec, options, folder);
   }
 
-  /** Both sides of a picture's latents are multiples of it. */
+  /** Both sides of a picture's latents are multiples of this. */
   get patch(): number {
     return this.#manner.patch;
   }
 
   /**
-   * Whether guidance is measured from the states of a blank instruction, as pipelines of diffusers do. A model of this program that was trained
-   * with a share of edits without words learnt what to say of zeros instead.
+   * Whether guidance is measured from the states of a blank instruction, as diffusers' pipelines do. A model that this program trained with a share
+   * of edits without words learnt to treat zeros as no instruction instead.
    */
   get asksBlank(): boolean {
     const { config } = this.model;
     return this.options.guidance !== null && !takesGuidance(config) && config.condition_dropout === null;
   }
 
-  /** Latents of the edited pictures. Raises CheckpointError for states of another width than the model's text; RunError as `FlowSampler.sample`. */
+  /**
+   * Latents of the edited pictures. Raises CheckpointError when states do not have the width of the model's text; RunError as `FlowSampler.sample`
+   * does.
+   */
   async draw(edits: readonly Edit[]): Promise<Planes[]> {
     const { type, steps, guidance } = this.options;
     const prompts = edits.map(({ told, blank, source }) => ({

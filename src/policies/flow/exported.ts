@@ -20,16 +20,16 @@ import type { FlowShape } from '../../nets/flow/transformer.js';
 
 const NEXT = 'Export it again with scripts/export_edit_transformer.';
 
-/** What computes a frozen model's velocities in the place of a graph of this program. */
+/** Computes a frozen model's velocities in place of one of this program's graphs. */
 export interface VelocityFile {
-  /** [B, N, velocityWidth], of the feeds of `modelFeeds` for a micro-batch of this shape. */
+  /** [B, N, velocityWidth] for the feeds that `modelFeeds` makes of a micro-batch of this shape. */
   velocity(feeds: Readonly<Record<string, TensorData>>, shape: FlowShape): Promise<Float32Array>;
   dispose(): Promise<void>;
 }
 
-/** A flow transformer that stays as it is. */
+/** A flow transformer that is not trained. */
 export interface FrozenFlow extends LoadedFlowTransformer {
-  /** Absent where this program computes it by its weights. */
+  /** Absent if this program computes it from its weights. */
   readonly file?: VelocityFile;
 }
 
@@ -38,7 +38,7 @@ export function isExportedFlow(folder: string): boolean {
   return readConfig<{ readonly model_type?: unknown }>(folder).model_type === EXPORTED_FLOW;
 }
 
-/** What its config.json says. Raises CheckpointError for a file that is missing, and a class that is not exported. */
+/** Reads its config.json. Raises CheckpointError for a missing file and for a class that is not exported. */
 export function checkExportedFlow(folder: string): FlowTransformerConfig {
   const config = describeFlowTransformer(folder);
   if (config.architecture !== 'qwen_image' || config.prediction !== 'velocity' || config.ip_adapter !== null) {
@@ -52,7 +52,7 @@ export function checkExportedFlow(folder: string): FlowTransformerConfig {
   throw new CheckpointError(`the exported transformer lacks ${missing.join(' and ')}`, { where: folder, next: NEXT });
 }
 
-/** Opens an export, its graph when that is first asked. Raises CheckpointError as `checkExportedFlow`. */
+/** Opens an export; its graph is opened at the first call. Raises CheckpointError as `checkExportedFlow` does. */
 export function openExportedFlow(folder: string, session: SessionOptions): FrozenFlow {
   const config = checkExportedFlow(folder);
   const weights: Weights = new Map();
@@ -62,7 +62,7 @@ export function openExportedFlow(folder: string, session: SessionOptions): Froze
 class ExportedVelocity implements VelocityFile {
   readonly #model: LazyModelFile;
   readonly #graph: string;
-  /** Positions of the last shape: all steps of a picture have one. */
+  /** Positions of the last shape: all steps of a picture share one. */
   #positions: { readonly key: string; readonly cos: ModelTensor; readonly sin: ModelTensor } | null = null;
 
   constructor(
@@ -123,7 +123,7 @@ class ExportedVelocity implements VelocityFile {
   }
 }
 
-/** Raises CheckpointError where a graph takes other inputs than are fed to it, or such of other widths than its config says. */
+/** Raises CheckpointError when a graph's inputs differ from those it is fed, or their widths from its config. */
 function requireInputs(model: ModelFile, config: FlowTransformerConfig): void {
   const { in_channels, joint_attention_dim, attention_head_dim } = config;
   const widths: Readonly<Record<string, number | null>> = {

@@ -1,15 +1,15 @@
 /**
- * Classifier-free guidance (Ho and Salimans, 2022): v_0 + g (v - v_0), v_0 being what a model says without words and style. For numbers while
- * sampling, and in the training graph, which have to agree.
+ * Classifier-free guidance (Ho and Salimans, 2022): v_0 + g (v - v_0), where v_0 is the model's velocity without words and style. Computed on numbers
+ * while sampling and in the training graph; the two have to agree.
  */
 import { add, div, mul, reduceSum, sqrt, sub } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 
-/** Where nothing is said, nothing becomes longer. */
+/** Keeps the division finite for velocities of zero, which stay zero. */
 const LEAST_SQUARE = 1e-12;
 
-/** Qwen-Image brings each token back to the length that it has unguided, as its pipeline in diffusers does. */
+/** Qwen-Image rescales each guided token to its unguided length, as its pipeline in diffusers does. */
 function keepsLength({ architecture }: FlowTransformerConfig): boolean {
   return architecture === 'qwen_image';
 }

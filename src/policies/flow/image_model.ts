@@ -1,4 +1,4 @@
-/** A frozen flow model of this process as what makes pictures of prompts. */
+/** Makes pictures of prompts with a frozen flow model in this process. */
 import { CheckpointError, must } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
@@ -17,7 +17,7 @@ export interface PictureMaking extends Pick<FlowSampling, 'sigmas' | 'guidance'>
   /** In pixels. */
   readonly width: number;
   readonly height: number;
-  /** Pictures that the model sees at once. */
+  /** Number of pictures that the model processes at once. */
   readonly batch: number;
 }
 
@@ -41,7 +41,7 @@ export class FlowImageModel implements ImageModel {
 
   async generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {
     const { model, making, codec } = this.options;
-    // Equal requests are one picture: a policy that is sure says the same again and again.
+    // Equal requests give one picture: a policy that is sure repeats itself.
     const keys = requests.map(({ prompt, seed }) => `${seed} ${prompt}`);
     const first = new Map(keys.map((key, i) => [key, i] as const).reverse());
     const asked = [...new Set(keys)].map((key) => requests[must(first.get(key), key)]);
@@ -73,7 +73,7 @@ export class FlowImageModel implements ImageModel {
   }
 }
 
-/** What a model without an inpainting context is asked. */
+/** The conditioning of a model without an inpainting context. */
 export function flowCondition(
   { text, pooled }: Pick<EncodedPrompt, 'text' | 'pooled'>,
   { width, height }: { readonly width: number; readonly height: number },
@@ -89,7 +89,7 @@ export function flowCondition(
   };
 }
 
-/** The planes of a picture's latents. */
+/** Size of a picture's latents. */
 export function latentSize(
   { width, height }: Pick<PictureMaking, 'width' | 'height'>,
   { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
@@ -97,7 +97,7 @@ export function latentSize(
   return { channels, width: width / reduction, height: height / reduction };
 }
 
-/** Raises CheckpointError where model, encoder, autoencoder and size do not go together. */
+/** Raises CheckpointError when model, encoder, autoencoder and size do not match. */
 export function requireFit({
   model: { config },
   codec,

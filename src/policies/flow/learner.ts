@@ -31,25 +31,25 @@ export interface FlowLearnerOptions {
   readonly peers: Peers;
 }
 
-/** An action, where it belongs, and what is to be learnt from it. */
+/** An action, its position, and its training target. */
 interface ActionRow extends FlowAction {
   readonly condition: FlowCondition;
   readonly target: Target | null;
-  /** Its place in its answer. */
+  /** Its index in its answer. */
   readonly at: number;
-  /** The one rank that holds its arrays; null where every rank does. */
+  /** The only rank that holds its arrays; null if every rank does. */
   readonly home: number | null;
-  /** [N, C] its mean under the frozen start; null where none is asked for. */
+  /** [N, C] its mean under the frozen start; null if not needed. */
   readonly reference: Float32Array | null;
 }
 
-/** What is computed of an action, and told to every rank. */
+/** The values computed for an action, which every rank receives. */
 interface ActionStatistics {
   readonly logProb: number;
   readonly divergence?: number;
 }
 
-/** A micro-batch, and the places of its rows among all. */
+/** A micro-batch, and the indices of its rows among all rows. */
 interface DealtPart {
   readonly shape: FlowShape;
   readonly at: readonly number[];
@@ -64,7 +64,7 @@ export class FlowLearner {
 
   constructor(
     readonly model: FlowModel,
-    /** Asked for what guidance is measured from, which carries no gradient. */
+    /** Computes the unguided velocity for guidance, which carries no gradient. */
     private readonly sampler: FlowSampler,
     private readonly options: FlowLearnerOptions,
   ) {
@@ -73,8 +73,8 @@ export class FlowLearner {
   }
 
   /**
-   * Log-probabilities under `weights`, which may be another model's of the same architecture; `withMeans` also the means, each at the home of its
-   * answer alone.
+   * Log-probabilities under `weights`, which may be another model's of the same architecture; with `withMeans` also the means, each only on the rank
+   * that holds its answer.
    */
   async statistics(groups: readonly FlowGroup[], weights: Weights, withMeans: boolean): Promise<Statistics[][]> {
     const rows = rowsOf(groups.map((group) => ({ ...group, targets: null })));
@@ -104,8 +104,8 @@ export class FlowLearner {
   }
 
   /**
-   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. An action that
-   * weighs nothing and has an old value is not computed: that value stands in the report.
+   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. An action with weight
+   * zero and an old value is not computed: the report repeats the old value.
    */
   async learn(lessons: readonly FlowLesson[], loss: LossSpec): Promise<LearnReport> {
     const all = rowsOf(lessons);
@@ -123,7 +123,7 @@ export class FlowLearner {
     return { loss: sum, statistics: this.#sorted(lessons, all, rows, told, null), klClamped: 0 };
   }
 
-  /** What was learnt; see `Backward.gradients`. */
+  /** The gradients since the last call; see `Backward.gradients`. */
   gradients(): Promise<Map<string, Float32Array>> {
     return this.#backward.gradients();
   }
@@ -176,7 +176,7 @@ export class FlowLearner {
     return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision, counted };
   }
 
-  /** Whether guidance needs what the model says without words. */
+  /** Whether guidance needs the model's unconditional velocity. */
   get #isAskedTwice(): boolean {
     return this.options.guidance !== null && !takesGuidance(this.model.config);
   }
@@ -202,8 +202,8 @@ export class FlowLearner {
   }
 
   /**
-   * This rank's micro-batches, of whose rows other ranks may have held the arrays until then, and which rank computes each row. All ranks cut
-   * the same ones.
+   * This rank's micro-batches, with rows fetched from the ranks that hold them, and which rank computes each row. All ranks cut the same
+   * micro-batches.
    */
   async #deal(rows: readonly ActionRow[]): Promise<{ rankOf: RankOf; parts: DealtPart[] }> {
     const { peers, microBatch } = this.options;
@@ -224,7 +224,7 @@ export class FlowLearner {
     return { rankOf, parts: all.slice(start, end).map(({ shape, at }) => ({ shape, at, part: at.map(whole) })) };
   }
 
-  /** Brings what was computed of the micro-batches of `rows`, over all ranks, and their means, to the order of all actions. */
+  /** Sorts what was computed of the micro-batches of `rows`, over all ranks, and their means, into the order of all actions. */
   #sorted(
     groups: readonly { readonly answers: readonly FlowAnswer[] }[],
     all: readonly ActionRow[],
@@ -236,7 +236,7 @@ export class FlowLearner {
     microBatches(rows, this.model.config, this.options.microBatch).forEach(({ at }, p) =>
       at.forEach((i, b) => found.set(rows[i], parts[p][b])),
     );
-    // Answers that are left out whole tell what the others do.
+    // Answers that are left out entirely report the same fields as the others.
     const measured = [...found.values()].some(({ divergence }) => divergence !== undefined);
     let next = 0;
     return groups.map(({ answers }) =>
@@ -253,7 +253,7 @@ export class FlowLearner {
   }
 }
 
-/** Whether nothing is learnt from an action, of which it is known what it was. */
+/** Whether nothing is learnt from an action whose old value is known. */
 function isLeftOut({ target, at }: ActionRow): boolean {
   return target !== null && target.old !== null && target.weights[at] === 0;
 }
@@ -267,7 +267,7 @@ function keptOf({ kept }: FlowCondition): KeptPicture {
   return must(kept, 'what stays of a picture');
 }
 
-/** [B] means over all but the first axis of x^2, of which each element counts so much. */
+/** [B] means of x^2 over all but the first axis, each element weighted by `counted`. */
 function meanSquare(x: Value, counted: Value | null): Value {
   const [batch] = x.shape;
   const squares = counted === null ? mul(x, x) : mul(mul(x, x), counted);
@@ -300,7 +300,7 @@ function filled<T>(part: readonly T[], size: number): T[] {
   return Array.from({ length: size }, (_, b) => part[b] ?? part[0]);
 }
 
-/** What the loss reads of each row; rows that fill a micro-batch up weigh nothing. */
+/** The loss's inputs for each row; rows that fill up a micro-batch have weight zero. */
 function lossFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossSpec): Record<string, TensorData> {
   const placed = part.map(({ target, at }, row) => {
     if (target === null) throw new InternalError('an action without a target');
@@ -327,7 +327,7 @@ function actionStatistics(result: Readonly<Record<string, unknown>>, b: number):
   };
 }
 
-/** The rank that has something of a row, or is to have it. */
+/** The rank that holds a row, or is to receive it. */
 type RankOf = (row: number) => number;
 
 /**

@@ -1,4 +1,4 @@
-/** A flow policy's model from its folder: a transformer with all its weights, or an adapter over another folder's. */
+/** Loads a flow policy's model from its folder: a transformer with all its weights, or an adapter over another folder's. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { readSafetensorsIndex } from '../../core/safetensors.js';
@@ -36,18 +36,18 @@ import { checkExportedFlow, isExportedFlow, openExportedFlow, type FrozenFlow } 
 import type { FlowModel, FlowTrains } from './model.js';
 import { takesGuidance } from './rows.js';
 
-/** What is to be trained of a model. */
+/** Which parts of a model to train. */
 export interface FlowTraining {
   readonly trains: FlowTrains;
-  /** LoRA, where that trains. */
+  /** LoRA, if it is trained. */
   readonly lora: LoraSettings | null;
-  /** The IP-Adapter of a model that has none, where that trains. */
+  /** A new IP-Adapter for a model without one, if it is trained. */
   readonly imagePrompt: IpAdapterConfig | null;
   /** Seed for randomly initialized weights. */
   readonly seed: number;
 }
 
-/** What a folder's config.json says, or that of its adapter's base with the adapter. Raises as `openFlowModel`, but for the weights. */
+/** The config.json of a folder, or that of its adapter's base with the adapter. Raises as `openFlowModel`, except for weights. */
 export function describeFlowModel(folder: string): FlowTransformerConfig {
   if (!holdsAdapter(folder)) return describeFlowTransformer(folder);
   const config = withDropout(describeFlowModel(baseOf(folder)), folder);
@@ -55,24 +55,24 @@ export function describeFlowModel(folder: string): FlowTransformerConfig {
   return adapter.kind === 'lora' ? config : withIpAdapter(config, adapter.config);
 }
 
-/** In the metadata of an adapter's weights: the largest share of pictures without words that it was trained on, its base included. */
+/** In the metadata of an adapter's weights: the largest share of pictures without words that it or its base was trained on. */
 const DROPOUT = 'condition_dropout';
 
-/** Where a policy's checkpoint holds what it trains over a base. */
+/** The file layout in a policy's checkpoint of what it trains over a base. */
 export function flowAdapterLayout(over: NonNullable<FlowModel['over']>, config: FlowTransformerConfig): WeightsLayout {
   const layout = adapterLayout(over, over.kind);
   const { condition_dropout: seen } = config;
   return seen === null ? layout : { ...layout, metadata: { ...layout.metadata, [DROPOUT]: String(seen) } };
 }
 
-/** The config of an adapter's base with what its own training has seen; a file that does not say it leaves it as it is. */
+/** The config of an adapter's base with the dropout of the adapter's own training, if the file records it. */
 function withDropout(config: FlowTransformerConfig, folder: string): FlowTransformerConfig {
   const file = join(folder, ADAPTER_FILE);
   const recorded = existsSync(file) ? readSafetensorsIndex(file).metadata[DROPOUT] : undefined;
   return recorded === undefined ? config : { ...config, condition_dropout: Number(recorded) };
 }
 
-/** A model that stays as it is: one that was exported, or as `openFlowModel`. Raises CheckpointError as that and `openExportedFlow` do. */
+/** Opens a model that is not trained: an export, or else like `openFlowModel`. Raises CheckpointError as that and `openExportedFlow` do. */
 export function openFrozenFlow(folder: string, session: SessionOptions): FrozenFlow {
   return isExport(folder) ? openExportedFlow(folder, session) : openFlowModel(folder);
 }
@@ -82,7 +82,7 @@ function isExport(folder: string): boolean {
   return !holdsAdapter(folder) && isExportedFlow(folder);
 }
 
-/** Raises CheckpointError as `openFlowTransformer`, for an export, and where an adapter's base is not there or not what it was trained on. */
+/** Raises CheckpointError as `openFlowTransformer` does, for an export, and when an adapter's base is missing or not the one it was trained on. */
 export function openFlowModel(folder: string): LoadedFlowTransformer {
   if (isExport(folder)) throw notTrained(folder);
   if (!holdsAdapter(folder)) return openFlowTransformer(folder);
@@ -95,7 +95,10 @@ export function openFlowModel(folder: string): LoadedFlowTransformer {
   return { config, weights: adapter === null ? weights : merged(adapter, weights) };
 }
 
-/** What a folder's adapter holds over a model of this config; without `adapter` it is an IP-Adapter. Raises CheckpointError for one that is not covered, ConfigError for targets that match no layer. */
+/**
+ * A folder's adapter for a model of this config; without `adapter` it is an IP-Adapter. Raises CheckpointError for an unsupported one, ConfigError
+ * for targets that match no layer.
+ */
 function storedAdapter(
   folder: string,
   config: FlowTransformerConfig,
@@ -115,7 +118,7 @@ function storedAdapter(
   return { kind: found.kind, adapter, parameters: adapterParameters(adapter, (name) => must(shapes.get(name), name)) };
 }
 
-/** Looks at a folder's adapter and those that it stands on, without reading their weights. Raises as `openFlowModel` for what is wrong with them. */
+/** Checks a folder's adapter and those below it without reading their weights. Raises as `openFlowModel` for problems in them. */
 function checkAdapters(folder: string): void {
   if (!holdsAdapter(folder)) return;
   const base = baseOf(folder);
@@ -124,7 +127,7 @@ function checkAdapters(folder: string): void {
   checkAdapterWeights(folder, parameters, kind);
 }
 
-/** Loads a model's folder for training. Raises as `openFlowModel`, and as `requireTrained`; ConfigError for LoRA that matches no layer. */
+/** Loads a model's folder for training. Raises as `openFlowModel` and `requireTrained` do; ConfigError for LoRA that matches no layer. */
 export function loadFlow(folder: string, training: FlowTraining): FlowModel {
   const { trains, lora, imagePrompt, seed } = training;
   const opened = openFlowModel(folder);
@@ -145,7 +148,7 @@ export function loadFlow(folder: string, training: FlowTraining): FlowModel {
       if (lora === null) throw new InternalError('LoRA is to be trained without its settings');
       const adapter = flowAdapter(opened.config, lora);
       const begun = initAdapter(adapter, (name) => must(opened.weights.get(name), name).shape, seed);
-      // PEFT takes `all-linear` for language models alone.
+      // PEFT supports `all-linear` only for language models.
       const named = { ...lora, targets: [...adapter.layers].sort() };
       const over = { kind: 'lora', lora: named, base: folder, baseDigest: digestOfWeights(folder) } as const;
       return { config: opened.config, weights: new Map([...opened.weights, ...begun]), trains, adapter, over };
@@ -160,12 +163,12 @@ function notTrained(folder: string): CheckpointError {
   });
 }
 
-/** What an IP-Adapter's checkpoint stands on, which holds it whole: the base of one that goes on from another's is that one's. */
+/** The base of an IP-Adapter's checkpoint, which contains the whole adapter: an adapter trained further keeps the first one's base. */
 function standsOn(folder: string): string {
   return holdsAdapter(folder) && describeAdapter(folder).kind === 'image_prompt' ? baseOf(folder) : folder;
 }
 
-/** Raises CheckpointError where nothing of a model is to be trained. */
+/** Raises CheckpointError when no part of a model would be trained. */
 export function requireTrained(
   config: FlowTransformerConfig,
   { trains, imagePrompt }: Pick<FlowTraining, 'trains' | 'imagePrompt'>,
@@ -186,13 +189,13 @@ export function requireTrained(
   }
 }
 
-/** What says how a flow model is guided, and which one it is, by the section that names it. */
+/** How messages describe the guidance and the model, by the section that names it. */
 const GUIDED = {
   policy: { scale: 'rollout.guidance_scale', model: 'policy.model' },
   environment: { scale: 'environment.guidance_scale', model: 'environment.model' },
 } as const;
 
-/** Guidance is measured from what a model says without words. Raises CheckpointError for one that never had to say that. */
+/** Guidance is measured from the model's output without words. Raises CheckpointError for a model that was never trained on that. */
 export function requireUnconditional(
   config: FlowTransformerConfig,
   guidance: number | null,
@@ -202,7 +205,10 @@ export function requireUnconditional(
   requireDropout(config.condition_dropout, section);
 }
 
-/** As `requireUnconditional`, of a model that is guided and not told so, and of which this share of pictures was without words; null where nobody says. */
+/**
+ * Like `requireUnconditional`, for a model that is guided without being told the scale, trained with this share of pictures without words; null if
+ * unknown.
+ */
 export function requireDropout(dropout: number | null, section: keyof typeof GUIDED): void {
   if (dropout !== 0) return;
   const { scale, model } = GUIDED[section];
@@ -212,7 +218,10 @@ export function requireDropout(dropout: number | null, section: keyof typeof GUI
   );
 }
 
-/** Looks at what `openFrozenFlow` would open, and whether it can answer under a guidance, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
+/**
+ * Checks what `openFrozenFlow` would open, and whether it can answer under a guidance, without reading weights. Raises the same errors; skips what
+ * still has to come from the Hub.
+ */
 export function checkFrozenFlow(folder: string, guidance: number | null): void {
   if (lacksHubBase(folder)) return;
   const isExported = isExport(folder);
@@ -220,7 +229,10 @@ export function checkFrozenFlow(folder: string, guidance: number | null): void {
   requireUnconditional(isExported ? checkExportedFlow(folder) : describeFlowModel(folder), guidance, 'environment');
 }
 
-/** Looks at what `loadFlow` would load, and whether it can answer under a guidance, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
+/**
+ * Checks what `loadFlow` would load, and whether it can answer under a guidance, without reading weights. Raises the same errors; skips what still
+ * has to come from the Hub.
+ */
 export function checkFlowModel(
   folder: string,
   training: Omit<FlowTraining, 'seed'>,

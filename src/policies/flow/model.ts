@@ -10,12 +10,12 @@ export type FlowTrains = 'all' | 'adapter' | 'lora';
 
 export interface FlowModel {
   readonly config: FlowTransformerConfig;
-  /** All of them, those of LoRA included. */
+  /** All weights, including those of LoRA. */
   readonly weights: Weights;
   readonly trains: FlowTrains;
-  /** LoRA over its linear layers; absent for none. */
+  /** LoRA over its linear layers; absent if there is none. */
   readonly adapter?: Adapter;
-  /** What its checkpoints stand on, where they hold what trains alone; null where they hold all weights. */
+  /** The base of its checkpoints if they hold only what trains; null if they hold all weights. */
   readonly over: (AdapterBase & TrainedOver) | null;
 }
 
@@ -30,7 +30,7 @@ export function trainedPart({ weights, trains }: Pick<FlowModel, 'weights' | 'tr
   return trains === 'all' ? weights : new Map([...weights].filter(([name]) => isTrained[trains](name)));
 }
 
-/** A model from random weights. */
+/** A model with random weights. */
 export function initFlow(config: FlowTransformerConfig, trains: Exclude<FlowTrains, 'lora'>, seed: number): FlowModel {
   return { config, weights: initFlowTransformer(config, seed), trains, over: null };
 }

@@ -1,18 +1,18 @@
 /** How the families of flow models space their noise levels. */
 
 export interface FlowModelType {
-  /** Noise levels from 1 down to 0, steps + 1 of them, for a picture of so many tokens. */
+  /** Noise levels from 1 down to 0, steps + 1 of them, for a picture with this many tokens. */
   sigmas(steps: number, tokens: number): number[];
 }
 
-/** steps levels that fall evenly from 1, and 0. */
+/** `steps` evenly spaced levels from 1, then 0. */
 function even(steps: number): number[] {
   return Array.from({ length: steps + 1 }, (_, i) => 1 - i / steps);
 }
 
-/** How levels are moved towards 1 for pictures of many tokens. */
+/** How levels are shifted towards 1 for pictures with many tokens. */
 interface Shift {
-  /** mu on a straight line between two numbers of tokens: [tokens, mu]. */
+  /** mu is linear between two numbers of tokens: [tokens, mu]. */
   readonly from: readonly [number, number];
   readonly to: readonly [number, number];
   /** The last level before 0, to which all are stretched; null for none. */
@@ -20,8 +20,8 @@ interface Shift {
 }
 
 /**
- * As diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting does: e^mu / (e^mu + (1 / sigma - 1)), and then
- * 1 - (1 - sigma) (1 - terminal) / (1 - sigma_last). The first level is 1 to the bit, whatever mu is: steps with noise know it by that.
+ * As in diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting: e^mu / (e^mu + (1 / sigma - 1)), and then 1 - (1 - sigma) (1 - terminal) /
+ * (1 - sigma_last). The first level is exactly 1, whatever mu is: noisy steps recognize it by that.
  */
 function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): number[] {
   const mu = from[1] + ((to[1] - from[1]) * (tokens - from[0])) / (to[0] - from[0]);

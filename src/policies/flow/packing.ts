@@ -3,7 +3,10 @@ import { InternalError } from '../../core/errors.js';
 import type { Planes } from '../../core/planes.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 
-/** Side of the square of latents of so many channels that one token of a model stands for; no whole number where it was made for others. */
+/**
+ * Side of the square of latents with this many channels that one of the model's tokens represents; not a whole number if the model was made for other
+ * latents.
+ */
 export function patchOf(config: FlowTransformerConfig, { channels }: Pick<Planes, 'channels'>): number {
   return Math.sqrt(velocityWidth(config) / channels);
 }
@@ -16,7 +19,7 @@ export function pack({ channels, height, width, data }: Planes, patch: number): 
   return out;
 }
 
-/** The planes that were packed. */
+/** Inverse of `pack`. */
 export function unpack(tokens: Float32Array, shape: Omit<Planes, 'data'>, patch: number): Planes {
   const { channels, height, width } = shape;
   requirePatches(height, width, patch);
@@ -25,7 +28,7 @@ export function unpack(tokens: Float32Array, shape: Omit<Planes, 'data'>, patch:
   return { ...shape, data };
 }
 
-/** [1, h, w] as [factor^2, h / factor, w / factor]: a plane for each place in a square, as the pixels that one latent stands for. */
+/** [1, h, w] as [factor^2, h / factor, w / factor]: a plane for each position in a square, for the pixels that one latent represents. */
 export function unshuffle({ channels, height, width, data }: Planes, factor: number): Planes {
   if (channels !== 1) throw new InternalError(`${channels} channels to unshuffle`);
   const tokens = pack({ channels, height, width, data }, factor);

@@ -1,4 +1,4 @@
-/** A flow policy that is computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
+/** A flow policy computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
 import { must } from '../../core/errors.js';
 import { safetensorsPieces } from '../../core/safetensors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
@@ -22,9 +22,9 @@ export interface FlowPolicyOptions {
   /** Scale of the guidance under which answers are sampled in training; null for none. */
   readonly guidance: number | null;
   readonly session: SessionOptions;
-  /** Processes that train together. Default: this one alone. */
+  /** Processes that train together. Default: only this one. */
   readonly peers?: Peers;
-  /** Whether the starting weights are kept, as what KL is measured to. */
+  /** Whether to keep the starting weights as the reference for KL. */
   readonly keepReference: boolean;
 }
 
@@ -56,7 +56,7 @@ export class FlowPolicy
     this.learner = new FlowLearner(model, this.#sampler, { microBatch, guidance, session, peers });
   }
 
-  /** What it computes with. */
+  /** The model it computes with. */
   get model(): FlowModel {
     return this.options.model;
   }
@@ -67,7 +67,7 @@ export class FlowPolicy
     return answers.map((group) => group.map((answer) => ({ ...answer, home })));
   }
 
-  /** Without its pictures, which go to the ranks that learn from them and when they do. */
+  /** Leaves out the pictures, which are sent to the ranks that learn from them when they do. */
   outline(answer: FlowAnswer): FlowAnswer {
     const nothing = new Float32Array(0);
     const actions = answer.actions.map((action) => ({ ...action, x: nothing, drawn: nothing }));
@@ -79,12 +79,12 @@ export class FlowPolicy
     return this.learner.statistics(groups, this.weightsOf(of), of === 'reference');
   }
 
-  /** mean((m - m_ref)^2) / (2 s^2), the KL of two Gaussians of one deviation, averaged over the elements as log-probabilities are. */
+  /** mean((m - m_ref)^2) / (2 s^2), the KL of two Gaussians with the same deviation, averaged over the elements like log-probabilities. */
   divergence(now: Statistics): Float64Array {
     return Float64Array.from(must(now.divergence, 'the divergence that learning computed'));
   }
 
-  /** All weights, so that a checkpoint is a model by itself; or what is trained over a base that it names. */
+  /** All weights, so that a checkpoint is a model by itself; or only what is trained, with the name of the base. */
   async files(): Promise<CheckpointFiles> {
     const { config, weights, over } = this.model;
     if (over !== null) return { [ADAPTER_CONFIG_FILE]: describe(over), ...this.trained.files() };
@@ -104,7 +104,7 @@ function describe(over: NonNullable<FlowModel['over']>): string {
   return over.kind === 'lora' ? loraConfigJson(over.lora, over, null) : ipAdapterConfigJson(over.config, over);
 }
 
-/** The same weights, of which some are copies. */
+/** The same weights, with some replaced by copies. */
 function withCopies(weights: Weights, copied: Weights): Weights {
   return new Map(
     [...weights].map(([name, tensor]) => [name, copied.has(name) ? { ...tensor, data: tensor.data.slice() } : tensor]),

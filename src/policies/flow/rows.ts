@@ -1,4 +1,4 @@
-/** Rows of a micro-batch: one noisy picture each, with what the model sees beside it. */
+/** Rows of a micro-batch: one noisy picture each, with its conditioning. */
 import { InternalError } from '../../core/errors.js';
 import type { TensorData } from '../../engines/onnx/session.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
@@ -14,8 +14,8 @@ export interface FlowRow {
 }
 
 /**
- * Cuts rows, of which each has a shape, into micro-batches of `size` rows of one shape, in order of the shapes' first rows and within a shape
- * in their own. A micro-batch's composition follows from the rows alone.
+ * Cuts rows into micro-batches of `size` rows of one shape, in the order of the shapes' first rows, keeping the order within a shape. A micro-batch's
+ * composition depends only on the rows.
  */
 export function microBatches<R extends { readonly condition: FlowCondition }>(
   rows: readonly R[],
@@ -44,7 +44,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
   );
 }
 
-/** The model's inputs for at most `shape.batch` rows; those that are missing repeat the first. Guidance is fed to models that embed it. */
+/** The model's inputs for at most `shape.batch` rows; missing rows repeat the first. Guidance is fed to models that embed it. */
 export function modelFeeds(
   rows: readonly FlowRow[],
   config: FlowTransformerConfig,
@@ -93,12 +93,12 @@ export function modelFeeds(
   };
 }
 
-/** [T]: 0 on tokens, PADDING behind them. */
+/** [T]: 0 on tokens, PADDING after them. */
 function paddingOf({ textTokens: said }: FlowCondition, { textTokens }: FlowShape): Float32Array {
   return new Float32Array(textTokens).fill(PADDING, said ?? textTokens);
 }
 
-/** Whether the model is told the guidance, instead of being asked twice. */
+/** Whether the model takes the guidance scale as an input, instead of being evaluated twice. */
 export function takesGuidance(config: FlowTransformerConfig): boolean {
   return config.architecture === 'flux' && config.guidance_embeds;
 }
@@ -107,7 +107,7 @@ export function takesPooled(config: FlowTransformerConfig): boolean {
   return config.architecture === 'flux' && config.pooled_projection_dim > 0;
 }
 
-/** What the model is asked without words and without style: the same place, told by `without` where the condition has that. */
+/** The condition without words and without style: the same picture, with `without` in place of the text if the condition has it. */
 export function unconditional(condition: FlowCondition): FlowCondition {
   const zeros = (array: Float32Array): Float32Array => new Float32Array(array.length);
   const { text, pooled, imageFeatures, without } = condition;
@@ -120,13 +120,13 @@ export function unconditional(condition: FlowCondition): FlowCondition {
   };
 }
 
-/** What each element of a row counts, 1 on average: those that stay count nothing. */
+/** The weight of each element of a row, 1 on average: elements that stay have weight 0. */
 export function countedOf({ painted }: KeptPicture): Float32Array {
   const count = painted.reduce((sum, one) => sum + one, 0);
   return painted.map((one) => (one * painted.length) / count);
 }
 
-/** Arrays of one length, one behind the other. */
+/** Concatenates arrays of equal length. */
 export function joined(arrays: readonly Float32Array[]): Float32Array {
   const { length } = arrays[0];
   const out = new Float32Array(arrays.length * length);
@@ -134,7 +134,7 @@ export function joined(arrays: readonly Float32Array[]): Float32Array {
   return out;
 }
 
-/** A copy of one of so many equal parts of an array. */
+/** A copy of one of `parts` equal parts of an array. */
 export function partOf(array: Float32Array, part: number, parts: number): Float32Array {
   const length = array.length / parts;
   return array.slice(part * length, (part + 1) * length);

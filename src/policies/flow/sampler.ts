@@ -1,4 +1,4 @@
-/** Answers of a flow policy: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
+/** Samples a flow policy's answers: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
 import { RunError } from '../../core/errors.js';
 import type { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
@@ -16,28 +16,28 @@ import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisyStep
 
 /** How a flow policy samples. */
 export interface FlowSampling extends NoisySteps {
-  /** Noise levels from 1 down to 0, for a picture of so many tokens. */
+  /** Noise levels from 1 down to 0, for a picture with this many tokens. */
   readonly sigmas: (tokens: number) => readonly number[];
   /** Scale of the guidance; null for none. */
   readonly guidance: number | null;
-  /** Whether the answers to a prompt begin with the same noise. */
+  /** Whether all answers to a prompt begin with the same noise. */
   readonly sameLatent: boolean;
 }
 
 export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'> {
-  /** Pictures that the model sees at once. */
+  /** Number of pictures that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
-  /** What computes velocities, of a frozen model that another program exported; absent: a graph of this program. */
+  /** Computes the velocities of a frozen model that another program exported; absent: a graph of this program does. */
   readonly file?: VelocityFile;
 }
 
-/** One answer on its way. */
+/** An answer being sampled. */
 interface Begun {
   readonly condition: FlowCondition;
   readonly normal: () => number;
   readonly noisy: readonly [number, number];
-  /** What it began as. */
+  /** Its initial noise. */
   readonly noise: Float32Array;
   x: Float32Array;
   readonly actions: FlowAction[];
@@ -51,7 +51,7 @@ export class FlowSampler {
     this.#sessions = new SessionCache('velocity', options.session);
   }
 
-  /** `velocity` in the model's own words, guided where it is not told the guidance. */
+  /** The model's output as it is, guided unless the model takes the scale as an input. */
   async velocities(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
     const { config } = this.options;
     const asked = await this.#ask(rows, guidance, weights);
@@ -60,7 +60,7 @@ export class FlowSampler {
     return asked.map((v, i) => guidedNumbers(v, without[i], guidance, config));
   }
 
-  /** What the model says without words and style. */
+  /** The model's output without words and style. */
   unguided(rows: readonly FlowRow[], weights: Weights): Promise<Float32Array[]> {
     return this.#ask(
       rows.map((row) => ({ ...row, condition: unconditional(row.condition) })),
@@ -118,7 +118,7 @@ export class FlowSampler {
     await this.options.file?.dispose();
   }
 
-  /** Takes answers of one shape from noise to pictures. */
+  /** Denoises answers of one shape into pictures. */
   async #denoise(batch: readonly Begun[], how: FlowSampling, weights: Weights): Promise<void> {
     const [{ condition }] = batch;
     const sigmas = how.sigmas(condition.rows * condition.columns);
@@ -170,7 +170,7 @@ function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: num
   one.logProbs.push(logDensity(drawn, x, v, gaussian, kept));
 }
 
-/** What was drawn where it is painted, and elsewhere what stays, with the noise of a level. */
+/** What was drawn in the painted part, and elsewhere the kept part with the noise of this level. */
 function blended(
   drawn: Float32Array,
   { shown, painted }: KeptPicture,
@@ -180,7 +180,7 @@ function blended(
   return drawn.map((one, i) => (painted[i] === 1 ? one : (1 - level) * shown[i] + level * noise[i]));
 }
 
-/** Averaged over the elements, those that are painted where others stay. */
+/** Averaged over the elements; over the painted ones only, if a part is kept. */
 export function logDensity(
   drawn: Float32Array,
   x: Float32Array,

@@ -28,7 +28,7 @@ export interface SolverStep extends Pick<Gaussian, 'ofX' | 'ofVelocity'> {
   readonly deviation: number;
 }
 
-/** Euler's step of the ODE dx = v dsigma from level `at` of the schedule. */
+/** Euler step of the ODE dx = v dsigma from level `at` of the schedule. */
 export function odeStep(sigmas: readonly number[], at: number): SolverStep {
   return { sigma: sigmas[at], ofX: 1, ofVelocity: sigmas[at + 1] - sigmas[at], deviation: 0 };
 }
@@ -38,7 +38,7 @@ export function odeStep(sigmas: readonly number[], at: number): SolverStep {
  *
  *   mean = x (1 + s^2 dt / (2 sigma)) + v (1 + s^2 (1 - sigma) / (2 sigma)) dt,   deviation = s sqrt(-dt).
  *
- * At sigma = 1 the second level of the schedule stands for sigma inside 1 - sigma of s alone.
+ * At sigma = 1, the 1 - sigma in s uses the schedule's second level in place of sigma.
  */
 export function sdeStep(sigmas: readonly number[], at: number, noiseLevel: number): SolverStep {
   const sigma = sigmas[at];
@@ -52,7 +52,7 @@ export function sdeStep(sigmas: readonly number[], at: number, noiseLevel: numbe
   };
 }
 
-/** The distribution of what a step with noise leads to. */
+/** The distribution of a noisy step's result. */
 export function gaussianOf({ ofX, ofVelocity, deviation }: SolverStep): Gaussian {
   return {
     ofX,
@@ -68,19 +68,19 @@ export function gaussianOf({ ofX, ofVelocity, deviation }: SolverStep): Gaussian
  */
 export const velocityGaussian: Gaussian = { ofX: 0, ofVelocity: 1, precision: 1, offset: 0 };
 
-/** Which steps of a rollout have noise and are learnt from. */
+/** Which steps of a rollout are noisy and learnt from. */
 export interface NoisySteps {
   /** Scale of the noise; 0 takes every step by the ODE. */
   readonly noiseLevel: number;
   /** Share of the steps that may be noisy: the first floor(steps * fraction). The last steps have hardly any noise to learn from. */
   readonly fraction: number;
-  /** So many steps in a row alone, of which the first is drawn from `range` [from, to), in which all of them lie; null for all. */
+  /** Only this many consecutive steps are noisy, the first drawn so that all are within `range` [from, to); null for no window. */
   readonly window: { readonly size: number; readonly range: readonly [number, number] } | null;
 }
 
 /**
- * The first and one past the last noisy step. `uniform` in [0, 1) draws the window. Raises DataError where a window does not fit: settings
- * that were checked do not get here.
+ * The first noisy step, and one past the last. `uniform` in [0, 1) draws the window. Raises DataError when a window does not fit, which checked
+ * settings rule out.
  */
 export function noisyRange(
   steps: number,

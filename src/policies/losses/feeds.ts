@@ -1,4 +1,4 @@
-/** Lays out what targets say of actions as the inputs of a training graph. */
+/** Turns the targets of actions into inputs of a training graph. */
 import { InternalError } from '../../core/errors.js';
 import type { Target } from '../policy.js';
 import type { LossInput } from './loss.js';
@@ -9,10 +9,10 @@ export type TargetInput = 'weights' | 'reference' | LossInput;
 /** Consecutive actions of one answer, which fill consecutive rows of a micro-batch. */
 export interface PlacedActions {
   readonly target: Target;
-  /** The first of the actions. */
+  /** Index of the first action. */
   readonly from: number;
   readonly count: number;
-  /** The first of the rows. */
+  /** Index of the first row. */
   readonly row: number;
 }
 
@@ -23,7 +23,9 @@ const valuesOf: Readonly<Record<TargetInput, (target: Target) => number | Float3
   reference: ({ reference }) => reference?.logProbs,
 };
 
-/** The inputs of these names, [rows] each. Rows without an action are 0, their weight too. Raises InternalError where a target lacks an input. */
+/**
+ * The inputs with these names, [rows] each. Rows without an action are 0, including their weight. Raises InternalError when a target lacks an input.
+ */
 export function targetFeeds(
   names: readonly TargetInput[],
   placed: readonly PlacedActions[],

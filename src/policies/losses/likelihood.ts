@@ -3,7 +3,7 @@ import type { LossRule } from './loss.js';
 
 export interface LikelihoodLoss {
   readonly policy: 'likelihood';
-  /** Labels are not compared with a frozen start. */
+  /** Labels have no KL to a frozen start. */
   readonly kl?: null;
 }
 

@@ -1,8 +1,8 @@
-/** What a loss is made of: a specification that is plain data, and the rule that computes it. */
+/** The parts of a loss: a specification that is plain data, and the rule that computes it. */
 import type { Value } from '../../graph/ir.js';
 import type { KlTerm } from '../../nets/losses.js';
 
-/** What a loss may read of each action besides its weight and its log-probability under the weights being trained. */
+/** What a loss may read for each action besides its weight and its log-probability under the weights being trained. */
 export type LossInput = 'advantages' | 'old';
 
 /** The distance to the frozen start that a loss adds, weighted like the rest; null for none. */
@@ -12,8 +12,11 @@ export interface WithKl {
 
 /** A loss is sum_a w_a (beta KL_a - gain_a) over the actions a of a batch. */
 export interface LossRule<S> {
-  /** In the order in which they are fed. A remote trainer is sent these and no others. */
+  /** In the order in which they are fed. A remote trainer is sent only these. */
   readonly reads: readonly LossInput[];
-  /** The gain of each action, [N] for [N] log-probabilities; `input` declares an [N] input, which must be one of `reads`. A method, so that rules of different specifications fit one table. */
+  /**
+   * The gain of each action, [N] for [N] log-probabilities; `input` declares an [N] input, which must be one of `reads`. A method, so that rules for
+   * different specifications fit into one table.
+   */
   gain(spec: S, logProbs: Value, input: (name: LossInput) => Value): Value;
 }

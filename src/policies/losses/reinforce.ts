@@ -1,4 +1,4 @@
-/** REINFORCE (Williams, 1992): the gain is A log p. It equals the ratio's gradient where exactly one step is taken, since the ratio is 1 then. */
+/** REINFORCE (Williams, 1992): the gain is A log p. With exactly one step its gradient equals the ratio loss's, since the ratio is 1 then. */
 import { mul } from '../../graph/build.js';
 import type { LossRule, WithKl } from './loss.js';
 

@@ -1,10 +1,12 @@
-/** Every loss that a policy can be told to learn by. Another one is a file beside this one, its specification in the union and its rule in the table. */
+/**
+ * Every loss that a policy can learn by. To add one, write a file beside this one and add its specification to the union and its rule to the table.
+ */
 import { likelihood, type LikelihoodLoss } from './likelihood.js';
 import type { LossRule } from './loss.js';
 import { ratio, type RatioLoss } from './ratio.js';
 import { reinforce, type ReinforceLoss } from './reinforce.js';
 
-/** A loss as plain data, which can be sent to a trainer in another process. Weights, advantages, old and reference values come with the batch. */
+/** A loss as plain data that can be sent to a trainer in another process. Weights, advantages, old and reference values come with the batch. */
 export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss;
 export type LossName = LossSpec['policy'];
 

@@ -26,7 +26,7 @@ import {
 } from '../adapter_files.js';
 import { isTrained, type AdapterOrigin, type PolicyModel } from './model.js';
 
-/** A model of frozen weights with an adapter. */
+/** A model with frozen weights and an adapter. */
 export type AdaptedModel = PolicyModel & {
   readonly config: { readonly adapter: Adapter };
   readonly adapter: AdapterOrigin;
@@ -36,13 +36,13 @@ export function isAdapted(model: PolicyModel): model is AdaptedModel {
   return model.config.adapter !== undefined && model.adapter !== undefined;
 }
 
-/** The starting weights: the model without what its adapter adds, or a copy of those that train; frozen ones are shared. */
+/** The starting weights: the model without its adapter's change, or a copy of the weights that train; frozen ones are shared. */
 export function referenceWeights(model: PolicyModel): Weights {
   const { config, weights } = model;
   const kept = ([name, tensor]: [string, FloatTensor]): FloatTensor => {
     if (!isTrained(model, name)) return tensor;
     if (config.adapter === undefined) return { shape: tensor.shape, data: tensor.data.slice() };
-    // B = 0 adds nothing, whatever A is.
+    // With B = 0 the adapter adds nothing, whatever A is.
     return name.endsWith('.lora_B.weight')
       ? { shape: tensor.shape, data: new Float32Array(tensor.data.length) }
       : tensor;
@@ -50,7 +50,7 @@ export function referenceWeights(model: PolicyModel): Weights {
   return new Map([...weights].map((entry) => [entry[0], kept(entry)]));
 }
 
-/** What the layers of a model that sees are called within transformers' model of it, which PEFT adapts; others have the names of their files. */
+/** Maps the layers of a model that sees to their names in transformers' model of it, which PEFT adapts; other models use the names of their files. */
 export function peftNames(config: DecoderConfig): ModuleNames {
   if (!sees(config)) return (name) => name;
   return (name) => {
@@ -77,13 +77,15 @@ export function adapt(
   return { config: adapted, weights: new Map([...frozen, ...weights]) };
 }
 
-/** A decoder with the adapter that a folder holds. Raises CheckpointError as `readAdapterConfig` and `adapterWeights`. */
+/** A decoder with the adapter of a folder. Raises CheckpointError as `readAdapterConfig` and `adapterWeights` do. */
 export function adaptFrom(config: DecoderConfig, frozen: Weights, folder: string): AdaptedDecoder {
   const adapted = withStoredAdapter(config, folder);
   return { config: adapted, weights: new Map([...frozen, ...storedAdapterWeights(folder, adapted)]) };
 }
 
-/** A decoder's settings with the adapter that a folder holds. Raises CheckpointError as `readAdapterConfig`, ConfigError for targets that match no layer. */
+/**
+ * A decoder's config with the adapter of a folder. Raises CheckpointError as `readAdapterConfig` does, ConfigError for targets that match no layer.
+ */
 export function withStoredAdapter(config: DecoderConfig, folder: string): AdaptedDecoder['config'] {
   const stored = readAdapterConfig(folder);
   const where = `target_modules in ${join(folder, ADAPTER_CONFIG_FILE)}`;
@@ -91,12 +93,12 @@ export function withStoredAdapter(config: DecoderConfig, folder: string): Adapte
   return { ...adapted, adapter: asStored(folder, adapted.adapter, stored, peftNames(config)) };
 }
 
-/** The weights of a folder's adapter, by the names that its model has for them. Raises CheckpointError as `adapterWeights`. */
+/** The weights of a folder's adapter, under its model's names for them. Raises CheckpointError as `adapterWeights` does. */
 export function storedAdapterWeights(folder: string, adapted: AdaptedDecoder['config']): Weights {
   return adapterWeights(folder, decoderAdapter(adapted), 'lora', peftNames(adapted));
 }
 
-/** Looks at a folder's adapter and those that it stands on, without reading their weights. Raises as `openModel` for what is wrong with them. */
+/** Checks a folder's adapter and those below it without reading their weights. Raises as `openModel` for problems in them. */
 export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
   if (!holdsAdapter(folder)) return;
   checkAdapters(baseOf(folder), part);
@@ -104,13 +106,13 @@ export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
   checkAdapterWeights(folder, decoderAdapter(adapted), 'lora', peftNames(adapted));
 }
 
-/** The layers of an adapter on a model that sees, one by one: which of its parts have one is not to be had from the targets. */
+/** Lists the adapted layers of a model that sees one by one: the targets alone do not tell which parts are adapted. */
 export function listedTargets({ adapter, ...config }: AdaptedModel['config'], lora: LoraSettings): LoraSettings {
   if (!sees(config)) return lora;
   return { ...lora, targets: [...adapter.layers].map(peftNames(config)) };
 }
 
-/** The targets of an adapter's file by the names that this program has for its layers. */
+/** The targets of an adapter's file, under this program's names for its layers. */
 export function ownTargets(config: DecoderConfig, lora: LoraSettings): LoraSettings {
   if (!sees(config) || typeof lora.targets === 'string') return lora;
   const names = peftNames(config);
@@ -125,18 +127,18 @@ export function readableParts(folder: string): ReadPart {
   return vision_config !== undefined && seeingTypes.includes(String(model_type)) ? 'words and pictures' : 'words';
 }
 
-/** A model's settings and weights; those of an adapter's folder are its base's with what the adapter adds. */
+/** A model's settings and weights; for an adapter's folder, its base's with the adapter applied. */
 export interface OpenedModel {
   readonly config: DecoderConfig;
   readonly weights: Weights;
 }
 
-/** What a folder's config.json says, or that of its adapter's base. Raises as `openModel`, but for the weights. */
+/** The config.json of a folder, or that of its adapter's base. Raises as `openModel`, except for weights. */
 export function describeModel(folder: string, part: ReadPart = 'words'): DecoderConfig {
   return holdsAdapter(folder) ? describeModel(baseOf(folder), part) : describeDecoder(folder, part).config;
 }
 
-/** Raises as `openDecoder`, and CheckpointError where an adapter's base is not what it was trained on. */
+/** Raises as `openDecoder` does, and CheckpointError when an adapter's base is not the one it was trained on. */
 export function openModel(folder: string, part: ReadPart = 'words'): OpenedModel {
   if (!holdsAdapter(folder)) return openDecoder(folder, part);
   const base = baseOf(folder);

@@ -1,4 +1,4 @@
-/** Laying prompts and answers out as the decoder's arrays. */
+/** Lays out prompts and answers as the decoder's arrays. */
 import { InternalError } from '../../core/errors.js';
 import type { Picture } from '../../models/pictures/picture.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
@@ -8,19 +8,19 @@ import type { Answer, Answered } from '../policy.js';
 export const PADDING = -1e9;
 
 export interface TokenPrompt {
-  /** With as many placeholders for each picture as it has tokens (models/pictures/placeholders.ts). */
+  /** Contains as many placeholders for each picture as it has tokens (models/pictures/placeholders.ts). */
   readonly ids: readonly number[];
-  /** In the order of their placeholders; absent: none. Only a model that sees takes some. */
+  /** In the order of their placeholders; default: none. Only a model that sees takes any. */
   readonly pictures?: readonly Picture[];
 }
 
-/** What a task asks of a token policy; its own prompts hold more. */
+/** A task's request to a token policy; its own prompts hold more. */
 export interface TokenAsked<P extends TokenPrompt = TokenPrompt> {
   readonly tokens: P;
 }
 
 export interface TokenAnswer extends Answer {
-  /** With the end token where it was reached. */
+  /** Includes the end token if it was reached. */
   readonly ids: Int32Array;
 }
 
@@ -35,12 +35,12 @@ export interface PackedBatch {
   readonly targets: BigInt64Array;
 }
 
-/** The least step between sizes. */
+/** The smallest step between sizes. */
 const GRANULE = 4;
 
 /**
- * The size that graphs are compiled for, so that few different ones are: from a power of two to the next in eight equal steps, none below
- * 4. At most an eighth of a large size is padding.
+ * Rounds a size up so that few different graphs are compiled: between powers of two there are eight equal steps, and no size is below 4. At most an
+ * eighth of a large size is padding.
  */
 export function roundUp(size: number): number {
   const below = 2 ** (31 - Math.clz32(Math.max(1, size - 1)));
@@ -48,12 +48,12 @@ export function roundUp(size: number): number {
   return Math.max(GRANULE, Math.ceil(size / granule) * granule);
 }
 
-/** Prompt columns for these prompts: their last token belongs to the answers' columns. */
+/** Prompt columns for these prompts, without their last token, which is in the answers' columns. */
 export function promptColumns(prompts: readonly TokenPrompt[]): number {
   return roundUp(Math.max(...prompts.map((prompt) => prompt.ids.length - 1)));
 }
 
-/** Fills [P, Tp] with prompts without their last token, on the right. Rows without a prompt are all padding. */
+/** Fills [P, Tp] with prompts without their last token, aligned right. Rows without a prompt are all padding. */
 export function packPrompts(
   prompts: readonly TokenPrompt[],
   count: number,

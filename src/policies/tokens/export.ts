@@ -1,4 +1,4 @@
-/** What a run made, in files that other programs load: an adapter as PEFT has it, or a whole model as transformers does. */
+/** Exports what a run trained as files that other programs load: an adapter in PEFT's form, or a whole model in transformers'. */
 import { closeSync, copyFileSync, cpSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, must } from '../../core/errors.js';
@@ -28,17 +28,17 @@ import {
 } from '../adapter_files.js';
 import { describeModel, readableParts, storedAdapterWeights, withStoredAdapter } from './adapter.js';
 
-/** By the names that people have for them. */
+/** By their usual names. */
 export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
   string,
   WrittenDtype
 >;
 export type ExportedDtype = keyof typeof exportedDtypes;
 
-/** A file with weights holds at most so many bytes. */
+/** Largest size of a file with weights. */
 const SHARD_BYTES = 5e9;
 
-/** Files of a checkpoint that go on training, and nothing else. */
+/** Files of a checkpoint that only serve to continue training. */
 const ofTraining: ReadonlySet<string> = new Set([
   'optimizer.safetensors',
   'ema.safetensors',
@@ -46,7 +46,10 @@ const ofTraining: ReadonlySet<string> = new Set([
   'MANIFEST.json',
 ]);
 
-/** In what form other programs load a checkpoint's model; null for a policy that is no language model. Raises CheckpointError where its description is no JSON. */
+/**
+ * The form in which other programs load a checkpoint's model; null for a policy that is not a language model. Raises CheckpointError when its
+ * description is not JSON.
+ */
 export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
   if (holdsAdapter(checkpoint)) {
     const { task_type: task } = readJson(join(checkpoint, ADAPTER_CONFIG_FILE)) as { readonly task_type?: unknown };
@@ -57,7 +60,7 @@ export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
   return 'model_type' in config || ('num_hidden_layers' in config && 'vocab_size' in config) ? 'merged' : null;
 }
 
-/** Copies a checkpoint as it is, but for what goes on training. */
+/** Copies a checkpoint without the files that only serve to continue training. */
 export function exportFiles(checkpoint: string, folder: string): void {
   for (const name of readdirSync(checkpoint)) {
     if (!ofTraining.has(name)) cpSync(join(checkpoint, name), join(folder, name), { recursive: true });
@@ -77,8 +80,8 @@ export function exportAdapter(checkpoint: string, folder: string): void {
 }
 
 /**
- * Writes the whole model of a checkpoint into a folder, an adapter merged into its base, tensor by tensor. Raises CheckpointError where it is no
- * language model, where the base is not the one that the adapter was trained on, and where a number is too large for the number format.
+ * Writes the whole model of a checkpoint into a folder, tensor by tensor, with an adapter merged into its base. Raises CheckpointError when it is not
+ * a language model, when the base is not the one that the adapter was trained on, and when a number is too large for the number format.
  */
 export function exportMerged(
   checkpoint: string,
@@ -89,19 +92,19 @@ export function exportMerged(
   const tensors = tensorsOfModel(checkpoint);
   writeFileSync(join(folder, CONFIG_FILE), `${JSON.stringify(config, null, 2)}\n`);
   copyTokenizer(checkpoint, folder);
-  // What the base says of sampling holds for the model that it became.
+  // The base's sampling settings still apply to the trained model.
   const generation = [rootOf(checkpoint), checkpoint].map((from) => join(from, GENERATION_FILE)).find(existsSync);
   if (generation !== undefined) copyFileSync(generation, join(folder, GENERATION_FILE));
   writeShards(folder, tensors, exportedDtypes[dtype], shardBytes);
 }
 
-/** A tensor that is read when it is written. */
+/** A tensor that is only read when it is written. */
 interface LazyTensor {
   readonly shape: readonly number[];
   readonly read: () => FloatTensor;
 }
 
-/** All tensors of a model by their names in the files, its adapters merged. */
+/** All tensors of a model by their names in the files, with its adapters merged. */
 function tensorsOfModel(folder: string): Map<string, LazyTensor> {
   if (!holdsAdapter(folder)) {
     const lazy = new Map<string, LazyTensor>();
@@ -133,7 +136,7 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
   return tensors;
 }
 
-/** The model's config.json in Hugging Face's words. */
+/** The model's config.json in Hugging Face's format. */
 function exportedConfig(checkpoint: string, dtype: ExportedDtype): object {
   const json = JSON.parse(descriptionOf(checkpoint)) as Record<string, unknown>;
   const whole = 'model_type' in json ? json : huggingFaceConfig(json, checkpoint);
@@ -143,7 +146,7 @@ function exportedConfig(checkpoint: string, dtype: ExportedDtype): object {
   return { ...whole, ...inner, [named]: dtype };
 }
 
-/** Whether a trait is another family's than Llama's and Qwen2's, whose config.json is written here. */
+/** Whether a trait belongs to a family other than Llama and Qwen2, whose config.json is written here. */
 const ofOthers: Readonly<Record<Trait | 'rope_scaling', boolean>> = {
   attention_bias: false,
   rope_scaling: true,
@@ -187,7 +190,7 @@ function huggingFaceConfig(json: Readonly<Record<string, unknown>>, checkpoint: 
   };
 }
 
-/** Positions are rotations, which have no end; loaders want one. */
+/** Rotary positions have no limit, but loaders want one. */
 const MADE_FOR_POSITIONS = 32_768;
 
 function endsOf(checkpoint: string): object {
@@ -201,7 +204,7 @@ function copyTokenizer(checkpoint: string, folder: string): void {
   for (const name of names) copyFileSync(join(checkpoint, name), join(folder, name));
 }
 
-/** Writes tensors into one file, or into several of at most so many bytes, with an index. */
+/** Writes tensors into one file, or into several of at most SHARD_BYTES with an index. */
 function writeShards(
   folder: string,
   tensors: ReadonlyMap<string, LazyTensor>,

@@ -1,4 +1,7 @@
-/** What a decoder with eyes is fed: pictures from where its graphs begin, their places, and the angles of all columns. */
+/**
+ * The inputs that a decoder with a vision encoder needs: pictures, processed by the frozen parts, their positions, and the rotary angles of all
+ * columns.
+ */
 import { LRUCache } from 'lru-cache';
 import { InternalError, must } from '../../core/errors.js';
 import { poolFor } from '../../engines/onnx/pool.js';
@@ -18,17 +21,17 @@ import { trainedWeights, type PolicyModel } from './model.js';
 
 type Feeds = Record<string, TensorData>;
 
-/** Opens a model's eyes; null for one that has none. */
+/** Opens a model's vision encoder; null for a model without one. */
 export function eyesOf(model: PolicyModel, session: SessionOptions): Eyes | null {
   const { config } = model;
   return sees(config) ? new Eyes(model, config, session) : null;
 }
 
 export class Eyes {
-  /** Where graphs begin: behind everything that is frozen. */
+  /** Where the graphs start: after all frozen parts. */
   readonly from: PictureShape['from'];
   readonly #encode: SessionCache;
-  /** What the frozen parts make of pictures, of those asked for last; under names, so that none keeps its picture's pixels. */
+  /** Outputs of the frozen parts for recently used pictures; the keys are separate objects, so that the cache does not keep the pixels alive. */
   readonly #made: LRUCache<object, Promise<Float32Array>>;
   readonly #names = new WeakMap<Picture, object>();
   readonly #positions = new WeakMap<TokenPrompt, Positions>();
@@ -45,7 +48,7 @@ export class Eyes {
     this.#encode = new SessionCache('pictures', session, poolFor(session));
   }
 
-  /** The shape that holds the pictures of each of these prompts. */
+  /** A shape with room for the pictures of each of these prompts. */
   shape(among: readonly TokenPrompt[]): PictureShape {
     if (this.from === 'pixels') {
       return { from: 'pixels', frames: frameShape(among.map(picturesOf), this.config.vision) };
@@ -56,7 +59,7 @@ export class Eyes {
     return { from: this.from, tokens: roundUp(Math.max(...tokens)) };
   }
 
-  /** For whole sequences, or for prompts alone where the shape has no answers. */
+  /** For whole sequences, or only for prompts if the shape has no answers. */
   async feeds(
     prompts: readonly TokenPrompt[],
     shape: PromptShape & Partial<Pick<BatchShape, 'answersPerPrompt' | 'answerColumns'>>,
@@ -80,13 +83,13 @@ export class Eyes {
     await this.#encode.dispose();
   }
 
-  /** Values of a picture's token where graphs begin. */
+  /** Number of values per picture token at the point where the graphs start. */
   get #tokenWidth(): number {
     const { vision, hidden_size } = this.config;
     return this.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
   }
 
-  /** What graphs read of the pictures themselves. */
+  /** The graphs' inputs for the pictures themselves. */
   async #contents(prompts: readonly TokenPrompt[], count: number, shape: PictureShape): Promise<Feeds> {
     if (shape.from === 'pixels') {
       const frames = { ...shape.frames, frames: count * shape.frames.frames };
@@ -105,7 +108,7 @@ export class Eyes {
     return { [shape.from === 'tokens' ? 'picture_tokens' : 'picture_features']: out };
   }
 
-  /** A picture's rows in Hugging Face's order, as far as frozen parts make them. */
+  /** A picture's rows in Hugging Face's order, as far as the frozen parts compute them. */
   #frozen(picture: Picture): Promise<Float32Array> {
     const name = this.#names.get(picture) ?? {};
     this.#names.set(picture, name);
@@ -129,7 +132,7 @@ export class Eyes {
     const run = await this.#encode.use(frames, build, (session) => session.run(feeds, this.model.weights));
     const made = run['made'] as Float32Array;
     const rows = patchRows(picture, vision, frames, 0);
-    // What is merged has one row for each square of patches.
+    // After merging there is one row for each square of patches.
     const perRow = this.from === 'tokens' ? vision.spatial_merge_size ** 2 : 1;
     const width = made.length / ((frames.frames * frames.windows * frames.slots) / perRow);
     const out = new Float32Array((rows.length / perRow) * width);
@@ -140,7 +143,7 @@ export class Eyes {
     return out;
   }
 
-  /** Which row of words and pictures together stands in each row, and where each token of a picture stands. */
+  /** For each row, its index among words and pictures together, and for each picture token, its position. */
   #places(
     prompts: readonly TokenPrompt[],
     rows: number,
@@ -168,7 +171,7 @@ export class Eyes {
     return { picture_index: index, picture_places: places };
   }
 
-  /** Angles of the last `promptColumns` columns of prompts without their last token, then of the answers', which begin with that token. */
+  /** Angles of the last `promptColumns` columns of prompts without their last token, then of the answers, which begin with that token. */
   #angles(prompts: readonly TokenPrompt[], count: number, promptColumns: number, answerColumns: number): Feeds {
     const { mrope_section } = this.config;
     const columns = promptColumns + answerColumns;
@@ -198,7 +201,7 @@ function picturesOf({ pictures = [] }: TokenPrompt): readonly Picture[] {
   return pictures;
 }
 
-/** The rows of a prompt's picture tokens within those that a prompt has, in the order of their placeholders. */
+/** The rows of a prompt's picture tokens among all that a prompt has room for, in the order of their placeholders. */
 function pictureRows(pictures: readonly Picture[], shape: PictureShape, { vision }: SeeingConfig): Int32Array {
   const perSquare = vision.spatial_merge_size ** 2;
   if (shape.from !== 'pixels') {

@@ -1,23 +1,23 @@
-/** What a policy writes in: a vocabulary, and which of its tokens can follow in an answer. Image blocks (emu3/) and free text are two. */
+/** What a policy writes in: a vocabulary, and which of its tokens may come next in an answer. Image blocks (emu3/) and free text are two examples. */
 import type { TokenPrompt } from './batch.js';
 
-/** A token that must come, or a mask [vocabulary] of those that may; null where all may. Masks are shared by all answers. */
+/** A token that must come, or a mask [vocabulary] of those that may; null if all may. Answers share masks. */
 export type Allowed = { readonly forced: number } | { readonly mask: Uint8Array | null };
 
-/** Where one answer is. */
+/** Tracks the position in one answer. */
 export interface AnswerState {
   next(): Allowed;
   accept(token: number): void;
 }
 
 export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
-  /** One more than the highest id that has a token. A model may have more rows than that. */
+  /** One more than the highest id that has a token. A model may have more rows than this. */
   readonly size: number;
   /** The ids that end an answer. */
   readonly ends: ReadonlySet<number>;
-  /** The id at which the vocabulary's second part begins, such as that of images; null where it is one whole. */
+  /** The id at which the vocabulary's second part begins, such as that of images; null if there is only one part. */
   readonly secondPart: number | null;
-  /** The tokenizer's files, which go with a checkpoint, by name. */
+  /** The tokenizer's files by name, which are stored with a checkpoint. */
   readonly tokenizerFiles: Readonly<Record<string, string>>;
   /** Begins an answer. */
   start(prompt: P): AnswerState;

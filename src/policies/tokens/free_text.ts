@@ -1,4 +1,4 @@
-/** Answers in words: any token of the vocabulary may follow, and some end the answer. */
+/** Answers in words: any token of the vocabulary may come next, and some end the answer. */
 import { unrestricted, type AnswerState, type TokenFormat } from './format.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 

@@ -1,6 +1,6 @@
 /**
- * What a model makes of prompts with their answers: the states that its head reads, of exactly the tokens that were sampled. One forward pass over
- * them gives these; nothing is sampled or written anew.
+ * Hidden states of prompts with their answers: the inputs of the model's head, for exactly the tokens that were sampled. They come from one forward
+ * pass; nothing is sampled or rewritten.
  */
 import { DataError, must } from '../../core/errors.js';
 import { poolFor } from '../../engines/onnx/pool.js';
@@ -13,26 +13,29 @@ import { packPrompts, promptColumns, roundUp, type TokenPrompt } from './batch.j
 import { eyesOf, type Eyes } from './eyes.js';
 import type { PolicyModel } from './model.js';
 
-/** What is to be read. */
+/** What to read. */
 export interface ToRead {
   readonly prompt: TokenPrompt;
-  /** All tokens of the answer, its end included; null reads the prompt alone. */
+  /** All tokens of the answer, including its end; null reads only the prompt. */
   readonly answer: Int32Array | null;
-  /** The prompt's tokens whose states are wanted: from this one on, so that a system message can be left out; it is read all the same. */
+  /** The first prompt token whose state is wanted. Earlier ones, such as a system message, are read but left out of the result. */
   readonly from: number;
-  /** Up to this one; absent: to its end, and the answer's. Only a prompt alone may be cut so. */
+  /** End of the wanted tokens; default: the end of the prompt and answer. Only allowed without an answer. */
   readonly to?: number;
 }
 
-/** States [tokens, width] of the wanted tokens, in their order. */
+/** States [tokens, width] of the wanted tokens, in order. */
 export interface HiddenStates {
   readonly width: number;
   readonly states: Float32Array;
-  /** The tokens that they are of. */
+  /** The tokens that the states belong to. */
   readonly ids: Int32Array;
 }
 
-/** Reads with one model; sessions are kept between calls. What is read has widths of its own: its states are the same to the bit whatever is read beside it. */
+/**
+ * Reads with one model and keeps sessions between calls. Each item is padded to widths of its own, so its states have the same bits whatever is read
+ * beside it.
+ */
 export class Reader {
   readonly #sessions: SessionCache;
   readonly #eyes: Eyes | null;
@@ -45,7 +48,7 @@ export class Reader {
     this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
   }
 
-  /** Under `weights`, which may be another model's of the same architecture. */
+  /** Reads under `weights`, which may be another model's of the same architecture. */
   async read(items: readonly ToRead[], weights: Weights): Promise<HiddenStates[]> {
     const out: HiddenStates[] = [];
     for (const item of items) out.push(await this.#readOne(item, this.#shapeOf(item), weights));
@@ -84,7 +87,7 @@ export class Reader {
     const build = (graph: Graph) => ({ states: hiddenStates(this.model.config, shape, sequenceInputs(graph, shape)) });
     const run = await this.#sessions.use(shape, build, (session) => session.run(feeds, weights));
     const rows = must(run['states'], 'states') as Float32Array;
-    // The prompt's columns end before its last token, with which the answer's begin.
+    // The prompt's columns end before its last token, with which the answer's columns begin.
     const first = shape.promptColumns - last + from;
     return { width, states: rows.slice(first * width, (first + end - from) * width), ids: all.slice(from, end) };
   }

@@ -1,4 +1,4 @@
-/** A policy of tokens as recipes see it, wherever it is trained. */
+/** A token policy as recipes see it, wherever it is trained. */
 import type { Policy, Statistics, WeightsOf } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
 import type { HiddenStates, ToRead } from './hidden_states.js';
@@ -9,7 +9,7 @@ export interface LanguagePolicy<P extends TokenPrompt = TokenPrompt> extends Pol
   TokenAnswer,
   TokenSampling
 > {
-  /** The states of prompts and their answers under these weights; called only where `capabilities.hiddenStates` says so. */
+  /** The states of prompts and their answers under these weights; called only if `capabilities.hiddenStates`. */
   read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]>;
 }
 

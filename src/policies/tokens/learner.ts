@@ -21,7 +21,7 @@ import { SessionCache } from '../../engines/onnx/session_cache.js';
 
 export interface LearnerOptions {
   readonly temperature: number;
-  /** Whether a token's distribution is over its own part of the vocabulary alone. */
+  /** Whether a token's distribution covers only its own part of the vocabulary. */
   readonly separateVocabularies: boolean;
   /** Answers in one micro-batch. */
   readonly microBatch: number;
@@ -33,20 +33,20 @@ export interface LearnerOptions {
   readonly eyes?: Eyes | null;
 }
 
-/** Answers with what is to be learnt from them. */
+/** Answers and what to learn from them. */
 export interface TokenLesson extends TokenGroup {
   readonly targets: readonly Target[];
 }
 
-/** Per token of an answer, or of a whole micro-batch, padding included. */
+/** Per token of an answer, or of a whole micro-batch including padding. */
 export interface TokenStatistics {
   readonly logProbs: Float32Array;
   readonly entropy: Float32Array;
 }
 
 /**
- * Padding changes the last bits of log-probabilities. The layout of micro-batches therefore follows from `among`, of which the groups that
- * are given are some: with the same `among` a token has the same bits whatever it is computed together with.
+ * Padding changes the last bits of log-probabilities. The layout of micro-batches therefore depends on `among`, which contains the given groups: with
+ * the same `among` a token has the same bits whatever is computed together with it.
  */
 export class Learner {
   readonly #forward: SessionCache;
@@ -105,7 +105,7 @@ export class Learner {
     };
   }
 
-  /** What was learnt; see `Backward.gradients`. */
+  /** The gradients since the last call; see `Backward.gradients`. */
   gradients(): Promise<Map<string, Float32Array>> {
     return this.#backward.gradients();
   }
@@ -199,7 +199,7 @@ function sorted(
   });
 }
 
-/** Weighted tokens whose exponent of k3 is beyond its limit. */
+/** Weighted tokens whose k3 exponent exceeds its limit. */
 function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly (readonly Statistics[])[]): number {
   let count = 0;
   lessons.forEach(({ targets }, i) =>
@@ -226,7 +226,7 @@ function cut<T extends TokenGroup>(group: T, start: number, end: number): T {
   };
 }
 
-/** Where each part of `size` begins within `length`. */
+/** Start of each part of `size` within `length`. */
 function starts(length: number, size: number): number[] {
   return Array.from({ length: Math.ceil(length / size) }, (_, i) => i * size);
 }
@@ -236,7 +236,7 @@ function largestDivisor(of: number, atMost: number): number {
   return 1;
 }
 
-/** What the loss reads of each token of a micro-batch. */
+/** The loss's inputs for each token of a micro-batch. */
 function lossFeeds(
   lessons: readonly TokenLesson[],
   { prompts, answersPerPrompt, answerColumns }: BatchShape,

@@ -1,4 +1,4 @@
-/** A token policy's model, from a folder or from random weights. */
+/** Loads a token policy's model from a folder, or makes one with random weights. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
@@ -20,15 +20,15 @@ import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
 
-/** Adapters that a policy is trained with, and the seed that they begin from. */
+/** Adapters that a policy is trained with, and the seed for their initial weights. */
 export interface FreshAdapter {
   readonly lora: LoraSettings;
   readonly seed: number;
 }
 
 /**
- * Loads a policy that writes in `format`, with fresh adapters where such are asked for; one that sees where its `parts` are given, of which
- * some train. Raises CheckpointError as `openModel` does, and where the format has other tokens than the model; ConfigError for adapters that match no layer.
+ * Loads a policy that writes in `format`, with new adapters if requested; one that sees if its `parts` are given, some of which train. Raises
+ * CheckpointError as `openModel` does, and when the tokens of the format are not the model's; ConfigError for adapters that match no layer.
  */
 export function loadPolicy<P extends TokenPrompt>(
   folder: string,
@@ -48,7 +48,7 @@ export function loadPolicy<P extends TokenPrompt>(
 
 const processorNames = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE, NESTED_PROCESSOR_FILE];
 
-/** Where a model says how its pictures are cut: an adapter that PEFT wrote leaves that to its base. */
+/** The folder that says how a model's pictures are cut: an adapter that PEFT wrote leaves that to its base. */
 export function processorFolder(folder: string): string {
   return processorNames.some((name) => existsSync(join(folder, name))) ? folder : rootOf(folder);
 }
@@ -59,7 +59,10 @@ function processorFiles(folder: string): Record<string, string> {
   return Object.fromEntries(names.map((name) => [name, readFileSync(join(from, name), 'utf8')]));
 }
 
-/** Raises CheckpointError, naming `where`, for a format of other tokens than a model has. Rows without a token are usual; a format of two parts divides them all. */
+/**
+ * Raises CheckpointError, naming `where`, when the tokens of a format are not the model's. Rows without a token are usual, but a format with two
+ * parts has to cover all rows.
+ */
 export function requireTokens(
   { size, secondPart }: Pick<TokenFormat, 'size' | 'secondPart'>,
   rows: number,
@@ -72,7 +75,7 @@ export function requireTokens(
   });
 }
 
-/** A policy of random weights that writes in `format`. Raises GraphError where the sizes do not go together. */
+/** A policy with random weights that writes in `format`. Raises GraphError when the sizes do not go together. */
 export function initPolicy<P extends TokenPrompt>(
   { initializer_range, embedding_std, head_dim, ...rest }: DecoderInit,
   format: TokenFormat<P>,
@@ -84,7 +87,7 @@ export function initPolicy<P extends TokenPrompt>(
   return { config, format, weights: initDecoder(config, scales, seed) };
 }
 
-/** How a model from random weights sees. */
+/** The vision settings of a model with random weights. */
 export interface FreshEyes {
   readonly init: VisionInit;
   readonly parts: TrainedParts;
@@ -95,7 +98,7 @@ export interface FreshEyes {
   readonly processor: ProcessorSettings;
 }
 
-/** A policy of random weights that sees, in the form of Qwen2.5-VL. Raises GraphError where the sizes do not go together. */
+/** A policy with random weights that sees, in the form of Qwen2.5-VL. Raises GraphError when the sizes do not go together. */
 export function initSeeingPolicy<P extends TokenPrompt>(
   init: DecoderInit,
   format: TokenFormat<P>,
@@ -103,7 +106,7 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   { init: eyes, parts, tokens, processor }: FreshEyes,
 ): PolicyModel<P> {
   const { initializer_range, embedding_std, ...rest } = init;
-  // Qwen's models read no head_dim.
+  // Qwen's models do not read head_dim.
   const head_dim = rest.hidden_size / rest.num_attention_heads;
   const { depth, hidden_size: width, intermediate_size: inner, window_size, fullatt_block_indexes, ...sizes } = eyes;
   const whole = sizes.patch_size * sizes.spatial_merge_size * LARGEST_SIDE;
@@ -126,7 +129,7 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   const config = {
     ...rest,
     head_dim,
-    // As Qwen's decoders have them, and its config.json does not say.
+    // Qwen's decoders have it, though their config.json does not say so.
     attention_bias: true,
     vocab_size: format.size,
     vision,
@@ -143,5 +146,5 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   };
 }
 
-/** In tokens; no picture is larger. */
+/** In tokens; larger than any picture. */
 const LARGEST_SIDE = 1024;

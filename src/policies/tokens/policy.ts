@@ -1,4 +1,4 @@
-/** A token policy that is computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
+/** A token policy computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
 import { InternalError } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { ownLayout } from '../../engines/onnx/trained_weights.js';
@@ -25,9 +25,9 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly optimizer: OptimizerSettings;
   readonly learner: Pick<LearnerOptions, 'temperature' | 'microBatch' | 'gradientCheckpointing'>;
   readonly sessions: { readonly sampling: SessionOptions; readonly learning: SessionOptions };
-  /** Processes that train together. Default: this one alone. */
+  /** Processes that train together. Default: only this one. */
   readonly peers?: Peers;
-  /** Whether the starting weights are kept, as what KL is measured to: a copy of them, or the model without its adapter. */
+  /** Whether to keep the starting weights as the reference for KL: a copy of them, or the model without its adapter. */
   readonly keepReference: boolean;
 }
 
@@ -57,7 +57,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
       base: isAdapted(model) ? model.adapter : null,
       hiddenStates: true,
     });
-    // What frozen parts make of a picture is the same whoever reads it.
+    // The frozen parts' output for a picture is the same for every reader.
     this.#eyes = eyesOf(model, sessions.learning);
     const eyes = this.#eyes;
     this.#reader = new Reader(model, { session: sessions.learning, eyes });
@@ -65,12 +65,12 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     this.learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers, eyes });
   }
 
-  /** What it computes with. */
+  /** The model it computes with. */
   get model(): PolicyModel<P> {
     return this.options.model;
   }
 
-  /** From now on this samples, and not this process's own engine; it ends with the policy. The model has to have an adapter. */
+  /** From now on samples with this instead of this process's own engine; disposed of with the policy. The model has to have an adapter. */
   sampleRemotely(sampler: RemoteSampler<P>): void {
     this.#remote = sampler;
   }
@@ -110,7 +110,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     return estimatedDivergence(now, reference);
   }
 
-  /** What the model makes of prompts and their answers; see hidden_states.ts. */
+  /** Hidden states of prompts and their answers; see hidden_states.ts. */
   read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]> {
     return this.#reader.read(items, this.weightsOf(of));
   }

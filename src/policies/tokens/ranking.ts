@@ -1,9 +1,9 @@
-/** The most probable tokens of a vocabulary, one after another. */
+/** Yields the most probable tokens of a vocabulary one after another. */
 import type { Part, TokenRow } from './token_row.js';
 
 /**
- * A heap over the ids that `mask` allows, or over all: `next` takes them in falling order of their logits, equal ones by id, and gives -1 after the last.
- * A part of the row enters when none of the heap's is greater than all of it: a nucleus of a few tokens sorts a few hundred, not 150,000.
+ * A heap over the ids that `mask` allows, or over all: `next` returns them by falling logit, ties by id, and -1 after the last. A part of the row
+ * enters only when nothing in the heap exceeds all of it: a nucleus of a few tokens sorts a few hundred ids, not 150,000.
  */
 export class Ranking {
   readonly #ids: number[] = [];

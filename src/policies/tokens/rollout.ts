@@ -1,4 +1,4 @@
-/** Sampling answers: prompts are prefilled once, their answers decode together over caches that the graph only reads. */
+/** Samples answers: each prompt is prefilled once, and its answers decode together over caches that the graph only reads. */
 import type { RandomStream } from '../../core/random.js';
 import type { Session, SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
@@ -20,23 +20,24 @@ import type { SamplingOptions } from './sampling.js';
 import { logProbOf, sampleToken } from './sampling.js';
 import { summedBlocks, summedUp, TokenRow } from './token_row.js';
 
-/** How a token policy is to sample. */
+/** How a token policy samples. */
 export interface TokenSampling extends SamplingOptions {
   readonly maxTokens: number;
-  /** The temperature of the recorded log-probabilities; sampling greedily does not change it. */
+  /** The temperature of the recorded log-probabilities; greedy sampling does not change it. */
   readonly logProbTemperature: number;
 }
 
 export interface SamplerOptions {
-  /** The longest sequence of prompt and answer: an answer ends where it is reached. */
+  /** The longest sequence of prompt and answer: an answer ends when it reaches this. */
   readonly contextSize: number;
   /** False lifts every restriction of the format, so that an answer may be anything. */
   readonly constrained: boolean;
-  /** Whether a token's log-probability is over its own part of the vocabulary alone. */
+  /** Whether a token's log-probability covers only its own part of the vocabulary. */
   readonly separateVocabularies: boolean;
   readonly session: SessionOptions;
   /**
-   * Which weights steps hold packed, on a CPU: those that nothing changes, once and for all, or all, once for each version of them. Default: 'frozen'.
+   * Which weights are packed for decoding steps on a CPU: only frozen ones, once and for all, or all, once for each version of them. Default:
+   * 'frozen'.
    */
   readonly packed?: 'frozen' | 'all';
   /** For a model that sees: a vision encoder shared with others; default: one of its own. */
@@ -48,22 +49,21 @@ interface Writer {
   readonly logProbs: number[];
   readonly state: AnswerState;
   readonly random: RandomStream;
-  /** The most tokens that it may have. */
+  /** The largest number of tokens it may have. */
   readonly limit: number;
   latest: number;
   finished: boolean;
 }
 
 /**
- * Samples with one model; sessions are kept between calls. Widths follow from all prompts of the request's `among`: an answer then has the
- * same bits whatever else is in its chunk. That holds where the session has one thread. With several, a product of which each has 64
- * columns or fewer, and whose depth is above 128, is summed in other blocks than the undivided one; whether it is divided so depends on
- * its rows.
+ * Samples with one model and keeps sessions between calls. Widths depend on all prompts of the request's `among`, so an answer has the same bits
+ * whatever else is in its chunk. That holds if the session has one thread. With several threads, a product that is split into parts of 64 columns or
+ * fewer, and whose depth is above 128, is summed in other blocks than an unsplit one; whether it is split like that depends on its rows.
  */
 export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
-  /** In the place of `#step` where all weights are packed. */
+  /** Replaces `#step` if all weights are packed. */
   readonly #packedStep: PackedSessions | null;
   readonly #eyes: Eyes | null;
 
@@ -72,14 +72,14 @@ export class Sampler<P extends TokenPrompt> {
     readonly options: SamplerOptions,
   ) {
     const { session, packed = 'frozen' } = options;
-    // Prompts are many rows, for which packing weights is little of the work: they share the weights that lie here.
+    // Prompts have many rows, so packing weights would save little: prefill shares the unpacked weights.
     this.#prefill = new SessionCache('prefill', session, poolFor(session));
     this.#step = new SessionCache('decode', session, poolFor(session, frozenWeights(model)));
     this.#packedStep = isOnCpu(session) && packed === 'all' ? new PackedSessions('decode', session) : null;
     this.#eyes = options.eyes === undefined ? eyesOf(model, session) : options.eyes;
   }
 
-  /** `version` tells what `weights` hold from what they held at other calls: they are changed in place. */
+  /** `version` identifies the content of `weights`, which are changed in place. */
   async sample(
     request: SampleRequest<TokenAsked<P>, TokenSampling>,
     weights: Weights,
@@ -98,7 +98,7 @@ export class Sampler<P extends TokenPrompt> {
     const limitOf = ({ ids }: TokenPrompt): number => Math.min(how.maxTokens, this.options.contextSize - ids.length);
     const all = among.map(({ tokens }) => tokens);
     const prompts = asked.map(({ tokens }) => tokens);
-    // Matrix products have other last bits where they have a single row.
+    // Matrix products with a single row have different last bits.
     const rows = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
     const widths = answerWidths(Math.max(...all.map(limitOf)));
     const promptWidth = promptColumns(all);
@@ -132,7 +132,7 @@ export class Sampler<P extends TokenPrompt> {
     for (const answerColumns of widths) {
       if (!writers.some(writing)) break;
       caches.grow(answerColumns);
-      // Steps read the prompts' caches: their pictures are of no matter.
+      // Steps read the prompts' caches and do not need their pictures.
       const wide: BatchShape = { prompts: rows, promptColumns: promptWidth, answersPerPrompt, answerColumns };
       const columns = promptWidth + answerColumns;
       const answerPadding = new Float32Array(answerColumns).fill(PADDING).fill(0, 0, column);
@@ -151,7 +151,7 @@ export class Sampler<P extends TokenPrompt> {
       const decode = async (step: Session): Promise<void> => {
         for (; column < answerColumns && writers.some(writing); column++) {
           writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
-          // A model with eyes has a row of angles for each column of each prompt.
+          // A model that sees has a row of angles for each column of each prompt.
           if (this.#eyes === null) positions.fill(BigInt(promptWidth + column));
           else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPrompt) * answerColumns + column)));
           window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (config.sliding_window ?? columns)));
@@ -234,7 +234,7 @@ export class Sampler<P extends TokenPrompt> {
   }
 }
 
-/** Where a step writes its rows of logits, and what the graph says of them. */
+/** Buffers for a step's rows of logits and the graph's summaries of them. */
 class RowOutputs {
   readonly arrays: Readonly<Record<'logits' | 'maxima' | 'shares', Float32Array>>;
   readonly inverseTemperature: Float32Array;
@@ -265,7 +265,7 @@ class RowOutputs {
   }
 }
 
-/** The answers' caches: arrays that fill by one column a step, and grow. Keys are kept transposed, [rows, depth, columns]. */
+/** The answers' caches: arrays that gain one column a step and are enlarged as needed. Keys are kept transposed, [rows, depth, columns]. */
 class AnswerCaches {
   readonly arrays: Record<string, Float32Array> = {};
   readonly columns: Record<string, Float32Array> = {};
@@ -285,10 +285,10 @@ class AnswerCaches {
     }
   }
 
-  /** Makes room for `length` columns; those that are filled stay. */
+  /** Makes room for `length` columns and keeps the filled ones. */
   grow(length: number): void {
     for (let layer = 0; layer < this.#layers; layer++) {
-      // A row of values is its columns, one after another; keys have one such row for each of their depths.
+      // A row of values holds its columns one after another; keys have one such row for each depth.
       this.#widen(`answer_keys.${layer}`, this.batch * this.#depth, this.#length, length);
       this.#widen(`answer_values.${layer}`, this.batch, this.#length * this.#depth, length * this.#depth);
     }
@@ -318,11 +318,11 @@ class AnswerCaches {
   }
 }
 
-/** Columns of the answers' caches to begin with, and by how many they grow at most. */
+/** Initial columns of the answers' caches, and the most they are enlarged by. */
 const FIRST_COLUMNS = 64;
 const MOST_MORE_COLUMNS = 256;
 
-/** How wide the answers' caches are, one after another, until they hold `longest` columns: a step reads all of them. */
+/** The widths of the answers' caches, one after another, until they hold `longest` columns: a step reads all of them. */
 function answerWidths(longest: number): number[] {
   const last = roundUp(longest);
   const widths = [Math.min(FIRST_COLUMNS, last)];

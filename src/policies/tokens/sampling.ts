@@ -1,4 +1,4 @@
-/** Drawing a token from a row of logits. */
+/** Draws a token from a row of logits. */
 import { must } from '../../core/errors.js';
 import { Ranking } from './ranking.js';
 import { joined, type Part, type TokenRow } from './token_row.js';
@@ -44,7 +44,7 @@ function draw(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[], te
   const last = shares.findLastIndex((share) => share > 0);
   let hit = 0;
   while (hit < last && left >= shares[hit]) left -= shares[hit++];
-  // The graph's sum of a block has other last bits than the one of its ids that follows.
+  // The graph's sum of a block has other last bits than the sum over its ids below.
   const { from, to } = parts[hit];
   const { top, sum } = row.mass({ ...parts[hit], block: null }, mask, temperature);
   left *= sum / shares[hit];
@@ -56,7 +56,7 @@ function draw(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[], te
   return mostProbable(row, mask, [parts[hit]]);
 }
 
-/** Draws where top-k or top-p cut: from the first tokens of the ranking alone. */
+/** Draws under top-k or top-p: only from the first tokens of the ranking. */
 function drawFromHead(
   row: TokenRow,
   mask: Uint8Array | null,

@@ -1,14 +1,14 @@
-/** How a token policy samples, as settings say it. */
+/** Sampling options of a token policy, from its settings. */
 import type { RolloutSettings, ValidationSettings } from '../../schema/training.js';
 import type { TokenSampling } from './rollout.js';
 
-/** In training. */
+/** For training. */
 export function samplingOf({ rollout }: { readonly rollout: RolloutSettings }): TokenSampling {
   const { temperature, top_p, top_k, max_response_tokens } = rollout;
   return { temperature, topP: top_p, topK: top_k, maxTokens: max_response_tokens, logProbTemperature: temperature };
 }
 
-/** Held-out answers are sampled from the whole distribution, and greedily where that is asked for. */
+/** For held-out answers: from the whole distribution, and greedily if requested. */
 export function heldOutSampling({
   rollout,
   validation,

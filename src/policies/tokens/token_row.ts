@@ -8,28 +8,28 @@ import type { Value } from '../../graph/ir.js';
 /** Ids in a block. */
 const BLOCK = 256;
 
-/** Vocabularies below this are one block, which is scanned. */
+/** A smaller vocabulary is a single block, which is scanned. */
 const LEAST_VOCABULARY = 2048;
 
-/** How many blocks of a vocabulary the graph sums up; ids behind them are few. */
+/** How many blocks of a vocabulary the graph summarizes; the ids after them are few. */
 export function summedBlocks(vocabulary: number): number {
   return vocabulary < LEAST_VOCABULARY ? 0 : Math.floor(vocabulary / BLOCK);
 }
 
 /**
- * For each row of logits [N, V] and each summed block: the greatest logit, and that one's share of the block under
- * softmax(logits * inverseTemperature); both [N, blocks].
+ * For each row of logits [N, V] and each summarized block: the greatest logit, and its share of the block under softmax(logits * inverseTemperature);
+ * both [N, blocks].
  */
 export function summedUp(logits: Value, inverseTemperature: Value): { maxima: Value; shares: Value } {
   const [rows, vocabulary] = logits.shape as [number, number];
   const blocks = summedBlocks(vocabulary);
   const parts = reshape(slice(logits, 1, 0, blocks * BLOCK), [rows, blocks, BLOCK]);
   const largest = (x: Value): Value => reshape(reduceMax(x, [2]), [rows, blocks]);
-  // The greatest share is never small, and a softmax sums each row in one order wherever it lies.
+  // The greatest share is never small, and a softmax sums each row in the same order at any position.
   return { maxima: largest(parts), shares: largest(softmax(mul(parts, inverseTemperature))) };
 }
 
-/** What the graph said of one row, at this temperature. */
+/** The graph's summary of one row at this temperature. */
 export interface RowSummary {
   readonly temperature: number;
   readonly maxima: Float32Array;
@@ -40,19 +40,19 @@ export interface RowSummary {
 export interface Part {
   readonly from: number;
   readonly to: number;
-  /** The summed block that it is; null where it is none, or a part of one. */
+  /** Index of the summarized block that it is; null if it is not a whole one. */
   readonly block: number | null;
   /** Whether a mask forbids some of them. */
   readonly masked: boolean;
 }
 
-/** The greatest logit of a part that is allowed, and the sum of exp((logit - top) / temperature) over all that are. */
+/** The greatest allowed logit of a part, and the sum of exp((logit - top) / temperature) over all allowed ones. */
 export interface Mass {
   readonly top: number;
   readonly sum: number;
 }
 
-/** How many ids of each block a mask allows; masks are few and shared. */
+/** How many ids of each block a mask allows; cached, because masks are few and shared. */
 const allowances = new WeakMap<Uint8Array, Uint16Array>();
 
 function allowanceOf(mask: Uint8Array): Uint16Array {
@@ -69,13 +69,13 @@ export class TokenRow {
 
   constructor(
     readonly logits: Float32Array,
-    /** Null: the row is one block, of which nothing is known. */
+    /** Null: the row is a single block without a summary. */
     private readonly summary: RowSummary | null = null,
   ) {
     this.#size = summary === null ? logits.length : BLOCK;
   }
 
-  /** Its blocks within [from, to), without those of which `mask` (null: none) allows nothing. */
+  /** Its blocks within [from, to), without those in which `mask` (null: none) allows nothing. */
   parts(mask: Uint8Array | null, from = 0, to = this.logits.length): Part[] {
     const size = this.#size;
     const counts = mask === null || this.summary === null ? null : allowanceOf(mask);
@@ -91,7 +91,7 @@ export class TokenRow {
     return out;
   }
 
-  /** A number that no logit of the part exceeds that `mask` allows: the greatest of them, or that of the block. */
+  /** An upper bound of the part's logits that `mask` allows: the greatest of them, or that of the whole block. */
   bound({ from, to, block }: Part, mask: Uint8Array | null): number {
     if (block !== null && this.summary !== null) return this.summary.maxima[block];
     let top = -Infinity;
@@ -119,7 +119,7 @@ export class TokenRow {
   }
 }
 
-/** The masses of several parts as one. */
+/** Combines the masses of several parts. */
 export function joined(masses: readonly Mass[], temperature: number): Mass {
   let top = -Infinity;
   for (const mass of masses) top = Math.max(top, mass.top);

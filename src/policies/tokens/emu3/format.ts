@@ -4,7 +4,7 @@ import type { Allowed, AnswerState, TokenFormat } from '../format.js';
 import type { TokenSpace } from './space.js';
 
 export interface Emu3Prompt extends TokenPrompt {
-  /** The size of the image that the answer is to hold, in codes. */
+  /** The size of the image in the answer, in codes. */
   readonly height: number;
   readonly width: number;
   /** Whether the prompt ends by opening the image block, so that the answer begins inside it. */
@@ -36,8 +36,8 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
   }
 
   /**
-   * Starts an answer whose image is to be `height` by `width` codes. Where headers are sampled, any language token may come until the
-   * image token, which begins the rows, whatever stands before it.
+   * Starts an answer with an image of `height` by `width` codes. If headers are sampled, any language token may come until the image token, which
+   * begins the rows, whatever precedes it.
    */
   start({ height, width, imageOpen }: Emu3Prompt): AnswerState {
     const { imageToken, imageStart, endOfLine, endOfFrame, imageEnd, eos } = this.space.special;

@@ -1,6 +1,6 @@
 /**
- * The joint vocabulary of text and vision tokens, and how images are spelt in it (BAAI's Emu3):
- * image start, "height*width", image token, the rows of codes each with an end of line, end of frame, image end.
+ * The joint vocabulary of text and vision tokens, and how an image is written in it (BAAI's Emu3): image start, "height*width", image token, the rows
+ * of codes each followed by an end of line, end of frame, image end.
  */
 import type { CodeGrid } from '../../../data/types.js';
 import { CheckpointError, DataError, EditrlError } from '../../../core/errors.js';
@@ -18,7 +18,7 @@ export const SPECIAL = {
   imageEnd: '<|image end|>',
 } as const;
 
-/** What stands around a thought: tokens of the vocabularies that are made here, ordinary words of Emu3's. */
+/** Delimiters of a thought: single tokens in the vocabularies made here, ordinary words in Emu3's. */
 export const THINKING = { start: '<|start thinking|>', end: '<|end thinking|>' } as const;
 
 const USER = 'USER:';
@@ -30,7 +30,7 @@ const STRUCTURE_WORDS: readonly string[] = [USER, ASSISTANT, '*', ...'0123456789
 /** The words of EARL's thinking prefill. */
 export const THINKING_WORDS: readonly string[] = ["Let's", 'think', 'step', 'by', 'step.'];
 
-/** Emu3's spelling of a vision code's token. */
+/** Emu3's name for a vision code's token. */
 export function visualToken(code: number): string {
   return `<|visual token ${String(code).padStart(6, '0')}|>`;
 }
@@ -44,11 +44,11 @@ export function jointVocabularyJson(words: readonly string[], visionCodes: numbe
 
 type SpecialIds = { readonly [K in keyof typeof SPECIAL]: number };
 
-/** What differs between the programs that train such policies. Prompts and answers of one policy always have the same. */
+/** Variations between the programs that train such policies. All prompts and answers of one policy share them. */
 export interface Emu3Forms {
-  /** Whether prompts say USER: and ASSISTANT: before their parts. */
+  /** Whether prompts label their parts with USER: and ASSISTANT:. */
   readonly chatWords: boolean;
-  /** Who writes "height*width" of an answer's image. A sampled one may say anything: then the rows alone tell the size. */
+  /** Who writes the "height*width" of an answer's image. A sampled header may say anything, so the size is taken from the rows. */
   readonly imageHeader: 'sampled' | 'forced';
   /** Whether an answer ends with its image. */
   readonly endAfterImage: boolean;
@@ -66,7 +66,7 @@ function idOf(tokenizer: Tokenizer, token: string): number {
   }
 }
 
-/** An answer taken apart. `grid` is null where it holds no whole image. */
+/** An answer taken apart. `grid` is null if there is no whole image. */
 export interface ParsedAnswer {
   readonly text: string;
   readonly grid: CodeGrid | null;
@@ -102,7 +102,7 @@ export class TokenSpace {
     return this.tokenizer.size;
   }
 
-  /** Raises DataError where the image tokenizer has more codes than there are vision tokens, or fewer. */
+  /** Raises DataError when the image tokenizer does not have exactly as many codes as there are vision tokens. */
   requireCodes(count: number): void {
     if (count === this.visionCount) return;
     throw new DataError(
@@ -133,25 +133,25 @@ export class TokenSpace {
     return out;
   }
 
-  /** The words after a prompt's image: the instruction, and what the answer is made to begin with, read as one text where no word is between them. */
+  /** The words after a prompt's image: the instruction and the beginning of the answer, tokenized as one text if no word is between them. */
   async words(instruction: string, prefill: string): Promise<number[]> {
     const { tokenizer } = this;
     if (!this.forms.chatWords) return [...(await tokenizer.encode(instruction + prefill))];
     return [...(await tokenizer.encode(instruction)), tokenizer.id(ASSISTANT), ...(await tokenizer.encode(prefill))];
   }
 
-  /** Source image, and the words after it. */
+  /** The source image followed by the words. */
   prompt(source: CodeGrid, words: readonly number[]): number[] {
     const chatWord = this.forms.chatWords ? [this.tokenizer.id(USER)] : [];
     return [this.special.bos, ...chatWord, ...this.image(source), ...words];
   }
 
-  /** What a labelled answer thinks before its image, with the end of the thought. */
+  /** The thought before a labelled answer's image, with its end delimiter. */
   async thought(rationale: string): Promise<readonly number[]> {
     return this.tokenizer.encode(` ${rationale}${THINKING.end}`);
   }
 
-  /** A labelled answer: the thought where the policy thinks, the image (without its start where the prompt opened it), the end. */
+  /** A labelled answer: the thought if the policy thinks, the image (without its start if the prompt opened it), the end. */
   answer(target: CodeGrid, thought: readonly number[], imageOpen: boolean): number[] {
     return [...thought, ...this.image(target).slice(imageOpen ? 1 : 0), this.special.eos];
   }
@@ -161,10 +161,10 @@ export class TokenSpace {
     return prompt.at(-1) === this.special.imageStart;
   }
 
-  /** Finds the first image block; anything irregular in it makes the grid null. */
+  /** Finds the first image block; any irregularity in it makes the grid null. */
   parse(answer: Int32Array, imageOpen: boolean): ParsedAnswer {
     const { imageStart, imageToken } = this.special;
-    // A sampled header may lack its start: then the image begins with its image token.
+    // A sampled header may lack its start: the image then begins with its image token.
     const openings = this.forms.imageHeader === 'sampled' ? [imageStart, imageToken] : [imageStart];
     const start = imageOpen ? 0 : answer.findIndex((id) => openings.includes(id));
     if (start < 0) return { text: this.tokenizer.decode(answer), grid: null };
@@ -180,7 +180,7 @@ export class TokenSpace {
     return ids.subarray(0, open).join() === expected.join() ? grid : null;
   }
 
-  /** Rows of equal length that each end with an end of line, then both ends. */
+  /** Parses rows of equal length, each with an end of line, then the end of the frame and of the image. */
   #parseRows(ids: Int32Array): CodeGrid | null {
     const { endOfLine, endOfFrame, imageEnd } = this.special;
     const codes: number[] = [];

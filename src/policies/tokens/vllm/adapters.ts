@@ -1,4 +1,4 @@
-/** The adapters that a run has on a vLLM server: one folder and one name for each version of the weights, of which the latest is kept. */
+/** A run's adapters on a vLLM server: one folder and one name for each version of the weights; only the latest is kept. */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Deadline } from '../../../core/deadline.js';
@@ -10,12 +10,12 @@ import type { CheckpointFiles } from '../../../models/files.js';
 
 export interface AdapterShelfOptions {
   readonly client: VllmClient;
-  /** Where they are written, and what that folder is called where the server runs. */
+  /** Where they are written, and the path of that folder on the server. */
   readonly folder: string;
   readonly seenAs: string;
-  /** How their names begin: no other run's on the same server do. */
+  /** Prefix of their names, which no other run on the same server uses. */
   readonly prefix: string;
-  /** What the server has to be started for. */
+  /** The rank that the server has to be started for. */
   readonly rank: number;
 }
 
@@ -29,7 +29,7 @@ export class AdapterShelf {
     rmSync(folder, { recursive: true, force: true });
   }
 
-  /** Writes a folder and has the server load it. Raises RunError where the disk refuses, EndpointError where the server does. */
+  /** Writes a folder and has the server load it. Raises RunError when the disk refuses, EndpointError when the server does. */
   async add(name: string, files: CheckpointFiles, within: Deadline): Promise<void> {
     const folder = join(this.options.folder, name);
     try {
@@ -44,13 +44,13 @@ export class AdapterShelf {
     await this.load(name, within);
   }
 
-  /** To be called again for a server that has been started again. */
+  /** Call again after the server has been restarted. */
   async load(name: string, within: Deadline): Promise<void> {
     const { client, seenAs } = this.options;
     const path = `${seenAs.replace(/\/+$/, '')}/${name}`;
     const reply = await client.load(name, path, within);
     if (reply.status === 200) return;
-    // Names are not used twice: an earlier request got through whose reply did not, or another rank was first.
+    // Names are not used twice: either an earlier request got through but its reply did not, or another rank was first.
     if (/already been loaded/.test(messageOf(reply.body))) return;
     throw this.#refused(reply, path);
   }
@@ -60,7 +60,7 @@ export class AdapterShelf {
     rmSync(join(this.options.folder, name), { recursive: true, force: true });
   }
 
-  /** A server that does not have it, having been started again, is as good as one that has let go of it. */
+  /** A restarted server that does not have it counts as having unloaded it. */
   async #unload(name: string, within: Deadline): Promise<void> {
     const { client } = this.options;
     const { status, body } = await client.unload(name, within);

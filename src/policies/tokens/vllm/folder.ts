@@ -4,7 +4,7 @@ import type { CheckpointFiles, Weights } from '../../../models/files.js';
 import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson } from '../../adapter_files.js';
 import type { AdaptedModel } from '../adapter.js';
 
-/** `weights` are the adapter's. Its layers are listed by name, since vLLM does not know `all-linear` and takes no pattern. */
+/** `weights` are the adapter's. Its layers are listed by name, since vLLM supports neither `all-linear` nor patterns. */
 export function adapterFolder(model: AdaptedModel, weights: Weights): CheckpointFiles {
   const { file, stored, metadata } = adapterLayout(model.adapter);
   const layers = [...model.config.adapter.layers].map((name) => name.slice(name.lastIndexOf('.') + 1));

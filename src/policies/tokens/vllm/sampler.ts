@@ -1,6 +1,6 @@
 /**
- * Answers sampled by vLLM. Each has a request and a seed of its own, so that it is the same whatever is asked besides; what was answered is
- * stored before it is used, and found again under the same weights: so a resumed run stays the same, though a server gives no such promise.
+ * Answers sampled by vLLM. Each answer has its own request and seed, so that it does not depend on other requests. Answers are stored before they are
+ * used, and found again under the same weights: a resumed run therefore stays the same, though a server gives no such guarantee.
  */
 import { createHash } from 'node:crypto';
 import type { Exchanged } from '../../../balance/exchange.js';
@@ -21,14 +21,14 @@ import type { TokenFormat } from '../format.js';
 import type { TokenSampling } from '../rollout.js';
 import type { AdapterShelf } from './adapters.js';
 
-/** What a server answered to one request. */
+/** A server's answer to one request. */
 export interface SampledAnswer extends Exchanged {
   /** The name of the episode. */
   readonly key: string;
-  /** SHA-256 of the weights, the prompt and how it was sampled. */
+  /** SHA-256 of the weights, the prompt and the sampling options. */
   readonly requestHash: string;
   readonly ids: readonly number[];
-  /** Null where the server's are not those of the distribution that training sees. */
+  /** Null if the server's log-probabilities are not those of the distribution that training sees. */
   readonly logProbs: readonly number[] | null;
   readonly finished: boolean;
 }
@@ -36,14 +36,14 @@ export interface SampledAnswer extends Exchanged {
 export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
   readonly client: VllmClient;
   readonly adapters: AdapterShelf;
-  /** How the names of adapters begin, on all ranks alike. */
+  /** Prefix of the adapters' names, the same on all ranks. */
   readonly prefix: string;
   readonly format: TokenFormat<P>;
   /** Rows of the model's vocabulary. */
   readonly vocabulary: number;
   /** The longest sequence of prompt and answer. */
   readonly contextSize: number;
-  /** Whether training takes a token's log-probability over its own part of the vocabulary alone, which the server does not. */
+  /** Whether training takes a token's log-probability over its own part of the vocabulary only, which the server does not. */
   readonly separateVocabularies: boolean;
   readonly mode: LogProbsMode;
   readonly group: Pick<ProcessGroup, 'rank' | 'broadcast'>;
@@ -56,14 +56,14 @@ interface Loaded {
   readonly digest: string;
 }
 
-/** What the end of a run may still take to tidy up. */
+/** Time that a run may still spend on cleaning up at its end. */
 const TIDY_MS = 5000;
-/** A server that loses an adapter so often while one answer is asked for does not keep it. */
+/** A server that loses an adapter this often during one request cannot keep it. */
 const MOST_RELOADS = 5;
 
 export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteSampler<P> {
   #loaded: Loaded | null = null;
-  /** Under way where the server has been started again. */
+  /** Under way after the server has been restarted. */
   #reloading: Promise<void> | null = null;
   readonly #replay: Replay<SampledAnswer>;
 
@@ -81,7 +81,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     await lead(group, () =>
       this.#replay.within(async (deadline) => {
         await adapters.add(next.name, made, deadline);
-        // Only now: a request that is still under way somewhere keeps what it samples with.
+        // Only removed now: a request that is still under way somewhere needs the adapter it samples with.
         if (before !== null) await adapters.remove(before.name, deadline);
       }),
     );
@@ -110,7 +110,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const loaded = this.#loaded;
     this.#loaded = null;
     if (loaded !== null && group.rank === 0) {
-      // A server that is gone has let go of it, too, and the run has ended for another reason then.
+      // A server that is gone has dropped the adapter too, and the run then ended for another reason.
       const brief = new Deadline(clock, TIDY_MS);
       await adapters.remove(loaded.name, brief).catch((error: unknown) => {
         if (!(error instanceof EndpointError)) throw error;
@@ -161,7 +161,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
         next: 'Let it serve the model that policy.model names.',
       });
     }
-    // Nine digits hold a float32 to the bit.
+    // Nine digits represent a float32 exactly.
     return { ids, logProbs: this.#tells(how) ? logProbs.map((x) => Number(x.toPrecision(9))) : null, finished };
   }
 
@@ -172,7 +172,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     return mode === 'processed' || (mode === 'raw' && temperature === 1);
   }
 
-  /** Asks again where the server has lost the adapter, having been started again. */
+  /** Asks again if the server has lost the adapter in a restart. */
   async #complete(request: CompletionRequest, deadline: Deadline): Promise<Completion> {
     const { client, adapters } = this.options;
     for (let reloads = 0; reloads <= MOST_RELOADS; reloads++) {
