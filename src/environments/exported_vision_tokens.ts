@@ -1,7 +1,7 @@
 /**
- * Image tokenizers of another program, as `scripts/export_emu3_vision` writes them: a folder with `config.json`, `encoder.onnx`
- * (`pixels` [images, 3, height, width] to `codes` [images, height / patch, width / patch]) and `decoder.onnx`, which goes the other way. Pixels
- * there are colours in [0, 1] with each channel's mean taken away, and divided by its deviation.
+ * Image tokenizers exported from another program by `scripts/export_emu3_vision`: a folder with `config.json`, `encoder.onnx` (`pixels` [images, 3,
+ * height, width] to `codes` [images, height / patch, width / patch]) and `decoder.onnx`, the inverse. Pixels are colours in [0, 1], normalized by
+ * each channel's mean and standard deviation.
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -26,7 +26,7 @@ const schema = z.object({
   image_std: deviations,
 });
 
-/** Half of the network, with what it takes and gives. */
+/** The two halves of the network, with their inputs and outputs. */
 const halves = {
   encoder: { file: EXPORTED_FILES.encoder, takes: 'pixels', gives: 'codes' },
   decoder: { file: EXPORTED_FILES.decoder, takes: 'codes', gives: 'pixels' },
@@ -41,7 +41,7 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
   readonly #deviation: readonly number[];
   readonly #open = new Map<Half, Promise<ModelFile>>();
 
-  /** Raises CheckpointError for a folder that lacks a file, or whose config.json is of another form. */
+  /** Raises CheckpointError for a folder that lacks a file, or whose config.json has another form. */
   constructor(
     readonly folder: string,
     json: unknown,
@@ -56,7 +56,7 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
     this.id = hash.digest('hex');
   }
 
-  /** One image to a run: in a batch the last bits of a result depend on its company. Raises EngineError where the model cannot run. */
+  /** Runs one image at a time: in a batch, the last bits of a result depend on the other images. Raises EngineError when the model cannot run. */
   async encode(images: readonly RgbImage[]): Promise<CodeGrid[]> {
     const grids: CodeGrid[] = [];
     for (const image of images) {
@@ -68,7 +68,7 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
     return grids;
   }
 
-  /** As `encode`. Raises DataError for a code that is none of the tokenizer's. */
+  /** Like `encode`. Raises DataError for a code that the tokenizer does not have. */
   async decode(grids: readonly CodeGrid[]): Promise<RgbImage[]> {
     const { codebook_size, patch } = this.config;
     const images: RgbImage[] = [];
@@ -108,13 +108,13 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
     if (model === undefined) {
       model = openHalf(join(this.folder, halves[half].file), half, this.options);
       this.#open.set(half, model);
-      // A failure is not kept: the next one who asks tries again.
+      // A failure is not cached: the next call tries again.
       model.catch(() => this.#open.delete(half));
     }
     return model;
   }
 
-  /** Pixels row by row to planes of channels. */
+  /** Converts pixels stored row by row to channel planes. */
   #planes({ width, height, data }: RgbImage): Float32Array {
     const count = width * height;
     const planes = new Float32Array(3 * count);
@@ -125,7 +125,7 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
     return planes;
   }
 
-  /** Fractions of a level are cut off, as the image processors of transformers and of EARL do. */
+  /** Truncates to whole levels, as the image processors of transformers and of EARL do. */
   #image(planes: Float32Array, height: number, width: number): RgbImage {
     const count = width * height;
     const data = new Uint8Array(3 * count);
@@ -140,7 +140,7 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
   }
 }
 
-/** What config.json says. Raises CheckpointError for another form, and where a graph is missing. */
+/** Reads config.json. Raises CheckpointError for another form, and when a graph is missing. */
 export function readExport(folder: string, json: unknown): z.output<typeof schema> {
   const parsed = schema.safeParse(json);
   const next = 'Make the folder with scripts/export_emu3_vision.';

@@ -27,20 +27,20 @@ const size = z.int().positive();
 const textSchema = z.object({
   model_type: z.literal('flow_text_encoder'),
   width: size,
-  /** 0 for a model that takes no summary of the text. */
+  /** 0 for a model that takes no pooled text. */
   pooled_width: z.int().nonnegative(),
-  /** `{}` stands for the prompt. */
+  /** `{}` is replaced by the prompt. */
   template: z.string().includes('{}').default('{}'),
   inputs: z
     .array(
       z.object({
         name: z.string().min(1),
         tokenizer: z.string().min(1),
-        /** Ids are cut to so many; null: they are as many as they are. */
+        /** Ids are cut to this length; null: they are not cut. */
         length: size.nullable(),
-        /** What shorter ones are filled up with; null: nothing. */
+        /** Id that pads shorter inputs; null: no padding. */
         pad: z.int().nonnegative().nullable(),
-        /** The id that ends what is cut; null: none. */
+        /** The id placed at the end when ids are cut; null: none. */
         end: z.int().nonnegative().nullable(),
       }),
     )
@@ -49,7 +49,7 @@ const textSchema = z.object({
 const imageSchema = z.object({ model_type: z.literal('flow_image_encoder'), width: size });
 const codecSchema = z.object({ model_type: z.literal('flow_autoencoder'), channels: size, reduction: size });
 
-/** A part's config.json, whose files are all there. Raises CheckpointError that names `part`. */
+/** A part's config.json, after checking that its files exist. Raises CheckpointError that names `part`. */
 function readPart<T extends z.ZodType>(folder: string, part: string, schema: T, files: readonly string[]): z.output<T> {
   const parsed = schema.safeParse(readConfig<unknown>(folder));
   if (!parsed.success) {
@@ -64,13 +64,13 @@ function readPart<T extends z.ZodType>(folder: string, part: string, schema: T, 
   throw new CheckpointError(`the ${part} lacks ${missing.join(', ')}`, { where: folder, next: 'Export it again.' });
 }
 
-/** On one thread, as AutoencoderCodec: else the last bits depend on how many a process has. */
+/** Runs on one thread, like AutoencoderCodec: otherwise the last bits depend on the number of threads. */
 const lazy = (folder: string, file: string, options: ModelFileOptions): LazyModelFile =>
   new LazyModelFile(join(folder, file), { ...options, threads: 1 });
 
 const floats = ({ data }: ModelTensor): Float32Array => Float32Array.from(data as Float32Array);
 
-/** What reads prompts for a flow transformer. */
+/** Encodes prompts for a flow transformer. */
 export class FlowTextEncoder implements PromptEncoder {
   readonly width: number;
   readonly pooledWidth: number;
@@ -78,7 +78,7 @@ export class FlowTextEncoder implements PromptEncoder {
   readonly #tokenizers: readonly Tokenizer[];
   readonly #model: LazyModelFile;
 
-  /** Raises CheckpointError for a folder of another form. */
+  /** Raises CheckpointError for a folder with another form. */
   constructor(folder: string, options: ModelFileOptions = {}) {
     this.#config = readPart(folder, 'text encoder', textSchema, ['model.onnx']);
     this.width = this.#config.width;
@@ -87,7 +87,7 @@ export class FlowTextEncoder implements PromptEncoder {
     this.#model = lazy(folder, 'model.onnx', options);
   }
 
-  /** What any of its tokenizers reads is read. */
+  /** A token counts as read if any of the tokenizers reads it. */
   async encode(prompt: string): Promise<EncodedPrompt> {
     const read = await this.#read(prompt);
     const feeds = read.map(
@@ -103,7 +103,7 @@ export class FlowTextEncoder implements PromptEncoder {
     return leastOver(await this.#read(prompt));
   }
 
-  /** For each tokenizer what the model sees, and how many tokens that leaves out. */
+  /** For each tokenizer, the ids that the model sees, and how many tokens are cut. */
   #read(prompt: string): Promise<{ readonly name: string; readonly ids: readonly number[]; readonly over: number }[]> {
     const { template, inputs } = this.#config;
     const words = template.replace('{}', () => prompt);
@@ -125,7 +125,7 @@ function leastOver(read: readonly { readonly over: number }[]): number {
   return Math.min(...read.map(({ over }) => over));
 }
 
-/** Ids cut to a length, or filled up to it. */
+/** Cuts or pads ids to a length. */
 function fitted(ids: readonly number[], length: number | null, pad: number | null, end: number | null): number[] {
   if (length === null || ids.length === length) return [...ids];
   if (ids.length < length) {
@@ -134,13 +134,13 @@ function fitted(ids: readonly number[], length: number | null, pad: number | nul
   return end === null ? ids.slice(0, length) : [...ids.slice(0, length - 1), end];
 }
 
-/** What looks at style images for an IP-Adapter. */
+/** Encodes style images for an IP-Adapter. */
 export class FlowImageEncoder {
   readonly width: number;
   readonly #steps: Preprocessing;
   readonly #model: LazyModelFile;
 
-  /** Raises CheckpointError for a folder of another form, ConfigError where its preprocessor asks for a step that is not available. */
+  /** Raises CheckpointError for a folder with another form, ConfigError when its preprocessor needs an unavailable step. */
   constructor(folder: string, options: ModelFileOptions = {}) {
     this.width = readPart(folder, 'image encoder', imageSchema, ['model.onnx']).width;
     this.#steps = readPreprocessing(folder);
@@ -165,14 +165,14 @@ export function isExportedAutoencoder(folder: string): boolean {
   return readConfig<{ readonly model_type?: unknown }>(folder).model_type === 'flow_autoencoder';
 }
 
-/** An autoencoder that another program exported. */
+/** An autoencoder exported from another program. */
 export class ExportedCodec implements PictureCodec {
   readonly channels: number;
   readonly reduction: number;
   readonly #encoder: LazyModelFile;
   readonly #decoder: LazyModelFile;
 
-  /** Raises CheckpointError for a folder of another form. */
+  /** Raises CheckpointError for a folder with another form. */
   constructor(folder: string, options: ModelFileOptions = {}) {
     const found = readPart(folder, 'autoencoder', codecSchema, ['encoder.onnx', 'decoder.onnx']);
     this.channels = found.channels;
@@ -193,7 +193,7 @@ export class ExportedCodec implements PictureCodec {
     await Promise.all([this.#encoder.dispose(), this.#decoder.dispose()]);
   }
 
-  /** One picture to a run: in a batch the last bits of a result may depend on its company. */
+  /** Runs one picture at a time: in a batch, the last bits of a result may depend on the other pictures. */
   async #mapped(model: LazyModelFile, takes: string, gives: string, all: readonly Planes[]): Promise<Planes[]> {
     const out: Planes[] = [];
     for (const { channels, height, width, data } of all) {

@@ -1,4 +1,4 @@
-/** Pictures as the latents that a flow model paints, and back. */
+/** Encodes pictures as the latents that a flow model paints, and decodes them. */
 import { must } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
 import { toImage, toPlanes, type Planes } from '../core/planes.js';
@@ -12,7 +12,7 @@ import { reduction, type AutoencoderConfig } from '../nets/autoencoder/config.js
 
 export interface PictureCodec {
   readonly channels: number;
-  /** A picture's side by that of its latents. */
+  /** Side of a picture divided by that of its latents. */
   readonly reduction: number;
   /** Latents have about the spread of standard normal noise. A picture's sides are multiples of `reduction`. */
   encode(pictures: readonly RgbImage[]): Promise<Planes[]>;
@@ -29,7 +29,7 @@ export const pixelCodec: PictureCodec = {
   dispose: () => Promise.resolve(),
 };
 
-/** A frozen autoencoder. Latents are (mean - shift_factor) * scaling_factor, as diffusion models of diffusers see them. */
+/** A frozen autoencoder. Latents are (mean - shift_factor) * scaling_factor, as diffusers' models see them. */
 export class AutoencoderCodec implements PictureCodec {
   readonly channels: number;
   readonly reduction: number;
@@ -41,7 +41,7 @@ export class AutoencoderCodec implements PictureCodec {
     private readonly weights: Weights,
     options: SessionOptions,
   ) {
-    // How a convolution is cut for threads decides its last bits, and processes that share a machine have different numbers of them.
+    // How a convolution is split over threads decides its last bits, and processes that share a machine have different numbers of threads.
     const alone = { ...options, threads: 1 };
     this.#encoder = new SessionCache('encoder', alone);
     this.#decoder = new SessionCache('decoder', alone);
@@ -49,7 +49,7 @@ export class AutoencoderCodec implements PictureCodec {
     this.reduction = reduction(config);
   }
 
-  /** Raises CheckpointError as `openAutoencoder`. */
+  /** Raises CheckpointError as `openAutoencoder` does. */
   static open(folder: string, options: SessionOptions): AutoencoderCodec {
     const { config, weights } = openAutoencoder(folder);
     return new AutoencoderCodec(config, weights, options);
@@ -72,7 +72,7 @@ export class AutoencoderCodec implements PictureCodec {
     await Promise.all([this.#encoder.dispose(), this.#decoder.dispose()]);
   }
 
-  /** Half of the network, one picture to a run: in a batch the last bits of a result may depend on its company. */
+  /** One half of the network, one picture at a time: in a batch, the last bits of a result may depend on the other pictures. */
   async #mapped(half: SessionCache, all: readonly Planes[], build: (x: Value) => Value): Promise<Planes[]> {
     const out: Planes[] = [];
     for (const { channels, height, width, data } of all) {

@@ -1,27 +1,27 @@
-/** What reads prompts for an image model of the tiny world, without weights: each word that it knows, and its place. */
+/** Encodes prompts for an image model of the tiny world, without weights: each known word, and its position. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
 
-/** A prompt as an image model reads it. */
+/** A prompt as an image model sees it. */
 export interface EncodedPrompt {
   /** [T, width] */
   readonly text: Float32Array;
-  /** [pooledWidth], where there is a summary. */
+  /** [pooledWidth], if there is a summary. */
   readonly pooled: Float32Array | null;
-  /** Tokens at its end that are left out. */
+  /** Number of tokens cut from its end. */
   readonly unread: number;
 }
 
-/** Prompts as the tokens of a flow transformer. */
+/** Encodes prompts as the tokens of a flow transformer. */
 export interface PromptEncoder {
   /** Width of a token. */
   readonly width: number;
   /** Width of the pooled summary; 0 if there is none. */
   readonly pooledWidth: number;
   encode(prompt: string): Promise<EncodedPrompt>;
-  /** How many tokens at the prompt's end `encode` leaves out, by the tokenizer alone. */
+  /** How many tokens at the prompt's end `encode` cuts, by the tokenizer alone. */
   unread(prompt: string): Promise<number>;
   dispose(): Promise<void>;
 }
@@ -31,7 +31,7 @@ export const PICTURE_WORDS_FILE = 'picture_words.json';
 const schema = z.object({ words: z.array(z.string().min(1)).min(1), length: z.int().positive() });
 type Known = z.output<typeof schema>;
 
-/** The words of a prompt, in small letters. */
+/** The words of a prompt, in lower case. */
 export function saidIn(prompt: string): string[] {
   return prompt.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
 }
@@ -40,12 +40,12 @@ export class PictureWords implements PromptEncoder {
   readonly pooledWidth = 0;
   readonly #ids: ReadonlyMap<string, number>;
 
-  /** `length`: so many words of a prompt are read, and no more. */
+  /** `length`: how many words of a prompt are read. */
   constructor(private readonly known: Known) {
     this.#ids = new Map(known.words.map((word, id) => [word, id]));
   }
 
-  /** That of a model's folder; null where another encoder reads its prompts. Raises CheckpointError for a file of another form. */
+  /** The encoder of a model's folder; null if another kind of encoder reads its prompts. Raises CheckpointError for a file with another form. */
   static in(folder: string): PictureWords | null {
     const file = join(folder, PICTURE_WORDS_FILE);
     if (!existsSync(file)) return null;
@@ -60,7 +60,7 @@ export class PictureWords implements PromptEncoder {
     }
   }
 
-  /** One place for each word, one for all others and one for none; and the place in the prompt. */
+  /** One feature for each word, one for all other words and one for none; and the position in the prompt. */
   get width(): number {
     return this.known.words.length + 2 + this.known.length;
   }
@@ -85,7 +85,7 @@ export class PictureWords implements PromptEncoder {
     return Math.max(0, said.length - this.known.length);
   }
 
-  /** The file that says which words these are. */
+  /** The file that lists the words. */
   json(): string {
     return `${JSON.stringify(this.known)}\n`;
   }

@@ -1,4 +1,4 @@
-/** Image tokenizers that this program trains, which code every patch of an image on its own. */
+/** Image tokenizers that this program trains, which encode each patch of an image on its own. */
 import { createHash } from 'node:crypto';
 import type { RgbImage } from '../core/image.js';
 import type { FloatTensor } from '../core/safetensors.js';
@@ -10,7 +10,7 @@ import type { ImageTokenizerConfig } from '../nets/image_tokenizer.js';
 import { decodeCodes, encodePatches, nearestCodes, patchSize } from '../nets/image_tokenizer.js';
 import { gridSize, type VisionTokenizer } from './vision_tokenizer.js';
 
-/** Patches that one run of a graph takes; more are cut into pieces of this size. */
+/** Patches per run of a graph; more are processed in chunks of this size. */
 const CHUNK = 256;
 
 export class TrainedVisionTokenizer implements VisionTokenizer {
@@ -101,7 +101,7 @@ async function inChunks(total: number, run: (start: number, end: number) => Prom
   for (let start = 0; start < total; start += CHUNK) await run(start, Math.min(total, start + CHUNK));
 }
 
-/** Images to patches [N, 3 * patch^2] in [0, 1], image by image, row by row. Raises DataError where a side is no multiple. */
+/** Images as patches [N, 3 * patch^2] in [0, 1], image by image, row by row. Raises DataError when a side is not a multiple of `patch`. */
 export function toPatches(images: readonly RgbImage[], patch: number): Float32Array {
   const size = 3 * patch * patch;
   const counts = images.map((image) => {

@@ -1,13 +1,13 @@
-/** The environment of `image_edit_tokens`: what turns vision codes into pixels, and pixels into codes. */
+/** The environment of `image_edit_tokens`: converts vision codes to pixels, and pixels to codes. */
 import { DataError } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
 import type { CodeGrid } from '../data/types.js';
 
-/** What is known of an image tokenizer before it computes. */
+/** What is known of an image tokenizer before it is loaded. */
 export interface VisionTokenizerConfig {
-  /** How many codes there are. */
+  /** Number of codes. */
   readonly codebook_size: number;
-  /** Side of the square of pixels that one code stands for. */
+  /** Side of the square of pixels that one code represents. */
   readonly patch: number;
 }
 
@@ -15,14 +15,14 @@ export interface VisionTokenizer {
   /** Changes whenever codes would mean something else. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
-  /** The codes of images, which may differ in size. Raises DataError for a side that is no multiple of `patch`. */
+  /** The codes of images, which may differ in size. Raises DataError for a side that is not a multiple of `patch`. */
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
   decode(grids: readonly CodeGrid[]): Promise<RgbImage[]>;
-  /** Frees what computes, which is made again where it is needed. */
+  /** Frees the sessions, which are recreated when needed. */
   dispose(): Promise<void>;
 }
 
-/** The size of an image in codes. Raises DataError where a side is no multiple of `patch`. */
+/** The size of an image in codes. Raises DataError when a side is not a multiple of `patch`. */
 export function gridSize({ width, height }: RgbImage, patch: number): { height: number; width: number } {
   if (width % patch === 0 && height % patch === 0) return { height: height / patch, width: width / patch };
   throw new DataError(`an image of ${width} x ${height} pixels cannot be cut into patches of ${patch}`, {

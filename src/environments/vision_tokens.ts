@@ -1,4 +1,4 @@
-/** Image tokenizers from their folders: those that this program trains, and those that another program exported. */
+/** Loads image tokenizers from their folders: those that this program trains, and exports of other programs. */
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
 import { EXPORTED } from '../models/exported.js';
@@ -9,7 +9,7 @@ import { ExportedVisionTokenizer, readExport } from './exported_vision_tokens.js
 import { TrainedVisionTokenizer } from './trained_vision_tokens.js';
 import type { VisionTokenizer, VisionTokenizerConfig } from './vision_tokenizer.js';
 
-/** Looks at a folder without computing, and without reading weights. Raises as `loadVisionTokenizer` does. */
+/** Checks a folder without computing or reading weights. Raises as `loadVisionTokenizer` does. */
 export function describeVisionTokenizer(folder: string): VisionTokenizerConfig {
   const config = readKnown(folder);
   if (config['model_type'] === EXPORTED) return readExport(folder, config);

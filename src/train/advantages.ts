@@ -1,4 +1,4 @@
-/** Advantages: how much better an episode did than those that it is compared with. Pure functions. */
+/** Advantages: how much better an episode did than those it is compared with. Pure functions. */
 import type { AdvantageSettings } from '../schema/algorithm.js';
 import { must } from '../core/errors.js';
 import { average, deviation } from '../core/statistics.js';
@@ -10,24 +10,24 @@ export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'sca
   readonly factor: number;
 }
 
-/** `V` is what an episode has: one number for all of its actions, unless somebody gives its actions values of their own. */
+/** `V` is an episode's advantage: one number for all of its actions, unless actions get values of their own. */
 export interface GroupAdvantages<V = number> {
-  /** Per episode; null where it carries no loss: unscored, or in a dropped group. */
+  /** Per episode; null if it carries no loss: unscored, or in a dropped group. */
   readonly advantages: readonly (V | null)[];
   readonly dropped: boolean;
   readonly zeroSpread: boolean;
 }
 
-/** Rewards of a group's episodes; null where one is unscored: it counts nowhere. */
+/** Rewards of a group's episodes; null for an unscored one, which counts nowhere. */
 type GroupRewards = readonly (number | null)[];
 
 /**
- * factor (r - mean) / (std + eps), clipped; std over the population. The mean is that of the scope: the group (EARL; Shao et al., 2024),
- * all episodes of the iteration (PPO's usual form), or what the prompt's episodes have got so far, these included (Black et al., 2023), where
- * fewer than two are known that of the iteration. `scale` names what it is divided by: the scope's deviation, that of all episodes of
- * the iteration, or nothing. A group with fewer than two scored episodes to compare is dropped.
+ * factor (r - mean) / (std + eps), clipped; std over the population. The mean is taken over the scope: the group (EARL; Shao et al., 2024), all
+ * episodes of the iteration (PPO's usual form), or all of the prompt's episodes so far including these (Black et al., 2023), or the iteration if
+ * fewer than two of those are known. `scale` names the divisor: the deviation over the scope, over all episodes of the iteration, or none. A group
+ * with fewer than two scored episodes to compare is dropped.
  *
- * @param history for the scope `prompt_history`: of each group, the latest rewards of its prompt, with this iteration's.
+ * @param history for the scope `prompt_history`: the latest rewards of each group's prompt, including this iteration's.
  */
 export function groupAdvantages(
   groups: readonly GroupRewards[],
@@ -70,16 +70,15 @@ function clipped(value: number, limit: number | null): number {
 }
 
 /**
- * Several rewards whose spreads differ, each normalised by itself so that none drowns the others: GDPO (Liu et al., "Group reward-Decoupled
- * Normalization Policy Optimization", 2026, arXiv 2601.05242). With r_k the values of term k and w_k its weight,
+ * Advantages for several rewards with different spreads, each normalised separately so that none drowns out the others: GDPO (Liu et al., "Group
+ * reward-Decoupled Normalization Policy Optimization", 2026, arXiv 2601.05242). With r_k the values of term k and w_k its weight,
  *
  *   A_k = (r_k - mean(r_k)) / (std(r_k) + eps)    within the group
  *   S   = sum_k w_k A_k
  *   A   = factor * S / (std(S) + eps)             std over all episodes of the iteration that carry a loss
  *
- * with standard deviations over the population; the mean of S over the iteration, which the paper subtracts, is 0, since each group's is.
- * `groups` holds each episode's values in the order of `weights`, null where it is unscored. A group has no spread
- * when no term has any.
+ * with standard deviations over the population; the mean of S over the iteration, which the paper subtracts, is 0, since each group's mean is.
+ * `groups` holds each episode's values in the order of `weights`, null if it is unscored. A group has no spread when none of its terms has any.
  */
 export function perTermAdvantages(
   groups: readonly (readonly (readonly number[] | null)[])[],
@@ -108,14 +107,14 @@ export function perTermAdvantages(
   }));
 }
 
-/** Groups without spread as dropped ones. */
+/** Treats groups without spread as dropped. */
 export function withoutZeroSpread(groups: readonly GroupAdvantages[]): GroupAdvantages[] {
   return groups.map((group) =>
     group.zeroSpread ? { ...group, advantages: group.advantages.map(() => null), dropped: true } : group,
   );
 }
 
-/** From an iteration's outcomes to its advantages, as the config says. `weights` are those of the reward's terms, in their order. */
+/** Computes an iteration's advantages from its outcomes, as configured. `weights` are those of the reward's terms, in their order. */
 export function outcomeAdvantages(
   outcomes: readonly (readonly Outcome[])[],
   { per_term, ...options }: AdvantageSettings,
@@ -137,7 +136,7 @@ export function outcomeAdvantages(
   );
 }
 
-/** The normalised value of each term of a weighted sum; 0 by rule is that of all of them. Null where there is none. */
+/** The normalised value of each term of a weighted sum; all 0 for an outcome that is zero by rule. Null if there are none. */
 function termValuesOf(outcome: Outcome, count: number): readonly number[] | null {
   switch (outcome.kind) {
     case 'scored':

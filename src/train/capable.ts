@@ -1,19 +1,19 @@
-/** Refuses a run when it opens if its policy cannot do what the settings ask for. Nobody else looks at a policy's capabilities. */
+/** Refuses a run when it opens if its policy cannot do what the settings require. Only this module looks at a policy's capabilities. */
 import { ConfigError } from '../core/errors.js';
 import type { LossName, LossSpec } from '../policies/losses/table.js';
 import type { Capabilities } from '../policies/policy.js';
 
-/** What a run needs of its policy. */
+/** What a run needs from its policy. */
 export interface Demands {
-  /** The loss that it learns by; absent for none. */
+  /** The loss that it learns by; absent if it has none. */
   readonly loss?: LossSpec;
-  /** Whether the moving average of the weights answers in held-out evaluation. */
+  /** Whether held-out evaluation uses the moving average of the weights. */
   readonly average?: boolean;
   /** Whether the environment is conditioned on the policy's hidden states. */
   readonly hiddenStates?: boolean;
 }
 
-/** The settings that ask for each loss, and those under which another one is used. */
+/** For each loss, the settings that require it, and those that would use another one. */
 const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly instead: string | null }>> = {
   likelihood: { asking: "algorithm.type 'sft'", instead: null },
   reinforce: {

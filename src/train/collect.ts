@@ -1,6 +1,6 @@
 /**
- * From prompts to outcomes, for training and for held-out evaluation: each rank samples answers to its share of the prompts chunk by
- * chunk; a finished chunk is made artifacts and put to the judge while the next one is sampled.
+ * From prompts to outcomes, for training and for held-out evaluation: each rank samples answers to its share of the prompts chunk by chunk; a
+ * finished chunk is rendered and sent to the judge while the next one is sampled.
  */
 import type { RandomStream } from '../core/random.js';
 import { shareOf } from '../group/peers.js';
@@ -12,7 +12,7 @@ import type { Scorer } from '../scoring/scorer.js';
 import type { Prompt, Rendered, Task } from '../scoring/task.js';
 import type { Stopwatch } from './stopwatch.js';
 
-/** What answers prompts, and what becomes of the answers. */
+/** What answers prompts, and what happens to the answers. */
 export interface Collector<P extends Prompt, A extends Answer, H> {
   readonly task: Task<P, A>;
   readonly policy: Policy<P, A, H>;
@@ -20,27 +20,27 @@ export interface Collector<P extends Prompt, A extends Answer, H> {
   readonly group: ProcessGroup;
 }
 
-/** What is asked. Prompts are counted over all ranks, which all know them. */
+/** A request. Prompts are numbered over all ranks, and every rank knows them all. */
 export interface Asked<P, H> extends Pick<SampleRequest<P, H>, 'prompts' | 'answersPerPrompt' | 'how' | 'weights'> {
-  /** Prompts whose answers are sampled together, at most. Answers do not depend on it. */
+  /** The largest number of prompts whose answers are sampled together. Answers do not depend on it. */
   readonly chunk: number;
   readonly random: (prompt: number, answer: number) => RandomStream;
   /** The name of an episode. */
   readonly key: (prompt: number, answer: number) => string;
-  /** Called with each chunk while the judge is at work on it. */
+  /** Called with each chunk while the judge is working on it. */
   readonly meanwhile?: (rendered: readonly (readonly Rendered[])[]) => void;
 }
 
 /** This rank's share, by prompt and answer. */
 export interface Collected<A> {
-  /** Where the share begins among all prompts. */
+  /** Index of the share's first prompt among all prompts. */
   readonly start: number;
   readonly answers: readonly (readonly A[])[];
   readonly rendered: readonly (readonly Rendered[])[];
   readonly outcomes: readonly (readonly Outcome[])[];
 }
 
-/** Raises what sampling, rendering or scoring failed with first in time, when all that was begun has ended. */
+/** Raises the first failure of sampling, rendering or scoring, after everything that was started has ended. */
 export async function collect<P extends Prompt, A extends Answer, H>(
   { task, policy, scorer, group }: Collector<P, A, H>,
   { prompts, answersPerPrompt, how, weights, chunk, random, key, meanwhile }: Asked<P, H>,

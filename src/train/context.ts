@@ -1,4 +1,4 @@
-/** What recipes build trainings with: the services of a run, and the parts that follow from settings alone. */
+/** What recipes build trainings from: the services of a run, and the parts that depend only on settings. */
 import type { GrpoSettings } from '../schema/algorithm.js';
 import type { OptimizerSettings, RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { TrackSettings } from '../schema/track.js';
@@ -30,7 +30,7 @@ import { HackAlarms } from './hack_alarms.js';
 import { HeldOut } from './held_out.js';
 import type { scheduleOf } from './schedule.js';
 
-/** Where a server of this program's own samples, and what its callers send. */
+/** Address of a sampling server that this program started, and the credentials it expects. */
 export interface SamplerAddress {
   readonly url: string;
   readonly token: string;
@@ -39,20 +39,20 @@ export interface SamplerAddress {
 /** What opening a training needs, on any rank. */
 export interface TrainingContext {
   readonly group: ProcessGroup;
-  /** The run directory, which rank 0 alone owns; null on the others. */
+  /** The run directory, which only rank 0 owns; null on other ranks. */
   readonly handle: RunHandle | null;
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
-  /** Where the judge is; null where none is configured. */
+  /** Address of the judge; null if none is configured. */
   readonly judge: JudgeAddress | null;
-  /** The server that was started with the run to sample its answers; absent and null where none was. */
+  /** The server that was started with the run to sample its answers; absent or null if there is none. */
   readonly sampler?: SamplerAddress | null;
   readonly stop: AbortSignal;
-  /** From where judges are asked. */
+  /** Where judge requests are sent from. */
   readonly openSender: OpenSender;
-  /** What models of the reward's own compute on; the CPU where absent. */
+  /** Where the reward's own models run; default: the CPU. */
   readonly rewardSession?: ModelFileOptions;
-  /** The folder of the checkpoint to go on from. */
+  /** The folder of the checkpoint to continue from. */
   readonly checkpoint: string | null;
 }
 
@@ -66,9 +66,9 @@ export interface JudgedSettings extends ScoredRun {
 }
 
 /**
- * Rank 0, which opens the same datasets as all others, says what a person should know of how they were opened, each thing once, and
- * holds the run to them: `opened` are those of `data`, train before validation. Raises DataError where one is not what it was when
- * the run's first checkpoint was begun.
+ * On rank 0, logs notes about how the datasets were opened, each once, and checks that the run still has the same datasets; every rank opens the same
+ * ones. `opened` are those of `data`, train before validation. Raises DataError when a dataset is not what it was when the run's first checkpoint was
+ * begun.
  */
 export function noteDatasets(
   { handle, log }: Pick<TrainingContext, 'handle' | 'log'>,
@@ -84,10 +84,10 @@ export function noteDatasets(
   );
 }
 
-/** Prompts whose answers decode together in an evaluation, at most. */
+/** The largest number of prompts whose answers decode together in an evaluation. */
 const PROMPTS_AT_ONCE = 128;
 
-/** As many held-out answers as a chunk of a rollout has, since those fit into memory. */
+/** As many held-out answers as a rollout's chunk has, since those fit into memory. */
 export function chunkOf({
   chunk_groups,
   generations_per_sample,
@@ -95,7 +95,7 @@ export function chunkOf({
   return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
 }
 
-/** Held-out evaluation as the settings say; rank 0 keeps its episodes and draws the contact sheet. */
+/** Held-out evaluation as configured; rank 0 records its episodes and draws the contact sheet. */
 export function openHeldOut<P extends Prompt, A extends Answer, H>(
   { validation, rollout, optimizer }: JudgedSettings,
   { handle }: Pick<TrainingContext, 'handle'>,
@@ -116,7 +116,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
   });
 }
 
-/** What a recipe adds to what follows from its settings. */
+/** The parts that a recipe adds to those that its settings determine. */
 export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
   Pick<
     GrpoDeps<P, A, H>,
@@ -125,7 +125,7 @@ export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H
     readonly schedule: ReturnType<typeof scheduleOf>;
   };
 
-/** GRPO as the settings say; rank 0 keeps the records, watches for exploited rewards and asks the held-out judge. */
+/** GRPO as configured; rank 0 keeps the records, watches for exploited rewards and asks the held-out judge. */
 export async function openGrpo<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings & { readonly algorithm: GrpoSettings },
   context: TrainingContext,
@@ -148,9 +148,9 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
       besides: reward.also_compute.map((name) => ({ name, most: mostOf(name) })),
     },
     record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
-    // All ranks see the same; one of them says it.
+    // All ranks see the same alarm; only one reports it.
     alarm: (message) => void (group.rank === 0 && warn(message)),
-    // Rank 0 watches for all: it has every rank's statistics, and the run's earlier ones.
+    // Rank 0 watches for all ranks: it has every rank's statistics, and the run's earlier ones.
     hackAlarms:
       track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn),
     heldOutJudge: store === undefined ? null : await openHeldOutJudge(reward, { store, resolveRun, openSender, warn }),

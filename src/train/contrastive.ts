@@ -1,4 +1,4 @@
-/** CLIP: of a batch of captions and pictures, to tell which belong together. */
+/** CLIP: learning to tell which captions and pictures of a batch belong together. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
@@ -17,12 +17,12 @@ import { ClipTokenizer } from '../rewards/terms/clip/tokenizer.js';
 import type { ClipInit } from '../schema/model.js';
 import { meanOf, repeatedRows, scalar, type Network } from './pretraining.js';
 
-/** Pixels are kept up to so many bytes: small datasets are decoded once. */
+/** Pixels are cached up to this many bytes, so that small datasets are decoded only once. */
 const KEPT_BYTES = 2 ** 28;
-/** Pixels are fed from -1 to 1. */
+/** Maps pixels to the range from -1 to 1. */
 const CENTRE = [0.5, 0.5, 0.5];
 
-/** What a batch of held-out pairs comes to: `accuracy` is how often a picture is nearest to its own caption among those of its batch. */
+/** Results on a batch of held-out pairs: `accuracy` is how often a picture is nearest to its own caption within the batch. */
 interface Measured {
   readonly contrast: number;
   readonly matched: number;
@@ -30,9 +30,8 @@ interface Measured {
 }
 
 /**
- * The network for batches of `size` pairs. Its tokenizer is learnt from the captions, or read from the checkpoint that training goes on from,
- * where that is no null. `matchedCosine` is what the mean cosine of those that belong together is held to; null for nothing. Raises DataError
- * for a row without a caption.
+ * The network for batches of `size` pairs. Its tokenizer is learnt from the captions, or read from `checkpoint`, if not null, when training
+ * continues. `matchedCosine` is the target for the mean cosine of matching pairs; null for none. Raises DataError for a row without a caption.
  */
 export function clipNetwork(
   {
@@ -114,7 +113,7 @@ export function clipNetwork(
       'validation/matched_cosine': meanOf(batches, ({ matched }) => matched),
     }),
     flat: 'loss',
-    // A folder that the reward `clip` reads as any export of Hugging Face's: both towers as ONNX, one sample to a run.
+    // A folder that the reward `clip` can read like any Hugging Face export: both towers as ONNX, one sample per run.
     files: () => {
       const preprocessor = {
         image_processor_type: 'CLIPImageProcessor',
@@ -158,7 +157,7 @@ function configOf({ projection_dim, text_config, vision_config }: ClipInit, toke
   };
 }
 
-/** The share of rows whose largest entry stands on the diagonal. */
+/** The share of rows whose largest entry is on the diagonal. */
 function accuracy(cosines: Float32Array, size: number): number {
   let right = 0;
   for (let row = 0; row < size; row++) {

@@ -1,10 +1,10 @@
-/** When a run is given up because it diverged: its loss is not finite any more, and nothing that it does will mend that. */
+/** When to give up a run that diverged: its loss is no longer finite, and further training cannot repair that. */
 import type { Metrics } from '../run/metrics.js';
 
-/** The metric of every kind of training that an optimizer step descends; absent where an iteration took no step. */
+/** The metric that optimizer steps descend, in every kind of training; absent if an iteration took no step. */
 export const LOSS = 'policy/loss';
 
-/** So many losses that are not finite, one after the other, end a run: one or two can be a batch's. */
+/** This many non-finite losses in a row end a run: one or two can be due to a batch. */
 export const LOST_AFTER = 3;
 
 /** Watches the loss over the iterations of one attempt. */
@@ -12,8 +12,8 @@ export class Divergence {
   #lost: number[] = [];
 
   /**
-   * Takes an iteration's metrics. Returns why the run is to end as failed, or null. An iteration without a loss, where no group had any spread
-   * for example, neither counts nor ends a series.
+   * Takes an iteration's metrics. Returns why the run should end as failed, or null. An iteration without a loss, for example because no group had
+   * any spread, neither counts nor ends a series.
    */
   note(iteration: number, metrics: Metrics): string | null {
     const loss = metrics[LOSS] as number | undefined;

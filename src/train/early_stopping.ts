@@ -1,4 +1,4 @@
-/** When supervised training ends by itself: after so many validations in a row without an improvement. */
+/** Ends supervised training after a number of validations in a row without an improvement. */
 
 export interface StoppingRule {
   /** Null never stops. */
@@ -7,15 +7,15 @@ export interface StoppingRule {
   readonly min_delta: number;
 }
 
-/** As a checkpoint's trainer.json holds it. */
+/** As stored in a checkpoint's trainer.json. */
 export interface StoppingState {
   readonly best_held_out_loss: number | null;
   readonly flat_validations: number;
-  /** The iteration of the latest validation that the two above count. */
+  /** The iteration of the latest validation that the two fields above include. */
   readonly validated_iteration: number;
 }
 
-/** Before the first validation. */
+/** The state before the first validation. */
 export const NEVER_VALIDATED: StoppingState = { best_held_out_loss: null, flat_validations: 0, validated_iteration: 0 };
 
 export class EarlyStopping {
@@ -27,12 +27,12 @@ export class EarlyStopping {
     return this.#state;
   }
 
-  /** Goes on from what a checkpoint says. */
+  /** Continues from a checkpoint's state. */
   restore({ best_held_out_loss, flat_validations, validated_iteration }: StoppingState): void {
     this.#state = { best_held_out_loss, flat_validations, validated_iteration };
   }
 
-  /** Counts a validation; one that is repeated counts once, and one before training not at all. */
+  /** Counts a validation. Repeating one does not count it again, and the one before training does not count. */
   note(iteration: number, loss: number): void {
     const { best_held_out_loss: best, flat_validations: flat, validated_iteration: noted } = this.#state;
     if (iteration === noted) return;
@@ -44,7 +44,7 @@ export class EarlyStopping {
     };
   }
 
-  /** How many validations the loss has been flat for, where that is too many; else null. */
+  /** How many validations the loss has been flat for, if that is too many; else null. */
   get exhausted(): number | null {
     const { patience } = this.rule;
     const { flat_validations: flat } = this.#state;

@@ -1,4 +1,4 @@
-/** An iteration's episodes: exchanged between the ranks, and what is kept of every one. */
+/** An iteration's episodes: their exchange between ranks, and their records. */
 import type { RgbImage } from '../core/image.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Answer, Answered } from '../policies/policy.js';
@@ -16,11 +16,11 @@ export interface KeptArtifact {
   readonly key: string;
   readonly record: Rendered['record'];
   readonly edited: RgbImage | null;
-  /** The labelled result, which a prompt's first answer carries for all of them. */
+  /** The labelled result, which a prompt's first answer carries for all of its answers. */
   readonly truth: RgbImage | null;
 }
 
-/** An iteration's episodes, as they are recorded. */
+/** An iteration's episodes as recorded. */
 export interface IterationRecord<P, A> {
   readonly iteration: number;
   readonly groups: readonly Answered<P, A>[];
@@ -29,7 +29,7 @@ export interface IterationRecord<P, A> {
   readonly kept: readonly (readonly KeptArtifact[])[];
 }
 
-/** By prompt and answer, over all ranks; what only rank 0 needs is null on the others. */
+/** By prompt and answer, over all ranks; what only rank 0 needs is null on other ranks. */
 export interface AllEpisodes<A, M> {
   readonly answers: readonly (readonly A[])[];
   readonly outcomes: readonly (readonly Outcome[])[];
@@ -38,8 +38,8 @@ export interface AllEpisodes<A, M> {
 }
 
 /**
- * Every rank's answers and outcomes, in the order of the prompts, for all, those of other ranks in outline; their artifacts, with images where
- * these are kept, for rank 0.
+ * Every rank's answers and outcomes in the order of the prompts, on every rank, with only an outline of other ranks' answers; and their artifacts,
+ * with images if these are kept, on rank 0.
  */
 export async function exchange<A, M>(
   group: ProcessGroup,
@@ -76,7 +76,7 @@ export function episodeLine(
   return { key, sample: id, instruction, finished, ...record, outcome };
 }
 
-/** Writes one line per episode; `withImages` also the images, else what they can be made of again is in the answers' records. */
+/** Writes one line per episode; also the images if `withImages`, else the answers' records hold what is needed to make them again. */
 export async function recordEpisodes<P extends Prompt, A extends Answer>(
   paths: RunPaths,
   { iteration, groups, outcomes, advantages, kept }: IterationRecord<P, A>,

@@ -30,19 +30,19 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
   /** How answers are sampled in training. */
   readonly how: H;
-  /** The most actions that an answer may have; null where every answer has as many. */
+  /** The largest number of actions in an answer; null if all answers have equally many. */
   readonly longestAnswer: number | null;
-  /** Owns the policy's, the scorer's and the task's end as well. */
+  /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
   readonly heldOut: HeldOut<P, A, H>;
   /** Whether the images of an iteration are kept. */
   readonly keepsImages: (iteration: number) => boolean;
-  /** Called on rank 0 alone. */
+  /** Called only on rank 0. */
   readonly record: (record: IterationRecord<P, A>) => Promise<void>;
-  /** Watches what the policy makes; on rank 0 alone, and null where nothing is watched. */
-  /** The reward's scale, and those of what is recorded besides. */
+  /** Scales of the reward and of the terms that are only recorded. */
   readonly scales: Parameters<typeof describeSecondGap>[1];
+  /** Watches the policy's outputs; only on rank 0, null if nothing is watched. */
   readonly hackAlarms: HackAlarms | null;
-  /** The judge at `reward.held_out_judge`; on rank 0 alone. */
+  /** The judge at `reward.held_out_judge`; only on rank 0. */
   readonly heldOutJudge: HeldOutJudge | null;
 }
 
@@ -51,7 +51,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   /** Optimizer steps at the end of the last whole iteration. */
   #wholeSteps: number;
 
-  /** Raises ConfigError where the policy cannot do what is asked of it. */
+  /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
     const { policy, algorithm, heldOut } = deps;
     requireCapable(policy.capabilities, { loss: lossOf(algorithm), average: heldOut.weights === 'average' });
@@ -141,7 +141,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   async dispose(): Promise<void> {
-    // Its last answers are stored where the scorer's are.
+    // Its last answers are stored in the same place as the scorer's.
     await this.deps.heldOutJudge?.close();
     await this.deps.heldOut.dispose();
   }

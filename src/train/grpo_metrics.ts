@@ -1,4 +1,4 @@
-/** What an iteration of GRPO tells about itself, as numbers: outcomes, answers and the update. */
+/** Metrics of a GRPO iteration: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
 import type { Answer, Answered, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
@@ -6,7 +6,7 @@ import { rewardOf, scoreParts } from '../scoring/outcomes.js';
 import { isUntold } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';
 
-/** `reward/mean`, the mean of every part, the share that is zero by rule, and how many are unscored for each reason. */
+/** `reward/mean`, the mean of every part, the share that is zero by rule, and the number unscored for each reason. */
 export function describeOutcomes(outcomes: readonly Outcome[]): Record<string, number> {
   const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
   const metrics: Record<string, number> = { 'reward/mean': average(rewards) };
@@ -20,14 +20,14 @@ export function describeOutcomes(outcomes: readonly Outcome[]): Record<string, n
   return metrics;
 }
 
-/** Whether the context cut an answer: it has neither ended nor come to `longest`, the most actions that an answer may have. */
+/** Whether the context cut an answer: it has neither ended nor reached `longest`, the largest number of actions in an answer. */
 export function isCutByContext({ finished, logProbs }: Answer, longest: number): boolean {
   return !finished && logProbs.length < longest;
 }
 
 /**
- * Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped; where answers have a
- * `longest` number of actions, how many the context cut before that.
+ * Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped; if answers have a `longest` number of
+ * actions, also how many the context cut before that.
  */
 export function describeEpisodes(
   groups: readonly { readonly answers: readonly Answer[] }[],
@@ -46,7 +46,7 @@ export function describeEpisodes(
   };
 }
 
-/** The largest difference between the log-probabilities of rollout, where it told them, and training, both of the weights that sampled. */
+/** The largest difference between the log-probabilities of rollout, where reported, and of training, both under the weights that sampled. */
 export function mismatchOf(
   groups: readonly Answered<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
@@ -64,12 +64,12 @@ export function mismatchOf(
 }
 
 /**
- * Adds up what the steps of an iteration report, over the actions that carry the loss and weighted as there: of the first epoch the loss, the KL
- * to the reference (in nats per action) and the entropy; of all steps the ratio to the weights that sampled, and how many KL terms
- * were clamped.
+ * Aggregates the reports of an iteration's steps over the actions that carry the loss, with the loss's weights. The loss, the KL to the reference (in
+ * nats per action) and the entropy are those of the first epoch; the ratio to the weights that sampled and the number of clamped KL terms are over
+ * all steps.
  */
 export class UpdateTotals {
-  /** Statistics of the first step: the policy that sampled, where the first step learns from all groups in their order. */
+  /** Statistics of the first step, which are those of the policy that sampled if the first step learns from all groups in their order. */
   first: readonly (readonly Statistics[])[] = [];
   #losses: number[] = [];
   #weight = 0;
@@ -107,7 +107,7 @@ export class UpdateTotals {
   metrics(): Record<string, number> {
     const { count, sum, largest, clipped } = this.#ratios;
     return {
-      // Nothing was learnt where no action carries the loss: then there is no loss.
+      // If no action carries the loss, nothing was learnt and there is no loss.
       ...(this.#losses.length === 0 ? {} : { 'policy/loss': average(this.#losses) }),
       ...(this.#kl === null ? {} : { 'policy/kl': this.#kl / this.#weight, 'policy/kl_clamped': this.#klClamped }),
       ...(this.#entropy === null ? {} : { 'policy/entropy': this.#entropy / this.#weight }),

@@ -1,7 +1,7 @@
 /**
- * Hack alarms: statistics of what the policy makes, per iteration and over all ranks, compared with those of the run's own first
- * iterations. The start is the baseline, and not the data's pictures: a policy's drawings differ from photographs from the first
- * iteration on (its decoder blurs), a task may have no source images, and what an exploited reward changes it changes over time.
+ * Hack alarms: statistics of the policy's outputs, per iteration and over all ranks, compared with those of the run's own first iterations. The
+ * baseline is the start of the run and not the data's pictures: a policy's drawings differ from photographs from the first iteration on (its decoder
+ * blurs), a task may have no source images, and what an exploited reward changes, it changes over time.
  */
 import type { AlarmName, AlarmSettings } from '../schema/alarms.js';
 import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/score/image_statistics.js';
@@ -12,17 +12,17 @@ import { promptKey, type Prompt } from '../scoring/task.js';
 import { average } from '../core/statistics.js';
 import { describeWords, measureWords, type WordStatistics } from './word_statistics.js';
 
-/** What is measured of one artifact; see rewards/image_statistics.ts for the formulae. */
+/** Statistics of one artifact; see rewards/image_statistics.ts for the formulae. */
 export interface ArtifactStatistics {
   readonly edgeDensity: number;
   readonly colourEntropy: number;
   readonly darkFraction: number;
-  /** Null where the artifact was made from words alone. */
+  /** Null if the artifact was made from words alone. */
   readonly sourceSimilarity: number | null;
   readonly digest: string;
 }
 
-/** Measures one artifact; null where the answer gave no image. */
+/** Measures one artifact; null if the answer gave no image. */
 export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | 'source'>): ArtifactStatistics | null {
   if (edited === null) return null;
   return {
@@ -32,7 +32,7 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
   };
 }
 
-/** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that none has is left out. */
+/** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that no artifact has is left out. */
 export function describeArtifacts(
   groups: readonly Answered<Prompt, Pick<Answer, 'logProbs'>>[],
   artifacts: readonly (readonly (ArtifactStatistics | null)[])[],
@@ -42,7 +42,7 @@ export function describeArtifacts(
   const length = { 'hack/answer_length': average(lengths) };
   if (measured.length === 0) return length;
   const similarities = measured.flatMap((one) => (one.sourceSimilarity === null ? [] : [one.sourceSimilarity]));
-  // Two groups of the same prompt are no repeats of each other.
+  // Two groups of the same prompt are not repeats of each other.
   const named = groups.flatMap(({ prompt }, g) =>
     artifacts[g].flatMap((one) => (one === null ? [] : [{ prompt: promptKey(prompt), digest: one.digest }])),
   );
@@ -56,7 +56,7 @@ export function describeArtifacts(
   };
 }
 
-/** What hack alarms watch of one answer. */
+/** The statistics of one answer that hack alarms watch. */
 export interface Statistics {
   readonly artifact: ArtifactStatistics | null;
   readonly words: WordStatistics | null;
@@ -87,7 +87,7 @@ export function describeStatistics(
 const LIMIT_PART = /^reward\/.*\/at_limit$/;
 
 /**
- * `hack/at_limit`, from the mean `reward/<term>/at_limit` of each term whose scale has limits: the largest. Left out where no term has one.
+ * `hack/at_limit`: the largest of the means `reward/<term>/at_limit`, over terms whose scale has limits. Left out if no term has any.
  */
 export function describeLimits(metrics: Metrics): Record<string, number> {
   const shares = Object.entries(metrics).flatMap(([name, share]) => (LIMIT_PART.test(name) ? [share] : []));
@@ -96,7 +96,7 @@ export function describeLimits(metrics: Metrics): Record<string, number> {
 
 interface AlarmKind {
   readonly label: string;
-  /** What limits are shares of: the first value, what it lacked to 1, or nothing (they are in the statistic's own unit). */
+  /** What limits are relative to: the first value, its distance to 1, or nothing (they are in the statistic's own unit). */
   readonly of: 'value' | 'rest' | 'unit';
 }
 
@@ -115,13 +115,13 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   at_limit: { label: 'the share of scores at a limit of their scale', of: 'unit' },
 };
 
-/** Nothing is a share of less than this. */
+/** Lower bound of what limits are relative to. */
 const SMALLEST_BASE = 1e-6;
 
 interface Series {
   /** The first measured values, at most as many as are compared. */
   readonly first: number[];
-  /** The latest ones, as many. */
+  /** The latest values, as many. */
   readonly last: number[];
   raised: boolean;
 }
@@ -132,7 +132,7 @@ export class HackAlarms {
 
   /**
    * @param history what the run measured before, oldest first: a resumed run keeps its baseline and does not repeat a warning.
-   * @param warn told once per crossing, not once per iteration.
+   * @param warn called once per crossing, not once per iteration.
    */
   constructor(
     private readonly settings: AlarmSettings,
@@ -148,7 +148,7 @@ export class HackAlarms {
     this.#each((name, series) => (series.raised = latest[alarmMetric(name)] === 1));
   }
 
-  /** Takes an iteration's metrics in; returns `alarm/<name>`: 1 for each alarm that stands after it. */
+  /** Adds an iteration's metrics; returns `alarm/<name>`: 1 for each alarm that is active after it. */
   observe(iteration: number, metrics: Metrics): Record<string, number> {
     const raised: Record<string, number> = {};
     this.#each((name, series) => {
@@ -176,7 +176,7 @@ export class HackAlarms {
     if (series.last.length > span) series.last.shift();
   }
 
-  /** What was crossed, in words; null where nothing was. Until more is measured than is compared, the last values are the first ones. */
+  /** The crossed threshold, in words; null if none was. While there are not yet more values than are compared, the last values are the first ones. */
   #crossing(name: AlarmName, { first, last }: Series): string | null {
     if (first.length === 0) return null;
     const { label, of } = alarmKinds[name];

@@ -19,17 +19,17 @@ import { Stopwatch } from './stopwatch.js';
 
 export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Collector<P, A, H> {
   readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'> & Pick<RewardSettings, 'measure'>;
-  /** How answers are sampled, by the names that metrics and records carry; those of the first are shown to people. */
+  /** How answers are sampled, under the names used in metrics and records; people are shown those of the first. */
   readonly manners: Readonly<Record<string, H>>;
-  /** The most actions that an answer may have; null where every answer has as many. */
+  /** The largest number of actions in an answer; null if all answers have equally many. */
   readonly longestAnswer: number | null;
-  /** Which of the policy's weights answer. */
+  /** Which of the policy's weights to evaluate. */
   readonly weights: 'current' | 'average';
-  /** Prompts whose answers are sampled together, at most. */
+  /** The largest number of prompts whose answers are sampled together. */
   readonly chunk: number;
-  /** Called on rank 0 alone. Given some answers of each evaluation, for people to look at. */
+  /** Called only on rank 0, with some answers of each evaluation, for people to look at. */
   readonly show: (iteration: number, rows: readonly ContactSheetRow[]) => Promise<void>;
-  /** Called on rank 0 alone, with every episode of an evaluation as it is recorded. */
+  /** Called only on rank 0, with every episode of an evaluation as recorded. */
   readonly record: (iteration: number, episodes: readonly object[]) => void;
 }
 
@@ -47,14 +47,14 @@ interface Evaluated {
 export class HeldOut<P extends Prompt, A extends Answer, H> {
   constructor(private readonly deps: HeldOutDeps<P, A, H>) {}
 
-  /** Which of the policy's weights answer. */
+  /** Which of the policy's weights are evaluated. */
   get weights(): 'current' | 'average' {
     return this.deps.weights;
   }
 
   /**
-   * Metrics `validation/[<set>/]<manner>/<mean|stderr|unscored>` the mean of every score part, and `validation/<manner>/cut_by_context`; behind `measure/<term>/` the same of every
-   * measure. Raises DataError for a measure that no held-out prompt has what it needs for.
+   * Metrics: `validation/[<set>/]<manner>/<mean|stderr|unscored>`, the mean of every score part, and `validation/<manner>/cut_by_context`; after
+   * `measure/<term>/`, the same for every measure. Raises DataError for a measure that none of the held-out prompts has the inputs for.
    */
   async evaluate(iteration: number): Promise<Metrics> {
     const { manners, task, group, show, record, longestAnswer } = this.deps;
@@ -152,7 +152,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
   }
 }
 
-/** What a prompt shows that rewards do not look at. */
+/** The prompt's picture, if it has one that rewards do not look at. */
 async function pictureOf({ id, sourcePng }: Prompt): Promise<RgbImage | null> {
   return sourcePng === null ? null : decodeImage(await sourcePng(), id);
 }

@@ -1,4 +1,4 @@
-/** The autoencoder of latent diffusion: pictures through latents that are drawn around what its encoder says (Kingma and Welling, 2014). */
+/** The autoencoder of latent diffusion: reconstructs pictures from latents sampled around the encoder's output (Kingma and Welling, 2014). */
 import { DataError } from '../core/errors.js';
 import { decodeImage } from '../core/image.js';
 import { toPlanes } from '../core/planes.js';
@@ -19,7 +19,7 @@ const CONTEXT_EVERY = 8;
 /** Decay per step of the running mean of the latents' spread. */
 const SPREAD_DECAY = 0.99;
 
-/** The network for batches of `size` pictures of the first one's size. Raises DataError where that is no whole number of latents. */
+/** The network for batches of `size` pictures of the first one's size. Raises DataError when that is not a whole number of latents. */
 export async function autoencoderNetwork(
   {
     seed,
@@ -48,7 +48,7 @@ export async function autoencoderNetwork(
   const shown = graph.input('pictures', [size, config.in_channels, height, width]);
   const noise = graph.input('noise', [size, config.latent_channels, height / factor, width / factor]);
   const { loss, reconstruction, meanSquare } = autoencoderLoss(config, shown, noise, klWeight);
-  /** Mean square of the encoder's means, over the latest batches; null before the first. */
+  /** Running mean of the encoder's squared means; null before the first batch. */
   let spread: number | null = null;
 
   /** [3, height, width] in [-1, 1]. Raises DataError for a picture of another size than the first. */
@@ -82,11 +82,11 @@ export async function autoencoderNetwork(
     measure: (out) => scalar(out, 'reconstruction'),
     evaluated: (batches) => {
       const error = meanOf(batches, (one) => one);
-      // PSNR is commonly told of pixels from 0 to 1.
+      // PSNR is usually reported for pixels from 0 to 1.
       return { 'validation/loss': error, 'validation/psnr': psnr(error / 4) };
     },
     flat: 'error',
-    // The config says by what latents are to be multiplied to have the spread that noise has.
+    // The config records the factor that gives latents the spread of noise.
     files: () => ({ [CONFIG_FILE]: autoencoderConfigJson(configOf(init, 1 / Math.sqrt(spread ?? 1))) }),
     state: () => (spread === null ? {} : { latent_mean_square: spread }),
     restore: (state) => {

@@ -7,7 +7,7 @@ import { autoencoderLoss, CODEBOOK, initImageTokenizer, patchSize } from '../net
 import type { ImageTokenizerInit } from '../schema/model.js';
 import { meanOf, scalar, type Network } from './pretraining.js';
 
-/** Every so many steps, codes that no patch of the batch used are moved onto vectors of the batch … */
+/** At this interval, codes that no patch of the batch used are moved onto vectors of the batch … */
 const REVIVE_EVERY = 25;
 /** … until this step, so that codes keep their meaning afterwards. */
 const REVIVE_UNTIL = 300;
@@ -17,15 +17,15 @@ export function psnr(meanSquaredError: number): number {
   return -10 * Math.log10(meanSquaredError);
 }
 
-/** What a batch of images comes to. */
+/** Results on a batch of images. */
 interface Measured {
   readonly error: number;
   readonly codes: BigInt64Array;
 }
 
 /**
- * The network for batches of `size` images, each given as its patches: [patches of the image, numbers]. `tokenizerJson` is that of the joint
- * vocabulary which goes with the codes. Raises as reading the images does.
+ * The network for batches of `size` images, each given as its patches: [patches of the image, numbers]. `tokenizerJson` is the file of the joint
+ * vocabulary that goes with the codes. Raises what reading the images raises.
  */
 export async function tokenizerNetwork(
   {
@@ -73,7 +73,7 @@ export async function tokenizerNetwork(
       const batch = await Promise.all(samples);
       const patches = new Float32Array(rows * numbers);
       let at = 0;
-      // Images smaller than the largest leave rows over: they are filled from the batch's beginning.
+      // If images are smaller than the largest, the remaining rows repeat the beginning of the batch.
       for (let i = 0; at < patches.length; i++) {
         const image = batch[i % batch.length];
         patches.set(image.subarray(0, Math.min(image.length, patches.length - at)), at);

@@ -1,7 +1,7 @@
 /**
- * What the sampler's log-probabilities and the trainer's, both of the weights that sampled, differ by is corrected by truncated importance
- * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation
- * under the sampler's distribution, and its variance stays bounded.
+ * Corrects the difference between the sampler's and the trainer's log-probabilities, both under the weights that sampled, by truncated importance
+ * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation under the
+ * sampler's distribution, and its variance stays bounded.
  */
 import type { Answer, Answered, Statistics } from '../policies/policy.js';
 
@@ -49,7 +49,7 @@ export class ImportanceWeights {
     if (weight > this.cap) this.#cut += 1;
   }
 
-  /** Mean and maximum are of the weights before they were cut. */
+  /** Mean and maximum are of the weights before truncation. */
   metrics(): Record<string, number> {
     if (this.#count === 0) return {};
     return {
@@ -59,7 +59,7 @@ export class ImportanceWeights {
     };
   }
 
-  /** What a person should know; null where nothing is. */
+  /** A warning for the user; null if there is none. */
   get alarm(): string | null {
     const share = this.#cut / Math.max(1, this.#count);
     if (share <= CUT_ALARM) return null;

@@ -1,4 +1,4 @@
-/** Once round the loop for every kind of training: step, evaluate, record, checkpoint; stop when asked to. */
+/** The loop that every kind of training shares: step, evaluate, record, checkpoint; stop when asked to. */
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
@@ -9,24 +9,24 @@ import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from '
 import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 
-/** What a kind of training does in its turn. An iteration's effects depend on the settings and its number alone. */
+/** The part of the loop that depends on the kind of training. An iteration's effects depend only on the settings and its number. */
 export interface Training {
   /**
-   * Continues from the checkpoint in this folder; called at most once, before anything else. Raises CheckpointError where a file is missing, does
-   * not fit the settings or is not finite.
+   * Continues from the checkpoint in this folder; called at most once, before anything else. Raises CheckpointError when a file is missing, does not
+   * fit the settings or is not finite.
    */
   restore(checkpoint: string): Promise<void>;
   /** One iteration, counted from 1. */
   step(iteration: number): Promise<Metrics>;
-  /** Whether a step raised after it had changed the weights: they then belong to no iteration and are not saved. Absent: never. */
+  /** Whether a step raised after it had changed the weights: these then belong to no iteration and are not saved. Default: never. */
   readonly isTorn?: boolean;
   /** Held-out evaluation after `iteration` (0: before training); `last` when nothing follows. */
   evaluate(iteration: number, last: boolean): Promise<Metrics>;
   /** After an evaluation: why training should end now, or null. */
   shouldStop(): string | null;
-  /** The files of a checkpoint. Raises CheckpointError where what they hold is not finite. */
+  /** The files of a checkpoint. Raises CheckpointError when their content is not finite. */
   files(iteration: number): Promise<CheckpointFiles>;
-  /** Equal on all ranks that hold the same weights. */
+  /** Equal on all ranks with the same weights. */
   checksum(): Promise<string>;
   dispose(): Promise<void>;
 }
@@ -35,18 +35,18 @@ export interface LoopOptions {
   readonly numIterations: number;
   readonly evaluateEvery: number | null;
   readonly checkpoint: CheckpointSettings;
-  /** What the line of an iteration shows. */
+  /** The columns of an iteration's line. */
   readonly columns: readonly ProgressColumn[];
-  /** Set when a person or the system asks the run to stop. */
+  /** Aborted when a person or the system asks the run to stop. */
   readonly stop: AbortSignal;
 }
 
 export type LoopEnd = { readonly kind: 'finished'; readonly reason: string | null } | { readonly kind: 'interrupted' };
 
 /**
- * Runs from the handle's iteration to the last. A checkpoint is written before the state says so; whatever was written is
- * kept when an iteration raises. Every rank of the group goes the same way, as rank 0 decides; `records` is null on the others. Raises
- * RunError where the loss stays without a finite value: see `Divergence`.
+ * Runs from the handle's iteration to the last. A checkpoint is written before the state mentions it; what was written is kept when an iteration
+ * raises. Rank 0 decides and every rank of the group follows; `records` is null on other ranks. Raises RunError when the loss stays without a finite
+ * value: see `Divergence`.
  */
 export async function runLoop(
   training: Training,
@@ -80,15 +80,15 @@ export async function runLoop(
   };
 
   const divergence = new Divergence();
-  /** The last iteration whose step was whole. */
+  /** The last iteration with a complete step. */
   let reached = start;
-  /** What its step measured, until that is recorded together with its evaluation. */
+  /** The metrics of its step, until they are recorded together with its evaluation. */
   let unrecorded: Metrics | null = null;
   try {
     return await goRound();
   } catch (error) {
     if ((error instanceof Abandoned || error instanceof EndpointError) && unrecorded !== null) {
-      // Without its evaluation, which the resumed run makes up for.
+      // Recorded without its evaluation, which the resumed run makes up for.
       await recorder.measured(reached, unrecorded);
       recorder.passed(reached, unrecorded);
     }
@@ -96,7 +96,7 @@ export async function runLoop(
     // A server that stays away ends the process, but nothing learned so far is lost.
     if (error instanceof EndpointError && training.isTorn !== true) {
       await recorder.save(reached).catch((second: unknown) => {
-        // It is the trainer that is away: what was to be saved is with it, and the last checkpoint stands.
+        // The trainer itself is away, with the state that was to be saved; the last checkpoint still stands.
         if (!(second instanceof EndpointError)) throw second;
       });
     }
@@ -109,9 +109,9 @@ export async function runLoop(
       await recorder.measured(0, await training.evaluate(0, false));
       await save(0);
     } else {
-      // A run that was cut off between its last checkpoint and its end must not train on.
+      // A run that was interrupted between its last checkpoint and its end must not train on.
       if (owed) {
-        // The judge was away during the evaluation that follows this checkpoint.
+        // The judge was away during the evaluation after this checkpoint.
         const metrics = { ...(await training.evaluate(start, atEnd)) };
         if (!atEnd && (await shouldStop()) !== null) Object.assign(metrics, await training.evaluate(start, true));
         await recorder.measured(start, metrics);
@@ -130,7 +130,7 @@ export async function runLoop(
       if (lost !== null) {
         await recorder.measured(iteration, metrics);
         recorder.passed(iteration, metrics);
-        // The same for every rank, so that whichever is heard first says it whole.
+        // The same on every rank, so that whichever is reported first has the whole message.
         throw new RunError(lost, await group.broadcast(recorder.wayBack()));
       }
       let reason: string | null = null;
@@ -154,7 +154,7 @@ export async function runLoop(
   }
 }
 
-/** Ranks that take the same steps must hold the same weights; anything else is a defect that would spoil the run silently. */
+/** Ranks that take the same steps must hold the same weights; anything else is a bug that would silently spoil the run. */
 async function requireAgreement(training: Training, group: ProcessGroup, iteration: number): Promise<void> {
   if (group.size === 1) return;
   const sums = await group.allGather(await training.checksum());

@@ -1,4 +1,4 @@
-/** Training of a network in this process by its loss, a whole batch a step: no policy, no rewards, nothing to start from. */
+/** Trains a network in this process by its loss, one batch per step: no policy, no rewards, nothing to start from. */
 import type { Datasets } from '../data/datasets.js';
 import type { SampleSource } from '../data/types.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
@@ -14,37 +14,37 @@ import { EarlyStopping } from './early_stopping.js';
 import type { Training } from './loop.js';
 import { readTrainerState, trainerFile, type TrainerState } from './trainer_state.js';
 
-/** What a run of the graph gave, by name. */
+/** Outputs of a run of the graph, by name. */
 export type Outputs = Readonly<Record<string, TensorData>>;
 
-/** Where a training batch stands. */
+/** The position of a training batch. */
 export interface BatchPlace {
   readonly iteration: number;
-  /** The global position of its first sample in the endless training order. */
+  /** The global index of its first sample in the endless training order. */
   readonly first: number;
 }
 
-/** A network with its loss, which learns from samples `T`; `M` is what is measured of one held-out batch. */
+/** A network with its loss, which learns from samples `T`; `M` is the result of measuring one held-out batch. */
 export interface Network<T, M> {
   readonly loss: Value;
-  /** What the graph gives besides. */
+  /** Further outputs of the graph. */
   readonly told: Readonly<Record<string, Value>>;
   /** Changed in place. */
   readonly weights: Weights;
-  /** What the graph is fed of a batch, or of fewer samples, which are repeated; `place` is null in held-out evaluation. */
+  /** The graph's inputs for a batch; fewer samples are repeated. `place` is null in held-out evaluation. */
   feeds(samples: readonly T[], place: BatchPlace | null): Promise<Readonly<Record<string, TensorData>>>;
-  /** Called after each optimizer step, by which weights may be changed further; returns more metrics. */
+  /** Called after each optimizer step, and may change the weights further; returns more metrics. */
   stepped?(iteration: number, out: Outputs): Metrics;
   measure(out: Outputs): M;
   /** The metrics of all held-out batches. */
   evaluated(batches: readonly M[]): Metrics & { 'validation/loss': number };
-  /** What the message calls the held-out loss when it has been flat for too long. */
+  /** What messages call a held-out loss that has been flat for too long. */
   readonly flat: 'error' | 'loss';
-  /** Whether `validation.prompts` bounds the samples of all held-out sets together; absent: those of each. */
+  /** Whether `validation.prompts` limits the samples of all held-out sets together; default: of each set. */
   readonly boundsAllHeldOut?: true;
-  /** The files of a checkpoint beside the weights'. */
+  /** The files of a checkpoint besides the weights. */
   files(): CheckpointFiles;
-  /** What it remembers from step to step, and takes from a checkpoint again. */
+  /** State that it keeps between steps and restores from a checkpoint. */
   readonly state?: () => Partial<TrainerState>;
   readonly restore?: (state: TrainerState) => void;
 }
@@ -110,7 +110,7 @@ export class Pretraining<T, M> implements Training {
     };
   }
 
-  /** Over the first samples of each held-out set, as many as `validation.prompts` and a batch at least. */
+  /** Evaluates the first samples of each held-out set, `validation.prompts` of them but at least a batch. */
   async evaluate(iteration: number): Promise<Metrics> {
     const { sft, data, validation } = this.deps;
     const size = sft.batch_size;
@@ -123,7 +123,7 @@ export class Pretraining<T, M> implements Training {
     // Without held-out data there is nothing to measure.
     if (samples.length === 0) return {};
     const measured: M[] = [];
-    // Whole batches alone, so that no sample counts twice; a set smaller than a batch is one batch.
+    // Only whole batches, so that no sample counts twice; a set smaller than a batch is one batch.
     for (let start = 0; start === 0 || start + size <= samples.length; start += size) {
       measured.push(this.network.measure(await this.#run(samples.slice(start, start + size), null)));
     }
@@ -170,7 +170,7 @@ export function meanOf<M>(batches: readonly M[], of: (batch: M) => number): numb
   return batches.reduce((sum, batch) => sum + of(batch), 0) / batches.length;
 }
 
-/** Rows of equal length behind one another, repeated until there are `count`. */
+/** Concatenates rows of equal length, repeated until there are `count`. */
 export function repeatedRows(rows: readonly Float32Array[], count: number): Float32Array {
   const [{ length }] = rows;
   const out = new Float32Array(count * length);

@@ -1,11 +1,11 @@
-/** The latest rewards of each prompt, which later episodes of it are compared with (Black et al., "Training Diffusion Models with RL", 2023). */
+/** The latest rewards of each prompt, with which its later episodes are compared (Black et al., "Training Diffusion Models with RL", 2023). */
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf } from '../scoring/outcomes.js';
 
-/** Rewards kept of a prompt: the policy that earned older ones was another. */
+/** Rewards kept per prompt: older ones were earned by a different policy. */
 const KEPT = 32;
 
-/** By the prompts' keys; plain data, as a checkpoint holds it. */
+/** By the prompts' keys; plain data, as stored in a checkpoint. */
 export type PromptHistory = Readonly<Record<string, readonly number[]>>;
 
 /** The history after an iteration whose groups answered these prompts. */

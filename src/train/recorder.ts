@@ -1,4 +1,4 @@
-/** What the loop leaves behind in the run directory: rank 0 keeps it, the others keep nothing. */
+/** What the loop writes into the run directory: rank 0 records, the other ranks do not. */
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
@@ -17,25 +17,25 @@ export interface LoopRecords {
   readonly tracker: Tracker;
 }
 
-/** What the run's state says when the loop ends. */
+/** The run's state when the loop ends. */
 type EndState = Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early'>>;
 
 export interface Recorder {
-  /** The iteration that the run goes on from; null for one that begins. */
+  /** The iteration from which the run continues; null for a new run. */
   readonly from: number | null;
-  /** Whether the evaluation of that iteration is due and still to be made: `measured` adds it to what the iteration's step measured. */
+  /** Whether that iteration still lacks its evaluation, which is due: `measured` adds it to the metrics of the iteration's step. */
   readonly owed: boolean;
   measured(iteration: number, metrics: Metrics): Promise<void>;
-  /** The iteration is done: shown, and written into the run's state. */
+  /** Shows a finished iteration and writes it into the run's state. */
   passed(iteration: number, metrics: Metrics): void;
-  /** Writes a checkpoint where the iteration has none. Raises RunError where its weights or its optimizer are not finite. */
+  /** Writes a checkpoint if the iteration has none. Raises RunError when its weights or its optimizer state are not finite. */
   save(iteration: number): Promise<void>;
-  /** Where a run that diverged lies, and from which checkpoint a person can go on. */
+  /** Where a run that diverged is, and from which checkpoint the user can continue. */
   wayBack(): ErrorDetails;
   end(change: EndState): void;
 }
 
-/** For the ranks that write nothing. */
+/** For ranks that write nothing. */
 export const followerRecorder: Recorder = {
   from: null,
   owed: false,
@@ -49,7 +49,7 @@ export const followerRecorder: Recorder = {
 export class RunRecorder implements Recorder {
   readonly from: number | null;
   readonly owed: boolean;
-  /** What is recorded of the iteration that the run goes on from. */
+  /** Metrics already recorded for the iteration from which the run continues. */
   readonly #before: Metrics;
   readonly #progress: Progress;
   #saved: number;
@@ -66,7 +66,7 @@ export class RunRecorder implements Recorder {
     this.from = handle.checkpoint?.iteration ?? null;
     const recorded = readMetrics(handle.paths);
     const line = recorded.findLast(({ iteration }) => iteration === this.from);
-    // Which of a line's numbers are not finite is counted again where it is replaced.
+    // The count of non-finite numbers is computed again when the line is replaced.
     const measured = Object.entries(line?.metrics ?? {}).filter(([name]) => name !== NON_FINITE);
     this.#before = Object.fromEntries(measured);
     const hasEvaluation = measured.some(([name]) => name.startsWith('validation/'));
@@ -94,12 +94,12 @@ export class RunRecorder implements Recorder {
   async save(iteration: number): Promise<void> {
     if (this.#saved === iteration) return;
     const { handle, tracker } = this.records;
-    // A process that was held up finds its run taken over: what is in the folder is the other's.
+    // A process that was suspended may find its run taken over: the folder then belongs to another process.
     handle.requireOwned();
-    // In this order: a kill in between then repeats iterations instead of losing their lines.
+    // In this order, a kill in between repeats iterations instead of losing their lines.
     await tracker.flush();
     const files = await this.#files(iteration);
-    // Fetching them from another machine may have taken long.
+    // Fetching the files from another machine may have taken long.
     handle.requireOwned();
     saveCheckpoint(handle.paths, iteration, files);
     applyRetention(handle.paths, {

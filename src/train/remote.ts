@@ -1,4 +1,4 @@
-/** Opens another machine that a run gets answers from: waits for it, says so, and opens the file where its answers are kept. */
+/** Opens a remote service that a run gets answers from: waits for it, reports that, and opens the file that stores its answers. */
 import type { AbsenceListener } from '../balance/absence.js';
 import type { Exchanged } from '../balance/exchange.js';
 import { systemClock, type Clock } from '../core/clock.js';
@@ -11,7 +11,7 @@ import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { TrainingContext } from './context.js';
 
-/** Names a run, and with it where its records lie. */
+/** Identifies a run and the location of its records. */
 export interface NamedRun {
   readonly run_name: string;
   readonly base_exp_dir: string;
@@ -23,23 +23,23 @@ export type RemoteServices = Pick<TrainingContext, 'group' | 'stop' | 'checkpoin
   readonly clock?: Clock;
 };
 
-/** What a client is told and tells. */
+/** Settings and callbacks of a client. */
 export interface ClientServices extends AbsenceListener {
-  /** Requests under way at once, on this rank. */
+  /** Concurrent requests of this rank. */
   readonly concurrency: number;
   readonly onNote?: (note: string) => void;
   readonly clock?: Clock;
 }
 
-/** What is asked, and where its answers are kept. */
+/** A kind of remote service, and where its answers are stored. */
 export interface RemoteKind<Client, L extends Exchanged, F> {
-  /** What messages call it: 'vLLM', 'the images server'. */
+  /** Its name in messages: 'vLLM', 'the images server'. */
   readonly name: string;
   readonly settings: { readonly concurrency: number; readonly max_wait_s: number };
   readonly open: (services: ClientServices) => Client;
   readonly form: LineForm<L>;
   readonly linesOf: (paths: RunPaths) => string;
-  /** What rank 0 does before anybody asks: waits until the machine can be asked, and finds out about it. `stored` counts the answers that are kept. */
+  /** What rank 0 does before anybody asks: waits until the service can be asked, and queries it. `stored` is the number of stored answers. */
   readonly first: (client: Client, within: Deadline, stored: number) => Promise<F>;
 }
 
@@ -47,19 +47,19 @@ export interface OpenedRemote<Client, L extends Exchanged, F> {
   readonly client: Client;
   readonly paths: RunPaths;
   readonly lines: Exchanges<L>;
-  /** What rank 0 found. */
+  /** What rank 0 found out. */
   readonly found: F;
-  /** For the `Replay` of its answers. */
+  /** Options for the `Replay` of its answers. */
   readonly replay: Omit<ReplayOptions<L>, 'store'>;
 }
 
-/** Where the records of a run lie. */
+/** Paths of a run's records. */
 export function pathsOf(run: NamedRun, handle: Pick<RunHandle, 'paths'> | null): RunPaths {
   return handle?.paths ?? RunPaths.of(run);
 }
 
 /**
- * Every rank calls it. Raises what `open` and `first` raise, and Abandoned where the run is asked to stop meanwhile; then everything is closed.
+ * Every rank calls it. Raises what `open` and `first` raise, and Abandoned when the run is asked to stop meanwhile; everything is closed then.
  */
 export async function openRemote<Client extends { close(): Promise<void> }, L extends Exchanged, F>(
   run: NamedRun,
@@ -92,7 +92,7 @@ export async function openRemote<Client extends { close(): Promise<void> }, L ex
     const found = await lead(group, () =>
       within({ stop, maxWaitMs, clock }, (deadline) => first(client, deadline, lines.size)),
     );
-    // Nobody asks, and so nobody writes, before everyone has read what is there.
+    // Nobody asks, and so nobody writes, before every rank has read what is stored.
     await group.barrier();
     const keep = (): Promise<void> => gathered(group, lines);
     return { client, paths, lines, found, replay: { keep, concurrency, maxWaitMs, stop, close, clock } };

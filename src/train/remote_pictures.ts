@@ -1,4 +1,4 @@
-/** Wires servers that make pictures: the servers at their addresses, and where what they give is kept. */
+/** Connects a run to servers that make pictures, and to the store of what they give. */
 import { systemClock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { EndpointError } from '../core/errors.js';
@@ -21,37 +21,37 @@ import { openRemote, pathsOf, type ClientServices, type NamedRun, type RemoteSer
 
 const LOOK_MS = 10_000;
 
-/** What asks servers of one kind. */
+/** A client for servers of one kind. */
 interface PictureClient<Asked> {
   /** Base URLs. */
   readonly urls: readonly string[];
   /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
   look(within: Deadline): Promise<readonly string[]>;
-  /** One picture. Raises EndpointError where no server gives one within the time or the attempts. */
+  /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
   draw(asked: Asked, within: Deadline): Promise<Answered>;
   close(): Promise<void>;
 }
 
 interface LookedAtServers<Client> {
-  /** What messages call one of them. */
+  /** Name of one of them in messages. */
   readonly name: string;
   readonly settings: AskedServersSettings & { readonly served_model: string };
   readonly open: (services: ClientServices & { readonly apiKey: string | undefined }) => Client;
 }
 
 interface PictureServers<Asked, Client> extends LookedAtServers<Client> {
-  /** Waits until one is there and gives what the settings ask for; called by rank 0 of a run of which nothing is stored yet. Raises EndpointError. */
+  /** Waits until one is there and can draw with the settings; called by rank 0 of a run that has nothing stored yet. Raises EndpointError. */
   readonly first: (client: Client, within: Deadline) => Promise<void>;
-  /** Told, on every rank, that servers gave what the settings ask for. */
+  /** Called on every rank once servers have drawn with the settings. */
   readonly begun?: (client: Client) => void;
-  /** SHA-256 of all that decides a picture. */
+  /** SHA-256 of everything that decides a picture. */
   readonly hash: (asked: Asked) => string;
 }
 
 /**
- * Waits for the servers and, where nothing of the run is stored yet, lets one picture be drawn that nobody uses, so that settings which they
- * refuse are told at once. Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError where no server gives a
- * picture, Abandoned where the run is asked to stop meanwhile.
+ * Waits for the servers and, if nothing of the run is stored yet, has one unused picture drawn, so that settings they refuse are reported at once.
+ * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives a picture, Abandoned when the run is
+ * asked to stop meanwhile.
  */
 async function openServers<Asked extends object, Client extends PictureClient<Asked>>(
   run: NamedRun,
@@ -100,7 +100,9 @@ function storedPictures<Asked extends object>(run: NamedRun, hash: (asked: Asked
   };
 }
 
-/** Whether servers can make a run's pictures, looked at once. Raises EndpointError where none can; else what is wrong with some, one sentence each. */
+/**
+ * Checks once whether servers can make a run's pictures. Raises EndpointError when none can; else returns what is wrong with some, one sentence each.
+ */
 async function lookAtServers<Asked>({
   name,
   settings,
@@ -122,10 +124,10 @@ async function lookAtServers<Asked>({
   }
 }
 
-/** What is asked of servers of the OpenAI images API: to draw pictures from words, or to edit some. */
+/** The work for servers of the OpenAI images API: drawing pictures from words, or editing some. */
 export type ImagesWork = 'draws' | 'edits';
 
-/** As `openServers`. */
+/** See `openServers`. */
 export function openImagesServer(
   run: NamedRun,
   settings: ImagesServerSettings,
@@ -144,12 +146,12 @@ export function openImagesServer(
   );
 }
 
-/** As `storedPictures`. */
+/** See `storedPictures`. */
 export function openStoredPictures(run: NamedRun, settings: ImagesServerSettings): ServedPictures<PictureAsked> {
   return storedPictures<PictureAsked>(run, (asked) => requestHashOf(settings, asked));
 }
 
-/** As `lookAtServers`. */
+/** See `lookAtServers`. */
 export function lookAtImagesServer(settings: ImagesServerSettings): Promise<readonly string[]> {
   return lookAtServers(imagesServers(settings));
 }
@@ -162,14 +164,14 @@ function imagesServers(settings: ImagesServerSettings): LookedAtServers<ImagesCl
   };
 }
 
-/** The states that a render server is sent. */
+/** The states sent to a render server. */
 export interface SentStates {
   readonly width: number;
   /** The run's longest edit, asked for only if nothing of the run is stored yet. */
   readonly longest: () => Promise<Longest>;
 }
 
-/** As `openServers`. */
+/** See `openServers`. */
 export function openRenderServer(
   run: NamedRun,
   settings: RenderEditor,
@@ -187,12 +189,12 @@ export function openRenderServer(
   );
 }
 
-/** As `storedPictures`: they are found by the digest of the states, without these. */
+/** See `storedPictures`: they are found by the digest of the states, without the states themselves. */
 export function openStoredRenders(run: NamedRun, settings: RenderEditor): ServedPictures<RenderWanted> {
   return storedPictures<RenderWanted>(run, (wanted) => renderHash(settings, wanted));
 }
 
-/** As `lookAtServers`. */
+/** See `lookAtServers`. */
 export function lookAtRenderServer(settings: RenderEditor, width: number | null): Promise<readonly string[]> {
   return lookAtServers(renderServers(settings, width));
 }

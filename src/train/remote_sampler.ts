@@ -1,4 +1,4 @@
-/** Wires a vLLM that samples a run's answers: the server at its address, the run's adapters there, and where its answers are kept. */
+/** Connects a run to a vLLM server that samples its answers, with the run's adapters there and the store of its answers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { join, resolve } from 'node:path';
 import { Deadline } from '../core/deadline.js';
@@ -30,9 +30,8 @@ const LOOK_MS = 10_000;
 type Services = Pick<TrainingContext, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
 
 /**
- * Waits for the server, finds out what log-probabilities it gives, and removes the adapters that an earlier attempt left. Every rank calls
- * it. Raises EndpointError where the server stays away or cannot hold the policy's sequences, Abandoned where the run is asked to stop
- * meanwhile.
+ * Waits for the server, finds out what log-probabilities it reports, and removes the adapters that an earlier attempt left. Every rank calls it.
+ * Raises EndpointError when the server stays away or cannot hold the policy's sequences, Abandoned when the run is asked to stop meanwhile.
  */
 export async function openRemoteSampler<P extends TokenPrompt>(
   settings: SampledSettings,
@@ -91,7 +90,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   });
 }
 
-/** Whether a server that runs can sample for a run, looked at once. Raises EndpointError where it cannot. */
+/** Checks once whether a running server can sample for a run. Raises EndpointError when it cannot. */
 export async function lookAtVllm({ engine, contextSize }: RemoteSampling, url: string): Promise<void> {
   const client = new VllmClient({ url, apiKey: process.env[engine.api_key_env], concurrency: 1, timeoutMs: LOOK_MS });
   const deadline = new Deadline(systemClock, LOOK_MS);
@@ -110,7 +109,7 @@ export async function lookAtVllm({ engine, contextSize }: RemoteSampling, url: s
   }
 }
 
-/** That of a server that was started with the run, else what the settings and the environment say. */
+/** The address of a server started with the run, else the one from the settings and the environment. */
 function addressOf(
   { engine }: RemoteSampling,
   { sampler = null }: Services,
@@ -124,8 +123,8 @@ function addressOf(
 }
 
 /**
- * Where a run's adapters are written, and what that folder is called where the server runs. It is removed whole: in a folder that others use too
- * it has the name that this run alone has, and never that of a run's directory.
+ * Where a run's adapters are written, and the path of that folder on the server. The folder is removed as a whole: inside a shared folder it gets a
+ * name that only this run has, never the name of a run's directory.
  */
 export function adapterFolders(
   { adapter_dir, server_adapter_dir }: Pick<SamplingEngine, 'adapter_dir' | 'server_adapter_dir'>,
@@ -136,12 +135,12 @@ export function adapterFolders(
   return { folder, seenAs: server_adapter_dir === null ? folder : join(server_adapter_dir, own) };
 }
 
-/** The same for every attempt at a run, and another one for a run of the same name in another folder. */
+/** The same for every attempt at a run, but different for a run of the same name in another folder. */
 function namePrefix({ dir, runName }: RunPaths): string {
   return `editrl-${runName}-${createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8)}`;
 }
 
-/** The model itself among its adapters. */
+/** Finds the base model among its adapters. */
 function servedModel(models: readonly ServedModel[], contextSize: number, url: string): ServedModel {
   const model = models.find(({ parent }) => (parent ?? null) === null);
   if (model === undefined) {

@@ -1,9 +1,9 @@
-/** How the learning rate of a run goes, from its settings. */
+/** The learning-rate schedule of a run, from its settings. */
 import { optimizerSteps } from '../config/growth.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { ScheduleOptions } from '../engines/onnx/optimizer.js';
 
-/** What `learningRateAt` needs besides the number of the optimizer's step. */
+/** What `learningRateAt` needs besides the number of the optimizer step. */
 export function scheduleOf(settings: TrainedSettings): ScheduleOptions {
   const { optimizer, algorithm } = settings;
   const { schedule, learning_rate: learningRate, decay_steps, min_learning_rate_ratio } = optimizer;

@@ -1,8 +1,8 @@
-/** Where an iteration's seconds go. */
+/** Where the seconds of an iteration go. */
 
 export type Phase = 'rollout' | 'render' | 'judge' | 'exchange' | 'reference' | 'update';
 
-/** Adds up the seconds of phases; what no phase claims is `other`. */
+/** Adds up the seconds of phases; the rest is `other`. */
 export class Stopwatch {
   readonly #start = performance.now();
   readonly #seconds: Record<Phase, number> = { rollout: 0, render: 0, judge: 0, exchange: 0, reference: 0, update: 0 };

@@ -12,7 +12,7 @@ import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 
-/** A labelled answer and what each of its actions counts. */
+/** A labelled answer and the weight of each of its actions. */
 export interface Labelled<P, A> {
   readonly prompt: P;
   readonly answer: A;
@@ -25,11 +25,11 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly sft: Pick<WordsSftSettings['sft'], 'patience' | 'min_delta'>;
   /** The batch of an iteration's optimizer step. */
   readonly batch: (iteration: number) => Promise<readonly Labelled<P, A>[]>;
-  /** What the held-out loss is taken over, always the same. */
+  /** The batch that the held-out loss is computed on, always the same. */
   readonly heldOutBatch: () => Promise<readonly Labelled<P, A>[]>;
-  /** Null where nothing scores: then only the held-out loss is measured. */
+  /** Null without scoring: then only the held-out loss is measured. */
   readonly heldOut: HeldOut<P, A, H> | null;
-  /** What a checkpoint holds besides what the policy writes. */
+  /** Files of a checkpoint besides the policy's own. */
   readonly besides?: CheckpointFiles;
   /** Called at the end. */
   readonly dispose: () => Promise<void>;
@@ -42,7 +42,7 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
   /** Optimizer steps at the end of the last whole iteration. */
   #wholeSteps: number;
 
-  /** Raises ConfigError where the policy cannot do what is asked of it. */
+  /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: SupervisedDeps<P, A, H>) {
     requireCapable(deps.policy.capabilities, { loss: LOSS, average: deps.heldOut?.weights === 'average' });
     this.#stopping = new EarlyStopping(deps.sft);

@@ -1,4 +1,4 @@
-/** `trainer.json` of a checkpoint: all that a resumed run must know besides the policy's own files. */
+/** `trainer.json` of a checkpoint: everything that a resumed run needs besides the policy's own files. */
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
@@ -12,13 +12,13 @@ export interface TrainerState extends StoppingState {
   readonly format: 1;
   readonly iteration: number;
   readonly optimizer_steps: number;
-  /** Where advantages compare with it. */
+  /** Present if advantages compare with it. */
   readonly prompt_history?: PromptHistory;
   /** Mean square of an autoencoder's latents, if one is trained. */
   readonly latent_mean_square?: number;
 }
 
-/** The file, to stand beside the policy's. A training without a rule of stopping says nothing of it. */
+/** The file, to be stored beside the policy's. It omits the stopping rule if training has none. */
 export function trainerFile(
   state: Pick<TrainerState, 'iteration' | 'optimizer_steps'> & Partial<TrainerState>,
 ): CheckpointFiles {
@@ -39,7 +39,7 @@ const trainerSchema = z.looseObject({
   latent_mean_square: z.number().optional(),
 });
 
-/** Raises CheckpointError where it cannot be read, or its counters are no whole numbers. */
+/** Raises CheckpointError when it cannot be read, or its counters are not whole numbers. */
 export function readTrainerState(folder: string): TrainerState {
   const path = join(folder, TRAINER_FILE);
   let found: unknown;

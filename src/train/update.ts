@@ -1,4 +1,4 @@
-/** What an iteration's episodes change: from advantages to optimizer steps. */
+/** Applies an iteration's episodes: from advantages to optimizer steps. */
 import type { GrpoSettings } from '../schema/algorithm.js';
 import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
@@ -16,18 +16,18 @@ export interface Updater<P, A extends Answer> {
   readonly algorithm: Pick<GrpoSettings, 'clip_range' | 'inner_epochs' | 'minibatches' | 'kl_coeff' | 'kl_estimator'>;
   readonly seed: number;
   readonly schedule: ScheduleOptions;
-  /** 1 on the actions that carry the loss in this iteration, else 0. */
+  /** 1 for actions that carry the loss in this iteration, else 0. */
   readonly trained: (iteration: number, prompt: P, answer: A) => Float32Array;
-  /** Above this difference between the log-probabilities of rollout and training an alarm is raised. */
+  /** A difference between the log-probabilities of rollout and training above this raises an alarm. */
   readonly mismatchAlarm: number;
-  /** What is shuffled into minibatches: whole groups, which share what is computed of their prompt; or single actions. Absent means groups. */
+  /** What is shuffled into minibatches: whole groups, which share the computation of their prompt, or single actions. Default: groups. */
   readonly minibatchesOf?: 'groups' | 'actions';
-  /** Where answers were sampled elsewhere: the largest importance weight of an action. Null, and absent, mean no such correction. */
+  /** If answers were sampled remotely: the largest importance weight of an action. Null or absent: no such correction. */
   readonly importanceCap?: number | null;
   readonly alarm: (message: string) => void;
 }
 
-/** The ratio to the weights that sampled is 1 by construction where exactly one step is taken and nothing is clipped: then it is left out. */
+/** The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. */
 export function lossOf({
   clip_range: clip,
   kl_coeff: coefficient,
@@ -42,17 +42,17 @@ export function lossOf({
 /** A group that teaches something. */
 interface UsedGroup<P, A> extends Answered<P, A> {
   readonly advantages: readonly (Advantages | null)[];
-  /** 1 on the actions that carry the loss, else 0; all 0 for an unscored episode. */
+  /** 1 for actions that carry the loss, else 0; all 0 for an unscored episode. */
   readonly trained: readonly Float32Array[];
   readonly reference: readonly Statistics[] | null;
   readonly old: readonly Statistics[] | null;
-  /** Factors of the actions' loss weights, which the divisor does not see. */
+  /** Factors of the actions' loss weights, which the loss's divisor ignores. */
   readonly importance: readonly Float32Array[] | null;
 }
 
 /**
- * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are those of the
- * weights that sampled, taken before the first step and only for a ratio or importance weights.
+ * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are under the weights that
+ * sampled, computed before the first step and only for a ratio or importance weights.
  */
 export async function update<P, A extends Answer>(
   iteration: number,
@@ -116,7 +116,7 @@ export async function update<P, A extends Answer>(
   });
   const mismatch = mismatchOf(answered, old ?? totals.first);
   if (importance !== null) {
-    // Another program in another number format differs by more than the alarm for this one allows: that is what the weights are for.
+    // Another program with another number format differs by more than the mismatch alarm allows: the importance weights correct for that.
     if (importance.alarm !== null) alarm(`iteration ${iteration}: ${importance.alarm}`);
   } else if (mismatch > updater.mismatchAlarm) {
     alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
@@ -126,7 +126,7 @@ export async function update<P, A extends Answer>(
 
 type Cut = <P, A>(used: readonly UsedGroup<P, A>[], count: number, random: RandomStream) => Lesson<P, A>[][];
 
-/** Cut in a seeded order into parts that each divide their loss by their own trained actions. One part keeps the order. */
+/** Cuts in a seeded order into parts that each divide their loss by their own trained actions. A single part keeps the order. */
 const minibatchesBy: Readonly<Record<NonNullable<Updater<unknown, Answer>['minibatchesOf']>, Cut>> = {
   groups: (used, count, random) => parts(used, count, random).map(lessonsOf),
   actions: (used, count, random) => {
@@ -169,7 +169,7 @@ function lessonsOf<P, A>(groups: readonly UsedGroup<P, A>[]): Lesson<P, A>[] {
   }));
 }
 
-/** Fisher and Yates. */
+/** Fisher-Yates shuffle. */
 function shuffled<T>(values: readonly T[], random: RandomStream): T[] {
   const out = [...values];
   for (let i = out.length - 1; i > 0; i--) {

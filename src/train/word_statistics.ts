@@ -1,22 +1,25 @@
-/** What hack alarms watch of answers in words: repetition, copies of the prompt, the token limit, and a second measure that does not follow. */
+/**
+ * What hack alarms watch in answers in words: repetition, copies of the prompt, the token limit, and a second measure that does not follow the
+ * reward.
+ */
 import { average } from '../core/statistics.js';
 import type { Answer } from '../policies/policy.js';
 import type { JudgeItem } from '../rewards/score/types.js';
 import { wordsOf } from '../rewards/terms/word_overlap.js';
 import type { Metrics } from '../run/metrics.js';
 
-/** Words in a row that count as repeated or copied: shorter sequences recur in honest answers. */
+/** Length of the word sequences that count as repeated or copied: shorter ones recur in honest answers. */
 const ROW = 3;
 
-/** What is measured of one answer in words. */
+/** Statistics of one answer in words. */
 export interface WordStatistics {
-  /** Share of its rows of three words that stand in it before, in [0, 1). */
+  /** Share of its three-word sequences that occur earlier in it, in [0, 1). */
   readonly repeated: number;
-  /** Share of its rows of three words that stand in the prompt, in [0, 1]. */
+  /** Share of its three-word sequences that occur in the prompt, in [0, 1]. */
   readonly copied: number;
 }
 
-/** Measures one answer; null where it has no words of its own, or fewer than three. */
+/** Measures one answer; null if it has no words of its own, or fewer than three. */
 export function measureWords({
   answer,
   instruction,
@@ -36,8 +39,8 @@ function rowsOf(text: string): string[] {
 }
 
 /**
- * Metrics `hack/repeated_words` and `hack/prompt_copy`, means over the answers that are measured, and `hack/at_token_limit`, the share of all
- * answers that did not end by themselves; nothing where no answer is in words.
+ * Metrics `hack/repeated_words` and `hack/prompt_copy`, means over the measured answers, and `hack/at_token_limit`, the share of all answers that did
+ * not end by themselves; empty if no answer is in words.
  */
 export function describeWords(
   groups: readonly { readonly answers: readonly Pick<Answer, 'finished'>[] }[],
@@ -60,8 +63,8 @@ export interface Measured {
 }
 
 /**
- * Metric `hack/second_gap`: how much higher the training reward is than the terms that are recorded besides it, all on the scale from 0 to 1;
- * the largest gap. It rises where the reward rises and a second measure stays or falls. Nothing without either.
+ * Metric `hack/second_gap`: how much higher the training reward is than the terms recorded beside it, all on the scale from 0 to 1; the largest gap.
+ * It rises when the reward rises while a second measure stays or falls. Left out if either is missing.
  *
  * @param metrics an iteration's, with `reward/mean` and `reward/<term>/value` or `/overall`
  */

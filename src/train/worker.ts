@@ -1,4 +1,4 @@
-/** A run from its opened recipe to its end. */
+/** Trains a run from its opened recipe to its end. */
 import type { CheckpointSettings, ValidationSettings } from '../schema/training.js';
 import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
@@ -8,7 +8,7 @@ import type { TrainingContext } from './context.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from './loop.js';
 
 type CommonServices = Omit<TrainingContext, 'group' | 'handle' | 'checkpoint'> & {
-  /** The run's processes. Default: this one alone. */
+  /** The run's processes. Default: only this one. */
   readonly group?: ProcessGroup;
 };
 
@@ -32,14 +32,14 @@ export interface LoopSettings {
   readonly checkpoint: CheckpointSettings;
 }
 
-/** What the loop has of a recipe. */
+/** The parts of a recipe that the loop uses. */
 export interface OpenedRecipe extends Pick<LoopOptions, 'columns'> {
   readonly open: (context: TrainingContext) => Promise<Training>;
 }
 
 /**
- * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it, with the same settings; they
- * need not know what rank 0 decides. Raises ProcessGroupError where a rank goes away.
+ * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it with the same settings; other ranks need not
+ * know what rank 0 decides. Raises ProcessGroupError when a rank goes away.
  */
 export async function trainRun(
   { num_iterations, validation, checkpoint }: LoopSettings,
@@ -47,7 +47,7 @@ export async function trainRun(
   services: WorkerServices,
 ): Promise<LoopEnd> {
   const { group = soloGroup(), handle, stop } = services;
-  // Also what lets the others open datasets and parents: rank 0 comes here when they are there.
+  // This also lets the other ranks open datasets and parents: rank 0 gets here once they exist.
   const from = await group.broadcast(handle?.checkpoint?.dir ?? null);
   let training: Training;
   try {

@@ -1,4 +1,4 @@
-/** Asking one or several equal servers of the OpenAI images API for one picture after another. */
+/** A client that asks one or several equal servers of the OpenAI images API for one picture at a time. */
 import OpenAI from 'openai';
 import { systemClock, type Clock } from '../../core/clock.js';
 import type { AbsenceListener } from '../../balance/absence.js';
@@ -15,13 +15,13 @@ import { blank, mostReplyBytes, type Answered } from '../served/picture.js';
 import { meaningOf, type Meaning } from './meaning.js';
 import { readPicture } from './reply.js';
 
-/** What is asked for. */
+/** A request for a picture. */
 export interface PictureAsked {
   readonly prompt: string;
   readonly seed: number;
-  /** The picture that is to be edited, as a PNG file; absent where one is drawn from words alone. */
+  /** The picture to edit, as a PNG file; absent if a picture is drawn from words alone. */
   readonly source?: Uint8Array;
-  /** Its sides, such as `512x512`, no more pixels than the settings' size has; absent: that size. */
+  /** Its size, such as `512x512`, with at most as many pixels as the settings' size; default: that size. */
   readonly size?: string;
 }
 
@@ -31,23 +31,23 @@ export type ImagesClientSettings = Omit<ImagesServerSettings, 'max_wait_s' | 'ap
 export interface ImagesClientOptions extends AbsenceListener {
   readonly settings: ImagesClientSettings;
   readonly apiKey?: string | undefined;
-  /** Told in one line what is worth knowing of a server. */
+  /** Receives one-line notes about a server. */
   readonly onNote?: (note: string) => void;
   readonly clock?: Clock;
   /** Uniform in [0, 1), for backoff jitter only. */
   readonly random?: () => number;
 }
 
-/** The fields that a request can do without: which hosted models refuse. */
+/** Fields that a request can do without, because some hosted models refuse them. */
 const DISPENSABLE = ['response_format', 'seed'] as const;
 type Dispensable = (typeof DISPENSABLE)[number];
 
-/** What any server draws that draws at all. */
+/** A request that any working server can draw. */
 const PLAIN: PictureAsked = { prompt: 'a red square', seed: 0 };
 
 class ImageMember extends AwaitedMember {
   readonly client: OpenAI;
-  /** The dispensable fields that it has drawn with: an error in which their names stand is about something else. */
+  /** The dispensable fields that it has drawn with: an error that names one of them is about something else. */
   readonly takes = new Set<Dispensable>();
 
   constructor(url: string, pool: HttpPool, apiKey: string, ...rest: [Clock, { cap: number; alone: boolean }]) {
@@ -62,7 +62,7 @@ export class ImagesClient {
   readonly #leftOut = new Set<Dispensable>();
   #hasDrawn = false;
 
-  /** Raises ConfigError for an address or a key that cannot be used. */
+  /** Raises ConfigError for an unusable address or key. */
   constructor(private readonly options: ImagesClientOptions) {
     const { settings, apiKey } = options;
     const { concurrency, base_url, size } = settings;
@@ -88,7 +88,7 @@ export class ImagesClient {
   }
 
   /**
-   * Why the servers cannot be asked now, one sentence for each that cannot; a server that does not list its models is taken at its word.
+   * Why the servers cannot be asked now, one sentence for each that cannot; a server that does not list its models is assumed to have the right one.
    * Never rejects for what a server does.
    */
   async look(within: Deadline): Promise<readonly string[]> {
@@ -97,8 +97,8 @@ export class ImagesClient {
   }
 
   /**
-   * Waits until a server is there and has drawn one picture, which is thrown away: so that settings which it refuses are told before
-   * anything else is done. Raises EndpointError.
+   * Waits until a server is there and has drawn one picture, which is thrown away, so that settings it refuses are reported before anything else is
+   * done. Raises EndpointError.
    */
   async ready(within: Deadline, work: 'draws' | 'edits' = 'draws'): Promise<void> {
     const { size } = this.options.settings;
@@ -107,24 +107,24 @@ export class ImagesClient {
     if ('refused' in drawn) throw this.#remote.error(first, `it refuses '${PLAIN.prompt}': ${drawn.refused}`);
   }
 
-  /** It is known to have drawn what these settings ask for: what it refuses from now on may be the prompt. */
+  /** Call once it is known to have drawn with these settings: what it refuses from now on may be the prompt. */
   hasDrawn(): void {
     this.#hasDrawn = true;
   }
 
-  /** One picture. Raises EndpointError where no server gives one within the time or the attempts. */
+  /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
   draw(asked: PictureAsked, within: Deadline): Promise<Answered> {
     return this.#remote.answer(asked, within);
   }
 
-  /** Closes the connections; nothing may be asked afterwards. */
+  /** Closes the connections; the client must not be used afterwards. */
   close(): Promise<void> {
     return this.#http.close();
   }
 
   /**
-   * Asks once. What a server refuses without saying why is its prompt where it still draws another one, and settings that have come to be
-   * refused, an account that is used up among them, where it does not: these say nothing of a prompt.
+   * Asks once. When a server refuses without saying why, tries a harmless prompt: if it draws that, it refused the prompt; if not, it has come to
+   * refuse the settings (an account that is used up, for example), which says nothing about the prompt.
    */
   async #explained(member: ImageMember, asked: PictureAsked, attempt: Deadline): Promise<Meaning> {
     const tried = await this.#attempt(member, asked, attempt);
@@ -135,7 +135,7 @@ export class ImagesClient {
     return plain.reply.kind === 'answered' ? answered({ refused: tried.reply.found }, 'refused') : plain;
   }
 
-  /** Sends a request, and again without the fields that the server refuses of it. */
+  /** Sends a request, and repeats it without the fields that the server refuses. */
   async #attempt(member: ImageMember, asked: PictureAsked, attempt: Deadline): Promise<Meaning> {
     for (;;) {
       const sent = DISPENSABLE.filter((field) => !this.#leftOut.has(field));
@@ -193,7 +193,7 @@ export class ImagesClient {
     return pictureSize(size);
   }
 
-  /** From now on; requests that were sent before may hold it yet. */
+  /** Applies from now on; requests sent before may still contain the field. */
   #leaveOut(field: Dispensable): void {
     if (this.#leftOut.has(field)) return;
     this.#leftOut.add(field);

@@ -1,15 +1,15 @@
-/** What decides a picture of an images server. */
+/** Hash of everything that decides a picture of an images server. */
 import { sha256 } from '../../core/image.js';
 import type { ImagesServerSettings } from '../../schema/images_api.js';
 import type { PictureAsked } from './client.js';
 
-/** What decides it besides the request itself. */
+/** The settings that decide it, besides the request itself. */
 type Drawing = Pick<
   ImagesServerSettings,
   'served_model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
 >;
 
-/** SHA-256 of all that decides a picture. */
+/** SHA-256 of everything that decides a picture. */
 export function requestHashOf(drawing: Drawing, asked: PictureAsked): string {
   const { prompt, seed, source, size = drawing.size } = asked;
   const { served_model, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;

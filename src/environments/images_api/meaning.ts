@@ -1,4 +1,4 @@
-/** What a reply or an error of an images server means, and what may be done about it. */
+/** What a reply or an error of an images server means, and how to react. */
 import OpenAI from 'openai';
 import type { Tried } from '../../balance/ask.js';
 import { answered, noAnswer, wrong, type Found } from '../../balance/remote.js';
@@ -10,9 +10,9 @@ import { PICTURE_STATUSES } from '../served/asking.js';
 import type { Answered, ServedPicture } from '../served/picture.js';
 
 export type Meaning = Tried<Found<Answered>> & {
-  /** A field of the request that the server refuses, where it names one. */
+  /** The request field that the server refuses, if it names one. */
   readonly refusedField?: string;
-  /** It cannot do what this request asks for, and does not say whether that is for its prompt or for what all requests say. */
+  /** It cannot do what this request asks for, and does not say whether the reason is the prompt or the settings of all requests. */
   readonly unexplained?: true;
 };
 
@@ -21,11 +21,11 @@ const STATUSES = { ...PICTURE_STATUSES, 409: 'failed' } as const;
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
 /** Statuses by which a server may refuse a prompt. */
 const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
-/** Codes and types of errors by which servers say that they do not draw what a prompt asks for; messages may quote prompts and models. */
+/** Codes and types of errors by which servers refuse to draw a prompt; messages are not searched, because they may quote prompts and models. */
 const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
 
 /**
- * @param result a picture; in words, what was found in its place; or the client's error. Raises what is no error of a request.
+ * @param result a picture; or a description of what came instead; or the client's error. Raises errors that are not about a request.
  */
 export function meaningOf(result: ServedPicture | string | Error): Meaning {
   if (result instanceof Error) return meaningOfError(result);

@@ -1,10 +1,10 @@
-/** What a reply of the images API holds: one picture, or what is wrong with it. */
+/** Reads a reply of the images API: one picture, or what is wrong with it. */
 import { base64Bytes } from '../../core/image_text.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import type { PictureSize } from '../../schema/images_api.js';
 import { pictureIn, type ServedPicture } from '../served/picture.js';
 
-/** The picture of a whole reply, or what was found in its place, in words. */
+/** The picture of a whole reply, or a description of what came instead. */
 export async function readPicture(body: unknown, size: PictureSize): Promise<ServedPicture | string> {
   if (typeof body === 'string') return `it answered with text instead of a picture: ${excerpt(body)}`;
   const data = field(body, 'data');

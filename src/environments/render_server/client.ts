@@ -1,6 +1,6 @@
 /**
- * Asking one or several equal render servers for one picture after another (docs/render_server.md): hidden states and the picture before the edit
- * go out as one safetensors file, the edited picture comes back as a PNG file.
+ * A client that asks one or several equal render servers for one picture at a time (docs/render_server.md): sends hidden states and the picture
+ * before the edit as one safetensors file, and receives the edited picture as a PNG file.
  */
 import type { AbsenceListener } from '../../balance/absence.js';
 import type { Tried } from '../../balance/ask.js';
@@ -26,21 +26,21 @@ import { FIRST_ATTEMPTS, pictureRemote } from '../served/asking.js';
 import { blank as grey, mostReplyBytes, pictureIn, type Answered } from '../served/picture.js';
 import { GUIDED, identityProblem, meaningOfStatus } from './meaning.js';
 
-/** What decides an edit, and finds it again. */
+/** What decides an edit, and identifies its stored picture. */
 export interface RenderWanted {
-  /** SHA-256 of the states' bytes, as they are sent. */
+  /** SHA-256 of the states' bytes as sent. */
   readonly statesDigest: string;
   /** SHA-256 of the states of a blank instruction; absent without guidance. */
   readonly blankDigest?: string;
   /** The picture before the edit, as a PNG file. */
   readonly source: Uint8Array;
-  /** Its sides, and those of the picture that is wanted. */
+  /** Size of the source, and of the picture to draw. */
   readonly size: PictureSize;
   /** Seed of the initial noise. */
   readonly seed: number;
 }
 
-/** What is asked for. */
+/** A request for a picture. */
 export interface RenderAsked extends RenderWanted {
   /** Hidden states [tokens, width], in the order of the tokens; none is padding. */
   readonly states: StoredTensor;
@@ -82,11 +82,11 @@ export interface RenderClientOptions extends AbsenceListener {
 export const STATES_DTYPES = { float32: 'F32', bfloat16: 'BF16' } as const;
 
 class RenderMember extends AwaitedMember {
-  /** It has said that it is the model that is wanted. */
+  /** Whether it has said that it serves the wanted model. */
   isKnown = false;
 }
 
-/** SHA-256 of all that decides a picture. */
+/** SHA-256 of everything that decides a picture. */
 export function renderHash(
   settings: Pick<RenderEditor, 'served_model' | 'num_inference_steps' | 'guidance_scale'>,
   { statesDigest, blankDigest, source, size: { width, height }, seed }: RenderWanted,
@@ -101,7 +101,7 @@ export class RenderClient {
   readonly #remote: AwaitedRemote<RenderMember, RenderAsked, Answered>;
   readonly #headers: Record<string, string>;
 
-  /** Raises ConfigError for an address or a key that cannot be used. */
+  /** Raises ConfigError for an unusable address or key. */
   constructor(private readonly options: RenderClientOptions) {
     const { settings, apiKey, clock = systemClock } = options;
     const { concurrency, base_url } = settings;
@@ -139,8 +139,8 @@ export class RenderClient {
   }
 
   /**
-   * Waits until a server is there, is the model that is wanted, and has drawn one picture, which is thrown away, by as many states as the run's
-   * longest edit has: so that what it refuses is told before anything else is done. Raises EndpointError.
+   * Waits until a server is there, serves the wanted model, and has drawn one picture, which is thrown away, from as many states as the run's longest
+   * edit has, so that whatever it refuses is reported before anything else is done. Raises EndpointError.
    */
   async ready(within: Deadline, longest: Longest): Promise<void> {
     const { settings, width } = this.options;
@@ -158,12 +158,12 @@ export class RenderClient {
     if ('refused' in drawn) throw this.#remote.error(asked, `it refuses a grey picture: ${drawn.refused}`);
   }
 
-  /** One picture. Raises EndpointError where no server gives one within the time or the attempts. */
+  /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
   draw(asked: RenderAsked, within: Deadline): Promise<Answered> {
     return this.#remote.answer(asked, within);
   }
 
-  /** Closes the connections; nothing may be asked afterwards. */
+  /** Closes the connections; the client must not be used afterwards. */
   close(): Promise<void> {
     return this.#http.close();
   }
@@ -172,7 +172,7 @@ export class RenderClient {
     return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
   }
 
-  /** Why a server cannot be asked for pictures; null where it is known to be the one that is wanted. */
+  /** Why a server cannot be asked for pictures; null if it is known to be the wanted one. */
   async #unknown(member: RenderMember, attempt: Deadline): Promise<Tried<Found<Answered>> | null> {
     if (member.isKnown) return null;
     const { settings, width } = this.options;
@@ -199,7 +199,7 @@ export class RenderClient {
     return typeof picture === 'string' ? noAnswer('failed', picture) : answered({ picture, revised: null });
   }
 
-  /** Without guidance a request of the first version, which every server answers. */
+  /** Without guidance, the request uses the first version of the protocol, which every server answers. */
   #body({ states, blank, source, size, seed }: RenderAsked): Buffer {
     const { served_model: model, num_inference_steps, guidance_scale } = this.options.settings;
     const tensors = new Map<string, StoredTensor>([
@@ -212,7 +212,7 @@ export class RenderClient {
     return storedSafetensors(tensors, { request: JSON.stringify({ ...request, protocol: GUIDED, guidance_scale }) });
   }
 
-  /** A whole reply, with what a status other than 200 means; or what kept it from coming. A null body asks who the server is. */
+  /** A whole reply, with the meaning of a status other than 200; or what prevented it. A null body asks the server for its identity. */
   async #exchange(
     { url }: RenderMember,
     attempt: Deadline,

@@ -1,4 +1,4 @@
-/** What replies of a render server mean besides pictures. */
+/** The meaning of a render server's replies other than pictures. */
 import type { Tried } from '../../balance/ask.js';
 import { answered, noAnswer, wrong, type Found } from '../../balance/remote.js';
 import { byStatus, retryAfterMs } from '../../http/meaning.js';
@@ -9,10 +9,10 @@ import type { Answered } from '../served/picture.js';
 
 /** The first version of the protocol, which every server answers. */
 const PROTOCOL = 'editrl-render/1';
-/** The second, in which a request may say how it is guided. */
+/** The second version, in which a request may set the guidance. */
 export const GUIDED = 'editrl-render/2';
 
-/** What the server has to be. */
+/** The required identity of the server. */
 interface Expected {
   readonly model: string;
   /** Width of a hidden state; null if unknown here. */
@@ -21,7 +21,7 @@ interface Expected {
   readonly guided: boolean;
 }
 
-/** Why a server that says of itself what `body` holds cannot be asked, in words; null where it can. */
+/** Why a server that describes itself with `body` cannot be used, in words; null if it can. */
 export function identityProblem(body: Buffer, { model, width, guided }: Expected): string | null {
   const { protocol, protocols, model: served, states_width: wanted } = fieldsOf(body);
   if (protocol !== PROTOCOL) {
@@ -35,7 +35,7 @@ export function identityProblem(body: Buffer, { model, width, guided }: Expected
   return `its model ${model} is told by hidden states of width ${JSON.stringify(wanted)}, and those of the policy have ${width}`;
 }
 
-/** What a reply without a picture means by its status; `redact` takes secrets out of its words. */
+/** What a reply without a picture means, by its status; `redact` removes secrets from its words. */
 export function meaningOfStatus(
   { status, headers, body }: WholeReply,
   redact: (text: string) => string,
@@ -68,6 +68,6 @@ function fieldsOf(body: Buffer): Readonly<Record<string, unknown>> {
     const parsed: unknown = JSON.parse(body.toString('utf8'));
     return typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : {};
   } catch {
-    return {}; // Whatever it is, the caller says what it found.
+    return {}; // Whatever it is, the caller reports what it found.
   }
 }

@@ -1,4 +1,4 @@
-/** Asking servers for one picture after another. */
+/** Asks servers for one picture at a time. */
 import type { AbsenceListener } from '../../balance/absence.js';
 import type { Tried } from '../../balance/ask.js';
 import { AwaitedRemote, RUN_AGAIN, type AwaitedMember, type Found } from '../../balance/remote.js';
@@ -9,10 +9,10 @@ import type { StatusTable } from '../../http/meaning.js';
 import type { AskedServersSettings } from '../../schema/images_api.js';
 import type { Answered } from './picture.js';
 
-/** Before anything was drawn, a server that fails so often is taken for a wrong one. */
+/** Before anything was drawn, a server that fails this often is taken for the wrong one. */
 export const FIRST_ATTEMPTS = 5;
 
-/** What statuses without a picture mean to every server of pictures. */
+/** What statuses without a picture mean for every picture server. */
 export const PICTURE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused'> = {
   408: 'failed',
   429: 'busy',
@@ -24,7 +24,7 @@ export const PICTURE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused
 };
 
 export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends AbsenceListener {
-  /** What messages call the server. */
+  /** The server's name in messages. */
   readonly name: string;
   readonly members: readonly M[];
   readonly settings: Pick<AskedServersSettings, 'timeout_s' | 'max_attempts'>;

@@ -1,21 +1,21 @@
-/** What a server makes of a request for a picture. */
+/** A server's answer to a request for a picture. */
 import { EditrlError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/image.js';
 import { pixelCount } from '../../core/image_text.js';
 import type { PictureSize } from '../../schema/images_api.js';
 
-/** A picture as a server made it. */
+/** A picture from a server. */
 export interface ServedPicture {
   readonly picture: RgbImage;
-  /** The prompt that it says it has drawn in place of the one that it was given; null where it says nothing of the kind. */
+  /** The prompt that it says it has drawn instead of the given one; null if it does not say so. */
   readonly revised: string | null;
 }
 
-/** What a server makes of a request: a picture, or its refusal of what it was to draw, in its words. */
+/** A server's answer: a picture, or its refusal in its own words. */
 export type Answered = ServedPicture | { readonly refused: string };
 
 /**
- * The picture in a file, or what was found in its place, in words. Looks at the size in the header first, so that a few kilobytes never become
+ * The picture in a file, or a description of what was there instead. Checks the size in the header first, so that a few kilobytes never become
  * gigabytes of pixels.
  */
 export async function pictureIn(bytes: Buffer, { width, height }: PictureSize): Promise<RgbImage | string> {
@@ -33,12 +33,12 @@ export async function pictureIn(bytes: Buffer, { width, height }: PictureSize): 
   }
 }
 
-/** The bytes that a reply with a picture may have at most: one that does not compress, in base64, and what goes around it. */
+/** The largest reply with a picture: one that does not compress, in base64, plus the surrounding JSON. */
 export function mostReplyBytes({ width, height }: PictureSize): number {
   return 2 ** 20 + 6 * width * height;
 }
 
-/** A picture that shows nothing. */
+/** A picture without content. */
 export function blank({ width, height }: PictureSize): RgbImage {
   return { width, height, data: new Uint8Array(3 * width * height).fill(128) };
 }

@@ -1,5 +1,5 @@
 /**
- * Pictures of servers. Each is asked for by itself, so that none belongs to another request.
+ * Pictures from servers. Each is requested separately, so that none can be mistaken for another's.
  */
 import type { Exchanged } from '../../balance/exchange.js';
 import type { Deadline } from '../../core/deadline.js';
@@ -8,31 +8,31 @@ import { Replay, type ReplayOptions } from '../../group/replay.js';
 import type { ImageModel, MadePicture } from '../image_model.js';
 import type { Answered } from './picture.js';
 
-/** What is asked for, under the name of its episode: what comes from elsewhere is stored under it and found again at a resume. */
+/** A request under the name of its episode: a remote picture is stored under that name and found again at a resume. */
 export type Named<Asked> = Asked & { readonly key: string };
 
-/** Pictures of requests, whether a server makes them or made them once. */
+/** Pictures of requests, made by a server now or earlier. */
 export interface ServedPictures<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
-  /** A picture for each request, in their order; raises as `ImageModel.generate`. */
+  /** A picture for each request, in their order; raises as `ImageModel.generate` does. */
   generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]>;
 }
 
-/** What a server gave for one request, under the name of an episode. */
+/** A server's answer to one request, under the name of an episode. */
 export interface StoredPicture extends Exchanged {
-  /** Null where the server refused what it was to draw. */
+  /** Null if the server refused to draw it. */
   readonly picture: RgbImage | null;
-  /** Its words, where it did. */
+  /** The words of its refusal, if it refused. */
   readonly refused: string | null;
   /** The prompt that it says it has drawn instead. */
   readonly revised: string | null;
 }
 
-/** `find` gives undefined, too, where the picture's file is gone. */
+/** `find` also gives undefined if the picture's file is gone. */
 export type PictureStore = ReplayOptions<StoredPicture>['store'];
 
 export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredPicture> {
   readonly client: { draw(asked: Asked, within: Deadline): Promise<Answered> };
-  /** SHA-256 of all that decides a picture. */
+  /** SHA-256 of everything that decides a picture. */
   readonly hash: (asked: Asked) => string;
 }
 
@@ -43,7 +43,9 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
     this.#replay = new Replay(options);
   }
 
-  /** What is asked for twice is drawn once. Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
+  /**
+   * Draws equal requests once. Raises EndpointError when a server stays away or fails too often, Abandoned when the run is asked to stop meanwhile.
+   */
   async generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]> {
     const { client, hash } = this.options;
     const alike = new Map<string, number[]>();
