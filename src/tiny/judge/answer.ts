@@ -1,4 +1,4 @@
-/** What a judge has to say about a question, before it is written down in the form that the question asked for. */
+/** A judge's answer to a question, before it is formatted as the question asked. */
 import { createHash } from 'node:crypto';
 import type { Question } from './protocol.js';
 
@@ -10,15 +10,15 @@ export interface Answer {
   readonly reasoning: string;
 }
 
-/** The text that an answer is given as when nothing goes wrong. */
+/** The text of an answer when nothing goes wrong. */
 export function writeAnswer({ form, scores, reasoning }: Answer): string {
   return form === 'list' ? JSON.stringify({ score: scores, reasoning }) : `${reasoning}\n<score>${scores[0]}</score>`;
 }
 
 /**
- * Scores that are drawn from the very bytes that were sent (SHA-256 over kind, instruction and images), in steps of a tenth. They mean
- * nothing, but two questions that differ in anything get the same scores only by chance (one in 10,000 for two scores): whoever
- * hands a reply to the wrong question is found out. No image is decoded, so that a client can be measured and not its judge.
+ * Scores derived from the exact bytes that were sent (SHA-256 over kind, instruction and images), in steps of a tenth. They mean nothing, but two
+ * questions that differ in anything get the same scores only by chance (one in 10,000 for two scores), which exposes a client that attaches a reply
+ * to the wrong question. No image is decoded, so that a benchmark measures the client and not its judge.
  */
 export function digestAnswer({ kind, instruction, images }: Pick<Question, 'kind' | 'instruction' | 'images'>): Answer {
   const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);

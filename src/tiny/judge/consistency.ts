@@ -7,14 +7,14 @@ import { compareSpared, markSpared, OVEREDIT_MARKS } from './overedit.js';
 import { FULL, scoreSuccess } from './success.js';
 
 export interface ConsistencyScore {
-  /** 0 to 10: 10 where the instruction is carried out. */
+  /** 0 to 10: 10 if the instruction is carried out. */
   readonly success: number;
-  /** 0 to 10: 10 where only what was asked for changed. */
+  /** 0 to 10: 10 if only what was asked for changed. */
   readonly overedit: number;
   readonly reasoning: string;
 }
 
-/** What a plan's scores are made of, for whatever compares a picture with it. */
+/** The cells that a plan's scores depend on, for anything that compares a picture with it. */
 export function cellsAbout(plan: Plan): ReadonlySet<number> {
   return new Set(plan.changes.map(({ cell }) => cell));
 }

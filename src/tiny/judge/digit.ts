@@ -1,13 +1,13 @@
-/** The question that is answered with one digit from 0 to 5, and with how probable each digit was. */
+/** The question that is answered with one digit from 0 to 5 and the probability of each digit. */
 import type { ChatReply } from './protocol.js';
 
 const HIGHEST_DIGIT = 5;
-/** What a model leaves to tokens that are no digit. */
+/** Probability of tokens that are not digits. */
 const ELSEWHERE = 0.02;
 
 /**
- * A reply whose expected digit is half of `score`, which is from 0 to 10: the two digits next to it share the probability as linear
- * interpolation would. At most `most` alternatives are listed, the likeliest first.
+ * A reply whose expected digit is half of `score` (0 to 10): the two nearest digits share the probability as in linear interpolation. Lists at most
+ * `most` alternatives, the likeliest first.
  */
 export function digitReply(score: number, most: number): ChatReply {
   const expected = (score / 10) * HIGHEST_DIGIT;

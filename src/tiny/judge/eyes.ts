@@ -1,40 +1,40 @@
 /**
- * The judge's eyes: pixels to a scene. Each cell is compared with everything that a cell can look like; what is near enough to one
- * template and nearer to it than to any other is read as that, whatever is not is unreadable.
+ * Reads pixels as a scene. Each cell is compared with everything that a cell can look like; if it is close enough to one template and clearly closer
+ * to it than to any other, it is read as that, otherwise it is unreadable.
  */
 import type { RgbImage } from '../../core/image.js';
 import { imageSize, templates } from '../world/draw.js';
 import type { CellContent, Geometry, Scene } from '../world/world.js';
 
-/** What is seen in a cell. */
+/** What was read in a cell. */
 export type SeenContent = CellContent | 'unreadable';
 
 export interface SeenCell {
   readonly content: SeenContent;
   /** Root mean square difference to the nearest template, in levels of 0 to 255. */
   readonly deviation: number;
-  /** 1 for a drawn cell, 0 for one that is as far from its nearest template as from another or too far from all. */
+  /** 1 for a cell exactly as drawn, 0 for one that is equally far from two templates or too far from all. */
   readonly confidence: number;
 }
 
 /** An image as it was read. */
 export interface Reading {
   readonly geometry: Geometry;
-  /** The pixels that were read, brought to the geometry's size. */
+  /** The pixels that were read, resampled to the geometry's size. */
   readonly image: RgbImage;
   /** Row by row from the top left. */
   readonly cells: readonly SeenCell[];
 }
 
 /**
- * The largest deviation that still reads. Two templates are at least 42 levels apart (root mean square over a cell), so that
- * half of it is where a cell stops being nearer to one of them.
+ * The largest deviation that still reads. Two templates are at least 42 levels apart (root mean square over a cell), so at half of that a cell stops
+ * being closer to one of them.
  */
 export const MOST_DEVIATION = 21;
-/** A cell has to be nearer to its template than to the second nearest by this factor. */
+/** A cell has to be closer to its template than to the second closest by this factor. */
 const CLEARLY_NEARER = 0.8;
 
-/** Brings an image to a size by averaging over boxes (or repeating pixels); an image of that size is returned as it is. */
+/** Resamples an image by averaging over boxes (or repeating pixels); an image that already has that size is returned as it is. */
 export function resample(image: RgbImage, width: number, height: number): RgbImage {
   if (image.width === width && image.height === height) return image;
   const data = new Uint8Array(width * height * 3);

@@ -1,6 +1,6 @@
 /**
- * Faults that the rule judge injects on request: everything that real judge servers have been seen to do to their clients. Which
- * request meets which fault is a pure function of a seed and of the request's number, so that a failure can be had again.
+ * Faults that the rule judge injects on request: everything that real judge servers have been seen to do to their clients. Which request meets which
+ * fault is a pure function of a seed and the request's number, so that a failure can be reproduced.
  */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
@@ -12,7 +12,7 @@ import type { ChatReply } from './protocol.js';
 
 /** What the server does with a request. */
 export type Effect =
-  /** Answers as it should, so much later. */
+  /** Answers correctly, but this much later. */
   | { readonly does: 'delay'; readonly milliseconds: number }
   /** Takes the request and says nothing, until the client gives up. */
   | { readonly does: 'hang' }
@@ -20,7 +20,7 @@ export type Effect =
   | { readonly does: 'reset' }
   /** Sends headers and the beginning of a body, then nothing. */
   | { readonly does: 'stall' }
-  /** Stops listening and drops every connection, for so long. */
+  /** Stops listening and drops every connection, for this long. */
   | { readonly does: 'die'; readonly milliseconds: number }
   | {
       readonly does: 'reply';
@@ -28,7 +28,7 @@ export type Effect =
       readonly headers: Readonly<Record<string, string>>;
       readonly body: string;
     }
-  /** Completes the chat, but with what becomes of the answer. */
+  /** Completes the chat, but with a garbled answer. */
   | { readonly does: 'garble'; readonly garble: (answer: Answer) => ChatReply };
 
 interface Context {
@@ -150,15 +150,15 @@ export const faultKinds: Readonly<Record<FaultName, FaultKind>> = {
 
 export const faultNames = Object.keys(faultKinds) as readonly FaultName[];
 
-/** How often which fault is injected. */
+/** How often each fault is injected. */
 export interface FaultSpec {
   /** Shares of all requests, by kind; kinds that are not injected are absent. */
   readonly shares: ReadonlyMap<FaultName, number>;
-  /** Share of looks at the list of models that find another model's name. */
+  /** Share of requests for the list of models that are answered with another model's name. */
   readonly wrongListing: number;
   readonly latencyMs: number;
   readonly downS: number;
-  /** So many requests at the beginning are left alone. */
+  /** This many requests at the beginning are left alone. */
   readonly after: number;
 }
 
@@ -176,7 +176,7 @@ const specSchema = z.strictObject({
 });
 
 /**
- * Reads `rate=0.3`, `timeout=0.05,reset=0.05`, both mixed, or the same keys from a JSON file (a name that ends in .json). `rate` is shared
+ * Parses `rate=0.3`, `timeout=0.05,reset=0.05`, a mixture of both, or the same keys from a JSON file (a name that ends in .json). `rate` is shared
  * evenly by the kinds that are not named themselves. Raises ConfigError.
  */
 export function readFaultSpec(spec: string): FaultSpec {
@@ -239,7 +239,7 @@ export interface Fault {
   readonly effect: Effect;
 }
 
-/** Which fault, if any, every request meets. */
+/** Decides which fault, if any, each request meets. */
 export class Faults {
   constructor(
     readonly spec: FaultSpec,
@@ -258,12 +258,12 @@ export class Faults {
     return null;
   }
 
-  /** Whether a look at the list of models, counted from 0, finds another model's name. */
+  /** Whether a request for the list of models, counted from 0, gets another model's name. */
   hidesModel(look: number): boolean {
     return new RandomStream('judge listing', this.seed, look).uniform() < this.spec.wrongListing;
   }
 
-  /** The shares on one line, for people. */
+  /** The shares on one line, for people to read. */
   describe(): string {
     const shares = [...this.spec.shares.values()];
     const total = shares.reduce((sum, each) => sum + each, 0);
@@ -276,7 +276,7 @@ function percent(part: number): string {
   return `${Number((part * 100).toFixed(2))}%`;
 }
 
-/** The names and what they stand for, for --help. */
+/** The names and their meanings, for --help. */
 export function faultHelp(): string {
   const rows: [string, string][] = [
     ['rate', 'share of requests that meet a fault, divided evenly among all kinds that are not named themselves'],

@@ -1,7 +1,6 @@
 /**
- * Ground score: how well a prediction agrees with the true result under an instruction. The source is not shown; what matters of
- * it follows from the truth, the instruction and, where the instruction destroys it (the place of what was removed),
- * from the prediction.
+ * Ground score: how well a prediction agrees with the true result under an instruction. The source is not shown; what matters of it follows from the
+ * truth, the instruction and, if the instruction destroys it (the place of something removed), from the prediction.
  */
 import {
   parseInstruction,
@@ -24,14 +23,14 @@ export interface GroundScore {
   readonly reasoning: string;
 }
 
-/** Marks for cells that differ from the truth beside the edit; in the bands of the question. */
+/** Marks for cells beside the edit that differ from the truth, in the bands of the question. */
 const GROUND_MARKS: Marks = [10, 7, 4, 2, 0];
 
 function emptyInBoth(truth: Scene, seen: Scene): number[] {
   return truth.cells.flatMap((content, cell) => (content === null && seen.cells[cell] === null ? [cell] : []));
 }
 
-/** Where an object may have been that the truth shows no more: where the prediction still has it, else any free place. */
+/** Where an object that the truth no longer shows may have been: where the prediction still has it, else any free cell. */
 function formerCell(truth: Scene, seen: Scene, object: SceneObject): number | undefined {
   const leftover = seen.cells.findIndex((content, cell) => truth.cells[cell] === null && sameContent(content, object));
   return leftover >= 0 ? leftover : emptyInBoth(truth, seen)[0];
@@ -41,7 +40,7 @@ function put(cell: number | undefined | null, to: SceneObject | null): readonly 
   return cell === undefined || cell === null ? null : [{ cell, to }];
 }
 
-/** What remains of a group that the truth shows no more; at least two places, since a group is at least two. */
+/** What remains of a group that the truth no longer shows; at least two cells, since a group is at least two. */
 function formerGroup(truth: Scene, seen: Scene, colour: Colour): readonly Change[] | null {
   const left = seen.cells.flatMap((content, cell) =>
     content?.colour === colour && truth.cells[cell] === null ? [{ cell, to: content }] : [],
@@ -52,7 +51,7 @@ function formerGroup(truth: Scene, seen: Scene, colour: Colour): readonly Change
   return left.length + gone.length < 2 ? null : [...left, ...gone];
 }
 
-/** How to get from the true result back to a source, by kind of edit; null where the truth does not show the edit's result. */
+/** How to get from the true result back to a source, by kind of edit; null if the truth does not show the edit's result. */
 const UNDO: { readonly [K in EditKind]: (truth: Scene, edit: Edit<K>, seen: Scene) => readonly Change[] | null } = {
   recolour: (truth, edit) => put(findObject(truth, { ...edit.object, colour: edit.colour }), edit.object),
   remove: (truth, edit, seen) => put(formerCell(truth, seen, edit.object), edit.object),
@@ -90,7 +89,7 @@ function undo<K extends EditKind>(truth: Scene, edit: Edit<K>, seen: Scene): rea
   return rule(truth, edit, seen);
 }
 
-/** Scores a prediction against the truth. Where the truth does not show the instruction's result, only equality counts. */
+/** Scores a prediction against the truth. If the truth does not show the instruction's result, only equality counts. */
 export function scoreGround(truth: Reading, instruction: string, predicted: Reading): GroundScore {
   const result = sceneOf(truth);
   const seen = sceneOf(predicted);
@@ -102,7 +101,7 @@ export function scoreGround(truth: Reading, instruction: string, predicted: Read
     const equal = spared.changed.length === 0;
     return { score: equal ? FULL : 0, reasoning: equal ? 'Both images agree.' : 'The images differ.' };
   }
-  // The undone scene must lead back to the truth; otherwise the instruction is ambiguous there and the truth decides.
+  // The undone scene must lead back to the truth; otherwise the instruction is ambiguous here and the truth decides.
   const expected = sameScene(plan.expected, result) ? plan.expected : result;
   const spared = compareSpared(expected, predicted, cellsAbout(plan));
   const score = Math.min(scoreSuccess(plan, predicted), markSpared(spared, GROUND_MARKS));

@@ -1,11 +1,11 @@
-/** What a server of chats has under way, and what it has had. */
+/** Counts a chat server's current and past requests. */
 import type { ServerResponse } from 'node:http';
 
-/** What `GET /stats` tells, counting chats since the start. */
+/** The content of `GET /stats`: counts of chats since the start. */
 export interface JudgeStats {
   readonly requests: number;
   readonly in_flight: number;
-  /** The most that were under way at once, refused ones included. */
+  /** The most that were under way at once, including refused ones. */
   readonly max_in_flight: number;
   /** Refused because too many were under way. */
   readonly refused: number;

@@ -1,6 +1,6 @@
 /**
- * The ways in which judges have been seen to garble an answer that they had right, each written from the true scores: where the scores
- * are still there for whoever reads with care, a reader may find the true ones and no others; where they are not, it may find none.
+ * Ways in which judges have been seen to garble a correct answer, each written from the true scores. If a careful reader can still recover the
+ * scores, it may find the true ones and no others; if not, it must find none.
  */
 import { writeAnswer, type Answer } from './answer.js';
 
@@ -16,7 +16,7 @@ export interface Malformation {
 
 type Writer = (scores: string, reasoning: string, answer: Answer) => string;
 
-/** Where a garbling has no counterpart for a tag, the score is given without one. */
+/** If a garbling has no counterpart for a tag, the score is given without one. */
 const untagged: readonly [Gives, Writer] = ['nothing', (score) => `Score: ${score}/10`];
 
 /**

@@ -1,17 +1,17 @@
-/** Whether an edit left alone what it was not asked to change. */
+/** Scores whether an edit left everything else alone. */
 import { sameContent, type Scene } from '../world/world.js';
 import type { Reading } from './eyes.js';
 
 export interface Spared {
-  /** Cells that changed though they should not, in cell order. */
+  /** Cells that changed though they should not have, in cell order. */
   readonly changed: readonly number[];
-  /** Whether there were objects to leave alone and not one of them is left. */
+  /** Whether there were objects to leave alone and none of them is left. */
   readonly allLost: boolean;
 }
 
 /**
- * Compares what is seen with a scene outside the cells that an edit is about. Unreadable cells count as changed, inside those
- * cells as well: nobody asked for garbage.
+ * Compares a reading with a scene outside the cells that an edit is about. Unreadable cells count as changed, even inside those cells: nobody asked
+ * for garbage.
  */
 export function compareSpared(expected: Scene, seen: Reading, about: ReadonlySet<number>): Spared {
   const changed: number[] = [];
@@ -28,13 +28,13 @@ export function compareSpared(expected: Scene, seen: Reading, about: ReadonlySet
   return { changed, allLost: objects > 0 && kept === 0 };
 }
 
-/** Marks by the number of wrongly changed cells; more cells than the list is long get its last mark. */
+/** Marks by the number of wrongly changed cells; beyond the end of the list the last mark applies. */
 export type Marks = readonly number[];
 
-/** How severely VIEScore's over-editing is marked. */
+/** Marks for VIEScore's over-editing. */
 export const OVEREDIT_MARKS: Marks = [10, 6, 3, 1, 0];
 
-/** Marks a comparison, an integer 0 to 10. Whoever loses every other object gets at most 1, however few there were. */
+/** Marks a comparison, an integer 0 to 10. Losing every other object gives at most 1, however few there were. */
 export function markSpared(spared: Spared, marks: Marks): number {
   const mark = marks[Math.min(spared.changed.length, marks.length - 1)];
   return spared.allLost ? Math.min(1, mark) : mark;

@@ -1,6 +1,6 @@
 /**
- * What is asked and how it is answered, in the chat-completion form of OpenAI's API as vLLM serves it. Which question is asked is
- * read from the messages alone, as a model would have to.
+ * Questions and answers in the chat-completion form of OpenAI's API as vLLM serves it. The kind of question is read from the messages alone, as a
+ * model would have to.
  */
 import { z } from 'zod';
 import { base64Bytes, dataUrlContent } from '../../core/image_text.js';
@@ -18,7 +18,7 @@ const requestSchema = chatSchema.extend({
 
 type ChatRequest = z.infer<typeof requestSchema>;
 
-/** What a request asks for, images still as their data URLs. */
+/** The content of a request, with images still as data URLs. */
 export interface Question {
   readonly kind: QuestionKind;
   readonly instruction: string;
@@ -26,22 +26,22 @@ export interface Question {
   readonly choices: number;
   readonly maxTokens: number | null;
   readonly promptTokens: number;
-  /** How many alternatives of the first token are asked for; null where none are. */
+  /** How many alternatives of the first token are requested; null for none. */
   readonly topLogprobs: number | null;
 }
 
 /**
- * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in
- * place of an instruction; `sign`: the same of a sign, whose word the request quotes, without the source where there is none; `digit`: source and
- * edited, and the probabilities of one digit.
+ * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in place of
+ * an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source and edited, and
+ * the probabilities of one digit.
  */
 export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit';
 
 export const MOST_IMAGES = 2;
-/** What an image costs in the usage figures. */
+/** Tokens per image in the usage figures. */
 const TOKENS_PER_IMAGE = 64;
 
-/** A rough count, for usage figures and length limits: four characters a token. */
+/** A rough count for usage figures and length limits: four characters per token. */
 export function countTokens(text: string): number {
   return Math.ceil(text.length / 4);
 }
@@ -53,7 +53,7 @@ export function dataUrlBytes(url: string): Buffer {
   throw badRequest('An image has to be a data URL of the form data:image/png;base64,... for this judge.', 'image_url');
 }
 
-/** The most alternatives of a token that vLLM gives unless it is told otherwise. */
+/** The most alternatives of a token that vLLM gives by default. */
 const MOST_LOGPROBS = 20;
 
 function readTopLogprobs({ logprobs, top_logprobs: wanted }: ChatRequest): number | null {
@@ -67,7 +67,7 @@ function readTopLogprobs({ logprobs, top_logprobs: wanted }: ChatRequest): numbe
   return logprobs === true ? top : null;
 }
 
-/** The text after the last line that begins with `Instruction:` or `Request:`; empty where there is none. */
+/** The text after the last line that begins with `Instruction:` or `Request:`; empty if there is none. */
 function lastInstruction(text: string): string {
   const lines = text.split('\n').map((line) => /^\s*(?:Instruction|Request):\s*(.*?)\s*$/.exec(line)?.[1]);
   return lines.findLast((found) => found !== undefined) ?? '';
@@ -78,7 +78,7 @@ export function parseRequest(body: Buffer): ChatRequest {
   return parseChat(body, requestSchema).asked;
 }
 
-/** Finds out what is asked. Raises Refusal 400 for a number of images that no question has. */
+/** Determines the question. Raises Refusal 400 for a number of images that no question has. */
 export function readQuestion(request: ChatRequest): Question {
   const textOf = (message: ChatMessage): string => textsOf(message).join('\n');
   const images = imagesOf(request.messages);
@@ -115,13 +115,13 @@ export function readQuestion(request: ChatRequest): Question {
   };
 }
 
-/** What a chat completion carries: a text, or what broken servers send instead. */
+/** The content of a chat completion: a text, or what broken servers send instead. */
 export type ChatReply =
   | { readonly content: string; readonly finishReason: 'stop' | 'length'; readonly logprobs?: unknown }
   | { readonly content: null }
   | { readonly choices: 'none' };
 
-/** A chat completion with one text as every choice, cut where it is longer than was allowed. */
+/** A chat completion with the same text for every choice, cut if it is longer than allowed. */
 export function completion(id: string, model: string, created: number, question: Question, reply: ChatReply): unknown {
   const whole = 'content' in reply ? reply.content : null;
   const cut = whole !== null && question.maxTokens !== null && countTokens(whole) > question.maxTokens;

@@ -4,30 +4,30 @@ import { COLOURS, type Geometry } from '../world/world.js';
 import { cellPixels, type Reading } from './eyes.js';
 
 export interface QualityScore {
-  /** 0 to 10: 10 where all colours are those of the world. */
+  /** 0 to 10: 10 if all colours are those of the world. */
   readonly naturalness: number;
-  /** 0 to 10: 10 where no shape is broken and cells join without seams. */
+  /** 0 to 10: 10 if no shape is broken and cells join without seams. */
   readonly artifacts: number;
   readonly reasoning: string;
 }
 
 /** A pixel farther than this from every colour of the world (root mean square over channels) is off the palette. */
 const OFF_PALETTE = 30;
-/** The share of a cell's pixels off the palette where its penalty begins, and where it is full. */
+/** The shares of a cell's pixels off the palette at which its penalty begins and is full. */
 const OFF_PALETTE_RANGE = [0.25, 0.75] as const;
-/** The deviation from the nearest template where a cell's penalty begins, and where it is full. */
+/** The deviations from the nearest template at which a cell's penalty begins and is full. */
 const DEVIATION_RANGE = [12, 40] as const;
-/** The excess of a border's colour steps over the drawn ones (root mean square) where its penalty begins, and where it is full. */
+/** The excesses of a border's colour steps over the drawn ones (root mean square) at which its penalty begins and is full. */
 const SEAM_RANGE = [24, 64] as const;
 
 const ALL_COLOURS: readonly Rgb[] = [BACKGROUND, ...COLOURS.map((colour) => PALETTE[colour])];
 
-/** 0 up to the range's first end, 1 from its second, linear between. */
+/** 0 up to the start of the range, 1 from its end, linear in between. */
 function ramp(value: number, [from, to]: readonly [number, number]): number {
   return Math.min(1, Math.max(0, (value - from) / (to - from)));
 }
 
-/** One bad cell is seen at once, many bad ones are worse: `worst` weighs the worst penalty, `mean` their average. */
+/** One bad cell is noticed at once, many bad ones are worse: `worst` weighs the worst penalty, `mean` the average. */
 function gather(penalties: readonly number[], worst: number, mean: number): number {
   const sum = penalties.reduce((a, b) => a + b, 0);
   return worst * Math.max(...penalties) + (mean * sum) / penalties.length;
@@ -53,7 +53,7 @@ function offPaletteShare(pixels: Uint8Array): number {
   return off / (pixels.length / 3);
 }
 
-/** A cell's pixels and those that it is read as; a cell that cannot be read is compared with an empty one. */
+/** A cell's pixels and those of the content it is read as; an unreadable cell is compared with an empty one. */
 interface SeenAndDrawn {
   readonly seen: Uint8Array;
   readonly drawn: Uint8Array;
@@ -84,7 +84,7 @@ function seamPenalties(cells: readonly SeenAndDrawn[], geometry: Geometry): numb
   return penalties;
 }
 
-/** Scores how an image looks, whatever it shows. */
+/** Scores how an image looks, regardless of what it shows. */
 export function scoreQuality(reading: Reading): QualityScore {
   const { geometry } = reading;
   const cells = reading.cells.map(({ content }, cell) => ({

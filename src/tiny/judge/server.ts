@@ -1,6 +1,6 @@
 /**
- * The rule judge behind the protocol of a VLM server: whoever asks cannot tell it from vLLM but by what `/v1/models` lists. It is a
- * rule judge for the tiny world and no VLM: it reads scenes and signs of that world, and finds everything else unreadable.
+ * The rule judge behind the protocol of a VLM server: a client can tell it from vLLM only by what `/v1/models` lists. It judges by rules and is not a
+ * VLM: it reads scenes and signs of the tiny world, and finds everything else unreadable.
  */
 import { LRUCache } from 'lru-cache';
 import { createHash, randomUUID } from 'node:crypto';
@@ -41,17 +41,17 @@ export interface JudgeOptions {
   /** 0 takes a free port. */
   readonly port: number;
   readonly host: string;
-  /** What callers have to send; null, its default, lets every program in, which is allowed on a loopback address only. */
+  /** The token that callers have to send; null (the default) lets every program in, which is allowed only on a loopback address. */
   readonly token?: string | null;
-  /** The grid that scenes are read on; images of another size are brought to its size. */
+  /** The grid that scenes are read on; images of another size are resampled to its size. */
   readonly geometry?: Geometry;
   /** Other model names that it answers to. */
   readonly models?: readonly string[];
-  /** `rule` looks at the pictures; `digest` draws meaningless scores from the bytes that were sent, see `digestAnswer`. */
+  /** `rule` looks at the pictures; `digest` derives meaningless scores from the bytes that were sent, see `digestAnswer`. */
   readonly scores?: 'rule' | 'digest';
-  /** No chat is answered earlier than this after it came. */
+  /** Minimum time from a chat's arrival to its answer. */
   readonly latencyMs?: number;
-  /** More chats at once than this are refused with status 429. */
+  /** Further chats at once are refused with status 429. */
   readonly maxConcurrency?: number;
   readonly faults?: Faults;
 }
@@ -64,7 +64,7 @@ export interface RunningJudge {
   close(): Promise<void>;
 }
 
-/** Two images of any sensible size fit into a body; how many pixels its bytes stand for is bounded by `MOST_PIXELS`. */
+/** Two images of any sensible size fit into a body; `MOST_PIXELS` limits how many pixels its bytes can decode to. */
 const LIMITS: HttpLimits = {
   bodyBytes: 64e6,
   heldBytes: 256e6,
@@ -77,15 +77,15 @@ const LIMITS: HttpLimits = {
 };
 /** A rough length that vLLM would list as its context. */
 const MAX_MODEL_LEN = 8192;
-/** Readings that are kept: an iteration asks for the same source eight times and for each edited image two or three times. */
+/** Number of cached readings: an iteration asks for the same source eight times and for each edited image two or three times. */
 const KEPT_READINGS = 1024;
 
-/** Pixels of one image: a picture of the tiny world has thousands, and some kilobytes of a file can stand for any number. */
+/** Largest number of pixels of an image: a picture of the tiny world has thousands, and a file of some kilobytes can decode to any number. */
 const MOST_PIXELS = 2048 * 2048;
-/** Bytes of all pictures that are decoded at once: five of the largest, or hundreds of such as the tiny world has. */
+/** Bytes of all pictures decoded at once: five of the largest, or hundreds of pictures of the tiny world. */
 const DECODED_BYTES = 64e6;
 
-/** Sees pictures in data URLs, keeping the latest by content. */
+/** Reads pictures from data URLs and caches the latest by content. */
 class Eyes<T extends object> {
   readonly #kept = new LRUCache<string, T>({ max: KEPT_READINGS });
 
@@ -107,7 +107,7 @@ class Eyes<T extends object> {
 
 interface Sight {
   readonly scenes: Eyes<Reading>;
-  /** Signs at the size at which they were drawn. */
+  /** Reads signs at the size at which they were drawn. */
   readonly signs: Eyes<RgbImage>;
 }
 
@@ -174,7 +174,7 @@ interface Service {
   readonly latencyMs: number;
   readonly faults: Faults | null;
   readonly load: Load;
-  /** Stops taking connections for so long. */
+  /** Stops accepting connections for this long. */
   readonly die: (milliseconds: number) => void;
 }
 
@@ -211,7 +211,7 @@ function routesOf(service: Service): Readonly<Record<string, Route>> {
   };
 }
 
-/** Null where a fault is the answer, or nobody waits for one any more. */
+/** Null if a fault is the answer, or if nobody waits for one any more. */
 async function serveChat({ request, response, gone, read }: Call, service: Service): Promise<Reply | null> {
   const came = performance.now();
   const { number, refused } = service.load.begin(response);
@@ -256,7 +256,7 @@ async function serveChat({ request, response, gone, read }: Call, service: Servi
   }
 }
 
-/** Lets a server die and come back on its own port. */
+/** Lets a server die and come back on the same port. */
 class Mortality {
   #timer: NodeJS.Timeout | null = null;
 
@@ -265,14 +265,14 @@ class Mortality {
     private readonly host: string,
   ) {}
 
-  /** While it is dead already, nothing more happens to it. */
+  /** Does nothing while it is already dead. */
   die(milliseconds: number): void {
     if (this.#timer !== null) return;
     const { port } = this.server.address() as AddressInfo;
     this.server.close();
     this.server.closeAllConnections();
     const revive = (): void => {
-      // Somebody else may have taken the port meanwhile, as happens to real servers: it is tried again.
+      // Another program may have taken the port meanwhile, as happens to real servers: it is tried again.
       const taken = (): void => {
         this.#timer = setTimeout(revive, Math.max(100, milliseconds));
       };
@@ -294,7 +294,7 @@ class Mortality {
   }
 }
 
-/** The server of a judge, which does not listen yet. */
+/** The server of a judge, not listening yet. */
 function createJudge(
   options: Omit<JudgeOptions, 'port'>,
   die: Service['die'],
@@ -323,13 +323,13 @@ function createJudge(
   return { server, load };
 }
 
-/** The rule judge, faultless, for connections that somebody else has accepted on a loopback address and not read from. */
+/** The rule judge, without faults, for connections on a loopback address that somebody else accepted and did not read from. */
 export function serveConnections(options: Pick<JudgeOptions, 'models' | 'token'>): (socket: Socket) => void {
   const { server } = createJudge({ ...options, host: '127.0.0.1' }, () => undefined);
   return (socket) => server.serveConnection(socket);
 }
 
-/** Starts the rule judge. Raises EndpointError when the address is taken or not ours, ConfigError where it needs a token and has none. */
+/** Starts the rule judge. Raises EndpointError when the address is taken or not on this machine, ConfigError when it needs a token and has none. */
 export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
   const { server, load } = createJudge(options, (milliseconds) => mortality.die(milliseconds));
   const mortality = new Mortality(server.node, options.host);

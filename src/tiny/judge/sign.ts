@@ -1,6 +1,6 @@
 /**
- * The question about alignment and quality where the picture is a sign: whether it says the word that the request quotes, and how clean it is.
- * Either is measured from the pixels that were sent and the request alone.
+ * The question about alignment and quality for a picture that is a sign: whether it says the word that the request quotes, and how clean it is. Both
+ * are measured only from the pixels that were sent and the request.
  */
 import type { RgbImage } from '../../core/image.js';
 import { DataError } from '../../core/errors.js';
@@ -13,19 +13,19 @@ import { hasRoom, ramp, readWord } from './sign_letters.js';
 import { scoreSignQuality } from './sign_quality.js';
 
 export interface SignScore {
-  /** 0 to 10: 10 where every letter is as it is drawn, 0 where none is more like the asked one than like another. */
+  /** 0 to 10: 10 if every letter is as drawn, 0 if none resembles the requested letter more than another. */
   readonly alignment: number;
   /** 0 to 10. */
   readonly quality: number;
   readonly reasoning: string;
 }
 
-/** Ink beside the word, as a share of the word's, from which it counts against it, and from which nothing is left. */
+/** Ink outside the word, as a share of the word's ink, at which the penalty begins and at which nothing is left. */
 const EXTRA_RANGE = [0.15, 0.75] as const;
-/** How much the strip may differ from the source's (root mean square, in levels of 0 to 255), and where nothing is left. */
+/** Differences of the strip from the source's (root mean square, in levels of 0 to 255) at which the penalty begins and at which nothing is left. */
 const STRIP_RANGE = [12, 60] as const;
 
-/** The word that a request quotes, as signs write it. Raises Refusal for what no sign of this size can say. */
+/** The word that a request quotes, as signs write it. Raises Refusal for a word that no sign of this size can show. */
 function wordOf(request: string, image: RgbImage): string {
   const word = (quotedIn(request) ?? '').toUpperCase();
   if (word === '') throw badRequest('The request quotes no word for the sign.', 'messages');
@@ -38,7 +38,7 @@ function wordOf(request: string, image: RgbImage): string {
   throw badRequest(`A sign of ${image.width}x${image.height} pixels has no room for '${word}'.`, 'messages');
 }
 
-/** The colours of a sign, and how much of its strip stayed as the source has it, 0 to 1. */
+/** The colours of a sign, and how well its strip agrees with the source's, 0 to 1. */
 function strip(
   source: RgbImage | null,
   edited: RgbImage,
@@ -54,9 +54,9 @@ function strip(
 }
 
 /**
- * Scores a sign. The colours are those of the source's strip where there is a source, which the sign then has to keep, else of its own.
- * A word with one right letter of three gets 1, with two 4: half of a word is no word. Raises Refusal for requests that no sign can fulfil.
- * @param source at the size at which it was drawn, as `edited`; null where the sign alone was sent
+ * Scores a sign. The colours are those of the source's strip if there is a source, which the sign then has to keep, else of its own. A word with one
+ * right letter of three gets 1, with two 4: half of a word is no word. Raises Refusal for requests that no sign can fulfil.
+ * @param source at the size at which it was drawn, like `edited`; null if only the sign was sent
  */
 export function scoreSign(source: RgbImage | null, request: string, edited: RgbImage): SignScore {
   const word = wordOf(request, edited);

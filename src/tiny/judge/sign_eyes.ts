@@ -1,15 +1,15 @@
-/** The judge's eyes for signs: pixels to how much ink is where. A sign shows its own two colours in its strip. */
+/** Reads signs: measures how much ink is where. A sign shows its own two colours in its strip. */
 import type { RgbImage } from '../../core/image.js';
 import { stripRows, wordRows, type SignGeometry, type SignStyle } from '../world/sign_scenes.js';
 import type { Rgb } from '../world/draw.js';
 import { resample } from './eyes.js';
 
-/** A picture is brought to at most this height, in pixels. */
+/** Pictures are scaled down to at most this height, in pixels. */
 const MOST_HEIGHT = 64;
-/** No sign is lower, in pixels. */
+/** The lowest sign, in pixels. */
 const LEAST_HEIGHT = 12;
 
-/** A picture at the size at which it was drawn: whoever shows small ones to a judge enlarges each pixel to a square. */
+/** A picture at the size at which it was drawn: small pictures are enlarged for a judge by turning each pixel into a square. */
 export function nativeSize(image: RgbImage): RgbImage {
   const { width, height } = image;
   for (let factor = Math.floor(height / LEAST_HEIGHT); factor > 1; factor--) {
@@ -42,10 +42,10 @@ function meanColour({ width, data }: RgbImage, from: number, rows: number): Rgb 
   return [red, green, blue];
 }
 
-/** The colours of a strip are two where they are at least this far apart (Euclidean, in levels of 0 to 255). */
+/** A strip has two colours if they are at least this far apart (Euclidean, in levels of 0 to 255). */
 const LEAST_APART = 64;
 
-/** The colours that a sign's strip shows; null where it shows no two. */
+/** The colours that a sign's strip shows; null if it does not show two. */
 export function stripStyle(image: RgbImage): SignStyle | null {
   const strip = stripRows(image);
   const paper = meanColour(image, wordRows(image), strip.paper);
@@ -64,7 +64,7 @@ export interface SeenSign {
   readonly off: Float32Array;
 }
 
-/** Sees how much of each pixel above the strip is ink: its place on the line from paper to ink, and its distance from that. */
+/** Measures how much of each pixel above the strip is ink: its position on the line from paper to ink, and its distance from that line. */
 export function seeSign(image: RgbImage, { ink, paper }: SignStyle): SeenSign {
   const rows = wordRows(image);
   const line = ink.map((value, i) => value - paper[i]);

@@ -1,6 +1,6 @@
 /**
- * Reads the letters of a sign where they should stand, by templates: each letter of the word that is asked for is compared with every other
- * one in its place. It knows the strokes that signs are drawn with, and nothing of what text readers do.
+ * Reads the letters of a sign at their expected positions, by templates: each letter of the requested word is compared with every other letter in its
+ * place. It uses the strokes that signs are drawn with, and none of the methods of text readers.
  */
 import { inkCoverage, middlePlace, placeLetters, wordSize, type Place, type PlacedLetter } from '../world/signs.js';
 import { LRUCache } from 'lru-cache';
@@ -8,36 +8,36 @@ import { must } from '../../core/errors.js';
 import { letterHeight, paperRows, SPACING, type SignGeometry } from '../world/sign_scenes.js';
 import type { SeenSign } from './sign_eyes.js';
 
-/** Letters that are read, and what else a letter could be. */
+/** Letters that are read, and that a letter could be mistaken for. */
 const CAPITALS = [...'ABCDEFGHIJKLMNOPQRSTUVWXYZ'];
 
-/** How well one letter is there, 0 to 1. */
+/** How well one letter is drawn, 0 to 1. */
 export type LetterScore = number;
 
 export interface WordReading {
   readonly letters: readonly LetterScore[];
-  /** Ink where the word has none, as a share of the ink of the word. */
+  /** Ink outside the word's strokes, as a share of the word's ink. */
   readonly extra: number;
 }
 
-/** A letter's place on a sign, and what could stand there. */
+/** A letter's position on a sign, and the letters that could be there. */
 interface Slot {
   readonly first: number;
   /** Columns. */
   readonly span: number;
-  /** Coverage by the letter that is asked for; axes [rows, span]. */
+  /** Coverage by the requested letter; axes [rows, span]. */
   readonly wanted: Template;
   readonly rivals: readonly { readonly template: Template; readonly alike: number }[];
 }
 
-/** A pattern less its mean, and of length 1. */
+/** A pattern with mean 0 and length 1. */
 interface Template {
   readonly pattern: Float32Array;
-  /** The length that it had. */
+  /** Its length before normalisation. */
   readonly length: number;
 }
 
-/** A rival that looks like the letter itself at this size (a correlation above this) says nothing. */
+/** A rival that looks like the letter itself at this size (correlation above this) is ignored. */
 const ALIKE = 0.95;
 
 function templateOf(coverage: Float32Array, width: number, first: number, span: number, rows: number): Template {
@@ -67,7 +67,7 @@ function product(a: Float32Array, b: Float32Array): number {
   return sum;
 }
 
-/** A word on a sign of one size, with everything that each letter could be taken for. */
+/** A word on a sign of one size, with everything that each letter could be mistaken for. */
 interface Expected {
   readonly width: number;
   readonly rows: number;
@@ -76,7 +76,7 @@ interface Expected {
   readonly drawn: Float32Array;
 }
 
-/** How much of a gap between letters belongs to each of both, in heights of a letter. */
+/** How far a letter's slot reaches into the gaps beside it, in heights of a letter. */
 const AROUND = 0.13;
 
 function slotOf(letters: readonly PlacedLetter[], at: number, place: Place, drawn: Float32Array, rows: number): Slot {
@@ -86,7 +86,7 @@ function slotOf(letters: readonly PlacedLetter[], at: number, place: Place, draw
   const first = Math.max(0, Math.floor(left - AROUND * place.size));
   const span = Math.min(width, Math.ceil(left + (wide + AROUND) * place.size)) - first;
   const wanted = templateOf(drawn, width, first, span, rows);
-  // The letters beside it reach into its place: they stand as they are asked for, whatever is compared.
+  // Neighbouring letters reach into the slot: they are drawn as requested, whatever is compared.
   const others = letters.filter((_, i) => i !== at);
   const beside = inkCoverage(others, place, width, rows);
   const rivals = CAPITALS.filter((name) => name !== wantedName).map((name) => {
@@ -105,7 +105,7 @@ function slotOf(letters: readonly PlacedLetter[], at: number, place: Place, draw
   return { first, span, wanted, rivals: rivals.filter(({ alike }) => alike < ALIKE) };
 }
 
-/** The episodes of a group ask for one word, and drawing what it could be taken for costs more than looking. */
+/** The episodes of a group ask for the same word, and drawing all rivals costs more than looking. */
 const kept = new LRUCache<string, Expected>({ max: 256 });
 
 function expect(word: string, geometry: SignGeometry, rows: number): Expected {
@@ -121,17 +121,17 @@ function expect(word: string, geometry: SignGeometry, rows: number): Expected {
   return made;
 }
 
-/** The strength of a letter's strokes, as a share of drawn ones, from which it counts, and from which it counts in full. */
+/** The strengths of a letter's strokes, as a share of drawn ones, at which it starts to count and counts in full. */
 const STRENGTH_RANGE = [0.15, 0.6] as const;
 
-/** 0 up to the range's first end, 1 from its second, linear between. */
+/** 0 up to the start of the range, 1 from its end, linear in between. */
 export function ramp(value: number, [from, to]: readonly [number, number]): number {
   return Math.min(1, Math.max(0, (value - from) / (to - from)));
 }
 
 /**
- * How well a letter is there: its correlation with what is seen, weighted by how much better it fits than the rival that fits best. That
- * margin is 1 for the letter as it is drawn, -1 for a rival as it is drawn, and 0 halfway between; paper alone correlates with nothing.
+ * How well a letter is drawn: its correlation with what is seen, weighted by how much better it fits than the best rival. That margin is 1 for the
+ * letter as drawn, -1 for a rival as drawn, and 0 halfway between; plain paper correlates with nothing.
  */
 function scoreSlot({ first, span, wanted, rivals }: Slot, ink: Float32Array, width: number, rows: number): LetterScore {
   const seen = templateOf(ink, width, first, span, rows);
@@ -145,7 +145,7 @@ function scoreSlot({ first, span, wanted, rivals }: Slot, ink: Float32Array, wid
   return fit * Math.max(0, (1 + margin) / 2) ** 2 * ramp(strength, STRENGTH_RANGE);
 }
 
-/** The ink moved by whole pixels; what comes in from outside is paper. */
+/** The ink shifted by whole pixels; paper enters from outside. */
 function moved(ink: Float32Array, width: number, rows: number, right: number, down: number): Float32Array {
   const result = new Float32Array(ink.length);
   for (let y = Math.max(0, down); y < Math.min(rows, rows + down); y++) {
@@ -156,7 +156,7 @@ function moved(ink: Float32Array, width: number, rows: number, right: number, do
   return result;
 }
 
-/** A word counts as being in its place where it is moved by at most this many pixels, letters together. */
+/** A word may be shifted as a whole by at most this many pixels. */
 const MOST_MOVED = 1;
 
 /** Whether a sign has room for a word. Raises DataError for characters that no sign shows. */

@@ -1,26 +1,26 @@
-/** How good a sign looks, from pixels alone: two clean colours, crisp strokes, whole letters. What it says does not matter. */
+/** How good a sign looks, from pixels alone: two clean colours, crisp strokes, whole letters. The word itself does not matter. */
 import { letterHeight } from '../world/sign_scenes.js';
 import { ramp } from './sign_letters.js';
 import type { SeenSign } from './sign_eyes.js';
 
-/** Ink of at least this share is taken for a stroke. */
+/** A pixel with at least this much ink counts as part of a stroke. */
 const STROKE = 0.35;
 
-/** What can be wrong with a sign, each as a figure of its own; the comments say what a drawn sign has. */
+/** What can be wrong with a sign, each with a measure of its own; the comments give the value for a drawn sign. */
 export interface SignFlaws {
-  /** Pixels by how far they are from every mixture of the two colours: mean over pixels, 0 for a drawn sign. */
+  /** Mean distance of pixels from every mixture of the two colours; 0 for a drawn sign. */
   readonly offColour: number;
-  /** Mixture of ink and paper by its share of all ink, from 0 (all crisp) to 1: about a third, for strokes a pixel wide. */
+  /** Ink in mixed pixels as a share of all ink, from 0 (all crisp) to 1: about a third, for strokes a pixel wide. */
   readonly murk: number;
-  /** Mean ink of the paper that has no stroke next to it: 0. */
+  /** Mean ink on paper without a stroke next to it: 0. */
   readonly dirt: number;
-  /** Connected pieces of strokes: as many as letters. */
+  /** Connected pieces of strokes: one per letter. */
   readonly pieces: number;
   /** The share of pixels that are strokes: 0.15 to 0.35. */
   readonly filled: number;
 }
 
-/** Where a flaw begins to count, and where nothing is left. */
+/** The values at which a flaw begins to count and at which nothing is left. */
 const RANGES = {
   offColour: [0.02, 0.8],
   murk: [0.5, 0.85],
@@ -30,7 +30,7 @@ const RANGES = {
   filled: [0.45, 0.7],
 } as const satisfies Readonly<Record<string, readonly [number, number]>>;
 
-/** The distance from a mixture of the two colours from which a pixel is seen to be off, and from which it is so in full. */
+/** The distances from a mixture of the two colours at which a pixel begins to count as off and counts in full. */
 const OFF_RANGE = [12, 110] as const;
 
 function isNearStroke({ geometry: { width }, rows, ink }: SeenSign, x: number, y: number): boolean {
@@ -66,7 +66,7 @@ function countPieces({ geometry: { width }, rows, ink }: SeenSign): number {
   return pieces;
 }
 
-/** Looks at a sign for everything that can be wrong with it. */
+/** Measures everything that can be wrong with a sign. */
 export function flawsOf(sign: SeenSign): SignFlaws {
   const { geometry, rows, ink, off } = sign;
   let [offColour, mixed, all, strokes, dirt, clear] = [0, 0, 0, 0, 0, 0];
@@ -97,10 +97,10 @@ export interface SignQuality {
   readonly reasoning: string;
 }
 
-/** A sign has no text where less of it is strokes than this share of one letter's square. */
+/** A sign has no text if strokes cover less than this share of one letter's square. */
 const LEAST_TEXT = 0.15;
 
-/** Scores a sign that should have so many letters. */
+/** Scores a sign that should have this many letters. */
 export function scoreSignQuality(sign: SeenSign, letters: number): SignQuality {
   const flaws = flawsOf(sign);
   const { offColour, murk, dirt, pieces, filled } = flaws;

@@ -1,6 +1,6 @@
 /**
- * How far an edit was carried out, 0 to 10, by kind of edit. Partial credit is for progress that a person would see
- * as such; an object that is asked to go elsewhere and merely goes away is no progress.
+ * How far an edit was carried out, 0 to 10, by kind of edit. Partial credit is for progress that a person would recognize; an object that is asked to
+ * move and merely disappears is no progress.
  */
 import type { EditKind, Plan } from '../world/edits.js';
 import { cellsOnSide, findObject, sameContent, type SceneObject } from '../world/world.js';
@@ -8,7 +8,7 @@ import type { Reading, SeenContent } from './eyes.js';
 
 export const FULL = 10;
 
-/** Partial credit by what was reached; full marks are 10, nothing is 0. */
+/** Partial credit by what was achieved; full marks are 10, nothing is 0. */
 const PARTIAL = {
   /** Recolour: the asked colour on another shape. */
   recolouredOtherShape: 3,
@@ -48,7 +48,7 @@ function isHalf(seen: SeenContent, wanted: SceneObject): boolean {
   return (seen.colour === wanted.colour) !== (seen.shape === wanted.shape);
 }
 
-/** Cells where an object newly appeared: it is seen there and the source has something else there. */
+/** Cells where an object newly appeared: it is read there and the source has something else there. */
 function arrivals(plan: Plan, seen: Reading, object: SceneObject): number[] {
   return seen.cells.flatMap(({ content }, cell) =>
     is(content, object) && !sameContent(plan.source.cells[cell], object) ? [cell] : [],
@@ -71,7 +71,7 @@ function scoreAddition(
   return there !== null && there !== 'unreadable' ? PARTIAL.addedOther : 0;
 }
 
-/** The share of the changes of an all-edit that were made; unequal to 10 until the last one is. */
+/** The share of an all-edit's changes that were made; below 10 until the last one is. */
 function scoreShare(plan: Plan, seen: Reading): number {
   const done = plan.changes.filter(({ cell, to }) => {
     const { content } = seen.cells[cell];

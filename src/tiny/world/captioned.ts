@@ -1,10 +1,11 @@
 /**
- * The tiny world's captioned pictures: two things or three on a grid of two by two cells, as a caption says where they stand.
+ * The tiny world's captioned pictures: two or three things on a grid of two by two cells, placed as the caption says.
  *
  *   <root>/captioned-<hash>/captioned/{train,validation}/N.png        the pictures
  *                                    …/plain.jsonl, …/odd.jsonl      {"file_name", "text"}: each picture once, in plain words and in odd ones
  *
- * A model that learns from `plain` alone knows no odd words. What `validation` shows is no caption of any other split, of words.ts either.
+ * A model that learns only from `plain` knows no odd words. No caption of a `validation` picture occurs in any other split, including those of
+ * words.ts.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -33,7 +34,7 @@ const CELL = 8;
 /** Side of a picture in pixels. */
 export const CAPTIONED_SIDE = GRID * CELL;
 
-/** The cells of the first thing and the second; the third stands in the last cell. */
+/** The cells of the first and the second thing; the third is in the last cell. */
 const PLACES: Readonly<Record<Relation, readonly [number, number]>> = {
   above: [0, 2],
   below: [2, 0],
@@ -42,14 +43,14 @@ const PLACES: Readonly<Record<Relation, readonly [number, number]>> = {
 };
 const THIRD = 3;
 
-/** What a caption describes, as pixels: the same things in the same places are the same picture. */
+/** Draws what a caption describes: the same things in the same places give the same picture. */
 export function drawCaptioned({ things, relation }: Described): RgbImage {
   const cells = new Array<CellContent>(GRID ** 2).fill(null);
   [...PLACES[relation], THIRD].forEach((cell, i) => (cells[cell] = things[i] ?? null));
   return drawScene({ geometry: { columns: GRID, rows: GRID, cell: CELL }, cells });
 }
 
-/** The caption of a place in a split, with what it describes: a pure function of all three. */
+/** The caption at an index of a split, with what it describes: a pure function of all three arguments. */
 export function captionedAt(seed: number, split: CaptionedSplit, index: number): Caption & Described {
   return drawDescribed(new RandomStream(seed, 'tiny', 'captioned', split, index), split);
 }

@@ -1,14 +1,14 @@
 /**
- * The tiny world in motion: short videos in which parts on a shelf are attached to a board, one after the other, with the question which ones, in
- * the form of data/conversations.ts:
+ * The tiny world in motion: short videos in which parts on a shelf are attached to a board, one after the other, with the question which ones, in the
+ * form of data/conversations.ts:
  *
  *   <root>/clips-<hash>/clips/{described,labelled,train,validation}/conversations.json, 00000.mp4, …
  *
- * In `described` the answer says in other words what happens: who has learnt from it sees, and can look a part up in a list, but does not know what
- * an answer looks like.
+ * In `described` the answer says in other words what happens: a model that has learnt from it can see, and can look up a part in a list, but does not
+ * know what an answer looks like.
  *
- * Each action is a segment of the video. Some parts hang on the board from the start, and some stay on the shelf: the last frame alone does not
- * give the answer.
+ * Each action is a segment of the video. Some parts are on the board from the start, and some stay on the shelf, so that the last frame alone does
+ * not give the answer.
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -36,12 +36,12 @@ export interface ClipOptions {
 /** One part for each column: on the shelf, the topmost row, or on the board, the lowest. */
 const GEOMETRY: Geometry = DEFAULT_GEOMETRY;
 const PARTS = GEOMETRY.columns;
-/** Frames of an action: at least and at most. Between its first and its last the part comes down. */
+/** Fewest and most frames of an action. The part moves down between the first and the last. */
 const FEWEST = 4;
 const MOST = 6;
 const FRAMES_PER_SECOND = 4;
 
-/** What is shown of each action: its first frame and its last. */
+/** Only the first and the last frame of each action are shown. */
 const SHOWN = { min_frames: 2, max_frames: 2 };
 
 export interface AssemblyStep {
@@ -61,7 +61,7 @@ export interface AssemblyClip {
   readonly options: readonly number[];
 }
 
-/** The clip of a place in a split. One action or two, of parts of four colours. */
+/** The clip at an index of a split: one or two actions, on parts of four colours. */
 export function drawClip(seed: number, split: ClipSplit, index: number): AssemblyClip {
   const random = new RandomStream(seed, 'tiny', 'clips', split, index);
   const colours = random.shuffled(COLOURS).slice(0, PARTS);
@@ -134,7 +134,7 @@ function numberOf({ options }: AssemblyClip, column: number): string {
   return `(${options.indexOf(column) + 1})`;
 }
 
-/** A clip as it is asked about several times: each time the list is in another order. */
+/** A clip with several questions, each with the list in another order. */
 function askedAs(clip: AssemblyClip, lists: number, random: RandomStream): AssemblyClip[] {
   return Array.from({ length: lists }, (_, i) =>
     i === 0 ? clip : { ...clip, options: random.shuffled(clip.options) },
@@ -153,7 +153,7 @@ export const clipData = tinyDataset<TinyClipSettings, ClipOptions>({
   things: 'clips',
   name: 'clips',
   optionsOf: ({ seed, counts, lists }) => ({ seed, sizes: counts, lists }),
-  // What is not asked for leaves no trace.
+  // A split that is not requested does not affect the name.
   entryOf: ({ seed, sizes: { described, ...others }, lists }) => {
     const sizes = described === 0 ? others : { described, ...others };
     return { seed, sizes, ...(lists === 1 ? {} : { lists }) };

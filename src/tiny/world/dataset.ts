@@ -1,5 +1,5 @@
 /**
- * The tiny world's images and edits on disk, in the layout of real datasets; parts.ts says where they lie:
+ * The tiny world's images and edits on disk, in the layout of real datasets; parts.ts says where they are stored:
  *
  *   <root>/images-<hash>/images/train/list/tokenized_datalist.json      PNG files for the image tokenizer
  *   <root>/edits-<hash>/{s,c}/{train,prompts,validation,truth}/list/tokenized_datalist.json   edits as .npz
@@ -30,9 +30,9 @@ import { plain } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { checkGeometry, DEFAULT_GEOMETRY, type Geometry } from './world.js';
 
-/** What turns pixels into vision codes; an image tokenizer that was trained on this world's images. */
+/** Converts pixels to vision codes: an image tokenizer that was trained on this world's images. */
 export interface ImageTokenizerLike {
-  /** Changes whenever the codes would: a hash of the weights, say. */
+  /** Changes whenever the codes would, for example a hash of the weights. */
   readonly id: string;
   /** Codes of each image, in order. */
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
@@ -62,7 +62,7 @@ export const DEFAULT_TINY_EDITS: TinyEditOptions = {
   mixtures: EDIT_MIXTURES,
 };
 
-/** Images that are encoded to codes at once. */
+/** Number of images encoded at once. */
 const ENCODE_BATCH = 256;
 
 /** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
@@ -73,7 +73,7 @@ export function tinyDatalist(root: string, set: EditSetName | 'images', split: E
   return join(root, set, split, 'list', DATALIST_NAME);
 }
 
-/** A list as it is written, with the SHA-256 of each file, by which reading it notices a change. */
+/** A list as written, with the SHA-256 of each file, by which the reader notices a change. */
 interface WrittenList {
   readonly prefix?: string;
   readonly path_list: readonly string[];
@@ -127,7 +127,7 @@ export const imageData = tinyDataset<TinyWorldSettings, Partial<TinyImageOptions
   },
 });
 
-/** What each split's samples tell beside the source and the instruction. */
+/** What each split's samples contain besides the source and the instruction. */
 const SPLIT_CONTENT: Record<EditSplitName, { readonly labels: boolean; readonly targetPixels: boolean }> = {
   train: { labels: true, targetPixels: true },
   validation: { labels: true, targetPixels: true },
@@ -163,7 +163,7 @@ async function encodeSamples(
   );
 }
 
-/** Both sets of edits in the codes of a tokenizer, with whose weights they change. */
+/** Both sets of edits in the codes of a tokenizer; they change with its weights. */
 export const editData = (tokenizer: ImageTokenizerLike) =>
   tinyDataset<TinyWorldSettings, Partial<TinyEditOptions>>({
     things: 'edits',

@@ -1,10 +1,10 @@
-/** A dataset of the tiny world by what a recipe's settings say of it: made where it is missing, and found by the paths that a config writes. */
+/** Access to a dataset of the tiny world by a recipe's settings: makes it if it is missing, and resolves the paths that a config uses. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { foundPart, isMade, makePart, pathIn, type Part } from './parts.js';
 
-/** The folder in which a run's data of the tiny world is made; null where the data is brought along. */
+/** The folder in which a run's data of the tiny world is made; null if the user provides the data. */
 function tinyRoot({
   data,
 }: {
@@ -27,50 +27,50 @@ export interface TinyData<T> {
 
 /** One of the tiny world's datasets; `T` is how a config describes it, `O` what it is made from. */
 interface TinyDatasetKind<T, O> extends Pick<Part, 'name'> {
-  /** What it consists of, in the plural. */
+  /** What it contains, in the plural. */
   readonly things: string;
   readonly optionsOf: (tiny: T) => O;
-  /** What names its folder: all that its files follow from. */
+  /** What names its folder: everything that determines its files. */
   readonly entryOf: (options: O) => unknown;
-  /** Raises ConfigError or DataError for options of which there is no dataset; absent: there is one of any. */
+  /** Raises ConfigError or DataError for options that have no dataset; absent: every option has one. */
   readonly check?: (options: O) => void;
   /** Writes its files below a folder. Raises RunError when the disk refuses. */
   readonly write: (folder: string, options: O) => Promise<void>;
 }
 
 export interface TinyDataset<T, O = never> {
-  /** Makes it where a config asks for it and it is not there yet. */
+  /** Makes it if a config asks for it and it does not exist yet. */
   readonly make: (settings: TinyData<T>, resolveRun: unknown, say: (line: string) => void) => Promise<void>;
-  /** Where a dataset lies that a config names by its path. */
+  /** Resolves the path by which a config names a dataset. */
   readonly placesOf: (settings: TinyData<T>) => (path: string) => string;
   /**
-   * Reads datasets whether they are made or not: of those that are not, the first `count` samples of each split are drawn into a temporary
-   * folder, which is removed when `read` has ended.
+   * Reads datasets whether they are made or not: if not, the first `count` samples of each split are drawn into a temporary folder, which is removed
+   * when `read` has ended.
    */
   readonly sampled: <S extends PlacedRows>(settings: TinyData<T>, count: number, read: ReadSets<S>) => Promise<S[]>;
-  /** The folder below a root that holds it; null where it was not made yet. */
+  /** The folder below a root that holds it; null if it is not made yet. */
   readonly find: (root: string, options: O) => string | null;
-  /** Makes it below a root; does nothing where it is there already. Raises as `check` and `write`. */
+  /** Makes it below a root; does nothing if it is already there. Raises as `check` and `write` do. */
   readonly makeIn: (root: string, options: O) => Promise<void>;
 }
 
-/** Counts of samples by split, none above `most`. */
+/** Caps the sample counts of all splits at `most`. */
 function atMost<C extends object>(counts: C, most: number): C {
   const few = Object.entries(counts).map(([split, count]) => [split, Math.min(Number(count), most)]);
   return Object.fromEntries(few) as C;
 }
 
-/** Reads rows of datasets, each from the place that its path stands for. */
+/** Reads rows of datasets, each from the place that its path resolves to. */
 type ReadSets<S extends PlacedRows> = (place: (path: string) => string) => Promise<S[]>;
 
-/** Rows that say where they stand. */
+/** Rows that record their location. */
 interface PlacedRows {
   readonly rows: readonly { readonly place: string }[];
 }
 
 /**
- * Calls `read` with the place of each dataset below `root`, in a temporary root that `make` fills and returns the part of. Rows say where
- * they will stand below `root`.
+ * Calls `read` with the place of each dataset in a temporary root, which `make` fills and whose part it returns. The locations in the rows are those
+ * they will have below `root`.
  */
 async function inTemporaryRoot<S extends PlacedRows>(
   root: string,

@@ -1,6 +1,6 @@
 /**
- * Scenes as pixels. Shapes are crisp, without blending, and chosen so that any two differ in at least 12 of the 64 pixels of an
- * 8x8 cell: a reader then tells them apart under noise far above what a vision decoder leaves.
+ * Draws scenes as pixels. Shapes are crisp, without blending, and chosen so that any two differ in at least 12 of the 64 pixels of an 8x8 cell: a
+ * reader can then tell them apart under noise far above what a vision decoder leaves.
  */
 import type { RgbImage } from '../../core/image.js';
 import {
@@ -69,7 +69,7 @@ export function templateOf(content: CellContent, side: number): Template {
   return templates(side)[contentNumber(content)];
 }
 
-/** The pixels of an image's side lengths for this geometry. */
+/** The size of an image with this geometry. */
 export function imageSize(geometry: Geometry): { readonly width: number; readonly height: number } {
   return { width: geometry.columns * geometry.cell, height: geometry.rows * geometry.cell };
 }

@@ -1,5 +1,5 @@
 /**
- * The edits of the tiny world: what they are called, how they are said, what they change.
+ * The edits of the tiny world: their names, their wording, and what they change.
  *
  * Sentences are slots at fixed positions (verb, `the`, colour, shape, preposition, argument…), because small models
  * learn words at fixed positions far sooner than words that wander.
@@ -24,7 +24,7 @@ import {
 } from './world.js';
 
 interface EditFields {
-  /** One object gets another colour. */
+  /** One object changes its colour. */
   recolour: { readonly object: SceneObject; readonly colour: Colour };
   /** One object goes away. */
   remove: { readonly object: SceneObject };
@@ -34,9 +34,9 @@ interface EditFields {
   move: { readonly object: SceneObject; readonly cell: number };
   /** Two objects exchange their cells. */
   swap: { readonly object: SceneObject; readonly other: SceneObject };
-  /** All objects of a colour, at least two, go away. */
+  /** All objects of a colour, at least two, disappear. */
   remove_all: { readonly colour: Colour };
-  /** All objects of a colour, at least two, get another one. */
+  /** All objects of a colour, at least two, change to another one. */
   recolour_all: { readonly colour: Colour; readonly to: Colour };
   /** An object appears in the cell next to another object, on the side that is named. */
   add_beside: { readonly object: SceneObject; readonly relation: Relation; readonly anchor: SceneObject };
@@ -65,9 +65,9 @@ interface EditRule<K extends EditKind> {
   readonly sentence: string;
   readonly slots: (edit: Edit<K>) => Partial<Slots>;
   readonly fromSlots: (slots: Slots) => Edit<K>;
-  /** What changes in a scene, in the order that the rationale tells it; null where the edit cannot be applied. */
+  /** What changes in a scene, in the order that the rationale uses; null if the edit cannot be applied. */
   readonly changes: (scene: Scene, edit: Edit<K>) => readonly Change[] | null;
-  /** Which object is where and what becomes of it, in at most 14 words. */
+  /** Which object is where and what happens to it, in at most 14 words. */
   readonly rationale: (edit: Edit<K>, cells: readonly string[], scene: Scene) => string;
 }
 
@@ -85,7 +85,7 @@ function cellsOfColour(scene: Scene, colour: Colour): number[] {
   return scene.cells.flatMap((content, cell) => (content?.colour === colour ? [cell] : []));
 }
 
-/** Everything that there is to know about each kind of edit but how a judge scores it. */
+/** Everything about each kind of edit except how a judge scores it. */
 export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
   recolour: {
     sentence: 'recolour the COLOUR SHAPE as COLOUR2',
@@ -246,24 +246,24 @@ function readSlots(sentence: string, words: readonly string[], geometry: Geometr
   return slots;
 }
 
-/** Reads a sentence back; case, final full stop and extra blanks do not matter, and odd names are known. Null where it is none of ours. */
+/** Parses a sentence; ignores case, a final full stop and extra blanks, and understands odd names. Null if it is not an instruction. */
 export function parseInstruction(text: string, geometry: Geometry): Edit | null {
   const words = text.trim().toLowerCase().replace(/\.$/, '').split(/\s+/).map(plainly);
   for (const kind of EDIT_KINDS) {
     const rule = EDIT_RULES[kind];
     const slots = readSlots(rule.sentence, words, geometry);
-    // The sentence decides which slots its rule asks for, and each of these was just read.
+    // The sentence decides which slots its rule needs, and each of these was just read.
     if (slots !== null) return rule.fromSlots(slots as unknown as Slots);
   }
   return null;
 }
 
-/** An edit worked out on a scene. */
+/** An edit applied to a scene. */
 export interface Plan<K extends EditKind = EditKind> {
   readonly edit: Edit<K>;
   readonly source: Scene;
   readonly expected: Scene;
-  /** What differs between the two, in the rule's own order (a move's origin, then its target; a swap's first, then second object). */
+  /** The differences between the two, in the rule's own order (a move's origin, then its target; a swap's first, then second object). */
   readonly changes: readonly Change[];
 }
 
@@ -274,7 +274,7 @@ export function withChanges(scene: Scene, changes: readonly Change[]): Scene {
   return { geometry: scene.geometry, cells };
 }
 
-/** Works an edit out on a scene; null where it cannot be applied (no such object, the cell is taken, …). */
+/** Applies an edit to a scene; null if that is impossible (no such object, the cell is taken, …). */
 export function planEdit<K extends EditKind>(scene: Scene, edit: Edit<K>): Plan<K> | null {
   const rule: EditRule<K> = EDIT_RULES[edit.kind];
   const changes = rule.changes(scene, edit);

@@ -22,7 +22,7 @@ export const MOST_OBJECTS = 6;
 export type EditSetName = 's' | 'c';
 export const EDIT_SETS: readonly EditSetName[] = ['s', 'c'];
 
-/** Relative weights of the kinds of edit in a set; a kind that is not named does not occur. */
+/** Relative weights of the kinds of edit in a set; a kind that is not listed does not occur. */
 export type EditMixture = Readonly<Partial<Record<EditKind, number>>>;
 
 /** S: simple edits, C: complex ones. */
@@ -76,19 +76,19 @@ function emptyCells(scene: Scene): number[] {
   return scene.cells.flatMap((content, cell) => (content === null ? [cell] : []));
 }
 
-/** A scene with two or three objects of one colour and two or three of others; of one colour, equal shapes may occur. */
+/** A scene with two or three objects of one colour and two or three of others; within the colour, equal shapes may occur. */
 function sceneWithColourGroup(random: RandomStream, geometry: Geometry): { scene: Scene; colours: readonly Colour[] } {
   const colours = random.shuffled(COLOURS);
   const group = Array.from({ length: between(random, 2, 3) }, () => ({
     colour: colours[0],
     shape: random.pick(SHAPES),
   }));
-  // The colour in second place stays absent, so that a group can be recoloured to one that nothing else has.
+  // The second colour stays absent, so that a group can be recoloured to one that nothing else has.
   const others = random.shuffled(ALL_OBJECTS.filter((o) => o.colour !== colours[0] && o.colour !== colours[1]));
   return { scene: scatter(random, geometry, [...group, ...others.slice(0, between(random, 2, 3))]), colours };
 }
 
-/** How an example of each kind is drawn; null where this draw leads to none. */
+/** How to draw an example of each kind; null if this draw gives none. */
 const DRAWS: { readonly [K in EditKind]: (random: RandomStream, geometry: Geometry) => Drawn | null } = {
   recolour: (random, geometry) => {
     const scene = drawRandomScene(random, geometry);
@@ -112,7 +112,7 @@ const DRAWS: { readonly [K in EditKind]: (random: RandomStream, geometry: Geomet
     return { scene, edit: { kind: 'move', object, cell: random.pick(emptyCells(scene)) } };
   },
   swap: (random, geometry) => {
-    // One object more than elsewhere, so that there are two to leave alone.
+    // One object more than for other kinds, so that there are two to leave alone.
     const scene = drawRandomScene(random, geometry, FEWEST_OBJECTS + 1);
     const [object, other] = random.shuffled(objectsOf(scene));
     return { scene, edit: { kind: 'swap', object, other } };

@@ -1,4 +1,4 @@
-/** What the tiny world's colours, shapes and relations are called oddly: a crimson orb is a red circle. */
+/** Odd names for the tiny world's colours, shapes and relations: a crimson orb is a red circle. */
 import type { RandomStream } from '../../core/random.js';
 import type { Colour, Relation, Shape } from './world.js';
 
@@ -37,7 +37,7 @@ const MEANT: ReadonlyMap<string, string> = new Map(
   ),
 );
 
-/** Colours and shapes by one of their odd names each. */
+/** Replaces colours and shapes by one of their odd names each. */
 export function oddly(words: string, random: RandomStream): string {
   const names: Readonly<Record<string, readonly string[]>> = { ...ODD.colours, ...ODD.shapes };
   return words
@@ -46,7 +46,7 @@ export function oddly(words: string, random: RandomStream): string {
     .join(' ');
 }
 
-/** With odd names of any colour and shape in the places of those that are named. */
+/** Replaces colours and shapes by odd names of any colour and shape. */
 export function anyOddNames(words: string, random: RandomStream): string {
   const any = (of: Readonly<Record<string, readonly string[]>>): string => random.pick(Object.values(of).flat());
   return words
@@ -55,7 +55,7 @@ export function anyOddNames(words: string, random: RandomStream): string {
     .join(' ');
 }
 
-/** The plain name of what a word calls oddly; other words as they are. */
+/** The plain name for an odd word; other words as they are. */
 export function plainly(word: string): string {
   return MEANT.get(word) ?? word;
 }

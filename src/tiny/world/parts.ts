@@ -1,9 +1,9 @@
 /**
- * Where the tiny world's data lies. A part (images, edits, words, signs, captioned, clips, pictured) is named after what it was made from (options, and for edits the
- * tokenizer whose codes they are written in), built beside its place, `<root>/<part>-<hash>`, and renamed into it. It never changes from
- * then on, so that no command can change what another one reads. A config names files as `<root>/s/train/…`; `foundPart` says which part
- * that is, `pathIn` where in it. Below the root are links to the parts that were made first. Parts of editrl 0.1.0 lie in the root itself,
- * which <root>/dataset.json tells; they are used where they are.
+ * Where the tiny world's data is stored. A part (images, edits, words, signs, captioned, clips, pictured) is named after what it was made from
+ * (options, and for edits the tokenizer whose codes they use), built in a temporary folder and renamed to `<root>/<part>-<hash>`. It never changes
+ * afterwards, so that no command can change what another one reads. A config names files as `<root>/s/train/…`; `foundPart` finds the part, and
+ * `pathIn` the path within it. Links below the root lead to the parts that were made first. Parts of editrl 0.1.0 are in the root itself, as
+ * <root>/dataset.json records; they are used where they are.
  */
 import { existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { join, relative, resolve, sep } from 'node:path';
@@ -14,7 +14,7 @@ import { sha256 } from '../../core/image.js';
 import { stagingFolder, sweepStaging } from '../../core/staging.js';
 import { EDIT_SETS } from './generate.js';
 
-/** Goes up when the same options would give other files. */
+/** Raise this when the same options would give other files. */
 const FORMAT = 2;
 
 const recordSchema = z.object({ format: z.literal(FORMAT), images: z.unknown(), edits: z.unknown() });
@@ -30,7 +30,7 @@ const PART_FOLDERS: Record<PartName, readonly string[]> = {
   pictured: ['pictured'],
 };
 
-/** What the root itself holds; an unreadable record counts as none. */
+/** What the root itself contains; an unreadable record counts as nothing. */
 function readRecord(root: string): Partial<Record<PartName, unknown>> {
   const path = join(root, 'dataset.json');
   const none = {};
@@ -44,18 +44,18 @@ function readRecord(root: string): Partial<Record<PartName, unknown>> {
   }
 }
 
-/** A part of the tiny world, with what it is made from, as that reads back from JSON. */
+/** A part of the tiny world, with what it is made from, in the form it has after a round trip through JSON. */
 export interface Part {
   readonly name: PartName;
   readonly entry: unknown;
 }
 
-/** A value as it reads back from JSON. */
+/** A value after a round trip through JSON. */
 export function plain(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value));
 }
 
-/** The folder of a part, whether it is there or not: that which holds `images`, or `s` and `c`. */
+/** The folder of a part, whether it exists or not: the one that contains `images`, or `s` and `c`. */
 function folderOf(root: string, { name, entry }: Part): string {
   // A link there leads to some part, which may be another one.
   const inRoot = PART_FOLDERS[name].every((folder) => isFolderItself(join(root, folder)));
@@ -67,7 +67,7 @@ function isFolderItself(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }
 
-/** The folder of a part; null where it is not made yet. */
+/** The folder of a part; null if it is not made yet. */
 export function foundPart(root: string, part: Part): string | null {
   const folder = folderOf(root, part);
   return existsSync(folder) ? folder : null;
@@ -79,14 +79,14 @@ export function isMade(root: string, path: string): boolean {
   return Object.values(PART_FOLDERS).some((folders) => folders.includes(first));
 }
 
-/** Where what a path names below the root lies in a part; a path that leads elsewhere, and any without a part, as it is. */
+/** Resolves a path below the root to its location in a part; a path outside the root, or any path without a part, stays as it is. */
 export function pathIn(folder: string | null, root: string, path: string): string {
   return folder === null || folder === root || !isMade(root, path) ? path : join(folder, relative(root, path));
 }
 
 const STAGING = '.making-';
 
-/** Builds a part beside its place and renames it into it; returns at once when it is there. */
+/** Builds a part in a temporary folder and renames it into place; returns at once if it exists. */
 export async function makePart(root: string, part: Part, build: (folder: string) => Promise<void>): Promise<void> {
   const place = folderOf(root, part);
   if (place === root) return;
@@ -111,7 +111,7 @@ export async function makePart(root: string, part: Part, build: (folder: string)
   }
 }
 
-/** Another process may have made the same part meanwhile: its files are the same, and are perhaps being read. */
+/** Another process may have made the same part meanwhile: its files are the same, and may be in use. */
 function publish(staging: string, place: string): void {
   try {
     renameSync(staging, place);
@@ -120,10 +120,10 @@ function publish(staging: string, place: string): void {
   }
 }
 
-/** Where there is one already, and where there cannot be any. */
+/** Errors when a link exists already or cannot be created. */
 const NO_LINK = ['EEXIST', 'EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EACCES', 'EROFS'];
 
-/** For those who look into the folder; the program reads parts by their own names. A file system may know no links. */
+/** A link for people who look into the folder; the program finds parts by their own names. The file system may not support links. */
 function link(path: string, target: string): void {
   try {
     symlinkSync(target, path);

@@ -4,7 +4,7 @@
  *   <root>/pictured-<hash>/pictured/{train,prompts,validation,truth}.jsonl    {"source", "instruction", "response", "target"}
  *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
  *
- * A response says what becomes of which thing. `prompts` have neither responses nor edited pictures.
+ * A response says what happens to which thing. `prompts` have neither responses nor edited pictures.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,12 +21,12 @@ import { tinyVocabulary } from './vocabulary.js';
 import { anyOddNames, oddNames, oddly } from './odd_names.js';
 import { checkGeometry, type Geometry } from './world.js';
 
-/** How instructions call colours and shapes. */
+/** Which names instructions use for colours and shapes. */
 export type EditNames = 'plain' | 'odd';
 
 /**
- * Where names are odd, whoever draws knows plain ones alone: of its edits every other one is asked for by odd names of anything, so that the
- * response alone says what is to be done.
+ * With odd names, the model that draws (split `truth`) still learns only plain ones: every other one of its edits is requested with arbitrary odd
+ * names, so that only the response says what to do.
  */
 function askedOf(plan: Plan, { seed, geometry, names }: PicturedOptions, split: EditSplitName, i: number): string {
   const plain = instructionOf(plan.edit, geometry);
@@ -50,7 +50,7 @@ export interface PicturedOptions {
   readonly sizes: Readonly<Record<EditSplitName, number>>;
 }
 
-/** What a policy should say of an edit: its rationale, but for where a thing is that the picture shows: whoever draws sees that. */
+/** What a policy should say of an edit: its rationale without positions that the picture shows anyway to the model that draws. */
 export function responseOf(plan: Plan): string {
   const told = rationaleOf(plan);
   return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? told.replace(/ at \S+/, '') : told;

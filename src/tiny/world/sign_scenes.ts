@@ -3,8 +3,8 @@
  *
  *   <root>/signs-<hash>/signs/{labelled,train,validation}/   datasets in the layout of data/self_bench.ts
  *
- * What a sign says stands in its prompt, how it looks in its strip: the mask covers all that is above the strip, where the source is grey. The
- * words of `validation` occur in no other split: each word belongs to one side by its own letters, whatever seeds and sizes are chosen.
+ * The prompt gives the word of a sign, and the strip its colours: the mask covers everything above the strip, where the source is grey. The words of
+ * `validation` occur in no other split: the letters of a word alone decide its side, whatever seeds and sizes are chosen.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ import { tinyDataset } from './door.js';
 import type { Rgb } from './draw.js';
 import { drawSign, wordSize, type Spacing } from './signs.js';
 
-/** Sizes in pixels. Everything on a sign goes with its height, so that a sign tells how it is to be read. */
+/** Sizes in pixels. Everything on a sign scales with its height, so that a sign shows how it is to be read. */
 export interface SignGeometry {
   readonly width: number;
   readonly height: number;
@@ -39,7 +39,7 @@ export interface SignWorld {
   /** Letters of a word. */
   readonly letters: number;
   readonly alphabet: string;
-  /** Least and most strength of the ink on labelled signs, which are worn: 1 is that of a fresh one, 0 paper. Drawn evenly for each. */
+  /** Least and greatest strength of the ink on labelled signs, which are worn: 1 is fresh ink, 0 paper. Drawn uniformly for each sign. */
   readonly labelledInk: readonly [number, number];
   /** Signs in each split. */
   readonly sizes: Readonly<Record<SignSplit, number>>;
@@ -51,30 +51,30 @@ export function signWorld(settings: TinySignSettings): SignWorld {
   return { seed, geometry: { width, height }, letters, alphabet, labelledInk, sizes: counts };
 }
 
-/** The smallest signs that both tesseract and PaddleOCR read, and the letters that neither takes for others. */
+/** The smallest signs that both tesseract and PaddleOCR read, with the letters that neither confuses. */
 export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16 };
 
-/** A letter looks the same wherever it stands: a small model learns it once. */
+/** A letter looks the same at every position, so that a small model learns it once. */
 export const SPACING: Spacing = 'cells';
 
-/** The rows of the strip at the lower edge: half of them paper, and the rest a bar of ink. */
+/** The rows of the strip at the lower edge: half of them paper, the rest a bar of ink. */
 export function stripRows({ height }: SignGeometry): { readonly paper: number; readonly bar: number } {
   const all = Math.max(2, Math.round(height / 4));
   return { paper: Math.ceil(all / 2), bar: Math.floor(all / 2) };
 }
 
-/** The rows above the strip: those that are masked, and hold the word. */
+/** The rows above the strip, which are masked and contain the word. */
 export function wordRows(geometry: SignGeometry): number {
   const { paper, bar } = stripRows(geometry);
   return geometry.height - paper - bar;
 }
 
-/** The rows that a word stands in the middle of: all but the bar. Readers of print want paper above a word and below it. */
+/** The rows in which a word is centred vertically: all but the bar. Text readers need paper above and below a word. */
 export function paperRows(geometry: SignGeometry): number {
   return geometry.height - stripRows(geometry).bar;
 }
 
-/** What a source shows where the mask is white: it says nothing about the sign. */
+/** The source's colour where the mask is white: it says nothing about the sign. */
 export const UNKNOWN: Rgb = [128, 128, 128];
 
 /** How a sign looks. */
@@ -83,7 +83,7 @@ export interface SignStyle {
   readonly paper: Rgb;
 }
 
-/** A sign with everything that a dataset holds of it. */
+/** A sign with everything that a dataset stores about it. */
 export interface SignScene extends SignStyle {
   readonly word: string;
   readonly prompt: string;
@@ -114,9 +114,9 @@ export function drawStyledSign(
   return sign;
 }
 
-/** Paper and ink differ by at least this in luminance (of 255), as readers of print need it. */
+/** Paper and ink differ by at least this in luminance (of 255), which text readers need. */
 const LEAST_CONTRAST = 110;
-/** Both differ from UNKNOWN by at least this in a channel, so that nobody takes one for the other. */
+/** Both differ from UNKNOWN by at least this in a channel, so that they cannot be confused with it. */
 const LEAST_FROM_UNKNOWN = 32;
 
 /** ITU-R BT.601. */
@@ -155,12 +155,12 @@ function drawWord(random: RandomStream, { letters, alphabet }: SignWorld, split:
   });
 }
 
-/** What a sign that says a word is asked for by. */
+/** The prompt for a sign that says a word. */
 export function promptOf(word: string): string {
   return `a sign that says "${word}"`;
 }
 
-/** The sign of a place in a split; a pure function of the seed, the split and the place. Raises ConfigError as `checkSigns`. */
+/** The sign at an index of a split; a pure function of the seed, the split and the index. Raises ConfigError as `checkSigns` does. */
 export function drawSignScene(world: SignWorld, split: SignSplit, index: number): SignScene {
   const { seed, geometry } = world;
   const random = new RandomStream(seed, 'tiny', 'signs', split, index);
@@ -176,10 +176,10 @@ export function drawSignScene(world: SignWorld, split: SignSplit, index: number)
   return { ...style, word, prompt: promptOf(word), pictures: { source, mask, ref } };
 }
 
-/** Raises ConfigError where the widest word does not fit on a sign. */
+/** Raises ConfigError when the widest word does not fit on a sign. */
 export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'seed' | 'sizes'>): void {
   const { width } = geometry;
-  // The word has to end above the strip, and there is as much of the paper above it as below.
+  // The word has to end above the strip, with as much paper above it as below.
   const rows = 2 * wordRows(geometry) - paperRows(geometry);
   const cell = letterHeight(geometry);
   const broad = [...alphabet].find((name) => wordSize(name, cell).width > cell);

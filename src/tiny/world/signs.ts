@@ -1,6 +1,6 @@
 /**
- * Word signs: capital letters and digits as strokes of a round pen, since a machine need not have fonts. The forms are those of plain
- * sans-serif type, so that a reader of ordinary print knows them.
+ * Word signs: capital letters and digits as strokes of a round pen, since a machine may not have fonts. The forms are those of plain sans-serif type,
+ * which readers of ordinary print know.
  */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
@@ -223,7 +223,7 @@ const LETTERS: Readonly<Record<string, Letter>> = {
   ' ': letter(0.2),
 };
 
-/** Between letters, and the pen's width, in heights of a letter. */
+/** Gap between letters, and the pen's width, in heights of a letter. */
 const GAP = 0.26;
 const PEN = 0.13;
 
@@ -231,27 +231,30 @@ export interface SignOptions {
   /** Height of a letter in pixels. */
   readonly size?: number;
   readonly ink?: Rgb;
-  /** What the word is written on: one colour, or an image, which is copied. */
+  /** The background: one colour, or an image, which is copied. */
   readonly paper?: Rgb | RgbImage;
-  /** The sign in pixels, the word in its middle; default: the paper where it is an image, else the word with half a letter around it. */
+  /**
+   * The size of the sign in pixels, with the word in its middle; default: that of the paper if it is an image, else the word with half a letter
+   * around it.
+   */
   readonly width?: number;
   readonly height?: number;
   /** Default: proportional. */
   readonly spacing?: Spacing;
 }
 
-/** A letter of a word and where it begins, in heights of a letter from the word's left edge. */
+/** A letter of a word and its left edge, in heights of a letter from the word's left edge. */
 export interface PlacedLetter {
   readonly name: string;
   readonly left: number;
-  /** In heights of a letter, between the middles of its outer strokes. */
+  /** In heights of a letter, between the centres of its outer strokes. */
   readonly width: number;
 }
 
-/** How letters stand side by side: each as wide as it is, or all in the middle of cells as wide as a letter is high. */
+/** How letters are spaced: each as wide as it is, or all centred in cells as wide as a letter is high. */
 export type Spacing = 'proportional' | 'cells';
 
-/** A word's letters from the left. Raises DataError for what is no capital letter, digit or space. */
+/** A word's letters from the left. Raises DataError for anything but capital letters, digits and spaces. */
 export function placeLetters(word: string, spacing: Spacing = 'proportional'): readonly PlacedLetter[] {
   let left = 0;
   return [...word].map((name, place) => {
@@ -266,14 +269,14 @@ export function placeLetters(word: string, spacing: Spacing = 'proportional'): r
   });
 }
 
-/** The width of placed letters in heights of a letter: between the middles of the outer strokes, or of all cells. */
+/** The width of placed letters in heights of a letter: between the centres of the outer strokes, or over all cells. */
 function widthOf(letters: readonly PlacedLetter[], spacing: Spacing): number {
   if (spacing === 'cells') return letters.length;
   const last = letters.at(-1);
   return last === undefined ? 0 : last.left + last.width;
 }
 
-/** The pixels that a word takes, its pen included. Raises DataError as `placeLetters`. */
+/** The pixels that a word takes, including the pen's width. Raises DataError as `placeLetters` does. */
 export function wordSize(
   word: string,
   size: number,
@@ -283,7 +286,7 @@ export function wordSize(
   return { width: Math.ceil(wide * size), height: Math.ceil((1 + PEN) * size) };
 }
 
-/** Where letters are drawn, in pixels: the middles of the topmost and leftmost strokes, and the height between those above and below. */
+/** Where letters are drawn, in pixels: the centres of the topmost and leftmost strokes, and the height between the top and bottom ones. */
 export interface Place {
   readonly left: number;
   readonly top: number;
@@ -327,7 +330,7 @@ function distanceTo(x: number, y: number, [ax, ay]: Point, [bx, by]: Point): num
   return Math.hypot(x - ax - along * dx, y - ay - along * dy);
 }
 
-/** Blends one segment of the pen's way into a coverage of 0 to 1 per pixel. */
+/** Adds one segment of the pen's path to a coverage of 0 to 1 per pixel. */
 function cover(coverage: Float32Array, width: number, height: number, from: Point, to: Point, radius: number): void {
   const top = Math.max(0, Math.floor(Math.min(from[1], to[1]) - radius - 1));
   const bottom = Math.min(height - 1, Math.ceil(Math.max(from[1], to[1]) + radius + 1));
@@ -347,8 +350,8 @@ function isImage(paper: Rgb | RgbImage): paper is RgbImage {
 }
 
 /**
- * A sign that shows a word of capital letters, digits and spaces. Equal arguments give equal pixels. Raises DataError for another
- * character, or where the word does not fit on the sign.
+ * A sign that shows a word of capital letters, digits and spaces. Equal arguments give equal pixels. Raises DataError for another character, or when
+ * the word does not fit on the sign.
  */
 export function drawSign(word: string, options: SignOptions = {}): RgbImage {
   const { size = 32, ink = [16, 16, 16], paper = BACKGROUND } = options;

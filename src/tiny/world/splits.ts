@@ -1,10 +1,10 @@
 /**
- * Which split a scene belongs to. A hash of the scene alone decides, and an example is accepted only where both its source and
- * its result belong to the split: no scene of one split can then occur in another, whatever seeds and sizes are chosen.
+ * Which split a scene belongs to. Only a hash of the scene decides, and an example is accepted only if both its source and its result belong to the
+ * split: no scene of one split can then occur in another, whatever seeds and sizes are chosen.
  */
 import { contentNumber, type Scene } from './world.js';
 
-/** Shares of all scenes, in the order that the hash runs through them. */
+/** Shares of all scenes, in the order of their hash ranges. */
 export const SPLIT_SHARES = {
   /** Labelled edits. */
   train: 0.15,
@@ -34,7 +34,7 @@ function hashPlace(scene: Scene): number {
   return ((h ^ (h >>> 16)) >>> 0) / 2 ** 32;
 }
 
-/** The one split that a scene belongs to. */
+/** The only split that a scene belongs to. */
 export function splitOf(scene: Scene): SplitName {
   const place = hashPlace(scene);
   let edge = 0;
@@ -42,6 +42,6 @@ export function splitOf(scene: Scene): SplitName {
     edge += SPLIT_SHARES[name];
     if (place < edge) return name;
   }
-  // Rounding of the running sum may leave a sliver below 1.
+  // Rounding of the running sum may leave a small gap below 1.
   return 'images';
 }

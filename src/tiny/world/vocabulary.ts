@@ -1,4 +1,4 @@
-/** Every word that the tiny world's sentences can hold, in a fixed order, so that a tokenizer can be made from it. */
+/** Every word that can occur in the tiny world's sentences, in a fixed order, so that a tokenizer can be made from it. */
 import { EDIT_KINDS, EDIT_RULES, isSlot } from './edits.js';
 import { cellNames, COLOURS, DEFAULT_GEOMETRY, RELATIONS, SHAPES, type Geometry } from './world.js';
 
@@ -12,8 +12,8 @@ export function tinyVocabulary(geometry: Geometry = DEFAULT_GEOMETRY): string[] 
   return [...new Set(words)];
 }
 
-/** The most words that an instruction has. */
+/** The largest number of words in an instruction. */
 export const MAX_INSTRUCTION_WORDS = Math.max(...EDIT_KINDS.map((kind) => EDIT_RULES[kind].sentence.split(' ').length));
 
-/** The most words that a rationale has. */
+/** The largest number of words in a rationale. */
 export const MAX_RATIONALE_WORDS = 14;

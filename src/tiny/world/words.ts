@@ -1,6 +1,6 @@
 /**
- * The tiny world in words: captions that name colours, shapes and places oddly ("a crimson orb above a cobalt tile"), and how they are said
- * plainly ("a red circle above a blue square"). On disk they are JSON lines, as a user's own prompts would be:
+ * The tiny world in words: captions that name colours, shapes and places oddly ("a crimson orb above a cobalt tile"), and their plain versions ("a
+ * red circle above a blue square"). On disk they are JSON lines, as a user's own prompts would be:
  *
  *   <root>/words-<hash>/words/{labelled,train,validation}.jsonl     {"prompt": the odd caption, "expected": the plain one}
  */
@@ -36,7 +36,7 @@ export interface Caption {
   readonly expected: string;
 }
 
-/** What a caption describes: two things or three, and where the first is of the second. */
+/** What a caption describes: two or three things, and the position of the first relative to the second. */
 export interface Described {
   readonly things: readonly SceneObject[];
   readonly relation: Relation;
@@ -59,13 +59,13 @@ export function plainVocabulary(): string[] {
 const HELD_OUT_SHARE = 0.25;
 const MOST_DRAWS = 10_000;
 
-/** The caption of a place in a split; no plain caption is in both. */
+/** The caption at an index of a split; no plain caption is in both splits. */
 export function drawCaption(seed: number, split: WordSplit, index: number): Caption {
   const { prompt, expected } = drawDescribed(new RandomStream(seed, 'tiny', 'words', split, index), split);
   return { prompt, expected };
 }
 
-/** A caption with what it describes; no plain caption is both of `validation` and of another split. */
+/** A caption with what it describes; a plain caption of `validation` occurs in no other split. */
 export function drawDescribed(random: RandomStream, split: WordSplit): Caption & Described {
   for (let draw = 0; draw < MOST_DRAWS; draw++) {
     const caption = captionOf(random);
@@ -75,7 +75,7 @@ export function drawDescribed(random: RandomStream, split: WordSplit): Caption &
   throw new InternalError(`no caption for ${split} after ${MOST_DRAWS} draws`);
 }
 
-/** Two things and where one is of the other; one caption in three names a third thing. */
+/** Two things and their relation; one caption in three names a third thing. */
 function captionOf(random: RandomStream): Caption & Described {
   const thing = (): Caption & { readonly object: SceneObject } => {
     const [colour, shape] = [random.pick(COLOURS), random.pick(SHAPES)];

@@ -1,4 +1,4 @@
-/** The tiny world's things: a grid of cells, each empty or holding one coloured shape. Pure values, no pixels. */
+/** The contents of the tiny world: a grid of cells, each empty or with one coloured shape. Pure values, no pixels. */
 import { DataError } from '../../core/errors.js';
 
 export const SHAPES = ['circle', 'square', 'triangle', 'cross'] as const;
@@ -7,7 +7,7 @@ export type Shape = (typeof SHAPES)[number];
 export const COLOURS = ['red', 'green', 'blue', 'yellow', 'purple', 'cyan'] as const;
 export type Colour = (typeof COLOURS)[number];
 
-/** How many cells a scene has and how many pixels the side of a cell is. */
+/** How many cells a scene has, and how many pixels the side of a cell is. */
 export interface Geometry {
   readonly columns: number;
   readonly rows: number;
@@ -22,7 +22,7 @@ export interface SceneObject {
   readonly shape: Shape;
 }
 
-/** What a cell holds; null is an empty cell. */
+/** Content of a cell; null for an empty cell. */
 export type CellContent = SceneObject | null;
 
 /** Cells row by row from the top left, `rows * columns` of them. */
@@ -53,7 +53,7 @@ export function cellName(geometry: Geometry, cell: number): string {
   return `${String.fromCharCode(97 + column)}${Math.floor(cell / geometry.columns) + 1}`;
 }
 
-/** The words of all cells, in cell order. */
+/** The names of all cells, in cell order. */
 export function cellNames(geometry: Geometry): string[] {
   return Array.from({ length: geometry.columns * geometry.rows }, (_, cell) => cellName(geometry, cell));
 }
@@ -69,7 +69,7 @@ export function checkGeometry(geometry: Geometry): void {
   }
 }
 
-/** A text that equal scenes share and different scenes do not. */
+/** A text that is the same for equal scenes and differs for others. */
 export function sceneKey(scene: Scene): string {
   const { columns, rows } = scene.geometry;
   const cells = scene.cells.map((content) => (content === null ? '.' : `${content.colour}-${content.shape}`));
