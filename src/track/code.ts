@@ -1,11 +1,11 @@
-/** The revision of the code that a run is made with. */
+/** The revision of this program's code that a run was made with. */
 import { withoutPassword } from './shown_settings.js';
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
 export interface CodeRevision {
   readonly commit: string;
-  /** The server that it is kept on, without names and passwords; null where it is on none. */
+  /** The repository's server, without names and passwords; null if there is none. */
   readonly repository: string | null;
 }
 

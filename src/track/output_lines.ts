@@ -1,23 +1,23 @@
-/** What a run printed, over all its attempts, as lines with their time: from rank 0's log, whose entries carry one. */
+/** What a run printed over all its attempts, as lines with their time: from rank 0's log, whose entries have timestamps. */
 import { printable } from '../core/errors.js';
 import { FollowedLog } from '../core/log/followed.js';
 import { listAttempts } from '../run/follow_log.js';
 import type { RunPaths } from '../run/paths.js';
 
-/** Up to where it was read. */
+/** A reading position. */
 export interface OutputPlace {
   readonly attempt: number;
   readonly bytes: number;
 }
 
 export interface OutputLine {
-  /** ISO 8601 in UTC; '' where it is not known. */
+  /** ISO 8601 in UTC; '' if unknown. */
   readonly time: string;
   readonly level: string;
   readonly text: string;
 }
 
-/** What the console shows; the log has more. */
+/** The levels that the console shows; the log has more. */
 const SHOWN: ReadonlySet<string> = new Set(['error', 'warn', 'info']);
 
 export class OutputFollower {
@@ -25,7 +25,7 @@ export class OutputFollower {
 
   constructor(private readonly paths: RunPaths) {}
 
-  /** Some lines behind a place, and the place behind them; none where nothing was added. */
+  /** Some lines after a position, and the position after them; empty if nothing was added. */
   next({ attempt, bytes }: OutputPlace): { readonly lines: readonly OutputLine[]; readonly place: OutputPlace } {
     const path = this.paths.rankLog(attempt, 0);
     if (this.#file?.path !== path) {
@@ -38,7 +38,7 @@ export class OutputFollower {
     if (end !== undefined) {
       return { lines: placed.flatMap(({ text }) => linesOf(text)), place: { attempt, bytes: end } };
     }
-    // Nobody writes into an attempt's log once there is a later one.
+    // Nothing is written to an attempt's log once there is a later attempt.
     const later = listAttempts(this.paths).find((each) => each > attempt);
     return later === undefined ? { lines: [], place: { attempt, bytes } } : this.next({ attempt: later, bytes: 0 });
   }
@@ -48,7 +48,7 @@ export class OutputFollower {
   }
 }
 
-/** A line that is no entry was torn by a crash: there is nothing to show of it. */
+/** A line that is not an entry was torn by a crash, and is not shown. */
 function linesOf(entry: string): OutputLine[] {
   let value: unknown;
   try {

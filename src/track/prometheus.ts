@@ -1,4 +1,4 @@
-/** A page of the latest metrics of the runs that a launcher works on, for Prometheus to scrape: one page for each address that they name. */
+/** Serves the latest metrics of a launcher's runs for Prometheus to scrape: one page per configured address. */
 import { ConfigError, EditrlError, EndpointError } from '../core/errors.js';
 import { family, type Sample } from '../http/prometheus.js';
 import { metricsPage, type Reply } from '../http/reply.js';
@@ -26,12 +26,12 @@ export class MetricsPages {
   readonly #pages = new Map<string, Promise<Page>>();
 
   /**
-   * Shows a run until `close`; returns the page's address. Raises EndpointError where the port is taken, ConfigError where the token is
-   * missing or the address needs one.
+   * Shows a run until `close`; returns the page's address. Raises EndpointError when the port is taken, ConfigError when the token is missing or the
+   * address needs one.
    */
   async show(settings: PrometheusSettings, run: ShownRun, env: NodeJS.ProcessEnv): Promise<string> {
     const { host, port, token_env } = settings;
-    // A page has one token: a run that wants another one there is refused, as the port is taken.
+    // A page has one token: a run that wants another token on the same port is refused, as if the port were taken.
     const place = `${host}:${port} ${token_env ?? ''}`;
     const page = this.#pages.get(place) ?? Page.open(settings, env);
     this.#pages.set(place, page);
@@ -58,7 +58,7 @@ export interface ShownRun {
 }
 
 class Page {
-  /** By their folders. */
+  /** By run directory. */
   readonly #runs = new Map<string, LatestMetrics>();
   readonly #server: HttpServer;
   address = '';
@@ -85,7 +85,7 @@ class Page {
     try {
       const page = new Page(host, token);
       page.address = await page.#server.listen(port);
-      // It ends with the launcher, and does not keep it.
+      // It ends with the launcher, and does not keep it alive.
       page.#server.node.unref();
       return page;
     } catch (error) {
@@ -158,7 +158,7 @@ class Page {
   }
 }
 
-/** The last value of each metric of a run: a held-out result holds until the next one. */
+/** The last value of each of a run's metrics: a held-out result stays until the next one. */
 class LatestMetrics {
   readonly #rows: RowFollower;
   readonly #latest = new Map<string, number>();
@@ -170,7 +170,7 @@ class LatestMetrics {
     this.#rows = new RowFollower(paths.metrics, [], () => record.attempts);
   }
 
-  /** What was read so far stays where a line is none: the run itself says so when it goes on. */
+  /** On an invalid line, keeps what was read so far: the run itself reports the line when it continues. */
   read(): ReadonlyMap<string, number> {
     try {
       for (let rows = this.#rows.next(); rows.length > 0; rows = this.#rows.next()) {

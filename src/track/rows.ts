@@ -1,7 +1,7 @@
 /**
- * Following `metrics.jsonl` row by row. A run that goes on after a crash cuts the file back to its last checkpoint, and may write other
- * numbers than before: whoever has passed rows on keeps marks, digests of what stood there, and goes on from the last one that still
- * holds. So every row that is in the file in the end has been passed on as it is there, under its own number.
+ * Follows `metrics.jsonl` row by row. A run that continues after a crash cuts the file back to its last checkpoint, and may then write different
+ * numbers. A follower that has passed rows on therefore keeps marks, digests of the file's content up to a row, and continues from the last mark that
+ * still holds. In the end, every row in the file has been passed on as it is there, under its own number.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -11,7 +11,7 @@ import { parseLine } from '../run/journal.js';
 import { metricsOfLine } from '../run/metrics.js';
 import type { RunAttempt } from '../run/record.js';
 
-/** What is known after so many lines. */
+/** What is recorded after a number of lines. */
 export const markSchema = z.object({
   lines: z.int().min(0),
   bytes: z.int().min(0),
@@ -19,27 +19,27 @@ export const markSchema = z.object({
   digest: z.string(),
   /** Seconds of training so far. */
   runtime: z.number(),
-  /** When the last line was made, in seconds since 1970; 0 before the first. */
+  /** When the last line was written, in seconds since 1970; 0 before the first. */
   at: z.number(),
-  /** The attempt that made the last line. */
+  /** The attempt that wrote the last line. */
   attempt: z.int(),
 });
 export type Mark = Readonly<z.output<typeof markSchema>>;
 
 export const BEGINNING: Mark = { lines: 0, bytes: 0, digest: '', runtime: 0, at: 0, attempt: 0 };
 
-/** One iteration's metrics and its place in the file. */
+/** One iteration's metrics and its position in the file. */
 export interface Row {
   /** Counted from 0. */
   readonly index: number;
   readonly iteration: number;
-  /** Numbers that are not finite among them. */
+  /** Includes numbers that are not finite. */
   readonly metrics: Readonly<Record<string, number>>;
-  /** The file up to this row. */
+  /** The state of the file up to this row. */
   readonly mark: Mark;
 }
 
-/** Marks stand at least so many rows apart, but for the last: so many are passed on again after a change. */
+/** Minimum distance between marks in rows, except for the last mark: this many rows are passed on again after a change. */
 const SPACING = 500;
 
 export class RowFollower {
@@ -48,8 +48,8 @@ export class RowFollower {
   #at: Mark = BEGINNING;
 
   /**
-   * @param marks what was confirmed when the file was followed before, ascending.
-   * @param attempts what tells when a row was made: rows carry their seconds, attempts their start.
+   * @param marks confirmed marks from when the file was followed before, ascending.
+   * @param attempts used to compute when a row was written: rows have their seconds, attempts their start.
    */
   constructor(
     readonly path: string,
@@ -64,14 +64,14 @@ export class RowFollower {
     return this.#marks;
   }
 
-  /** Rows that were confirmed and still stand. */
+  /** Number of rows that were confirmed and are unchanged. */
   get confirmed(): number {
     return this.#marks.at(-1)?.lines ?? 0;
   }
 
   /**
-   * Some of the rows that are not confirmed, in order; empty where there are none. After a change of the file they begin earlier than
-   * what was confirmed. Raises RunError for a line that is none.
+   * Returns some of the unconfirmed rows, in order; empty if there are none. After a change of the file they begin earlier than what was confirmed.
+   * Raises RunError for an invalid line.
    */
   next(): Row[] {
     const found = this.#file.look(this.#at.bytes);
@@ -84,7 +84,7 @@ export class RowFollower {
     return found.log.piece(this.#at.bytes).map(({ text, end }) => this.#row(text, end));
   }
 
-  /** All rows up to this one have been passed on. */
+  /** Records that all rows up to this one have been passed on. */
   confirm({ mark }: Row): void {
     const marks = [...this.#marks];
     const [before, last] = [marks.at(-2)?.lines ?? 0, marks.at(-1)?.lines ?? 0];
@@ -134,7 +134,7 @@ function chained(digest: string, line: string): string {
   return createHash('sha256').update(digest).update(line).digest('hex').slice(0, 16);
 }
 
-/** Milliseconds are enough, and sums of seconds stay readable. */
+/** Rounds to milliseconds, so that sums of seconds stay readable. */
 function round(seconds: number): number {
   return Math.round(seconds * 1000) / 1000;
 }

@@ -1,6 +1,6 @@
 /**
- * What is derived from a run directory while the run goes on, in the launcher's process: nothing of it takes time of the training, and
- * what fails here is said and ends no run. Whatever is missing afterwards, `editrl sync` does.
+ * Tracks a run in the launcher's process while it runs, so that training spends no time on it. A failure here is reported and never ends a run.
+ * `editrl sync` can send later whatever is missing.
  */
 import { systemClock, type Clock } from '../core/clock.js';
 import { EditrlError, InUseError } from '../core/errors.js';
@@ -15,23 +15,23 @@ import { sampleSystem } from './system.js';
 import type { Pace } from './wandb/forwarder.js';
 import type { WandbPatience } from './wandb/client.js';
 
-/** A server that does not answer is waited for so long when its run has ended. */
+/** How long to wait for a server that does not answer after its run has ended. */
 const FINISH_MS = 30_000;
 const HEARTBEAT_EVERY_MS = 10_000;
 
 export interface TrackingOptions {
   readonly paths: RunPaths;
   readonly record: RunRecord;
-  /** What has to end before; at once unless given. */
+  /** What has to end first; default: nothing. */
   readonly after?: Promise<void>;
   readonly track: TrackSettings;
-  /** Where runs are shown to Prometheus. */
+  /** The pages that show runs to Prometheus. */
   readonly pages: MetricsPages;
   readonly env?: NodeJS.ProcessEnv;
   /** The run's processes. */
   readonly pids: () => readonly number[];
   readonly say: Say;
-  /** Somebody asks for the run's end on W&B's page. */
+  /** Called when somebody asks on W&B's page for the run to end. */
   readonly onStop: () => void;
   readonly clock?: Clock;
   readonly pace?: Pace;
@@ -46,12 +46,12 @@ export class RunTracking {
   readonly #giveUp = new AbortController();
   readonly #done: Promise<void>;
 
-  /** Begins at once where the settings ask for something. */
+  /** Starts at once if the settings ask for tracking. */
   constructor(private readonly options: TrackingOptions) {
     this.#done = asksForSomething(options.track) ? this.#follow() : Promise.resolve();
   }
 
-  /** The attempt has ended: what is in its files is still passed on. Never rejects. */
+  /** Call when the attempt has ended: what is in its files is still passed on. Never rejects. */
   end(): Promise<void> {
     this.#ending.abort();
     return this.#done;
@@ -86,7 +86,7 @@ export class RunTracking {
     }
   }
 
-  /** Says that this process follows the run; ends where another one has taken it over. A disk that refuses is asked again with the next beat. */
+  /** Records that this process follows the run; ends if another process has taken it over. If the disk refuses, the next heartbeat tries again. */
   #beat(lock: FileLock): void {
     try {
       if (lock.heartbeat()) return;
@@ -192,7 +192,7 @@ export class RunTracking {
     }
   }
 
-  /** Tracking ends no run: what is wrong with it is said, and the run directory has everything. */
+  /** Tracking never ends a run: problems are reported, and the run directory has everything. */
   #say(error: unknown): void {
     const text =
       error instanceof EditrlError
@@ -206,7 +206,7 @@ function asksForSomething({ wandb, tensorboard, prometheus, push_to_hub }: Track
   return wandb !== null || tensorboard || prometheus !== null || push_to_hub !== null;
 }
 
-/** One process at a time passes a run on. Raises InUseError naming the one that does. */
+/** Only one process at a time passes a run on. Raises InUseError naming that process. */
 export function lockTracking(paths: RunPaths): FileLock {
   const world = realLockWorld();
   return takeLock(

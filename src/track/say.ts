@@ -1,2 +1,2 @@
-/** Where sentences about tracking go: those that a person should act on as warnings. */
+/** Receives messages about tracking; those that a person should act on are warnings. */
 export type Say = (line: string, level: 'info' | 'warn') => void;

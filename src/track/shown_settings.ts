@@ -1,6 +1,6 @@
-/** A run's settings as other machines may see them. */
+/** A run's settings in the form that other machines may see. */
 
-/** Without what the environment of a trainer holds, which may be secret, and without passwords in addresses. */
+/** Leaves out the environment of a trainer, which may contain secrets, and passwords in addresses. */
 export function shownSettings(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const launch = Object.entries(settings['launch'] ?? {}).filter(([key]) => key !== 'env');
   return withoutPasswords({ ...settings, launch: Object.fromEntries(launch) }) as Record<string, unknown>;
@@ -13,7 +13,7 @@ function withoutPasswords(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withoutPasswords(item)]));
 }
 
-/** A text without the names and passwords of its addresses. */
+/** Removes names and passwords from the addresses in a text. */
 export function withoutPassword(text: string): string {
   return text.replace(/(\/\/)[^/@\s]*@/g, '$1');
 }

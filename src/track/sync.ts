@@ -1,4 +1,4 @@
-/** Passes on what a run's tracking has left: the same as while it goes on, from the same files, begun by hand. */
+/** Passes on what a run's tracking has not sent: the same as while it runs, from the same files, but started by hand. */
 import { ConfigError, EditrlError, must, UsageError } from '../core/errors.js';
 import type { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
@@ -11,11 +11,11 @@ import type { Pace } from './wandb/forwarder.js';
 import type { WandbPatience } from './wandb/client.js';
 import type { Forwarded } from './wandb/forward.js';
 
-/** Somebody waits at a terminal. */
+/** How long to wait for a server: somebody is waiting at a terminal. */
 const FINISH_MS = 60_000;
 
 export interface SyncOptions {
-  /** Where to send to in place of what the run's settings say; null for these. */
+  /** Where to send instead of the run's settings; null to use those. */
   readonly wandb: Pick<WandbSettings, 'project' | 'entity'> | null;
   readonly say: Say;
   readonly env?: NodeJS.ProcessEnv;
@@ -24,18 +24,18 @@ export interface SyncOptions {
   readonly finishMs?: number;
 }
 
-/** What is where in the end; null for what the run is not passed on to. */
+/** How much has been sent where; null for destinations that are not used. */
 export interface Synced {
   readonly wandb: Forwarded | null;
   /** Rows of the event file. */
   readonly tensorboard: number | null;
-  /** Branches that were written. */
+  /** Number of branches written. */
   readonly hub: number | null;
 }
 
 /**
- * Raises UsageError for a run that is tracked nowhere, InUseError while another process passes it on, ConfigError for a wrong environment,
- * EndpointError where a server refuses or does not answer, RunError for a run directory of another version.
+ * Raises UsageError for a run without any tracking, InUseError while another process passes it on, ConfigError for a wrong environment, EndpointError
+ * when a server refuses or does not answer, RunError for a run directory of another version.
  */
 export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Synced> {
   const { say, env = process.env, pace, patience, finishMs = FINISH_MS } = options;
@@ -55,7 +55,7 @@ export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Sy
   const giveUp = new AbortController().signal;
   try {
     const failures: Error[] = [];
-    // What one place refuses keeps nothing from the others.
+    // If one destination refuses, the others still get everything.
     const attempt = async <T>(asked: boolean, work: () => Promise<T>): Promise<T | null> => {
       if (!asked) return null;
       try {
@@ -101,7 +101,7 @@ export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Sy
   }
 }
 
-/** As the run's own settings say but for the place, or with defaults where it has none. Raises UsageError for a project that cannot be. */
+/** The run's own settings with another destination, or defaults if it has none. Raises UsageError for an invalid project. */
 function wandbSettings(own: WandbSettings | null, place: Pick<WandbSettings, 'project' | 'entity'>): WandbSettings {
   const parsed = trackSchema.safeParse({ wandb: { ...own, ...place } });
   if (parsed.success && parsed.data.wandb !== null) return parsed.data.wandb;

@@ -1,4 +1,4 @@
-/** The load of the machine while a run goes on, in `track/system.jsonl`: a line every few seconds, under the names that W&B draws. */
+/** Records the machine's load during a run in `track/system.jsonl`: a line every few seconds, under the names that W&B charts. */
 import { execFile } from 'node:child_process';
 import { appendFileSync, mkdirSync, readFileSync } from 'node:fs';
 import { cpus, freemem, totalmem, type CpuInfo } from 'node:os';
@@ -11,20 +11,20 @@ const EVERY_MS = 15_000;
 const QUERY_MS = 5000;
 const PAGE_BYTES = 4096;
 
-/** One look: seconds since 1970, and numbers by name. */
+/** One sample: seconds since 1970, and numbers by name. */
 export type SystemSample = Readonly<Record<string, number>>;
 
 export interface SystemOptions {
   readonly paths: RunPaths;
-  /** The processes of the run. */
+  /** The run's processes. */
   readonly pids: () => readonly number[];
   readonly clock?: Clock;
   readonly everyMs?: number;
-  /** What `nvidia-smi` prints of the GPUs; null where there is none. */
+  /** The output of `nvidia-smi`; null if there is none. */
   readonly queryGpus?: () => Promise<string | null>;
 }
 
-/** Looks at the machine until `ending` is aborted. Raises RunError where the disk refuses. */
+/** Samples the machine until `ending` is aborted. Raises RunError when the disk refuses. */
 export async function sampleSystem(options: SystemOptions, ending: AbortSignal): Promise<void> {
   const { paths, pids, clock = systemClock, everyMs = EVERY_MS, queryGpus = nvidiaSmi } = options;
   let before = cpus();
@@ -50,7 +50,7 @@ function append(paths: RunPaths, sample: SystemSample): void {
   try {
     mkdirSync(paths.trackDir, { recursive: false });
   } catch (cause) {
-    // A run directory that is gone stays so.
+    // A run directory that is gone must not be recreated.
     if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw diskError(paths.trackDir, cause);
   }
   try {
@@ -69,7 +69,7 @@ const FIELDS = {
   powerWatts: 'power.draw',
 } as const;
 
-/** Null where the program is not there or does not answer. */
+/** Null if the program is not installed or does not answer. */
 async function nvidiaSmi(): Promise<string | null> {
   const fields = ['index', ...Object.values(FIELDS)].join(',');
   try {
@@ -81,7 +81,7 @@ async function nvidiaSmi(): Promise<string | null> {
   }
 }
 
-/** Numbers such as `gpu.0.temp` from what `nvidia-smi` prints; what it has no number for is left out. */
+/** Numbers such as `gpu.0.temp` from the output of `nvidia-smi`; leaves out values that are not numbers. */
 export function gpuNumbers(printed: string): SystemSample {
   const numbers: Record<string, number> = {};
   for (const line of printed.split('\n')) {
@@ -106,7 +106,7 @@ function busyPercent(before: readonly CpuInfo[], now: readonly CpuInfo[]): numbe
   return passed <= 0 ? 0 : tenth(100 * (1 - idle / passed));
 }
 
-/** 0 for a process that is gone, and where /proc is not (elsewhere than on Linux). */
+/** 0 for a process that is gone, and without /proc (anywhere but Linux). */
 function residentBytes(pid: number): number {
   try {
     return Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]) * PAGE_BYTES;

@@ -1,16 +1,16 @@
-/** Where a run's metrics go besides its own memory. The training loop knows only this interface. */
+/** Receives a run's metrics besides the training process itself. The training loop knows only this interface. */
 import { MetricsJournal, type Metrics } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
 
 /** Receives what a run measures. */
 export interface Tracker {
-  /** The metrics of one iteration that is done; iteration 0 is the state before training. */
+  /** The metrics of one finished iteration; iteration 0 is the state before training. */
   iteration(iteration: number, metrics: Metrics): Promise<void>;
-  /** All metrics of an iteration of which only some were received before. */
+  /** All metrics of an iteration for which only some were received before. */
   replace(iteration: number, metrics: Metrics): Promise<void>;
-  /** Makes what was received durable; called with every checkpoint. */
+  /** Makes everything received durable; called with every checkpoint. */
   flush(): Promise<void>;
-  /** The run ends here, for whatever reason. */
+  /** Called when the run ends, for whatever reason. */
   finish(): Promise<void>;
 }
 
@@ -41,13 +41,13 @@ export class RunDirectoryTracker implements Tracker {
     this.#journal.close();
   }
 
-  /** How long the training waited for it. */
+  /** How long training had to wait for it. */
   heldTraining(): string {
     return `tracking held the training for ${this.#rows.mean} ms a row (longest ${this.#rows.longest} ms), ${this.#syncs.mean} ms a checkpoint`;
   }
 }
 
-/** The time that calls of one kind take. */
+/** Measures the time that calls of one kind take. */
 class HeldTime {
   #ms = 0;
   #calls = 0;
@@ -71,7 +71,7 @@ class HeldTime {
   }
 }
 
-/** Receives and forgets: for processes that are not the first, and for tests. */
+/** Discards everything: for ranks other than the first, and for tests. */
 export const nullTracker: Tracker = {
   iteration: async () => {},
   replace: async () => {},

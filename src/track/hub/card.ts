@@ -1,10 +1,10 @@
-/** What is published beside a model: a card for people, and what it was trained with for programs. */
+/** Files published beside a model: a card for people, and the settings and results for programs. */
 import { shownSettings } from '../shown_settings.js';
 import { printable } from '../../core/errors.js';
 import type { RunRecord } from '../../run/record.js';
 import type { BeforeAfter, Estimate, RunReport } from '../../run/report/read.js';
 
-/** How the model's files are read: as an adapter of peft, as a model of transformers, or only by this program. */
+/** How to load the model's files: as a peft adapter, as a transformers model, or only with this program. */
 export type PublishedFormat = 'adapter' | 'merged' | 'checkpoint';
 
 export interface CardContent {
@@ -12,10 +12,10 @@ export interface CardContent {
   readonly report: RunReport;
   readonly iteration: number;
   readonly format: PublishedFormat;
-  /** The model of the Hub that an adapter stands on, or a run began with; null where it is none of the Hub. */
+  /** The Hub's model that an adapter is based on, or that a run began with; null if it is not from the Hub. */
   readonly base: string | null;
   readonly repository: string;
-  /** The branch that it is on; null for main. */
+  /** The branch it is published on; null for main. */
   readonly revision: string | null;
 }
 
@@ -133,7 +133,7 @@ function shown(value: Estimate | null): string {
   return `${value.mean.toFixed(3)}${value.stderr === null ? '' : ` ± ${value.stderr.toFixed(3)}`}`;
 }
 
-/** Text within a line of Markdown: what it holds is shown, and formats nothing. */
+/** Text within a line of Markdown, escaped so that it formats nothing. */
 function inline(value: unknown): string {
   return printable(String(value)).replaceAll(/[`|\n]/g, ' ');
 }

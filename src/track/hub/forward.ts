@@ -1,4 +1,4 @@
-/** Publishes a run's checkpoints while it goes on: each on a branch of its own, and what the run ends with as main. */
+/** Publishes a run's checkpoints while it runs: each on a branch of its own, and the final one as main. */
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,10 +20,10 @@ import { checkpointBranch, MAIN, type PublishRequest } from './publish.js';
 const EVERY_MS = 2000;
 const KEPT = 'to_publish_';
 
-/** What `publish_main` is asked. */
+/** A request to `publish_main`. */
 export type SentRequest = Omit<PublishRequest, 'paths'> & { readonly dir: string };
 
-/** What it answers. `lasting`: it would be the same for the next checkpoint. */
+/** Its reply. `lasting`: the next checkpoint would fail the same way. */
 export type PublishReply =
   | { readonly repository: string; readonly url: string; readonly commit: string }
   | { readonly problem: string; readonly lasting: boolean };
@@ -38,19 +38,21 @@ export interface HubOptions {
   readonly say: Say;
   readonly clock?: Clock;
   readonly everyMs?: number;
-  /** Publishes one checkpoint; a process of its own unless given. */
+  /** Publishes one checkpoint; default: in a process of its own. */
   readonly publish?: (request: SentRequest, giveUp: AbortSignal) => Promise<PublishReply>;
 }
 
 const noted = z.object({
   format: z.literal(1),
   repository: z.string(),
-  /** Commits by branch; of main the iteration. */
+  /** Commits by branch; for main with the iteration. */
   published: z.record(z.string(), z.object({ iteration: z.int(), commit: z.string() })),
 });
 type Noted = z.output<typeof noted>;
 
-/** Publishes what is due until the run has ended; returns how many branches it wrote. Raises EndpointError for what is left, RunError. */
+/**
+ * Publishes what is due until the run has ended; returns how many branches it wrote. Raises EndpointError for what could not be published, RunError.
+ */
 export async function publishCheckpoints(options: HubOptions): Promise<number> {
   const { paths, settings, ending, giveUp, clock = systemClock, everyMs = EVERY_MS } = options;
   checkRepository(settings.repo_id, 'track.push_to_hub.repo_id');
@@ -71,7 +73,7 @@ export async function publishCheckpoints(options: HubOptions): Promise<number> {
   }
 }
 
-/** Publishes one, and meanwhile takes up what falls due: the run removes its own checkpoints as it goes on. */
+/** Publishes one checkpoint, and meanwhile keeps those that fall due: the run removes its own checkpoints as it goes on. */
 async function publishing(
   publisher: Publisher,
   due: Due,
@@ -79,7 +81,7 @@ async function publishing(
 ): Promise<void> {
   const over = new AbortController();
   const published = publisher.publish(due).finally(() => over.abort());
-  // Awaited below, once nothing is left to take up.
+  // Awaited below, once nothing is left to keep.
   published.catch(() => undefined);
   while (!over.signal.aborted) {
     publisher.keep();
@@ -96,7 +98,7 @@ interface Due {
 
 class Publisher {
   readonly #noted: Noted;
-  /** Checkpoints by their iterations, in folders that stay when the run removes its own. */
+  /** Checkpoints by iteration, in folders that stay when the run removes its own. */
   readonly #kept = new Map<number, string>();
   readonly #failed: string[] = [];
   #hopeless = false;
@@ -113,7 +115,7 @@ class Publisher {
       known?.repository === settings.repo_id ? known : { format: 1, repository: settings.repo_id, published: {} };
   }
 
-  /** Takes up checkpoints that are due, before the run may remove them. */
+  /** Keeps checkpoints that are due before the run can remove them. */
   keep(): void {
     const { paths, settings } = this.options;
     if (this.#hopeless) return;
@@ -124,7 +126,7 @@ class Publisher {
     }
   }
 
-  /** What is published next; null where nothing is. With `ended` the last checkpoint of a finished run becomes main. */
+  /** The next checkpoint to publish; null if there is none. With `ended`, a finished run's last checkpoint becomes main. */
   next(ended: boolean): Due | null {
     const { paths } = this.options;
     if (this.#hopeless) return null;
@@ -167,7 +169,7 @@ class Publisher {
     say(`iteration ${iteration} is published: ${reply.url}`, 'info');
   }
 
-  /** How many were published. Raises EndpointError where some were not. */
+  /** Returns how many were published. Raises EndpointError when some were not. */
   done(): number {
     const { paths, settings } = this.options;
     if (this.#failed.length === 0) return this.#count;
@@ -188,12 +190,12 @@ class Publisher {
   #take(iteration: number): void {
     const { paths, say } = this.options;
     if (this.#kept.has(iteration)) return;
-    // As deep as a checkpoint lies, which is how an adapter finds the run that it stands on.
+    // At the same depth as a checkpoint's folder, so that an adapter finds the run of its base.
     const folder = join(paths.trackDir, `${KEPT}${iterationName(iteration)}`);
     try {
       rmSync(folder, { recursive: true, force: true });
       linkFolder(paths.checkpoint(iteration), folder);
-      // The run may have removed it in this very moment.
+      // The run may have removed it at this very moment.
       if (checkpointProblems(folder, iteration).length === 0) {
         this.#kept.set(iteration, folder);
         return;
@@ -226,7 +228,7 @@ function readNoted(paths: RunPaths): Noted | null {
   });
 }
 
-/** Not of the terminal's process group: Ctrl-C asks the run to end, and the run's checkpoints are still wanted. */
+/** Runs outside the terminal's process group: Ctrl-C asks the run to end, and its checkpoints are still wanted. */
 function inProcessOfItsOwn(request: SentRequest, giveUp: AbortSignal): Promise<PublishReply> {
   const program = fileURLToPath(new URL('./publish_main.js', import.meta.url));
   const child = spawn(process.execPath, [program, JSON.stringify(request)], {

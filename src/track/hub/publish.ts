@@ -1,4 +1,4 @@
-/** A checkpoint to the Hub: exported, described, uploaded as one commit. */
+/** Publishes a checkpoint to the Hub: exports it, describes it, and uploads it as one commit. */
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { must } from '../../core/errors.js';
@@ -28,7 +28,7 @@ export interface PublishRequest {
   /** A whole checkpoint's folder, and its iteration. */
   readonly checkpoint: string;
   readonly iteration: number;
-  /** Null chooses: an adapter where it stands on a model of the Hub, a whole model where it is one of words, else the checkpoint's files. */
+  /** Null chooses: an adapter if its base is a model of the Hub, a whole model if it is a language model, else the checkpoint's files. */
   readonly format: PublishedFormat | null;
   readonly dtype: ExportedDtype;
   readonly repository: string;
@@ -36,12 +36,15 @@ export interface PublishRequest {
   readonly private: boolean;
 }
 
-/** The branch of a checkpoint. */
+/** The name of a checkpoint's branch. */
 export function checkpointBranch(iteration: number): string {
   return `ckpt_${iterationName(iteration)}`;
 }
 
-/** Raises CheckpointError for a checkpoint that cannot be exported so, RunError where the disk refuses, and as `HubWriter.publish`. */
+/**
+ * Raises CheckpointError for a checkpoint that cannot be exported in this format, RunError when the disk refuses, and what `HubWriter.publish`
+ * raises.
+ */
 export async function publishCheckpoint(
   request: PublishRequest,
   environment: HubEnvironment,
@@ -94,7 +97,7 @@ const writers: Readonly<Record<PublishedFormat, (checkpoint: string, folder: str
   checkpoint: exportFiles,
 };
 
-/** An adapter is worth something to others only on a model that they can have. */
+/** An adapter is useful to others only if they can get its base. */
 function chosenFormat(checkpoint: string): PublishedFormat {
   const format = formatOf(checkpoint);
   if (format === null) return 'checkpoint';
@@ -108,7 +111,7 @@ function baseOf(checkpoint: string, settings: Readonly<Record<string, unknown>>)
   return typeof hub === 'string' ? hub : null;
 }
 
-/** Weights of an earlier form must not stand beside the present ones. */
+/** Weights published earlier in another format must not remain beside the new ones. */
 function isOfModel(path: string): boolean {
   return /^(model|policy|adapter)[\w-]*\.safetensors(\.index\.json)?$|^adapter_config\.json$/.test(path);
 }

@@ -1,6 +1,6 @@
 /**
- * The process that publishes one checkpoint while the run goes on: merging takes memory and time of its own. One argument, a request as
- * JSON; the token is in the environment. Prints what became of it as one JSON document.
+ * The process that publishes one checkpoint while the run goes on: merging takes memory and time of its own. Its only argument is a request as JSON;
+ * the token is in the environment. Prints the result as one JSON document.
  */
 import { constants, setPriority } from 'node:os';
 import { EditrlError } from '../../core/errors.js';
@@ -9,7 +9,7 @@ import { RunPaths } from '../../run/paths.js';
 import { publishCheckpoint } from './publish.js';
 import type { PublishReply, SentRequest } from './forward.js';
 
-// The training goes first.
+// The training has priority.
 setPriority(constants.priority.PRIORITY_LOW);
 const { dir, ...request } = JSON.parse(process.argv[2]) as SentRequest;
 let reply: PublishReply;

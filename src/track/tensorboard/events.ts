@@ -16,14 +16,14 @@ const SUMMARY = { value: 1 } as const;
 const SESSION = { status: 1, start: 1 } as const;
 
 export type EventEncoder = Readonly<{
-  /** What a file begins with. */
+  /** The first record of a file. */
   version(at: number): Uint8Array;
   scalars(step: StepOfScalars): Uint8Array;
-  /** Says that the training goes on before this step: what was told of it and of later ones does not hold. */
+  /** A record that training restarts before this step: what was recorded for it and later steps no longer holds. */
   restart(at: number, step: number): Uint8Array;
 }>;
 
-/** CRC-32C has to be compiled first. */
+/** Asynchronous, because CRC-32C has to be compiled first. */
 export async function eventEncoder(): Promise<EventEncoder> {
   const crc = await createCRC32(0x82f63b78);
   const masked = (bytes: Uint8Array): number => {
@@ -62,7 +62,7 @@ function event(at: number, step: number): BinaryWriter {
   return step === 0 ? writer : writer.tag(EVENT.step, WireType.Varint).int64(step);
 }
 
-/** The format has single precision; what is larger is infinite there. */
+/** The format has single precision; larger values become infinite. */
 function toFloat(value: number): number {
   return Math.fround(value);
 }

@@ -1,4 +1,4 @@
-/** A run's metrics as an event file in its directory, from the same rows as everything else. */
+/** Writes a run's metrics as an event file in its directory, from the same rows as all other tracking. */
 import { appendFileSync, existsSync, mkdirSync, statSync, truncateSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ const EVERY_MS = 5000;
 
 const cursor = z.object({
   format: z.literal(1),
-  /** The event file's name, and how much of it stands for the rows. */
+  /** The event file's name, and how many of its bytes the rows account for. */
   file: z.string().regex(/^events\.out\.tfevents\.[\w.-]+$/),
   bytes: z.int().min(0),
   rows: z.array(markSchema),
@@ -33,7 +33,7 @@ export interface TensorboardOptions {
   readonly everyMs?: number;
 }
 
-/** Keeps the event file up with the metrics until the run has ended; returns how many rows it holds. Raises RunError. */
+/** Keeps the event file up to date with the metrics until the run has ended; returns how many rows it has. Raises RunError. */
 export async function writeTensorboard(options: TensorboardOptions): Promise<number> {
   const { paths, record, ending, clock = systemClock, everyMs = EVERY_MS } = options;
   const encoder = await eventEncoder();
@@ -42,7 +42,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
   const follower = new RowFollower(paths.metrics, state.rows, () => record.attempts);
   let { bytes } = state;
   const file = join(paths.tensorboardDir, state.file);
-  // What a crash left behind the last row that is noted comes again.
+  // Cuts what a crash left after the last recorded row; that row is written again.
   if (statSync(file).size > bytes) truncateSync(file, bytes);
   try {
     for (;;) {
@@ -69,7 +69,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
   }
 }
 
-/** Begins an event file. */
+/** Starts an event file. */
 function begun(paths: RunPaths, { created_at }: RunRecord, encoder: EventEncoder): Cursor {
   const at = Math.floor(Date.parse(created_at) / 1000);
   const file = `events.out.tfevents.${at}.${hostname().replaceAll(/[^\w.-]/g, '_')}`;
@@ -92,7 +92,7 @@ function append(path: string, bytes: Uint8Array): number {
   return bytes.length;
 }
 
-/** Null where there is no event file, or no longer one as it is noted: it is then made again. */
+/** Null if there is no event file, or it no longer matches its record: it is then written again. */
 function readCursor(paths: RunPaths): Cursor | null {
   const value = readJson(paths.tensorboard);
   if (value === null) return null;

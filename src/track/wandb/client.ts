@@ -1,6 +1,6 @@
 /**
- * Requests to a W&B server: GraphQL, the stream of a run's files, uploads. What is asked, and what is tried again, follows W&B's own SDK
- * (wandb/wandb, core). Errors are made anew from what is known: those of axios hold the request's headers, and with them the key.
+ * Requests to a W&B server: GraphQL, the stream of a run's files, uploads. The requests and the retries follow W&B's own SDK (wandb/wandb, core).
+ * Errors are created from scratch: those of axios contain the request's headers, and with them the key.
  */
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
@@ -11,21 +11,21 @@ import { Passing, retry, type Jitter, type RetryPolicy } from '../../core/retry.
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { redactor, type Redact } from '../../http/redact.js';
 
-/** How long a client waits between attempts, and for one. It never gives up: the signal ends it. */
+/** Pauses and timeout of a client's attempts. It never gives up; only the signal ends it. */
 export interface WandbPatience extends Omit<RetryPolicy, 'retries'> {
   readonly attemptTimeoutMs: number;
 }
 
 const usualPatience: WandbPatience = { backoffBaseMs: 2000, backoffCapMs: 60_000, attemptTimeoutMs: 180_000 };
-/** As W&B's own SDK has it: a pause is up to a quarter longer. */
+/** As in W&B's own SDK: a pause is up to a quarter longer. */
 const JITTER: Jitter = [1, 1.25];
 
-/** A server that asks to be left alone for longer is asked again after this. */
+/** Upper limit for the pause that a server requests. */
 const LONGEST_WAIT_MS = 300_000;
 const LONGEST_REPLY_BYTES = 64 * 1024 * 1024;
 
 type Meaning = 'taken' | 'passing' | 'refused';
-/** What the status of a reply means; retrying cannot change what is refused. */
+/** What the status of a reply means; retrying cannot change a refusal. */
 const STATUSES: StatusTable<Meaning> = {
   '2xx': 'taken',
   ...Object.fromEntries([400, 401, 403, 404, 409, 410, 413, 422, 501].map((status) => [status, 'refused' as const])),
@@ -33,10 +33,10 @@ const STATUSES: StatusTable<Meaning> = {
   '5xx': 'passing',
   rest: 'refused',
 };
-/** For an operation that two writers may do at one moment. */
+/** For an operation that two writers may do at the same moment. */
 const RACING: StatusTable<Meaning> = { ...STATUSES, 409: 'passing' };
 
-/** The server answers, and will not take it. */
+/** The server answers, but refuses the request. */
 export class WandbRefused extends EndpointError {
   constructor(
     readonly status: number,
@@ -47,7 +47,7 @@ export class WandbRefused extends EndpointError {
   }
 }
 
-/** Given up, since nobody waits for it any more. */
+/** The request was given up, since nobody waits for it any more. */
 export class GivenUp extends Error {}
 
 export interface WandbClientOptions {
@@ -57,19 +57,19 @@ export interface WandbClientOptions {
   readonly signal: AbortSignal;
   readonly patience?: WandbPatience;
   readonly clock?: Clock;
-  /** Told once of each stretch of time in which the server does not answer. */
+  /** Called once for each period in which the server does not answer. */
   readonly onAway?: (found: string) => void;
 }
 
 export class WandbClient {
   readonly #api: AxiosInstance;
-  /** Without the key, which storage elsewhere must not see. */
+  /** Has no key in its headers, because external storage must not see it. */
   readonly #storage: AxiosInstance;
   readonly #redact: Redact;
   readonly #patience: WandbPatience;
   readonly #clock: Clock;
   #away = false;
-  /** When the server last took something, on this client's clock. */
+  /** When the server last accepted something, on this client's clock. */
   heardMs: number;
 
   constructor(private readonly options: WandbClientOptions) {
@@ -102,8 +102,8 @@ export class WandbClient {
   }
 
   /**
-   * One GraphQL operation, tried again until it is answered. Raises WandbRefused for an answer of errors, GivenUp once the signal is
-   * aborted. `racing`: a conflict is that of two writers at one moment, and passes.
+   * Runs one GraphQL operation, retried until it is answered. Raises WandbRefused for an answer with errors, GivenUp once the signal is aborted.
+   * `racing`: a conflict comes from two writers at the same moment, and a retry gets past it.
    */
   async graphql(
     operation: string,
@@ -121,16 +121,16 @@ export class WandbClient {
     throw this.#refusal(reply.status, operation, 'what answers is no W&B server: its reply is not one of GraphQL');
   }
 
-  /** Sends lines of a run's files; says whether somebody pressed Stop on its page. Raises as `graphql`. */
+  /** Sends lines of a run's files; returns whether somebody pressed Stop on its page. Raises as `graphql` does. */
   async stream(path: string, body: string): Promise<{ readonly stopped: boolean }> {
     const reply = await this.#persevere('file_stream', STATUSES, (signal) => this.#api.post(path, body, { signal }));
-    // What is taken is taken, whatever the reply says besides.
+    // The lines have been accepted, whatever else the reply says.
     return { stopped: parsedObject(reply.data)?.['stopped'] === true };
   }
 
-  /** Uploads a file to where the server said. Raises as `graphql`. */
+  /** Uploads a file to the address that the server gave. Raises as `graphql` does. */
   async put(url: string, headers: Readonly<Record<string, string>>, bytes: Uint8Array): Promise<void> {
-    // axios would else name a content type, which a signed address need not allow.
+    // axios would otherwise set a content type, which a signed address need not allow.
     const sent = { 'Content-Type': false, 'Content-Length': bytes.length, ...headers };
     await this.#persevere('upload', STATUSES, (signal) =>
       this.#storage.put(url, Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), { headers: sent, signal }),
@@ -202,7 +202,7 @@ export class WandbClient {
   }
 }
 
-/** How a connection failed, without what was sent. */
+/** How a connection failed, without anything that was sent. */
 function nameOf(cause: unknown): string {
   const { code, name } = cause as { readonly code?: unknown; readonly name?: unknown };
   return typeof code === 'string' ? code : typeof name === 'string' ? name : 'no connection';
@@ -217,7 +217,7 @@ function parsedObject(text: string): Readonly<Record<string, unknown>> | null {
   }
 }
 
-/** What a refusal says, in one of the three forms that servers use. */
+/** The message of a refusal, in one of the three forms that servers use. */
 function saidIn(reply: Readonly<Record<string, unknown>> | null): string {
   const list = Array.isArray(reply?.['errors']) ? (reply['errors'] as unknown[]) : [reply?.['error']];
   return list

@@ -1,4 +1,4 @@
-/** `track/wandb.json`: how far a W&B server has a run. It is written after the server has taken something, so that nothing is ever skipped. */
+/** `track/wandb.json`: how much of a run a W&B server has. It is written after the server has accepted something, so that nothing is ever skipped. */
 import { z } from 'zod';
 import { RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
@@ -9,35 +9,35 @@ import { markSchema } from '../rows.js';
 
 const cursor = z.object({
   format: z.literal(1),
-  /** Where the run is. `entity` is the server's own name of it. */
+  /** Where the run is on W&B. `entity` is the name as the server spells it. */
   base_url: z.string(),
   entity: z.string(),
   project: z.string(),
-  /** Its id there; absent where that is the run_name. */
+  /** Its id there; absent if that is the run_name. */
   run: z.string().optional(),
-  /** When the run directory was made: a run made anew under its name is another one. */
+  /** When the run directory was created: a run recreated under its name is a different one. */
   created_at: z.string(),
-  /** What the server had under this name before: lines of each file, and the first step. */
+  /** What the server already had under this name: lines of each file, and the first step. */
   base: z.object({ history: z.int(), events: z.int(), output: z.int(), step: z.int() }),
   /** Rows of `metrics.jsonl` that it has. */
   rows: z.array(markSchema),
   /** Lines of `track/system.jsonl`. */
   events: z.object({ lines: z.int(), bytes: z.int() }),
-  /** Lines of output, and up to where in which attempt's log they lead. */
+  /** Lines of output, and the position in an attempt's log that they reach. */
   output: z.object({ lines: z.int(), attempt: z.int(), bytes: z.int() }),
-  /** The last value of each metric, in W&B's form of JSON, which has numbers that are not finite. */
+  /** The last value of each metric, in W&B's dialect of JSON, which allows numbers that are not finite. */
   summary: z.string(),
   /** The last iteration whose row it has; -1 before the first. */
   iteration: z.int(),
   /** The last iteration whose images and tables it has; -1 before the first. */
   media: z.int(),
-  /** The code that the run was said to have ended with; null while it goes on. */
+  /** The exit code that W&B was given for the run; null while it is running. */
   ended: z.int().nullable(),
 });
 
 export type WandbCursor = z.output<typeof cursor>;
 
-/** Null where nothing has been sent. Raises RunError for a file of another version. */
+/** Null if nothing has been sent. Raises RunError for a file of another version. */
 export function readWandbCursor(paths: RunPaths): WandbCursor | null {
   const value = readJson(paths.wandb);
   if (value === null) return null;
@@ -50,7 +50,7 @@ export function readWandbCursor(paths: RunPaths): WandbCursor | null {
   });
 }
 
-/** Raises RunError where the disk refuses, or the run directory is gone, which must not come back. */
+/** Raises RunError when the disk refuses, or when the run directory is gone, which must not be recreated. */
 export function writeWandbCursor(paths: RunPaths, value: WandbCursor): void {
   requireRun(paths);
   writeFileAtomic(paths.wandb, `${JSON.stringify(value)}\n`);

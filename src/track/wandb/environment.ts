@@ -1,4 +1,4 @@
-/** What the environment says of W&B, in the variables of its own SDK, so that both share an account. */
+/** Reads W&B's settings from the environment variables of its own SDK, so that both share an account. */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -9,11 +9,11 @@ export type WandbMode = 'online' | 'offline' | 'disabled';
 
 export interface WandbEnvironment {
   readonly mode: WandbMode;
-  /** The server's address, without a slash at its end. */
+  /** The server's address, without a trailing slash. */
   readonly baseUrl: string;
-  /** The team or user that WANDB_ENTITY names; null where it names none. */
+  /** The team or user in WANDB_ENTITY; null if it is not set. */
   readonly entity: string | null;
-  /** Null where there is none. It stands in no message. */
+  /** Null if there is none. It must not appear in any message. */
   readonly key: string | null;
 }
 
@@ -28,7 +28,7 @@ const MODES: Readonly<Record<string, WandbMode>> = {
 const CLOUD = 'https://api.wandb.ai';
 const OLDEST_KEY_LENGTH = 40;
 
-/** WANDB_MODE, WANDB_BASE_URL, WANDB_ENTITY, WANDB_API_KEY, else the password in `~/.netrc`. Raises ConfigError for a value that cannot be. */
+/** Reads WANDB_MODE, WANDB_BASE_URL, WANDB_ENTITY, WANDB_API_KEY, else the password in `~/.netrc`. Raises ConfigError for an invalid value. */
 export function wandbEnvironment(env: NodeJS.ProcessEnv = process.env): WandbEnvironment {
   const named = env['WANDB_MODE']?.trim() || 'online';
   const mode = Object.hasOwn(MODES, named) ? MODES[named] : undefined;
@@ -49,7 +49,7 @@ export function wandbEnvironment(env: NodeJS.ProcessEnv = process.env): WandbEnv
   };
 }
 
-/** Where a person looks at what a server shows. */
+/** Address of the pages that a server shows to people. */
 export function pageAddress(baseUrl: string): string {
   return baseUrl.replace('://api.wandb.', '://').replace('://api.', '://app.');
 }
@@ -72,7 +72,7 @@ function checkedAddress(text: string): string {
   });
 }
 
-/** Keys of servers of one's own begin with a word and a dash; tokens of three parts are taken as they are. */
+/** Keys of self-hosted servers begin with a word and a dash; tokens with three parts are accepted as they are. */
 function checkedKey(key: string, where: string): string {
   if (/^[\w-]+\.[\w-]+\.[\w-]+$/.test(key)) return key;
   const bare = key.replace(/^[^-]*-/, '');
@@ -83,7 +83,7 @@ function checkedKey(key: string, where: string): string {
   );
 }
 
-/** The password of a host (with its port) in `$NETRC`, `~/.netrc` or `~/_netrc`; null where none has one. */
+/** The password of a host (with its port) in `$NETRC`, `~/.netrc` or `~/_netrc`; null if none of them has one. */
 function keyOfNetrc(host: string, env: NodeJS.ProcessEnv): string | null {
   const home = env['HOME'] ?? homedir();
   const files = env['NETRC'] === undefined ? [join(home, '.netrc'), join(home, '_netrc')] : [env['NETRC']];
@@ -105,7 +105,7 @@ function passwordIn(netrc: string, host: string): string | null {
   return null;
 }
 
-/** A file that is not there, or another account's, has no key for us; that there is none is said by who needs it. */
+/** A file that is missing, or belongs to another account, has no usable key; code that needs a key reports that there is none. */
 function readOrEmpty(path: string): string {
   try {
     return readFileSync(path, 'utf8');

@@ -1,6 +1,6 @@
-/** JSON as W&B's lines have it: numbers that are not finite are bare words, which JSON itself would make null of. */
+/** JSON as in W&B's files: numbers that are not finite are bare words, where JSON itself would write null. */
 
-/** Lists, plain objects, texts, numbers, booleans and null; what is undefined is left out. */
+/** Supports lists, plain objects, texts, numbers, booleans and null; leaves out undefined values. */
 export function extendedJson(value: unknown): string {
   if (typeof value === 'number') return Number.isFinite(value) ? JSON.stringify(value) : String(value);
   if (Array.isArray(value)) return `[${value.map(extendedJson).join(',')}]`;
@@ -11,7 +11,7 @@ export function extendedJson(value: unknown): string {
   return `{${fields.join(',')}}`;
 }
 
-/** Reads it back; an object, or null for anything else. */
+/** Parses it; returns an object, or null for anything else. */
 export function parseExtendedJson(text: string): Record<string, unknown> | null {
   const words = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
   const marked = text.replace(words, (word) => (word.startsWith('"') ? word : `"\\u0000${word}"`));

@@ -1,4 +1,4 @@
-/** A run to W&B, from its settings and the environment to the last line: while it goes on, and for `editrl sync` afterwards. */
+/** Forwards a run to W&B, from its settings and the environment to the last line: while it runs, and for `editrl sync` afterwards. */
 import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';
 import { scanLines } from '../../core/log/reader.js';
@@ -22,7 +22,7 @@ export interface ForwardOptions {
   readonly environment: WandbEnvironment;
   /** Aborted when the run has ended: what is in its files by then is still sent. */
   readonly ending: AbortSignal;
-  /** How long a server that does not answer is waited for after that. */
+  /** How long to wait after that for a server that does not answer. */
   readonly finishMs: number;
   /** Ends at once. */
   readonly giveUp: AbortSignal;
@@ -33,15 +33,15 @@ export interface ForwardOptions {
   readonly patience?: WandbPatience;
 }
 
-/** What has been sent, and where it can be looked at. */
+/** What has been sent, and where to look at it. */
 export interface Forwarded {
   readonly rows: number;
   readonly page: string;
 }
 
 /**
- * Forwards a run until it has ended and everything is confirmed. Raises EndpointError where the server refuses, or does not answer in
- * the end: what was not sent stays in the run directory. Raises RunError where that cannot be read.
+ * Forwards a run until it has ended and everything is confirmed. Raises EndpointError when the server refuses or does not answer in the end: what was
+ * not sent stays in the run directory. Raises RunError when that cannot be read.
  */
 export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded> {
   const { paths, record, settings, environment, ending, finishMs, giveUp, say, clock = systemClock, onStop } = options;
@@ -87,7 +87,7 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
   }
 }
 
-/** What a run's end is called there; null for one that goes on, or that nobody knows the end of. */
+/** W&B's exit code for a run's end; null for a run that goes on, or whose end is unknown. */
 const EXIT_CODES: Readonly<Record<RunStateName, number | null>> = {
   queued: null,
   running: null,
@@ -116,7 +116,7 @@ async function attached(client: WandbClient, options: ForwardOptions): Promise<W
   const before = readWandbCursor(paths);
   const named = settings.entity ?? environment.entity;
   const id = notedWandbId(paths) ?? paths.runName;
-  // Sent to another place it begins anew, and so does a run that was made anew.
+  // A run sent to another destination starts over, and so does a run that was recreated.
   const known =
     before?.base_url === baseUrl &&
     before.project === settings.project &&
@@ -144,7 +144,7 @@ async function attached(client: WandbClient, options: ForwardOptions): Promise<W
   return attach(client, described, record, known, baseUrl);
 }
 
-/** Gives up once the run has ended and the server has not taken anything for so long; the function that is returned takes that back. */
+/** Gives up once the run has ended and the server has accepted nothing for this long; the returned function cancels that. */
 function givenUpAfter(
   finishMs: number,
   ending: AbortSignal,

@@ -1,7 +1,7 @@
 /**
- * Forwards a run directory to W&B: rows of metrics, what was printed, the machine's load, episodes. Everything is read from the run's own
- * files, which are the spool: what the server has not confirmed is read again, by this process or by `editrl sync`, and lands in the same
- * places, since line i of a file there is line i here behind a fixed base. One process at a time forwards a run.
+ * Forwards a run directory to W&B: rows of metrics, console output, the machine's load, episodes. Everything is read from the run's own files, which
+ * serve as the spool: what the server has not confirmed is read again, by this process or by `editrl sync`, and arrives in the same places, since
+ * line i of a file there is line i here plus a fixed offset. Only one process at a time forwards a run.
  */
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { FollowedLog } from '../../core/log/followed.js';
@@ -19,20 +19,20 @@ import { mediaOf, type Media } from './media.js';
 import { Uploads } from './uploads.js';
 
 export interface Pace {
-  /** The least time between two requests while the run goes on. */
+  /** Minimum time between two requests while the run goes on. */
   readonly everyMs: number;
-  /** After this time without a request the server hears that the run lives. */
+  /** After this time without a request, the server gets a sign of life. */
   readonly heartbeatMs: number;
 }
 
-/** As W&B's SDK has it; after some minutes of silence a server takes a run for dead. */
+/** As in W&B's SDK; after some minutes of silence a server takes a run for dead. */
 export const usualPace: Pace = { everyMs: 15_000, heartbeatMs: 30_000 };
 
-/** A longer line is refused; the file's numbers stay where they are. */
+/** A longer line is refused; the line numbers of the file stay the same. */
 const LONGEST_LINE = 10_383_360;
-/** A request may hold some ten megabytes; what else is sent with rows takes less than the other half. */
+/** A request may have some ten megabytes; what else is sent with rows takes less than the other half. */
 const MOST_ROW_BYTES = 5 * 1024 * 1024;
-/** After a request of so much there is likely more: it is not waited for the next one. */
+/** After a request of this size there is probably more, so the next one follows without a pause. */
 const FULL_BYTES = 1024 * 1024;
 const LONGEST_OUTPUT_LINE = 4096;
 
@@ -41,22 +41,22 @@ export interface ForwarderOptions {
   readonly client: WandbClient;
   readonly cursor: WandbCursor;
   readonly record: RunRecord;
-  /** How many episodes are shown of an iteration. */
+  /** How many episodes of an iteration are shown. */
   readonly episodes: number;
   readonly pace?: Pace;
   readonly clock?: Clock;
-  /** Somebody pressed Stop on the run's page. */
+  /** Called when somebody pressed Stop on the run's page. */
   readonly onStop?: () => void;
   readonly say: Say;
 }
 
-/** Lines for a file there, from one of its lines on. */
+/** Lines for a remote file, starting at one of its lines. */
 interface Piece {
   readonly offset: number;
   readonly content: readonly string[];
 }
 
-/** What was sent: nothing but a sign of life, all that there was, or as much as one request takes. */
+/** What was sent: only a sign of life, everything there was, or as much as one request takes. */
 type Sent = 'nothing' | 'all' | 'some';
 
 export class WandbForwarder {
@@ -97,18 +97,18 @@ export class WandbForwarder {
   }
 
   /**
-   * Forwards until `ending` is aborted and all that is in the files by then is confirmed; then says how the run ended, where that is
-   * known (`exitCode`). Raises WandbRefused, GivenUp once the client's signal is aborted, and RunError.
+   * Forwards until `ending` is aborted and everything in the files by then is confirmed; then reports how the run ended, if that is known
+   * (`exitCode`). Raises WandbRefused, GivenUp once the client's signal is aborted, and RunError.
    */
   async follow(ending: AbortSignal, exitCode: () => number | null): Promise<void> {
     const complete = new AbortController();
     const uploading = this.#uploads.run(complete.signal);
-    // It is awaited at the end; until then nobody is lost who fails.
+    // It is awaited at the end; until then, this avoids an unhandled rejection.
     uploading.catch(() => undefined);
     try {
       for (;;) {
         requireRun(this.options.paths);
-        // Asked before reading: what was written before the end is still sent.
+        // Checked before reading: what was written before the end is still sent.
         const last = ending.aborted;
         const sent = await this.#send();
         if (last && sent === 'nothing') break;
@@ -126,7 +126,7 @@ export class WandbForwarder {
     }
   }
 
-  /** One request with what there is, or a sign of life where it is time for one. */
+  /** Sends one request with what there is, or a sign of life if one is due. */
   async #send(): Promise<Sent> {
     const { base, output: outputAt, events: eventsAt } = this.#cursor;
     const { rows, media, lines } = this.#nextRows();
@@ -179,7 +179,7 @@ export class WandbForwarder {
     const segments = [entity, project, run].map(encodeURIComponent).join('/');
     const { stopped } = await client.stream(`/files/${segments}/file_stream`, JSON.stringify(body));
     this.#sentMs = this.#clock.now();
-    // A server that said so when the run went on says so of an earlier attempt.
+    // If the first reply already says so, it is about an earlier attempt.
     if (stopped && this.#toldToStop === false) onStop?.();
     this.#toldToStop = stopped;
   }
@@ -211,13 +211,13 @@ export class WandbForwarder {
       _runtime: mark.runtime,
     };
     const line = extendedJson({ ...metrics, ...values, ...always });
-    // It keeps its place, so that all that follow keep theirs.
+    // A placeholder takes the place of a line that is too long, so that all that follow keep theirs.
     return Buffer.byteLength(line) <= LONGEST_LINE
       ? line
       : extendedJson({ 'metrics/too_long': line.length, ...always });
   }
 
-  /** The last value of each metric, with those of further rows. */
+  /** The last value of each metric, updated with further rows. */
   #summarise(rows: readonly Row[], media: readonly Media[]): Readonly<Record<string, unknown>> {
     for (const [i, { iteration, metrics, mark }] of rows.entries()) {
       Object.assign(this.#summary, metrics, media[i].values, {
@@ -239,7 +239,7 @@ export class WandbForwarder {
   }
 }
 
-/** A line of `system.jsonl`; none for one that a crash left torn, of which the next one is the repetition. */
+/** A line of `system.jsonl`; none if a crash tore it, since the next line repeats it. */
 function eventLine(text: string, began: number): string[] {
   const { at, ...load } = parseExtendedJson(text) ?? {};
   if (typeof at !== 'number') return [];

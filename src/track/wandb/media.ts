@@ -1,4 +1,4 @@
-/** What W&B shows of a run's episodes: a table and lists of images, as files of the run and as the values of its history that name them. */
+/** What W&B shows of a run's episodes: a table and lists of images, as files of the run and as the values in its history that refer to them. */
 import { closeSync, existsSync, readSync } from 'node:fs';
 import { openPlain, readPlain } from '../../core/plain_file.js';
 import { printable } from '../../core/errors.js';
@@ -7,21 +7,21 @@ import { withLog } from '../../core/log/reader.js';
 import { readLines } from '../../run/journal.js';
 import type { RunPaths } from '../../run/paths.js';
 
-/** A file to upload, and what it holds; null where it is gone. */
+/** A file to upload, and its content; null if it is gone. */
 export interface MediaFile {
   readonly name: string;
   readonly read: () => Uint8Array | null;
 }
 
 export interface Media {
-  /** What an iteration's row holds of it. */
+  /** The values for an iteration's row. */
   readonly values: Readonly<Record<string, unknown>>;
   readonly files: readonly MediaFile[];
 }
 
 export const NO_MEDIA: Media = { values: {}, files: [] };
 
-/** Longer texts are cut: a table is looked at, and the run directory has the whole. */
+/** Longer texts are cut: a table is for looking at, and the run directory has the whole text. */
 const LONGEST_TEXT = 2000;
 const LONGEST_CAPTION = 300;
 const PICTURES = ['source', 'edited', 'truth'] as const;
@@ -29,7 +29,10 @@ type Picture = (typeof PICTURES)[number];
 
 type Episode = Readonly<Record<string, unknown>>;
 
-/** What is shown of an iteration: its episodes where their images were kept, and its held-out evaluation. Raises RunError for a file that is none of episodes. */
+/**
+ * What is shown of an iteration: its episodes if their images were kept, and its held-out evaluation. Raises RunError for an invalid file of
+ * episodes.
+ */
 export function mediaOf(paths: RunPaths, iteration: number, most: number): Media {
   if (most === 0) return NO_MEDIA;
   const training = keepsPictures(paths.episodes(iteration)) ? shownOf(paths.episodes(iteration), most) : [];
@@ -46,7 +49,7 @@ function keepsPictures(path: string): boolean {
   return first !== undefined && PICTURES.some((kind) => first.text.includes(`"${kind}":`));
 }
 
-/** So many episodes of a file, spread over it; none where there is no file. */
+/** At most `most` episodes of a file, spread over it; none if there is no file. */
 function shownOf(path: string, most: number): Episode[] {
   if (!existsSync(path)) return [];
   const all = readLines(path);
@@ -67,7 +70,7 @@ function joined(all: readonly Media[]): Media {
   };
 }
 
-/** One kind of picture of all episodes; nothing where none has one. */
+/** One kind of picture of all episodes; empty if none has one. */
 function pictureList(paths: RunPaths, title: string, kind: Picture, episodes: readonly Episode[]): Media {
   const there = episodes.flatMap((episode) => {
     const path = pathOf(paths, episode[kind]);
@@ -140,12 +143,12 @@ function mediaName(digest: unknown): string {
   return `media/images/${String(digest).slice(0, 20)}.png`;
 }
 
-/** Null for what names no picture: nothing else becomes a path. */
+/** Null for anything that is not a picture's name: nothing else may become a path. */
 function pathOf(paths: RunPaths, digest: unknown): string | null {
   return typeof digest === 'string' && /^[0-9a-f]{64}$/.test(digest) ? paths.media(digest) : null;
 }
 
-/** As its header says; null for what is gone, or no PNG. */
+/** The size in its header; null if it is gone or not a PNG. */
 function sizeOfPng(path: string): { readonly width: number; readonly height: number } | null {
   const file = openPlain(path);
   if (file === null) return null;

@@ -1,6 +1,6 @@
 /**
- * Which run of W&B a run directory is sent to. That is its run_name, unless WANDB_RUN_ID named another when it was started. The variable
- * stands in a shell, the id in the run directory: a resume, `editrl sync` and a trainer's own SDK find it there.
+ * Decides which W&B run a run directory is sent to: its run_name, unless WANDB_RUN_ID named another when it was started. The variable only lives in a
+ * shell, so the id is stored in the run directory, where a resume, `editrl sync` and a trainer's own SDK find it.
  */
 import { mkdirSync } from 'node:fs';
 import { ConfigError, RunError } from '../../core/errors.js';
@@ -13,7 +13,7 @@ const MOST_NOTED_BYTES = 1024;
 /** W&B's rule for ids. */
 const ID = /^[^/\\#?%:\s]{1,128}$/;
 
-/** The id that WANDB_RUN_ID names; null where it names none. Raises ConfigError for one that W&B does not take. */
+/** The id in WANDB_RUN_ID; null if it is not set. Raises ConfigError for an id that W&B does not accept. */
 export function wandbIdOfEnvironment(env: NodeJS.ProcessEnv): string | null {
   const id = env[VARIABLE]?.trim() || null;
   if (id === null || ID.test(id)) return id;
@@ -23,13 +23,13 @@ export function wandbIdOfEnvironment(env: NodeJS.ProcessEnv): string | null {
   });
 }
 
-/** Notes the id for this and every later attempt. Raises RunError when the disk refuses. */
+/** Stores the id for this and every later attempt. Raises RunError when the disk refuses. */
 export function noteWandbId(paths: RunPaths, id: string): void {
   mkdirSync(paths.trackDir, { recursive: true });
   writeFileAtomic(paths.wandbId, `${id}\n`);
 }
 
-/** The id that was noted for the run; null where none was. Raises RunError for a file that holds no id. */
+/** The id stored for the run; null if there is none. Raises RunError for a file without a valid id. */
 export function notedWandbId(paths: RunPaths): string | null {
   const id = readPlainText(paths.wandbId, MOST_NOTED_BYTES)?.trim() ?? null;
   if (id === null || ID.test(id)) return id;

@@ -1,15 +1,15 @@
-/** A run as a W&B server has it: found or made, with what is there already. */
+/** A run on a W&B server: finds or creates it, with what is already there. */
 import { shownSettings } from '../shown_settings.js';
 import type { RunRecord } from '../../run/record.js';
 import type { WandbClient } from './client.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
 import type { WandbCursor } from './cursor.js';
 
-/** How a run is described there. */
+/** A run's description on the server. */
 export interface RunDescription {
   /** Its id. */
   readonly id: string;
-  /** What it is shown as. */
+  /** Its display name. */
   readonly name: string;
   readonly project: string;
   readonly entity: string;
@@ -18,14 +18,14 @@ export interface RunDescription {
   readonly tags: readonly string[];
   readonly notes: string | null;
   readonly settings: Readonly<Record<string, unknown>>;
-  /** The commit and repository of the code; null where it is not under version control. */
+  /** The commit and repository of the code; null if it is not under version control. */
   readonly code: { readonly commit: string; readonly repository: string | null } | null;
   readonly host: string;
   /** The version of this program. */
   readonly version: string;
 }
 
-/** Under this key of the config stands which run directory a run's lines come from, and what was there before. */
+/** The config key that records which run directory a run's lines come from, and what was there before. */
 const IDENTITY = 'editrl';
 
 interface Found {
@@ -56,15 +56,15 @@ const UPSERT = `mutation UpsertBucket($id: String, $name: String, $project: Stri
   }
 }`;
 
-/** The team or user that the key's owner works in where none is named. Raises as the client does. */
+/** The team or user that the key's owner works in by default. Raises as the client does. */
 export async function defaultEntity(client: WandbClient): Promise<string> {
   const { viewer } = await client.graphql('Viewer', 'query Viewer { viewer { id entity username } }', {});
   return text(asObject(viewer)['entity']);
 }
 
 /**
- * Finds the run or makes it, says what it is made from, and gives the cursor to go on with: `known` where the server has that run
- * directory's lines, else one that puts all of them behind what is there. Raises as the client does.
+ * Finds or creates the run, updates its description, and returns the cursor to continue with: `known` if the server has that run directory's lines,
+ * else one that appends all of them to what is there. Raises as the client does.
  */
 export async function attach(
   client: WandbClient,
@@ -85,7 +85,7 @@ export async function attach(
   });
   const run = id === name ? {} : { run: id };
   const place = { base_url: baseUrl, entity: data.entity, project: data.project, ...run, created_at, base };
-  // A server that has lost the run gets all of it again.
+  // A server that has lost the run gets everything again.
   if (known !== null && found !== null) return { ...known, ...place, ended: null };
   return {
     format: 1,
@@ -108,7 +108,7 @@ async function upsert(
   found: Found | null,
   config: Readonly<Record<string, unknown>>,
 ): Promise<{ readonly data: { readonly entity: string; readonly project: string } }> {
-  // The server takes a run for begun by the entry `t`, which says who writes it.
+  // The entry `t`, which names the writing program, makes the server treat the run as begun.
   const writer = { cli_version: version, t: { '5': version } };
   const whole = { ...found?.config, ...config, _wandb: { value: writer } };
   const { upsertBucket } = await client.graphql(
@@ -128,7 +128,7 @@ async function upsert(
       program: 'editrl',
       repo: code?.repository ?? null,
       jobType,
-      // What somebody noted on its page stays.
+      // Keeps the tags that somebody set on its page.
       tags: tags.length === 0 && found !== null ? null : tags,
     },
     { racing: true },
@@ -159,7 +159,7 @@ function foundIn(data: Readonly<Record<string, unknown>>): Found | null {
   };
 }
 
-/** W&B's form of a config: each entry of the top level is `{value}`. */
+/** W&B's form of a config: each top-level entry is `{value}`. */
 function wrapped(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(shownSettings(settings)).map(([key, value]) => [key, { value }]));
 }
@@ -179,12 +179,12 @@ function asObject(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
 }
 
-/** JSON within JSON: a text that holds an object. */
+/** JSON within JSON: a text that contains an object. */
 function asJsonObject(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === 'string' ? (parseExtendedJson(value) ?? {}) : asObject(value);
 }
 
-/** The last of a list of lines, which comes as a text. */
+/** The last of a list of lines, which arrives as a text. */
 function lastOf(tail: unknown): unknown {
   try {
     return typeof tail === 'string' ? (JSON.parse(tail) as unknown[]).at(-1) : undefined;

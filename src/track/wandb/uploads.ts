@@ -1,4 +1,4 @@
-/** Uploads of a run's files, beside its stream: one iteration's after another's, so that how far they have come is one number. */
+/** Uploads a run's files beside its stream: iteration by iteration, so that the progress is a single number. */
 import pLimit from 'p-limit';
 import { sleep, type Clock } from '../../core/clock.js';
 import type { Say } from '../say.js';
@@ -11,7 +11,7 @@ const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $ru
   }
 }`;
 
-/** Files of one iteration that are under way at once. */
+/** Files of one iteration that are uploaded at once. */
 const TOGETHER = 4;
 const LOOK_EVERY_MS = 500;
 
@@ -28,7 +28,7 @@ interface Waiting {
 
 export class Uploads {
   readonly #queue: Waiting[] = [];
-  /** Names that the server has; equal pictures have one. */
+  /** Names that the server has; equal pictures share a name. */
   readonly #done = new Set<string>();
   #finished: string[] = [];
   #through: number | null = null;
@@ -42,7 +42,7 @@ export class Uploads {
     private readonly say: Say,
   ) {}
 
-  /** Iterations come in order; one without files counts, too. */
+  /** Call with iterations in order, including those without files. */
   add(iteration: number, files: readonly MediaFile[]): void {
     // A run that went back does its iterations again.
     if (this.#through !== null && iteration <= this.#through) this.#through = iteration - 1;
@@ -50,14 +50,17 @@ export class Uploads {
     else this.#queue.push({ iteration, files });
   }
 
-  /** Names of files that have been uploaded since the last call, and the iteration up to which all are; null before the first. */
+  /** Names of files uploaded since the last call, and the iteration up to which everything is uploaded; null before the first. */
   taken(): { readonly names: readonly string[]; readonly through: number | null } {
     const names = this.#finished;
     this.#finished = [];
     return { names, through: this.#through };
   }
 
-  /** Uploads until `complete` is aborted, since nothing more will come, and nothing waits. Raises GivenUp as the client does; what the server refuses is said once and left out. */
+  /**
+   * Uploads until `complete` is aborted, which means that nothing more will come, and nothing is waiting. Raises GivenUp as the client does; what the
+   * server refuses is reported once and left out.
+   */
   async run(complete: AbortSignal): Promise<void> {
     while (!this.#stopped && !(complete.aborted && this.#queue.length === 0)) {
       const next = this.#queue.at(0);
@@ -75,7 +78,7 @@ export class Uploads {
     this.#stopped = true;
   }
 
-  /** Uploads files by themselves. Raises as `run`. */
+  /** Uploads the files of one iteration. Raises as `run` does. */
   async #upload(files: readonly MediaFile[]): Promise<void> {
     const wanted = files.filter(({ name }) => !this.#done.has(name));
     if (wanted.length === 0 || this.#refused) return;
@@ -101,7 +104,7 @@ export class Uploads {
       await this.client.put(url, headers, bytes);
     } catch (error) {
       if (!(error instanceof WandbRefused && error.status === 403)) throw error;
-      // A signed address is good for some time only.
+      // A signed address is valid for a limited time.
       const again = await this.#addresses([name]);
       await this.client.put(again.urls.get(name) ?? url, again.headers, bytes);
     }
@@ -128,7 +131,7 @@ export class Uploads {
 }
 
 interface Addresses {
-  /** By the names of files; one that the server does not want has none. */
+  /** By file name; a file that the server does not want has none. */
   readonly urls: ReadonlyMap<string, string>;
   readonly headers: Readonly<Record<string, string>>;
 }
