@@ -1,6 +1,6 @@
 /**
- * What the page may ask of a run or of a sweep. Each is a command of this program, called as a person would call it, in a process of its own that outlives the
- * dashboard; what it says when it refuses is shown.
+ * Actions that the page can request for a run or a sweep. Each is a command of this program, called as a person would call it, in a process of its
+ * own that outlives the dashboard; if it refuses, its message is shown.
  */
 import { spawn } from 'node:child_process';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
@@ -17,11 +17,11 @@ import type { ActionName, WireAction } from './wire.js';
 const SHOWN_LETTERS = 4_000;
 
 interface Action {
-  /** States in which it makes sense. */
+  /** States in which the action makes sense. */
   readonly states: readonly ShownState[];
-  /** The arguments of the command; null where the record, which a run that waits in a queue has not yet, does not say them. */
+  /** The arguments of the command; null if the record does not have them, as for a run that waits in a queue. */
   readonly command: (run: IndexedRun, record: RunRecord | null) => readonly string[] | null;
-  /** What is said when it was done. */
+  /** Message when it is done. */
   readonly done: string;
 }
 
@@ -38,7 +38,7 @@ const actions: Readonly<Record<ActionName, Action>> = {
   },
   start_again: {
     states: [...ENDED, 'finished'],
-    // A fork begins with another run's checkpoint, which its settings do not say.
+    // A fork begins with another run's checkpoint, which is not in its settings.
     command: (run, record) =>
       record === null || record.fork !== undefined ? null : ['resume', ...named(run), '--fresh'],
     done: 'has ended',
@@ -49,7 +49,7 @@ function named({ paths }: IndexedRun): string[] {
   return [paths.runName, '--exp-dir', resolve(paths.baseExpDir)];
 }
 
-/** What may be asked of a run as it is. */
+/** The actions that a run's state allows. */
 export function actionsOf(run: IndexedRun, record: RunRecord | null): WireAction[] {
   return (Object.keys(actions) as ActionName[]).flatMap((action) => {
     const args = argumentsOf(action, run, record);
@@ -66,22 +66,22 @@ function argumentsOf(name: ActionName, run: IndexedRun, record: RunRecord | null
   return states.includes(run.status.state) ? command(run, record) : null;
 }
 
-/** An experiment, as far as its scheduler is asked for something. */
+/** An experiment with what its scheduler's actions need. */
 export interface Sweep {
   readonly name: string;
   readonly folder: string;
-  /** Whether a scheduler is at work on it. */
+  /** Whether a scheduler is working on it. */
   readonly swept: boolean;
 }
 
-/** What each action is for a sweep: `editrl stop` ends it with its runs. */
+/** Each action for a sweep: `editrl stop` ends it together with its runs. */
 const sweepActions: Readonly<Partial<Record<ActionName, { readonly more: readonly string[]; readonly done: string }>>> =
   {
     stop: { more: [], done: 'has stopped, with its runs' },
     stop_now: { more: ['--now'], done: 'was killed, with its runs' },
   };
 
-/** What may be asked of the scheduler of an experiment; nothing where there is none at work. */
+/** The actions for an experiment's scheduler; none if no scheduler is working on it. */
 export function sweepActionsOf({ name, folder, swept }: Sweep): WireAction[] {
   if (!swept) return [];
   return (Object.keys(sweepActions) as ActionName[]).map((action) =>
@@ -93,7 +93,7 @@ function sweepArguments(action: ActionName, name: string, folder: string): strin
   return ['stop', name, '--exp-dir', resolve(folder), ...(sweepActions[action]?.more ?? [])];
 }
 
-/** As `act`, for the scheduler of an experiment. Raises Refusal for what may not be asked of it. */
+/** Like `act`, for an experiment's scheduler. Raises Refusal for an action that is not allowed. */
 export function actOnSweep(name: unknown, sweep: Sweep, program: readonly string[], onNotice: OnNotice): void {
   const action = actionNamed(name, sweepActions);
   if (!sweep.swept) throw new Refusal('bad_request', `${sweep.name} is not being swept.`);
@@ -101,7 +101,7 @@ export function actOnSweep(name: unknown, sweep: Sweep, program: readonly string
   call(program, sweepArguments(action, sweep.name, sweep.folder), done, onNotice);
 }
 
-/** The name of an action that a table has. Raises Refusal for any other. */
+/** Checks that a table has an action with this name. Raises Refusal for any other. */
 function actionNamed(name: unknown, among: Readonly<Partial<Record<ActionName, unknown>>>): ActionName {
   if (typeof name === 'string' && Object.hasOwn(among, name)) return name as ActionName;
   throw badRequest(
@@ -110,19 +110,19 @@ function actionNamed(name: unknown, among: Readonly<Partial<Record<ActionName, u
   );
 }
 
-/** As a shell takes it. */
+/** Quotes a word for a shell. */
 function quoted(word: string): string {
   return /^[\w./:=@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-/** Told how what was asked for went on. */
+/** Called with the outcome of a requested action. */
 export type OnNotice = (level: 'info' | 'error', text: string) => void;
 
 /**
- * Starts the command of an action; what becomes of it is told to `onNotice`. Raises Refusal for an action that there is not, or that the run's state
- * does not allow.
+ * Starts the command of an action; reports its outcome to `onNotice`. Raises Refusal for an unknown action, or one that the run's state does not
+ * allow.
  *
- * @param program what starts this program's command line.
+ * @param program starts this program's command line.
  */
 export function act(
   name: unknown,
@@ -149,7 +149,7 @@ function spelled(action: ActionName): string {
   return action.replaceAll('_', ' ');
 }
 
-/** Calls the command line with arguments, in a process that does not end with this one. */
+/** Calls the command line with arguments, in a process that outlives this one. */
 export function call(program: readonly string[], args: readonly string[], done: string, onNotice: OnNotice): void {
   const folder = mkdtempSync(join(tmpdir(), 'editrl-dashboard-'));
   const output = join(folder, 'output');
@@ -169,13 +169,13 @@ export function call(program: readonly string[], args: readonly string[], done: 
   };
   child.once('error', (error) => end('error', `${spoken}\n${error.message}`));
   child.once('exit', (code, signal) => {
-    // 130: it was interrupted, as by a stop that somebody asked for.
+    // 130: it was interrupted, for example by a requested stop.
     if (code === 0 || code === 130) end('info', done);
     else end('error', `${spoken}\nended with ${signal ?? `exit code ${code}`}:\n${endOf(output)}`);
   });
 }
 
-/** What a command printed at last; of a file that is gone, as where somebody empties the folder of temporary files, that. */
+/** The end of a command's output; or that the file is gone, as after somebody emptied the temporary folder. */
 function endOf(path: string): string {
   try {
     return printable(readFileSync(path, 'utf8')).trimEnd().slice(-SHOWN_LETTERS);

@@ -1,25 +1,25 @@
-/** A run's learning curves: few points that stand for all lines, with the extremes of what each stands for. */
+/** A run's learning curves: a few points that represent all lines, with the extremes of the lines that each represents. */
 import { condense, finiteCurve } from '../core/curves.js';
 import type { RunPaths } from '../run/paths.js';
 import { errorsOf } from './panels.js';
 import { sampleLines, type Columns, type SeriesCache } from './series.js';
 import type { WireCurve, WireCurves } from './wire.js';
 
-/** How long an answer waits for a file that was not read before. */
+/** How long an answer waits for a file that has not been read yet. */
 const WAIT_MS = 120;
-/** What stands for a file that is still being read. */
+/** Number of sampled lines that represent a file while it is still being read. */
 const SAMPLED_LINES = 1_000;
 
 export interface CurvesRequest {
   readonly metrics: readonly string[];
-  /** At most so many points of a curve. */
+  /** Maximum number of points of a curve. */
   readonly points: number;
-  /** The iterations that are wanted, both included. */
+  /** The wanted range of iterations, both ends included. */
   readonly from: number;
   readonly to: number;
 }
 
-/** Raises RunError where the metrics cannot be read. */
+/** Raises RunError when the metrics cannot be read. */
 export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: CurvesRequest): Promise<WireCurves> {
   const series = cache.get(paths.metrics);
   await series.read(WAIT_MS);

@@ -1,4 +1,4 @@
-/** Recorded episodes for people: filtered, and those of one prompt over iterations. What another version wrote is shown as far as it is understood. */
+/** Recorded episodes for people: filtered, or of one prompt over iterations. Records of another version are shown as far as they are understood. */
 import { statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
 import { scanLines } from '../core/log/reader.js';
@@ -13,11 +13,11 @@ export const ORDERS = ['as_recorded', 'best', 'worst', 'advantage', 'disadvantag
 export type EpisodeOrder = (typeof ORDERS)[number];
 
 export interface EpisodesRequest {
-  /** Null for the last file of this kind, or of the other where there is none. */
+  /** Null for the last file of this kind, or of the other kind if there is none. */
   readonly iteration: number | null;
   readonly heldOut: boolean;
   readonly outcome: WireOutcomeKind | null;
-  /** What the instruction or the answer has to contain. */
+  /** Text that the instruction or the answer has to contain. */
   readonly words: string;
   readonly score: Bounds;
   readonly advantage: Bounds;
@@ -26,7 +26,7 @@ export interface EpisodesRequest {
   readonly limit: number;
 }
 
-/** Both included; null for none. */
+/** Both included; null for no bound. */
 export interface Bounds {
   readonly least: number | null;
   readonly most: number | null;
@@ -86,7 +86,7 @@ const orders: Readonly<Record<EpisodeOrder, Compare | null>> = {
   disadvantage: (a, b) => less(a.advantage, b.advantage, Infinity),
 };
 
-/** What has no number goes last. */
+/** Values without a number go last. */
 function less(a: number | null, b: number | null, missing: number): number {
   const [x, y] = [a ?? missing, b ?? missing];
   return x === y ? 0 : x - y;
@@ -97,7 +97,7 @@ function ordered(episodes: WireEpisode[], order: EpisodeOrder): WireEpisode[] {
   return compare === null ? episodes : episodes.sort(compare);
 }
 
-/** The episodes of a file and how many of its lines are none; none where it has just been removed. */
+/** The episodes of a file, and how many of its lines are invalid; empty if it has just been removed. */
 function readEpisodeFile(
   path: string,
   only: (line: string) => boolean = () => true,
@@ -116,7 +116,7 @@ function readEpisodeFile(
 const KINDS: ReadonlySet<string> = new Set<WireOutcomeKind>(['scored', 'zero_by_rule', 'unscored']);
 const IMAGE = /^[0-9a-f]{64}$/;
 
-/** Null for a line that is no episode. */
+/** Null for a line that is not an episode. */
 function episodeOf(line: string): WireEpisode | null {
   let found: Readonly<Record<string, unknown>> | null;
   try {
@@ -169,16 +169,16 @@ function finite(value: unknown): number | null {
 }
 
 const SLICE_MS = 15;
-/** Files whose samples are remembered. */
+/** Number of files whose samples are cached. */
 const REMEMBERED_FILES = 20_000;
-/** Iterations of one prompt that are shown, the latest. */
+/** Only this many iterations of a prompt are shown, the latest. */
 const MOST_ITERATIONS = 60;
 
-/** Which files have which samples; a file never changes once it is there under its time and size. */
+/** Which files contain which samples; a file with the same time and size has not changed. */
 export class PromptIndex {
   readonly #samples = new LRUCache<string, ReadonlySet<string>>({ max: REMEMBERED_FILES });
 
-  /** The episodes of a prompt over all iterations, until somebody does not wait any more. */
+  /** The episodes of a prompt over all iterations; stops early if the client goes away. */
   async promptOf(paths: RunPaths, sample: string, instruction: string, gone: AbortSignal): Promise<WirePrompt> {
     const slices = new Slices(SLICE_MS);
     const having: EpisodeFile[] = [];
@@ -216,7 +216,7 @@ export class PromptIndex {
   }
 }
 
-/** Null for a text that is quoted like none: a line that somebody wrote otherwise is left out, as it is elsewhere. */
+/** Null for an invalid quoted text: a line that was written differently is left out, as elsewhere. */
 function sampleOf(quoted: string): string | null {
   try {
     return JSON.parse(quoted) as string;

@@ -1,18 +1,18 @@
-/** Streams of server-sent events. A reader who does not keep up is let go: it opens another stream and asks for everything anew. */
+/** Streams of server-sent events. A reader that does not keep up is disconnected: it opens another stream and requests everything again. */
 import type { ServerResponse } from 'node:http';
 import type { Call } from '../http/server.js';
 import { GUARD_HEADERS } from './page_files.js';
 
-/** A line that says nothing, so that both ends notice when the other is gone. */
+/** An empty line, so that both ends notice when the other is gone. */
 const PING_EVERY_MS = 15_000;
-/** What may wait for a reader. */
+/** How much may be queued for a reader. */
 const MOST_WAITING_BYTES = 4 * 1024 * 1024;
 
-/** One open stream of events of a kind. */
+/** One open stream of events. */
 export class EventStream<E> {
   readonly #response: ServerResponse;
   readonly #ping: NodeJS.Timeout;
-  /** Aborted when the stream is over, whoever ended it. */
+  /** Aborted when the stream is over, whichever side ended it. */
   readonly #over = new AbortController();
 
   constructor({ response, gone }: Pick<Call, 'response' | 'gone'>) {
@@ -32,7 +32,7 @@ export class EventStream<E> {
     return this.#over.signal;
   }
 
-  /** Whether the reader has not taken yet what was sent. */
+  /** Whether the reader has not yet received what was sent. */
   get behind(): boolean {
     return this.#response.writableNeedDrain;
   }
@@ -41,7 +41,7 @@ export class EventStream<E> {
     this.#write(`data: ${JSON.stringify(event)}\n\n`);
   }
 
-  /** Harmless when it is over already. */
+  /** Harmless if it is already closed. */
   close(): void {
     if (this.#over.signal.aborted) return;
     clearInterval(this.#ping);
@@ -58,7 +58,7 @@ export class EventStream<E> {
   }
 }
 
-/** All streams that hear of the same events. */
+/** Streams that all receive the same events. */
 export class Broadcast<E> {
   readonly #streams = new Set<EventStream<E>>();
 

@@ -1,10 +1,10 @@
-/** What sweeps have recorded of their experiments, read again where a record's file changes. */
+/** The experiments that sweeps have recorded, read again when a record's file changes. */
 import { LRUCache } from 'lru-cache';
 import { EditrlError } from '../core/errors.js';
 import { experimentFile, readExperiment, type ExperimentRecord } from '../run/experiment.js';
 import { stampOf } from './stamps.js';
 
-/** Records that are kept: those of large matrices have megabytes. */
+/** Number of cached records: those of large matrices have megabytes. */
 const KEPT = 200;
 
 interface Known {
@@ -15,7 +15,7 @@ interface Known {
 export class ExperimentRecords {
   readonly #known = new LRUCache<string, Known>({ max: KEPT });
 
-  /** Null for one that is not there, or that another version wrote. */
+  /** Null for a record that does not exist or that another version wrote. */
   get(folder: string, name: string): ExperimentRecord | null {
     const path = experimentFile(folder, name);
     const stamp = stampOf(path);

@@ -1,5 +1,5 @@
 /**
- * Experiments as their runs show them: those that a sweep has recorded, and runs whose names say a cell (`NAME__axis-value__…`) where there is no
+ * Experiments as their runs show them: those that a sweep has recorded, and runs whose names identify a cell (`NAME__axis-value__…`) if there is no
  * such record.
  */
 import { existsSync } from 'node:fs';
@@ -23,9 +23,9 @@ type Axes = Readonly<Record<string, string>>;
 interface FoundCell {
   readonly name: string;
   readonly axes: Axes;
-  /** Null for one that has not begun. */
+  /** Null for a run that has not begun. */
   readonly run: IndexedRun | null;
-  /** False where the folder of its name is another run's, with other settings. */
+  /** False if the folder with its name contains another run, with other settings. */
   readonly counts: boolean;
 }
 
@@ -53,7 +53,7 @@ export function listExperiments(index: RunsIndex): WireExperiment[] {
   });
 }
 
-/** Raises Refusal 404 for an experiment that is not there. */
+/** Raises Refusal 404 for an unknown experiment. */
 export function matrixOf(index: RunsIndex, id: string): WireMatrix {
   const experiment = experimentOf(index, id);
   const { name, swept, cells, baseline } = experiment;
@@ -88,7 +88,7 @@ function experimentOf(index: RunsIndex, id: string): FoundExperiment {
   throw new Refusal('not_found', `There is no experiment '${id.slice(0, 120)}' here.`);
 }
 
-/** The experiment of an id, as its actions ask for it. Raises Refusal 404 where it is not there. */
+/** The experiment with this id, for its actions. Raises Refusal 404 for an unknown one. */
 export function sweepOf(index: RunsIndex, id: string): Sweep {
   return experimentOf(index, id);
 }
@@ -169,7 +169,7 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
   });
 }
 
-/** The last held-out number of a run, by the first measure where there is one. */
+/** The last held-out number of a run, by the first measure if there is one. */
 function soFar(index: RunsIndex, run: IndexedRun, [term]: readonly MeasureTerm[]): number | null {
   if (term === undefined) return heldOutOf(run)?.after ?? null;
   const found = whereMeasured(term, run.heldOut?.measures ?? [], settingsOf(index, run));
@@ -181,7 +181,7 @@ function settingsOf(index: RunsIndex, { settings }: IndexedRun): ReadSettings {
   return (path) => index.settings.valueOf(settings, path);
 }
 
-/** The cell that a run's name says: `NAME__axis-value__axis-value`; null for any other name, and for runs that were set aside. */
+/** The cell that a run's name identifies: `NAME__axis-value__axis-value`; null for any other name, and for runs that were set aside. */
 export function cellOfName(name: string): { readonly experiment: string; readonly axes: Axes } | null {
   if (/\.old-\d+$/.test(name)) return null;
   const parts = name.split('__');
@@ -199,7 +199,7 @@ function axesOf(cells: readonly FoundCell[]): string[] {
   return [...new Set(cells.flatMap(({ axes }) => Object.keys(axes)))];
 }
 
-/** Numbers by their size, everything else as it comes. */
+/** Numbers in ascending order, everything else in the order of appearance. */
 function valuesOf(cells: readonly FoundCell[], axis: string): string[] {
   const values = [...new Set(cells.flatMap(({ axes }) => axes[axis] ?? []))];
   const numbers = values.map(Number);

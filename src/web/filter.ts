@@ -1,6 +1,6 @@
 /**
- * What a person writes to choose among runs: words that their names contain, and comparisons of columns and settings, all of which have to
- * hold: `rl state=running algorithm.kl_coeff<=3e-4 policy.model~emu "data.dir=my data"`.
+ * The filter that a person writes to choose runs: words that their names contain, and comparisons of columns and settings, all of which have to hold:
+ * `rl state=running algorithm.kl_coeff<=3e-4 policy.model~emu "data.dir=my data"`.
  */
 import { nearest } from '../core/nearest.js';
 import { badRequest } from '../http/refusal.js';
@@ -14,7 +14,7 @@ export interface Condition {
   readonly value: string;
 }
 
-/** Raises Refusal 400 for a quotation without an end. Keys are looked up by `resolveKey`. */
+/** Raises Refusal 400 for a quotation without an end. Keys are resolved by `resolveKey`. */
 export function parseFilter(text: string): Condition[] {
   return wordsOf(text).map((word) => {
     const found = /^([^\s!<>=~]+)(!=|<=|>=|=|<|>|~)(.*)$/s.exec(word);
@@ -44,8 +44,8 @@ function wordsOf(text: string): string[] {
 }
 
 /**
- * The key that a person means: one there is, or the only one that ends with what was written (`kl_coeff` for `algorithm.kl_coeff`). Raises
- * Refusal 400 with the keys that it may be.
+ * The key that a person means: an exact match, or the only one that ends with what was written (`kl_coeff` for `algorithm.kl_coeff`). Raises Refusal
+ * 400 with the candidates.
  */
 export function resolveKey(written: string, keys: readonly string[]): string {
   if (keys.includes(written)) return written;
@@ -62,7 +62,7 @@ export function resolveKey(written: string, keys: readonly string[]): string {
   );
 }
 
-/** Whether a value fulfils a condition. A value that is missing fulfils only `!=`. */
+/** Whether a value satisfies a condition. A missing value satisfies only `!=`. */
 export function fulfils(value: unknown, { operator, value: wanted }: Omit<Condition, 'key'>): boolean {
   const text = textOf(value);
   if (value === undefined) return operator === '!=';
@@ -89,7 +89,7 @@ function compares(operator: '<' | '<=' | '>' | '>=', difference: number): boolea
   return operator === '>' ? difference > 0 : difference >= 0;
 }
 
-/** A value as a person writes it: text as it is, anything else as JSON. */
+/** A value in the form that a person writes: text as it is, anything else as JSON. */
 export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
 }
@@ -98,7 +98,7 @@ function numberOf(value: unknown): number | null {
   return typeof value === 'number' ? value : null;
 }
 
-/** The order of two values of a column: numbers, then text, then what is missing, whatever the direction. */
+/** Orders the values of a column: numbers, then text, then missing values last in either direction. */
 export function ordering(descending: boolean): (a: unknown, b: unknown) => number {
   const sign = descending ? -1 : 1;
   return (a, b) => {

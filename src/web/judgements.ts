@@ -1,4 +1,4 @@
-/** What judges said of one episode, found in the files of judgements by where its iteration has to be. */
+/** What judges said of one episode, looked up in the judgement files by its iteration. */
 import { join } from 'node:path';
 import { linesIn, scanLines } from '../core/log/reader.js';
 import { judgementForm } from '../run/exchanges.js';
@@ -6,12 +6,12 @@ import { iterationOfKey, JudgementFiles, pieceText } from '../run/judgement_file
 import type { RunPaths } from '../run/paths.js';
 import type { WireJudgement } from './wire.js';
 
-/** Every question's last answer; empty where nothing was asked, or not kept. */
+/** The last answer to every question; empty if nothing was asked or kept. */
 export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement[] {
   const files = new JudgementFiles(paths.judgements);
   const iteration = iterationOfKey(episodeKey);
   const start = `{"key":${JSON.stringify(`${episodeKey}/`).slice(0, -1)}`;
-  // Read before the pieces are listed: what becomes a piece meanwhile is in both.
+  // Read before the pieces are listed: lines that become a piece meanwhile are in both.
   const current: string[] = [];
   scanLines(paths.judgements, (line) => line.startsWith(start) && current.push(line));
   const lines: string[] = [];
@@ -33,7 +33,7 @@ export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement
   return [...found.values()];
 }
 
-/** Null for a line that is no judgement. */
+/** Null for a line that is not a judgement. */
 function readable(line: string): WireJudgement | null {
   try {
     const { key, model, text, problem, scores, attempts, latencyMs } = judgementForm.read(line);

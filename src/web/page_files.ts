@@ -1,11 +1,14 @@
-/** The page itself: one document, one style and one script, which `npm run build` bundles (scripts/bundle_page.ts). Nothing else is served as a file. */
+/**
+ * The page itself: one document, one style sheet and one script, which `npm run build` bundles (scripts/bundle_page.ts). Nothing else is served as a
+ * file.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { RunError } from '../core/errors.js';
 import type { Route } from '../http/server.js';
 
-/** What browsers are told with every answer: nothing from elsewhere, nothing inline, no frames, no guessing of types. */
+/** Headers of every response: nothing from other origins, nothing inline, no frames, no guessing of types. */
 export const GUARD_HEADERS: Readonly<Record<string, string>> = {
   'x-content-type-options': 'nosniff',
   'referrer-policy': 'no-referrer',
@@ -27,7 +30,7 @@ const POLICY = [
   "require-trusted-types-for 'script'",
 ].join('; ');
 
-/** Routes for all of it, which answer without the token: the page holds no data. Raises RunError where it was not built. */
+/** Routes for these files, which need no token: the page contains no data. Raises RunError when it was not built. */
 export function pageRoutes(): Record<string, Route> {
   const route = (kind: string, body: string, more: Readonly<Record<string, string>> = {}): Route => {
     const headers = { ...GUARD_HEADERS, 'cache-control': 'no-cache', ...more };
@@ -41,14 +44,14 @@ export function pageRoutes(): Record<string, Route> {
   };
 }
 
-/** A file that the build bundled. Raises RunError where it was not built. */
+/** A file that the build bundled. Raises RunError when it was not built. */
 export function builtFile(name: string): string {
   const path = join(projectRoot(), 'dist', 'page', name);
   if (!existsSync(path)) throw new RunError('the page was not built', { where: path, next: 'Run: npm run build' });
   return readFileSync(path, 'utf8');
 }
 
-/** The folder of package.json, from the sources and from dist/ alike. */
+/** The folder of package.json, found both from the sources and from dist/. */
 function projectRoot(): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
     if (existsSync(join(folder, 'package.json'))) return folder;

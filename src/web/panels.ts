@@ -1,9 +1,9 @@
-/** Which metrics every training is watched by, and which of them share a chart. The server and the page have this table in common. */
+/** The metrics that every training is watched by, and which of them share a chart. The server and the page share this table. */
 
-/** Metrics of one scale. */
+/** Metrics on one scale. */
 export interface Panel {
   readonly title: string;
-  /** What its vertical axis measures; empty where the title says it. */
+  /** What its vertical axis measures; empty if the title says it. */
   readonly unit: string;
   readonly metrics: readonly string[];
 }
@@ -12,13 +12,13 @@ interface Kind {
   readonly title: string;
   readonly unit: string;
   readonly holds: RegExp;
-  /** Whether its metrics are of different scales, so that each needs a chart of its own. */
+  /** Whether its metrics have different scales, so that each needs its own chart. */
   readonly apart?: true;
-  /** Whether a single metric of the kind says nothing that others do not. */
+  /** Whether a single metric of this kind adds nothing to other charts. */
   readonly several?: true;
 }
 
-/** In the order of the page. */
+/** In the order on the page. */
 const KINDS: readonly Kind[] = [
   { title: 'held-out reward', unit: '', holds: /^validation\/(sampled|greedy)\/mean$/ },
   { title: 'reward in training', unit: '', holds: /^reward\/mean$/ },
@@ -46,7 +46,7 @@ const KINDS: readonly Kind[] = [
   { title: 'what hack alarms watch', unit: '', holds: /^hack\//, apart: true },
 ];
 
-/** The charts of these metrics, which are sorted by name; kinds of which there is none are left out. */
+/** The charts for these metrics, which are sorted by name; kinds without metrics are left out. */
 export function panelsOf(metrics: readonly string[]): Panel[] {
   return KINDS.flatMap(({ title, unit, holds, apart, several }) => {
     const own = metrics.filter((metric) => holds.test(metric));
@@ -55,15 +55,15 @@ export function panelsOf(metrics: readonly string[]): Panel[] {
   });
 }
 
-/** From so many points on the values of a training are drawn as a smoothed course; held-out numbers are few, and are drawn as they are. */
+/** With at least this many points, the values of a training metric are drawn smoothed; held-out numbers are few, and are drawn as they are. */
 const SMOOTHED_FROM = 20;
 
-/** Whether a metric with so many points is smoothed. */
+/** Whether a metric with this many points is smoothed. */
 export function isSmoothed(metric: string, points: number): boolean {
   return !metric.startsWith('validation/') && points >= SMOOTHED_FROM;
 }
 
-/** The metric with the standard errors of a held-out mean; null for every other metric. */
+/** The metric with the standard errors of a held-out mean; null for any other metric. */
 export function errorsOf(metric: string): string | null {
   return metric.startsWith('validation/') && metric.endsWith('/mean') ? metric.replace(/mean$/, 'stderr') : null;
 }

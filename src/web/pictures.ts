@@ -1,4 +1,4 @@
-/** Pictures of a run: those that episodes name, and the contact sheet. */
+/** Pictures of a run: those that episodes refer to, and the contact sheet. */
 import { RunError } from '../core/errors.js';
 import { readPlain } from '../core/plain_file.js';
 import { Refusal } from '../http/refusal.js';
@@ -10,8 +10,8 @@ const PNG = Buffer.from('89504e470d0a1a0a', 'hex');
 const CONTACT_SHEET = 'contact_sheet';
 
 /**
- * The picture of a name: that of an image in media/, which never changes, or the contact sheet. Raises Refusal 404 for one that is gone, and for a file
- * that is no PNG: whatever lies there under such a name is not passed on.
+ * The picture with this name: an image in media/, which never changes, or the contact sheet. Raises Refusal 404 for a missing one, and for a file
+ * that is not a PNG: other content under such a name is never served.
  */
 export function pictureOf(paths: RunPaths, name: string): Reply {
   const sheet = name === CONTACT_SHEET;

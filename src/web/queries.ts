@@ -1,9 +1,9 @@
-/** What stands in the query of a request, checked. Everything here raises Refusal 400 for what makes no sense. */
+/** Parses and checks the parameters of a request's query. Everything here raises Refusal 400 for an invalid value. */
 import { badRequest } from '../http/refusal.js';
 import { ORDERS, type Bounds, type EpisodesRequest } from './episodes.js';
 import type { WireOutcomeKind } from './wire.js';
 
-/** A whole number of a query. Raises Refusal 400. */
+/** A whole number from a query. Raises Refusal 400. */
 export function wholeOf(query: URLSearchParams, name: string, otherwise: number, most: number): number {
   const text = query.get(name);
   if (text === null) return otherwise;
@@ -20,7 +20,7 @@ function numberOf(query: URLSearchParams, name: string): number | null {
   throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a number.`, name);
 }
 
-/** One of some words; null where none is given. */
+/** One of the given words; null if the parameter is absent. */
 function wordOf<W extends string>(query: URLSearchParams, name: string, words: readonly W[]): W | null {
   const text = query.get(name);
   if (text === null || text === '') return null;

@@ -7,7 +7,7 @@ import type { WireHeldOut, WireKey, WireRun, WireRuns } from './wire.js';
 
 type Column = (run: IndexedRun) => unknown;
 
-/** What runs have besides their settings; a setting of the same name (`num_iterations`) is the one that its state says. */
+/** The columns of runs besides their settings; they take precedence over a setting with the same name (`num_iterations`). */
 const columns: Readonly<Record<string, Column>> = {
   name: ({ status }) => status.run_name,
   state: ({ status }) => status.state,
@@ -29,11 +29,11 @@ export interface RunsRequest {
   readonly descending: boolean;
   readonly offset: number;
   readonly limit: number;
-  /** The settings that rows carry. */
+  /** The settings that rows contain. */
   readonly columns: readonly string[];
 }
 
-/** Raises Refusal 400 for a filter or a key that makes no sense. */
+/** Raises Refusal 400 for an invalid filter or key. */
 export function listRuns(index: RunsIndex, request: RunsRequest): WireRuns {
   const all = index.runs;
   const keys = [...Object.keys(columns), ...index.settings.keys];
@@ -59,7 +59,7 @@ export function listRuns(index: RunsIndex, request: RunsRequest): WireRuns {
   };
 }
 
-/** The columns and settings of all runs; those that tell runs apart first. */
+/** The columns and settings of all runs; those that differ between runs first. */
 export function listKeys(index: RunsIndex): WireKey[] {
   const counts = index.settings.counts(index.runs.map(({ settings }) => settings));
   const own = Object.keys(columns).map((key) => ({ key, values: 0 }));
@@ -89,14 +89,14 @@ function readerOf(index: RunsIndex, key: string): Column {
   return ({ settings }) => index.settings.valueOf(settings, key);
 }
 
-/** Equal ones keep the order of their names. */
+/** Ties keep the order of their names. */
 function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean): IndexedRun[] {
   const compare = ordering(descending);
   const keyed = runs.map((run) => ({ run, value: read(run) }));
   return keyed.sort((a, b) => compare(a.value, b.value)).map(({ run }) => run);
 }
 
-/** The last number that a run has, and the first where there are two. */
+/** The last number of a run, and the first if there are two. */
 export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
   if (heldOut?.metric === undefined || heldOut.metric === null) return null;
   const { metric, scale, before, after, iterations } = heldOut;

@@ -1,4 +1,4 @@
-/** What the page of one run shows besides its curves, episodes and logs. */
+/** The content of a run's page besides its curves, episodes and logs. */
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
@@ -10,7 +10,7 @@ import { wireRun } from './run_list.js';
 import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';
 import type { WireRunPage } from './wire.js';
 
-/** The run that a query names by its id. Raises Refusal: 404 where there is none, as after it was removed. */
+/** The run that a query names by its id. Raises Refusal: 404 if there is none, as after it was removed. */
 export function runOf(index: RunsIndex, query: URLSearchParams): IndexedRun {
   const id = query.get('run') ?? '';
   const run = index.get(id);
@@ -38,7 +38,7 @@ export function runPage(index: RunsIndex, run: IndexedRun): WireRunPage {
   };
 }
 
-/** Newest first. Fields that another version did not write are left empty. */
+/** Newest first. Fields that another version did not write stay empty. */
 function attemptsOf({ attempts }: RunRecord): WireRunPage['attempts'] {
   return [...attempts].reverse().map(({ attempt, started_at, from_iteration, host, devices, command, versions }) => ({
     attempt,

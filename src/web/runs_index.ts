@@ -1,6 +1,6 @@
 /**
- * The runs of some folders in memory, kept up by the sizes and times of their files: a file is read again when these change. What holds it up is
- * done in slices, so that requests are answered meanwhile. Never writes; a run that is deleted or half written is shown as far as it goes.
+ * The runs of some folders in memory, kept up to date by the sizes and times of their files: a file is read again when these change. Slow work is
+ * done in slices, so that requests are answered meanwhile. Never writes; a run that is deleted or half-written is shown as far as possible.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,32 +17,32 @@ import { ExperimentRecords } from './experiment_records.js';
 import { SettingsTable, type SettingsRow } from './settings_table.js';
 import { stampOf } from './stamps.js';
 
-/** A run as it was last read. */
+/** A run as last read. */
 export interface IndexedRun {
   /** `FOLDER/NAME`, where FOLDER counts the index's folders from 0. */
   readonly id: string;
   readonly paths: RunPaths;
   readonly status: RunStatus;
-  /** When it last said that it lives, in milliseconds since 1970. */
+  /** Its last heartbeat, in milliseconds since 1970. */
   readonly heartbeat: number | null;
-  /** Its held-out numbers; null before the first evaluation, and where its line cannot be read: the curves say so. */
+  /** Its held-out numbers; null before the first evaluation, or if its line cannot be read: the curves report that. */
   readonly heldOut: HeldOut | null;
   readonly settings: SettingsRow;
   /** The runs that it starts from. */
   readonly parents: readonly string[];
 }
 
-/** Told which runs were added, changed or removed. */
+/** Called with the ids of runs that were added, changed or removed. */
 export type OnChanged = (ids: readonly string[]) => void;
 
 /** States in which the same files may mean something else a moment later. */
 const LIVE: ReadonlySet<ShownState> = new Set(['queued', 'running', 'waiting', 'dead']);
 
 const LOOK_EVERY_MS = 1_000;
-/** Runs that have ended are looked at every so many looks, and Slurm is asked so often. */
+/** Runs that have ended are checked only once in this many looks, and so is Slurm. */
 const ENDED_EVERY = 5;
 const SLURM_EVERY = 10;
-/** How long a slice of work may take before others have their turn. */
+/** How long a slice of work may take before it yields. */
 const SLICE_MS = 12;
 
 interface Watched {
@@ -50,11 +50,11 @@ interface Watched {
   readonly paths: RunPaths;
   stamps: Stamps | null;
   run: IndexedRun | null;
-  /** Whether its status is Slurm's, which holds until the files change or Slurm is asked again. */
+  /** Whether its status comes from Slurm, and stays until the files change or Slurm is asked again. */
   slurm: boolean;
 }
 
-/** Size, time and identity of each file that a run's entry is made from. */
+/** Size, time and identity of each file that a run's entry is read from. */
 interface Stamps {
   readonly record: string;
   readonly metrics: string;
@@ -78,11 +78,11 @@ export class RunsIndex {
   constructor(
     readonly folders: readonly string[],
     private readonly onChanged: OnChanged,
-    /** Told of what goes wrong in a look; the next one goes on. */
+    /** Called with errors of a look; the next look continues. */
     private readonly onDefect: (error: unknown) => void,
   ) {}
 
-  /** Looks once a second until `close`. Resolves when every run was read once. */
+  /** Looks once a second until `close`. Resolves when every run has been read once. */
   async start(): Promise<void> {
     await this.look().catch(this.onDefect);
     this.#schedule();
@@ -114,20 +114,20 @@ export class RunsIndex {
     return [...[...this.#watched.values()].flatMap(({ run }) => run ?? []), ...queued];
   }
 
-  /** Runs that were found and not read yet. */
+  /** Number of runs that were found but not read yet. */
   get unread(): number {
     let count = 0;
     for (const { run } of this.#watched.values()) count += run === null ? 1 : 0;
     return count;
   }
 
-  /** Null for a run that is not there, or not any more. */
+  /** Null for an unknown or removed run. */
   get(id: string): IndexedRun | null {
     const watched = this.#watched.get(id);
     return watched === undefined ? (this.#queued.get(id) ?? null) : watched.run;
   }
 
-  /** The run of a name in the folder of another one. */
+  /** The run with this name in the folder of another one. */
   sibling(run: IndexedRun, name: string): IndexedRun | null {
     return this.get(idOf(this.#folderOf(run.id), name));
   }
@@ -160,7 +160,7 @@ export class RunsIndex {
     if (ids.length > 0 && !this.#closed) this.onChanged(ids);
   }
 
-  /** Finds runs that came and forgets those that went; returns the ids of the latter. */
+  /** Finds added runs and drops removed ones; returns the ids of the latter. */
   #list(): string[] {
     const found = new Set<string>();
     this.folders.forEach((folder, index) => {
@@ -187,21 +187,21 @@ export class RunsIndex {
       return names;
     } catch (cause) {
       const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-      // A folder that runs will be made in.
+      // A folder in which runs will be created.
       if (code === 'ENOENT') this.#problems.delete(folder);
       else this.#problems.set(folder, `${folder} cannot be listed (${code})`);
       return [];
     }
   }
 
-  /** As `#refresh`; what a disk refuses, or somebody made of a run's files, keeps no other run from being read. */
+  /** Like `#refresh`, but an unreadable disk or damaged files of one run do not keep other runs from being read. */
   #refreshSafely(watched: Watched, live: boolean): boolean {
     try {
       return this.#refresh(watched, live);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       const { run, paths } = watched;
-      // Nothing is known of its files any more: once they can be read, they are, though they be the same.
+      // Forgets the files' stamps, so that they are read again once that is possible, even if they have not changed.
       watched.stamps = null;
       const status: RunStatus = {
         run_name: paths.runName,
@@ -219,7 +219,7 @@ export class RunsIndex {
     }
   }
 
-  /** Reads what has changed of a run; returns whether it shows otherwise than before. */
+  /** Reads what has changed of a run; returns whether its entry changed. */
   #refresh(watched: Watched, live: boolean): boolean {
     const { id, paths, stamps: before, run } = watched;
     const stamps = stampsOf(paths);
@@ -249,7 +249,7 @@ export class RunsIndex {
     return run === null || !same || grown || shown(run.status) !== shown(status);
   }
 
-  /** Nothing of a record that cannot be read: its status says why. */
+  /** Empty for a record that cannot be read: its status says why. */
   #recorded(paths: RunPaths): Pick<IndexedRun, 'settings' | 'parents'> {
     const record = recordOf(paths);
     if (record === null) return { settings: noSettings, parents: [] };
@@ -257,7 +257,7 @@ export class RunsIndex {
     return { settings: this.settings.row(leavesOf(record.settings)), parents };
   }
 
-  /** What only Slurm knows about runs that were submitted; it is not asked where nothing ever was. */
+  /** Asks Slurm about submitted runs that have no folder; does not ask if nothing was ever submitted. */
   async #askSlurm(): Promise<string[]> {
     const changed: string[] = [];
     const problems: string[] = [];
@@ -288,7 +288,7 @@ export class RunsIndex {
   }
 }
 
-/** Takes Slurm's word for a run's status; returns its id where it shows otherwise now. */
+/** Adopts Slurm's status of a run; returns its id if its entry changed. */
 function correct(watched: Watched, status: RunStatus): string[] {
   if (watched.run === null || shown(watched.run.status) === shown(status)) return [];
   watched.slurm = true;
@@ -296,12 +296,12 @@ function correct(watched: Watched, status: RunStatus): string[] {
   return [watched.id];
 }
 
-/** A run of which nothing is known but its status. */
+/** A run of which only the status is known. */
 function withoutFiles(id: string, paths: RunPaths, status: RunStatus): IndexedRun {
   return { id, paths, status, heartbeat: null, heldOut: null, settings: noSettings, parents: [] };
 }
 
-/** Whether it is the operating system's: a file that may not be read, or is a folder. */
+/** Whether it comes from the operating system: a file that may not be read, or is a folder. */
 export function isSystemError(error: unknown): error is NodeJS.ErrnoException {
   return error instanceof Error && 'syscall' in error;
 }
@@ -310,7 +310,7 @@ export function idOf(folder: number, name: string): string {
   return `${folder}/${name}`;
 }
 
-/** A run's record; null where it cannot be read. */
+/** A run's record; null if it cannot be read. */
 export function recordOf(paths: RunPaths): RunRecord | null {
   try {
     return readRecord(paths);
@@ -320,7 +320,7 @@ export function recordOf(paths: RunPaths): RunRecord | null {
   }
 }
 
-/** What a person sees of a status; its heartbeat goes on by itself. */
+/** The visible part of a status; its heartbeat is left out, because it changes all the time. */
 function shown(status: RunStatus | null): string {
   return JSON.stringify({ ...status, heartbeat_age_s: null });
 }
@@ -348,7 +348,7 @@ function stampsOf(paths: RunPaths): Stamps {
   };
 }
 
-/** Gives others their turn after so many milliseconds of work. */
+/** Yields to other work after this many milliseconds. */
 export class Slices {
   #began = performance.now();
 

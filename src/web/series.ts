@@ -1,6 +1,6 @@
 /**
- * A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices; until it is read, lines here
- * and there stand for all of them.
+ * A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices; until that is done, sampled
+ * lines represent it.
  */
 import { FollowedLog } from '../core/log/followed.js';
 import { withLog } from '../core/log/reader.js';
@@ -9,7 +9,7 @@ import { Slices } from './runs_index.js';
 
 const SLICE_MS = 15;
 
-/** Numbers that grow at their end. */
+/** An array of numbers that grows at its end. */
 class Numbers {
   #values = new Float64Array(64);
   #length = 0;
@@ -22,7 +22,7 @@ class Numbers {
     return this.#values.byteLength;
   }
 
-  /** Puts a value at a place at or behind the end; what lies between was not measured. */
+  /** Sets a value at an index at or beyond the end; indices in between were not measured. */
   put(place: number, value: number): void {
     if (place >= this.#values.length) {
       const larger = new Float64Array(Math.max(2 * this.#values.length, place + 1));
@@ -35,18 +35,18 @@ class Numbers {
   }
 }
 
-/** Lines of metrics, by columns. */
+/** Lines of metrics as columns. */
 export class Columns {
   readonly #iterations = new Numbers();
   readonly #columns = new Map<string, Numbers>();
   #lines = 0;
   #wrong = 0;
 
-  /** Whole lines. */
+  /** Number of whole lines. */
   get lines(): number {
     return this.#lines;
   }
-  /** Lines that are no metrics. */
+  /** Number of lines that are not metrics. */
   get wrong(): number {
     return this.#wrong;
   }
@@ -62,7 +62,7 @@ export class Columns {
     return sum;
   }
 
-  /** As long as `iterations` or shorter; NaN where it was not measured. */
+  /** At most as long as `iterations`; NaN where it was not measured. */
   column(name: string): Float64Array {
     return this.#columns.get(name)?.values ?? new Float64Array(0);
   }
@@ -93,7 +93,7 @@ export class Columns {
   }
 }
 
-/** One file of metrics, followed. */
+/** Follows one file of metrics. */
 export class MetricsSeries {
   columns = new Columns();
   readonly #file: FollowedLog;
@@ -105,14 +105,14 @@ export class MetricsSeries {
     this.#file = new FollowedLog(path);
   }
 
-  /** Whether everything was read that was there at the last look. */
+  /** Whether everything that was there at the last look has been read. */
   get whole(): boolean {
     return this.#whole;
   }
 
   /**
-   * Reads on for so many milliseconds, from the beginning where the file was written anew; then in the background to its end. Raises RunError
-   * where the file cannot be read.
+   * Reads for this many milliseconds, starting over if the file was rewritten; then continues in the background to its end. Raises RunError when the
+   * file cannot be read.
    */
   async read(forMs: number): Promise<void> {
     this.#reading ??= this.#advance().finally(() => (this.#reading = null));
@@ -125,7 +125,7 @@ export class MetricsSeries {
       await Promise.race([this.#reading, timer]);
     } finally {
       limit.abort();
-      // Whoever asks next hears of what goes wrong from here on.
+      // The next caller gets any error from here on.
       this.#reading?.catch(() => undefined);
     }
   }
@@ -160,7 +160,7 @@ export class MetricsSeries {
   }
 }
 
-/** So many lines, evenly spread over a file by its bytes. Raises RunError where it cannot be read. */
+/** `count` lines, evenly spread over a file by position in bytes. Raises RunError when it cannot be read. */
 export function sampleLines(path: string, count: number): Columns {
   const columns = new Columns();
   withLog(path, undefined, (log) => {
@@ -169,7 +169,7 @@ export function sampleLines(path: string, count: number): Columns {
   return columns;
 }
 
-/** The series of the runs that were looked at last, within so many bytes. */
+/** The series of recently viewed runs, within a limit of bytes. */
 export class SeriesCache {
   readonly #series = new Map<string, MetricsSeries>();
 

@@ -1,4 +1,4 @@
-/** The dashboard: a page and what it asks for, on loopback alone. Everything but the empty page needs the token. */
+/** The dashboard: a page and its data, only on loopback. Everything but the empty page needs the token. */
 import { EditrlError } from '../core/errors.js';
 import { parseJson } from '../http/json.js';
 import { Refusal } from '../http/refusal.js';
@@ -35,35 +35,35 @@ const limits: HttpLimits = {
   drainTimeoutMs: 2_000,
 };
 
-/** Rows of one answer. */
+/** Maximum number of rows in one answer. */
 const MOST_ROWS = 500;
 const MOST_CURVES = 64;
 const MOST_POINTS = 4_000;
-/** Ids of one event; whoever hears of more asks for the whole list. */
+/** Maximum number of ids in one event; with more, clients request the whole list. */
 const MOST_IDS = 100;
 
 export interface DashboardOptions {
-  /** 0 takes a free one. */
+  /** 0 takes a free port. */
   readonly port: number;
   readonly token: string;
-  /** The folders that runs lie in. */
+  /** The folders that contain runs. */
   readonly folders: readonly string[];
-  /** What starts this program's command line: `[node, …/main.js]`. */
+  /** Starts this program's command line: `[node, …/main.js]`. */
   readonly program: readonly string[];
-  /** Told of what a handler raised and may not raise. */
+  /** Called with unexpected errors of handlers. */
   readonly onDefect: (error: unknown) => void;
-  /** What answers for the page itself; the compiled one where it is not given. */
+  /** Routes for the page itself; default: the compiled page. */
   readonly page?: Readonly<Record<string, Route>>;
 }
 
 export interface Dashboard {
   readonly url: string;
-  /** Resolves when every run was read once. */
+  /** Resolves when every run has been read once. */
   readonly read: Promise<void>;
   close(): Promise<void>;
 }
 
-/** Raises EndpointError for a port that is taken, RunError where the page was not built. */
+/** Raises EndpointError for a port that is taken, RunError when the page was not built. */
 export async function startDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { port, token, folders, onDefect, page = pageRoutes() } = options;
   const events = new Broadcast<WireEvent>();
@@ -183,7 +183,7 @@ function actionRoutes(
   };
 }
 
-/** What a run's folder cannot give is said as the command line says it. */
+/** Reports problems of a run's folder in the words of the command line. */
 function told(handler: Handler): Handler {
   return async (call) => {
     try {
@@ -197,7 +197,7 @@ function told(handler: Handler): Handler {
   };
 }
 
-/** JSON that no cache keeps. */
+/** JSON that must not be cached. */
 export function answer(body: unknown): Reply {
   return json(200, body, { ...GUARD_HEADERS, 'cache-control': 'no-store' });
 }

@@ -1,16 +1,16 @@
-/** The settings of thousands of runs, compactly: a number per run and key that stands for a value, of which there are few. */
+/** The settings of thousands of runs in compact form: for each run and key the index of a value, since there are few distinct values. */
 
-/** A leaf of settings: what is no object; a list counts as one value. */
+/** The leaves of settings, which are not objects; a list counts as one value. */
 export type Leaves = readonly (readonly [key: string, value: unknown])[];
 
-/** A run's settings: by the place of a key the place of its value, 0 for none. */
+/** A run's settings: for the index of each key, the index of its value, 0 if it has none. */
 export type SettingsRow = Uint32Array;
 
 export class SettingsTable {
   readonly #keys = new Map<string, number>();
-  /** By their JSON, so that equal ones are one. */
+  /** By JSON, so that equal values share an entry. */
   readonly #places = new Map<string, number>();
-  /** Place 0 stands for what a run does not have. */
+  /** Index 0 represents a value that a run does not have. */
   readonly #values: unknown[] = [undefined];
 
   get keys(): readonly string[] {
@@ -28,13 +28,13 @@ export class SettingsTable {
     return row;
   }
 
-  /** Undefined where the run has no such key. */
+  /** Undefined if the run has no such key. */
   valueOf(row: SettingsRow, key: string): unknown {
     const place = this.#keys.get(key);
     return place === undefined ? undefined : this.#values[row[place] ?? 0];
   }
 
-  /** How many values each key takes among some runs, a missing one counted as a value. */
+  /** How many distinct values each key has among the given runs; missing counts as a value. */
   counts(rows: readonly SettingsRow[]): { readonly key: string; readonly values: number }[] {
     return [...this.#keys].map(([key, place]) => ({
       key,

@@ -1,19 +1,19 @@
-/** What the dashboard's server, or the maker of a report, and the page say to each other. Types alone: it is compiled for both. */
+/** The data that the dashboard's server, or a report's writer, sends to the page. Only types: it is compiled for both. */
 import type { Curve } from '../core/curves.js';
 
-/** As `editrl status` shows it. */
+/** As shown by `editrl status`. */
 export type WireState =
   'queued' | 'running' | 'waiting' | 'finished' | 'failed' | 'interrupted' | 'dead' | 'unreadable';
 
-/** A number as JSON carries it; null for one that is not there or not finite. */
+/** A number in JSON; null if it is missing or not finite. */
 export type WireNumber = number | null;
 
-/** The held-out number of a run's last evaluation, and that of its first where there were two. */
+/** The held-out number of a run's last evaluation, and that of its first if there were two. */
 export interface WireHeldOut {
   readonly metric: string;
-  /** What it is a number of, such as `viescore`; null where that is not known. */
+  /** The name of the reward or loss, such as `viescore`; null if unknown. */
   readonly label: string | null;
-  /** The same with its range, or that lower is better. */
+  /** The same with its range, or with a note that lower is better. */
   readonly scale: string | null;
   readonly before: WireNumber;
   readonly after: WireNumber;
@@ -30,31 +30,31 @@ export interface WireRun {
   readonly num_iterations: number;
   readonly reward: WireNumber;
   readonly held_out: WireHeldOut | null;
-  /** When it last said that it lives, in milliseconds since 1970. */
+  /** The last heartbeat, in milliseconds since 1970. */
   readonly heartbeat: number | null;
   readonly where: string | null;
   readonly reason: string | null;
-  /** The settings that were asked for, in their order; undefined is written as null. */
+  /** The requested settings, in order; undefined is written as null. */
   readonly values: readonly unknown[];
 }
 
 export interface WireRuns {
   readonly folders: readonly string[];
-  /** Runs that were found, and those of them that match. */
+  /** All runs, and how many of them match. */
   readonly total: number;
   readonly matching: number;
-  /** Where in the matching ones `runs` begins. */
+  /** Index of the first of `runs` among the matching ones. */
   readonly offset: number;
   readonly runs: readonly WireRun[];
   /** Matching runs by state. */
   readonly states: Readonly<Partial<Record<WireState, number>>>;
-  /** Runs that were found and have not been read yet. */
+  /** Number of runs found but not read yet. */
   readonly unread: number;
   /** Folders that cannot be read, and why. */
   readonly problems: readonly string[];
 }
 
-/** A setting that runs have, and how many values it takes among them. */
+/** A setting, and how many distinct values the runs have for it. */
 export interface WireKey {
   readonly key: string;
   readonly values: number;
@@ -71,12 +71,12 @@ export interface WireAttempt {
   readonly version: string | null;
 }
 
-/** What may be asked of a run; of a sweep, to stop. */
+/** The actions for a run; for a sweep, only those that stop it. */
 export type ActionName = 'stop' | 'stop_now' | 'resume' | 'start_again';
 
 export interface WireAction {
   readonly action: ActionName;
-  /** The command that it calls. */
+  /** The equivalent command. */
   readonly command: string;
 }
 
@@ -86,40 +86,40 @@ export interface WireRunPage {
   readonly task: string | null;
   /** By dotted path. */
   readonly settings: readonly (readonly [key: string, value: unknown])[];
-  /** The runs that it starts from; an id of null for one that is not there. */
+  /** The runs that it starts from; a null id for one that does not exist. */
   readonly parents: readonly { readonly name: string; readonly id: string | null }[];
   readonly attempts: readonly WireAttempt[];
   readonly checkpoints: readonly number[];
-  /** How many processes an attempt has, each with a log of its own. */
+  /** Number of processes of an attempt, each with its own log. */
   readonly processes: number;
   readonly has_contact_sheet: boolean;
   readonly actions: readonly WireAction[];
 }
 
 /**
- * One metric over iterations, without values that are not finite. Its band is the standard error of a held-out number, the standard deviation over
- * the seeds of a group, or else the extremes of the lines that each point stands for.
+ * One metric over iterations, without values that are not finite. Its band is the standard error of a held-out number, the standard deviation over a
+ * group's seeds, or the extremes of the lines that each point represents.
  */
 export interface WireCurve extends Curve {
   readonly metric: string;
-  /** The run or the cell that it is of, where `WireCurves.groups` names several. */
+  /** Its run or cell, if `WireCurves.groups` names several. */
   readonly group?: string;
 }
 
 export interface WireCurves {
   readonly metrics: readonly string[];
   readonly curves: readonly WireCurve[];
-  /** Runs or cells that are compared: each has a colour and, in every chart, a curve. Absent where all curves are of one run. */
+  /** Runs or cells that are compared: each has a colour and a curve in every chart. Absent if all curves are from one run. */
   readonly groups?: readonly string[];
-  /** How many more there are, which have no curves. */
+  /** How many more there are, without curves. */
   readonly more_groups?: number;
   /** Whether the band of a group is the standard deviation over its seeds. */
   readonly over_seeds?: boolean;
-  /** Lines that were read. */
+  /** Number of lines read. */
   readonly lines: number;
-  /** Whether the points come from some of the lines, because the file is still being read. */
+  /** Whether the points come from a sample of lines, because the file is still being read. */
   readonly sampled: boolean;
-  /** Lines that are no metrics; they are left out. */
+  /** Number of lines that are not metrics, which are left out. */
   readonly wrong_lines: number;
 }
 
@@ -142,10 +142,10 @@ export interface WireEpisode {
   readonly parts: Readonly<Record<string, WireNumber>>;
   readonly finished: boolean;
   readonly thought: string | null;
-  /** The answer's words, where it has some. */
+  /** The answer's words, if it has any. */
   readonly text: string | null;
   readonly expected: string | null;
-  /** Names of images; null where there is none or it was not kept. */
+  /** Names of images; null if there is none or it was not kept. */
   readonly source: string | null;
   readonly edited: string | null;
   readonly truth: string | null;
@@ -153,13 +153,13 @@ export interface WireEpisode {
 
 export interface WireEpisodes {
   readonly files: readonly WireEpisodeFile[];
-  /** The file that is shown; null where there is none. */
+  /** The file that is shown; null if there is none. */
   readonly shown: WireEpisodeFile | null;
   readonly total: number;
   readonly matching: number;
   readonly offset: number;
   readonly episodes: readonly WireEpisode[];
-  /** Lines that are no episodes; they are left out. */
+  /** Number of lines that are not episodes, which are left out. */
   readonly wrong_lines: number;
 }
 
@@ -192,7 +192,7 @@ export interface WireExperiment {
   readonly runs: number;
   readonly states: Readonly<Partial<Record<WireState, number>>>;
   readonly axes: readonly string[];
-  /** Whether a scheduler is at work on it. */
+  /** Whether a scheduler is working on it. */
   readonly swept: boolean;
 }
 
@@ -211,7 +211,7 @@ export interface WireCell {
     readonly state: WireState;
     readonly iteration: number;
     readonly num_iterations: number;
-    /** The last held-out number so far, by what cells are compared by. */
+    /** The last held-out number so far, by the measure that cells are compared by. */
     readonly held_out: WireNumber;
   }[];
 }
@@ -224,18 +224,18 @@ export interface WireMatrix {
   readonly axes: readonly { readonly name: string; readonly values: readonly string[] }[];
   readonly metric: string | null;
   readonly less_is_better: boolean;
-  /** Whether its cells' numbers are of the same thing: else none is better than another. */
+  /** Whether its cells' numbers measure the same thing; otherwise they cannot be ranked. */
   readonly comparable: boolean;
   readonly caption: string;
-  /** What may be asked of its sweep. */
+  /** The actions for its sweep. */
   readonly actions: readonly WireAction[];
   readonly cells: readonly WireCell[];
 }
 
-/** A text: as it is, or as a name that a machine knows, as a sign that something is wrong, or as a lesser remark. */
+/** A text: plain, or marked as an identifier, as a sign that something is wrong, or as a side remark. */
 export type WireText = string | { readonly text: string; readonly as: 'code' | 'bad' | 'quiet' };
 
-/** What stands in a cell of a table or in a line: one text, or several. */
+/** Content of a table cell or a line: one text, or several. */
 export type WireContent = WireText | readonly WireText[];
 
 export interface WireFact {
@@ -247,9 +247,9 @@ export interface WireFact {
 export interface WireTable {
   readonly titles: readonly string[];
   readonly rows: readonly (readonly WireContent[])[];
-  /** The column from which on cells hold numbers; absent where none do. */
+  /** The first column with numbers; absent if there is none. */
   readonly numbers_from?: number;
-  /** Whether rows hold long texts, so that on a narrow screen each cell gets a line of its own. */
+  /** Whether rows contain long texts, so that each cell gets its own line on a narrow screen. */
   readonly long?: true;
 }
 
@@ -259,7 +259,7 @@ export type WireBlock =
   /** A paragraph. */
   | { readonly kind: 'text'; readonly text: WireContent }
   | ({ readonly kind: 'table'; readonly label: string; readonly folded: boolean } & WireTable)
-  /** All curves, but those of a metric that the report begins with. */
+  /** All curves except that of the leading metric. */
   | { readonly kind: 'curves' }
   /** Where the seconds of an iteration go. */
   | {
@@ -267,7 +267,7 @@ export type WireBlock =
       readonly shares: readonly string[];
       readonly rows: readonly { readonly label: string; readonly total: number; readonly seconds: readonly number[] }[];
     }
-  /** Pictures that came with the report, by their places in `WireReport.pictures`; null for one that cannot be read, which `label` says. */
+  /** Pictures in the report, by their indices in `WireReport.pictures`; null for one that cannot be read, which `label` says. */
   | {
       readonly kind: 'pictures';
       readonly title: string;
@@ -278,12 +278,12 @@ export type WireBlock =
 export interface WireReport {
   readonly heading: string;
   readonly about: WireContent;
-  /** What the run is doing, where the report is of one. */
+  /** What the run is doing, if the report is about one. */
   readonly run: { readonly state: WireState; readonly iteration: number; readonly num_iterations: number } | null;
   readonly facts: readonly WireFact[];
-  /** What is wrong or to be minded, above everything else; null where nothing is. */
+  /** Problems or warnings, shown above everything else; null if there are none. */
   readonly notice: { readonly title: string; readonly texts: readonly string[] } | null;
-  /** The held-out metric that it begins with; null where there is none. */
+  /** The held-out metric that it begins with; null if there is none. */
   readonly leading: string | null;
   readonly curves: WireCurves;
   readonly sections: readonly { readonly title: string; readonly blocks: readonly WireBlock[] }[];
@@ -296,11 +296,11 @@ export type WireEvent =
   | { readonly kind: 'changed'; readonly ids: readonly string[]; readonly more: boolean }
   | { readonly kind: 'notice'; readonly level: 'info' | 'error'; readonly text: string };
 
-/** What a followed log says. */
+/** A message of a followed log. */
 export type WireLog =
   { readonly kind: 'text'; readonly text: string } | { readonly kind: 'end'; readonly reason: string | null };
 
-/** The form of errors, as every server of this program answers them. */
+/** The form of errors of all of this program's servers. */
 export interface WireError {
   readonly error: { readonly message: string; readonly type: string; readonly code: number };
 }

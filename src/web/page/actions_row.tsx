@@ -1,4 +1,4 @@
-/** Buttons for what may be asked of a run or of a sweep; each is asked for once more, with the command that does the same. */
+/** Buttons for the actions of a run or a sweep; each asks for confirmation and shows the equivalent command. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { ActionName, WireAction } from '../wire.js';
@@ -12,7 +12,7 @@ interface Word {
   readonly danger?: true;
 }
 
-/** What actions are called, and what they come to. */
+/** Names of actions and descriptions of what they do. */
 export type Words = Readonly<Partial<Record<ActionName, Word>>>;
 
 export function Actions({

@@ -7,19 +7,19 @@ import { isSmoothed } from '../panels.js';
 import type { WireCurve } from '../wire.js';
 import { showNumber, showTick, visible } from './format.js';
 
-/** A curve as it is drawn. */
+/** A curve as drawn. */
 export interface Line {
   readonly label: string;
-  /** Which of the page's colours for series it has, from 0. */
+  /** Index of its colour among the page's colours for series. */
   readonly colour: number;
   readonly curve: WireCurve;
 }
 
-/** How many colours for series the page has (`--c0` and so on). */
+/** Number of colours for series on the page (`--c0` and so on). */
 const COLOURS = 10;
 const media = ['(prefers-color-scheme: dark)', 'print'].map((query) => matchMedia(query));
 
-/** Iterations that are shown; null for all. */
+/** The iterations to show; null for all. */
 export type Range = readonly [from: number, to: number] | null;
 
 export function Chart({
@@ -37,7 +37,7 @@ export function Chart({
   readonly lines: readonly Line[];
   readonly range: Range;
   readonly onRange: (range: Range) => void;
-  /** Whether lines are named in the chart, and not by the page once for all charts. */
+  /** Whether the chart names its lines itself, and not the page once for all charts. */
   readonly named?: boolean;
   readonly height?: number;
 }): JSX.Element {
@@ -45,10 +45,10 @@ export function Chart({
   const values = useRef<HTMLParagraphElement>(null);
   const plot = useRef<uPlot | null>(null);
   const all = lines.flatMap(columnsOf);
-  /** What is drawn later lies above. */
+  /** Later columns are drawn on top. */
   const columns = (['edge', 'pale', 'strong'] as const).flatMap((kind) => all.filter((one) => one.kind === kind));
   const data = alignedData(columns);
-  /** What a chart is made anew for; other values of the same columns are put into it. */
+  /** The chart is rebuilt when this changes; otherwise new values are put into the same columns. */
   const shape = columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`).join('\n');
   const latest = useRef({ onRange, data, lines });
   latest.current = { onRange, data, lines };
@@ -66,7 +66,7 @@ export function Chart({
     plot.current = made;
     const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     watch.observe(element);
-    // Colours are read from the page's style as a chart is drawn.
+    // A chart reads the colours from the page's style when it draws.
     const redraw = (): void => made.redraw(false, true);
     for (const one of media) one.addEventListener('change', redraw);
     return () => {
@@ -112,22 +112,22 @@ export function Chart({
   );
 }
 
-/** What a curve comes to, for those who do not see it. */
+/** A summary of a curve, for people who cannot see it. */
 function inWords({ label, curve: { iterations, mean } }: Line): string {
   if (mean.length === 0) return `${label} has no values`;
   const ends = `${showNumber(mean[0])} at iteration ${iterations[0]}, ${showNumber(mean.at(-1))} at ${iterations.at(-1)}`;
   return `${label} ${ends}`;
 }
 
-/** The colour of a series as the page's style has it, in light and in dark. */
+/** The colour of a series in the page's style, in light and in dark mode. */
 export function colourOf(at: number): string {
   return `var(--c${at % COLOURS})`;
 }
 
-/** What uPlot draws as one series. */
+/** One series of uPlot. */
 interface Column {
   readonly line: Line;
-  /** `pale` are values of which another column is the course; `edge` is one end of a band. */
+  /** `pale` are the raw values of a smoothed column; `edge` is one edge of a band. */
   readonly kind: 'strong' | 'pale' | 'edge';
   readonly numbers: readonly number[];
 }
@@ -143,7 +143,7 @@ function columnsOf(line: Line): Column[] {
   ];
 }
 
-/** The iterations that any column has, then the columns. */
+/** The iterations of all columns together, then the columns. */
 function alignedData(columns: readonly Column[]): uPlot.AlignedData {
   const all = [...new Set(columns.flatMap(({ line }) => line.curve.iterations))].sort((a, b) => a - b);
   const places = new Map(all.map((iteration, at) => [iteration, at]));
@@ -159,7 +159,7 @@ interface Place {
   readonly width: number;
   readonly height: number;
   readonly select: (range: Range) => void;
-  /** With the place of the cursor among the iterations; null where it is elsewhere. */
+  /** Called with the index of the iteration under the cursor; null if there is none. */
   readonly show: (at: number | null) => void;
 }
 
@@ -172,7 +172,7 @@ function optionsFor(columns: readonly Column[], { width, height, select, show }:
   const thin = { stroke: read('--line'), width: 1 };
   const axis: uPlot.Axis = { stroke: read('--quiet'), grid: thin, ticks: thin };
   const bands: uPlot.Band[] = [];
-  // Many bands over each other are paler.
+  // Overlapping bands are drawn paler.
   const bandAlpha = columns.filter(({ kind }) => kind === 'edge').length > 4 ? '1c' : '33';
   const series = columns.map(({ line, kind }, at): uPlot.Series => {
     const name = `--c${line.colour % COLOURS}`;
@@ -219,7 +219,7 @@ function optionsFor(columns: readonly Column[], { width, height, select, show }:
   };
 }
 
-/** Writes each line's value at an iteration, or its last one; many times a second, so past the page's own updates. */
+/** Writes each line's value at an iteration, or its last one, directly into the element: this happens many times a second. */
 function showValues(element: HTMLElement | null, lines: readonly Line[], iteration: number | null | undefined): void {
   lines.forEach(({ curve: { iterations, mean } }, at) => {
     const target = element?.querySelectorAll('b')[at];

@@ -1,4 +1,4 @@
-/** The curves of a run, or of several side by side: what every run is watched by, and any metric that somebody names. */
+/** The curves of a run, or of several side by side: the usual ones, and any metric that the user searches for. */
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
@@ -9,12 +9,12 @@ import { showNumber, visible } from './format.js';
 import { Status } from './parts.js';
 import { changed, go, type Place } from './router.js';
 
-/** Charts of what somebody searches for. */
+/** Maximum number of charts for a search. */
 const MOST_FOUND = 24;
 const POINTS = 600;
 const AGAIN_AFTER_MS = 900;
 
-/** `id` is the run's; `without` a metric that is shown elsewhere already. */
+/** `id` is the run's; `without` is a metric that is shown elsewhere already. */
 export function CurvesView({
   place,
   id,
@@ -43,7 +43,7 @@ export function CurvesView({
     }, AGAIN_AFTER_MS);
     return () => clearTimeout(timer);
   }, [data, names.data]);
-  /** The same lists while the same data are shown, so that charts are drawn anew for other data alone. */
+  /** Keeps the lists identical while the data is the same, so that charts are redrawn only for new data. */
   const { charts, constants } = useMemo(() => chartsOf(panels, data, search === ''), [data, names.data, search]);
   const setRange = withRange(place);
 
@@ -98,7 +98,7 @@ interface ChartOf {
   readonly lines: readonly Line[];
 }
 
-/** A chart for each panel; for each of its metrics where several groups are compared. Metrics that never change are told apart, if `usual`. */
+/** One chart per panel; or one per metric if several groups are compared. With `usual`, metrics that never change are listed separately. */
 function chartsOf(
   panels: readonly Panel[],
   data: WireCurves | null,
@@ -124,7 +124,7 @@ function chartsOf(
   return { charts, constants };
 }
 
-/** Curves with their colours: of its group, where there are some, else by their order. */
+/** Assigns colours to curves: by group if there are groups, else by order. */
 export function linesOf(curves: readonly WireCurve[], groups: readonly string[] | undefined): Line[] {
   return curves.map((curve, at) => ({
     label: curve.group ?? curve.metric,
@@ -133,7 +133,7 @@ export function linesOf(curves: readonly WireCurve[], groups: readonly string[] 
   }));
 }
 
-/** The groups that are compared, for all charts at once. */
+/** The groups that are compared, once for all charts. */
 export function Legend({
   curves: { groups, more_groups: more = 0 },
 }: {
@@ -152,7 +152,7 @@ export function Legend({
   );
 }
 
-/** What lines and bands stand for, and metrics that have no chart because they never change. */
+/** Explains lines and bands, and lists metrics that have no chart because they never change. */
 function Meaning({
   curves: { groups, over_seeds: overSeeds = false },
   charts,
@@ -208,18 +208,18 @@ function Remarks({ data }: { readonly data: WireCurves }): JSX.Element | null {
   );
 }
 
-/** Shows other iterations, which the address keeps. */
+/** Changes the shown iterations, which are part of the address. */
 export function withRange(place: Place): (range: Range) => void {
   return (range) => go(changed(place, { from: range?.[0] ?? null, to: range?.[1] ?? null }), 'replace');
 }
 
-/** The iterations that an address names. */
+/** The range of iterations in an address. */
 export function rangeOf(query: URLSearchParams): Range {
   const [from, to] = [query.get('from'), query.get('to')];
   return from === null || to === null || !/^\d+$/.test(from) || !/^\d+$/.test(to) ? null : [Number(from), Number(to)];
 }
 
-/** What dragging over a chart does, for those who do not drag. */
+/** Keyboard alternative to dragging over a chart. */
 function RangeFields({
   range,
   onRange,
@@ -241,7 +241,10 @@ function RangeFields({
   );
 }
 
-/** A number that counts once it is whole. What is typed so far is kept here: the page is drawn anew whenever something is measured. */
+/**
+ * A number field that takes effect once the number is complete. The text typed so far is kept here, because the page is redrawn whenever something is
+ * measured.
+ */
 function IterationField({
   label,
   value,

@@ -1,4 +1,4 @@
-/** Data that follows what happens: asked for once, and again when the runs that it is about change. */
+/** Data that stays up to date: fetched once, and again when the runs that it depends on change. */
 import { createContext } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { address, Unreachable, type Query, type Source } from './source.js';
@@ -14,7 +14,7 @@ export function useSource(): Source {
 }
 
 export interface Loaded<T> {
-  /** The last that was answered, also while something else is asked for. */
+  /** The latest answer, which remains while another request is under way. */
   readonly data: T | null;
   readonly error: string | null;
   readonly loading: boolean;
@@ -22,8 +22,8 @@ export interface Loaded<T> {
 }
 
 /**
- * What a path answers. Asked again when one of the `about` runs changes; null stands for every run, an empty list for none. A path of null asks
- * for nothing.
+ * Data from a path. It is fetched again when one of the `about` runs changes; null means every run, an empty list none. A path of null fetches
+ * nothing.
  */
 export function useData<T>(path: string | null, query: Query = {}, about: readonly string[] | null = []): Loaded<T> {
   const source = useSource();
@@ -37,7 +37,7 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
   const concerning = useRef(about);
   concerning.current = about;
   const shownFor = useRef(path);
-  /** Whether the server was away when it was asked: the page says so for all of it, and asks again when the server is back. */
+  /** Whether the server was unreachable: the page reports that once for all requests, and this one is repeated when the server is back. */
   const unanswered = useRef(false);
 
   useEffect(() => {
@@ -96,7 +96,7 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
   return { ...state, reload: () => setTurn((before) => before + 1) };
 }
 
-/** The time, by the second: what has a heartbeat ages without any news. */
+/** The current time, by the second, because heartbeats age without any event. */
 export function useNow(): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

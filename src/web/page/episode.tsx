@@ -12,7 +12,7 @@ const OUTCOMES: Readonly<Record<WireOutcomeKind, string>> = {
   zero_by_rule: 'zero by rule',
   unscored: 'unscored',
 };
-/** Answers that are longer are folded. */
+/** Longer answers are folded. */
 const LONG = 600;
 
 export function Episode({
@@ -22,7 +22,7 @@ export function Episode({
 }: {
   readonly id: string;
   readonly episode: WireEpisode;
-  /** Where its prompt is followed over iterations; null where that is shown already. */
+  /** Link to its prompt over iterations; null if that is shown already. */
   readonly promptHref: string | null;
 }): JSX.Element {
   const [asked, setAsked] = useState(false);
@@ -84,7 +84,7 @@ function Words({ title, text }: { readonly title: string; readonly text: string 
   );
 }
 
-/** Under the name of each term what it is made of. */
+/** The parts of each term, under its name. */
 function Parts({ parts }: Pick<WireEpisode, 'parts'>): JSX.Element | null {
   const terms = new Map<string, [part: string, value: number | null][]>();
   for (const [name, value] of Object.entries(parts)) {

@@ -1,4 +1,4 @@
-/** The episodes of an iteration, filtered; and of one prompt, iteration after iteration. */
+/** The episodes of an iteration, filtered; and the episodes of one prompt, iteration by iteration. */
 import type { JSX } from 'preact';
 import { useRef } from 'preact/hooks';
 import type { WireEpisodeFile, WireEpisodes } from '../wire.js';
@@ -12,7 +12,7 @@ import { useTyped } from './typed.js';
 
 const PAGE = 24;
 
-/** What stands in the address besides the iteration. */
+/** Query parameters besides the iteration. */
 const FIELDS = ['outcome', 'score_from', 'score_to', 'advantage_from', 'advantage_to', 'words', 'order'] as const;
 type Field = (typeof FIELDS)[number];
 
@@ -229,7 +229,7 @@ function Fields({ place }: Pick<Props, 'place'>): JSX.Element {
   );
 }
 
-/** A field that tells what was written when nobody has written on for a moment. */
+/** A text field that reports its text after a short pause in typing. */
 function Typed({
   id,
   type,

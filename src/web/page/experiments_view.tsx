@@ -1,4 +1,4 @@
-/** The experiments of the folders. */
+/** The experiments of all folders. */
 import type { JSX } from 'preact';
 import type { WireExperiment, WireState } from '../wire.js';
 import { useData } from './data.js';

@@ -1,10 +1,10 @@
-/** Numbers, times and texts as a person reads them. Pure. */
+/** Formats numbers, times and texts for people. Pure functions. */
 import { printable as visible } from '../../core/errors.js';
 
-/** Text as it is, with what a screen would obey instead of showing spelled out: it is what a terminal is shown, too. */
+/** Text with control characters spelled out, as on a terminal. */
 export { visible };
 
-/** Four significant digits; a dash for what is not there. */
+/** Four significant digits; a dash for a missing number. */
 export function showNumber(value: number | null | undefined): string {
   if (value === null || value === undefined) return '–';
   if (!Number.isFinite(value)) return String(value);
@@ -15,12 +15,12 @@ export function showNumber(value: number | null | undefined): string {
   return String(Number(value.toPrecision(4)));
 }
 
-/** A number at an axis whose numbers lie `step` apart: with as many digits as tell it from its neighbours. */
+/** A number on an axis with ticks `step` apart, with as many digits as distinguish it from its neighbours. */
 export function showTick(value: number, step: number): string {
   const size = Math.max(Math.abs(value), step);
   if (size >= 1e6 || size < 1e-4) return value === 0 ? '0' : String(Number(value.toPrecision(3)).toExponential());
   const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
-  // One more, for steps such as 2.5.
+  // One more digit, for steps such as 2.5.
   return String(Number(value.toFixed(digits + 1)));
 }
 
@@ -50,12 +50,12 @@ export function showDuration(seconds: number): string {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
-/** How long ago a moment was, both in milliseconds since 1970. */
+/** How long ago something was, both times in milliseconds since 1970. */
 export function showAgo(moment: number | null, now: number): string {
   return moment === null ? '–' : `${showDuration((now - moment) / 1000)} ago`;
 }
 
-/** The page of a run's id, `FOLDER/NAME`; names hold no letters that addresses treat otherwise. */
+/** The name in a run's id, `FOLDER/NAME`; names contain no characters that need escaping in addresses. */
 export function nameOfId(id: string): string {
   return id.slice(id.indexOf('/') + 1);
 }

@@ -1,8 +1,8 @@
-/** Data that came with the page. They never change. */
+/** Data that is inlined in the page and never changes. */
 import type { WireCurve, WireReport } from '../wire.js';
 import { Refused, type Source } from './source.js';
 
-/** Answers for curves as the dashboard's server does, and for the report's pictures by their places. */
+/** Answers requests for curves like the dashboard's server, and for the report's pictures by index. */
 export function inlinedSource({ curves, pictures }: WireReport): Source {
   const never = (): (() => void) => () => undefined;
   return {
@@ -26,7 +26,7 @@ function gone(what: string): never {
   throw new Refused(404, `A report does not hold ${what}.`);
 }
 
-/** The points of a curve at some iterations, both ends included. */
+/** The points of a curve within a range of iterations, both ends included. */
 function within(curve: WireCurve, from: number, to: number): WireCurve {
   const { iterations, mean, low, high } = curve;
   const kept = <T>(values: readonly T[]): T[] =>

@@ -1,9 +1,9 @@
-/** Keys of the keyboard that stand for what is on the page. While somebody writes they mean themselves. */
+/** Keyboard shortcuts of the page. They are inactive while somebody types. */
 import { useLayoutEffect, useRef } from 'preact/hooks';
 
 export type KeyTable = Readonly<Record<string, () => void>>;
 
-/** Listens while the component is shown, from before it is painted: who sees it may press a key. */
+/** Listens while the component is shown, from before it is painted, since a user who sees it may press a key at once. */
 export function useKeys(table: KeyTable): void {
   const current = useRef(table);
   current.current = table;
@@ -25,7 +25,7 @@ function isWriting(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && target.matches('input, textarea, select, [contenteditable]');
 }
 
-/** What the keys do, for the list that `?` shows. */
+/** The meaning of the keys, for the list that `?` shows. */
 export const KEY_HELP: readonly (readonly [keys: string, meaning: string])[] = [
   ['/', 'write a filter'],
   ['j  k', 'the next, the previous run or episode'],

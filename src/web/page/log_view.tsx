@@ -51,7 +51,7 @@ export function LogView({ place, page }: { readonly place: Place; readonly page:
     };
     again();
     return () => stop.abort();
-    // A run that is started again has a log that goes on.
+    // A run that is started again continues its log.
   }, [run.id, attempt, rank, attempts.length]);
 
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** The page: its head, the view that the address names, and what stands in the way of it. */
+/** The page: its header, the view that the address names, and errors that prevent showing it. */
 import { render, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { visible } from './format.js';
@@ -139,7 +139,7 @@ function Nowhere(): JSX.Element {
   );
 }
 
-/** What became of what was asked for, until somebody puts it away. */
+/** Outcomes of requested actions, until the user dismisses them. */
 function Notices(): JSX.Element {
   const [notices, setNotices] = useState<readonly { id: number; level: 'info' | 'error'; text: string }[]>([]);
   useEffect(() => {

@@ -1,7 +1,7 @@
 /** An experiment's cells as rows and columns. Pure. */
 import type { WireCell, WireMatrix } from '../wire.js';
 
-/** Which number a cell shows: that of its finished runs, or the last held-out number of every run so far. */
+/** Which number a cell shows: the result of its finished runs, or the last held-out number of every run so far. */
 export type Shown = 'result' | 'so_far';
 
 export interface Grid {
@@ -10,12 +10,12 @@ export interface Grid {
   readonly rows: readonly {
     /** Its value of every other axis. */
     readonly axes: readonly (readonly [axis: string, value: string])[];
-    /** By the column's value; null for a cell that the experiment does not have. */
+    /** By the column's value; null for a cell that is not in the experiment. */
     readonly cells: readonly (WireCell | null)[];
   }[];
 }
 
-/** One axis across, all others down, in the order of their values; the seed is averaged over before. */
+/** One axis across, all others down, in the order of their values; seeds have already been averaged. */
 export function gridOf({ axes, cells }: Pick<WireMatrix, 'axes' | 'cells'>, asked: string | null): Grid {
   const column = axes.find(({ name }) => name === asked) ?? axes.at(-1) ?? null;
   const others = axes.filter(({ name }) => name !== column?.name);
@@ -46,7 +46,7 @@ export function valueOf(cell: WireCell, shown: Shown): number | null {
   return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** From the worst value (0) to the best (1); null for a cell without one. */
+/** From the worst value (0) to the best (1); null for a cell without a value. */
 export function rankOf(value: number | null, all: readonly (number | null)[], lessIsBetter: boolean): number | null {
   const numbers = all.filter((one) => one !== null);
   if (value === null || numbers.length === 0) return null;
@@ -55,7 +55,7 @@ export function rankOf(value: number | null, all: readonly (number | null)[], le
   return lessIsBetter && high !== low ? 1 - rank : rank;
 }
 
-/** From pale to strong; text on all of them is dark. */
+/** From pale to strong; dark text is readable on all of them. */
 export function colourOf(rank: number): string {
   const [from, to] = [
     [247, 240, 222],

@@ -1,4 +1,4 @@
-/** An experiment as a grid of its cells, coloured by what they came to. */
+/** An experiment as a grid of its cells, coloured by their results. */
 import type { JSX } from 'preact';
 import type { WireCell, WireMatrix } from '../wire.js';
 import { Actions, type Words } from './actions_row.js';

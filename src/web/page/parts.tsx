@@ -5,12 +5,12 @@ import type { WireState } from '../wire.js';
 import { visible } from './format.js';
 import { useSource } from './data.js';
 
-/** A state by its word; the colour only repeats it. */
+/** A state as a word; the colour only repeats it. */
 export function State({ state }: { readonly state: WireState }): JSX.Element {
   return <span class={`state state-${state}`}>{state}</span>;
 }
 
-/** How far something has come, as a bar with its numbers. */
+/** Progress as a bar with its numbers. */
 export function Progress({
   done,
   of,
@@ -34,7 +34,7 @@ export function Progress({
   );
 }
 
-/** What went wrong, or that something is on its way; nothing where there is data and no error. */
+/** An error, or a note that data is loading; nothing if there is data and no error. */
 export function Status({
   error,
   loading,
@@ -117,7 +117,7 @@ export function Picture({
   );
 }
 
-/** A table that scrolls by itself where it is wider than the page. */
+/** A table that scrolls on its own if it is wider than the page. */
 export function Table({
   label,
   titles,
@@ -125,13 +125,13 @@ export function Table({
   numbersFrom = Infinity,
   long = false,
 }: {
-  /** What it is of, for those who hear the page. */
+  /** Describes it for screen readers. */
   readonly label: string;
   readonly titles: readonly string[];
   readonly rows: readonly (readonly ComponentChildren[])[];
-  /** The column from which on cells stand to the right. */
+  /** The first right-aligned column. */
   readonly numbersFrom?: number;
-  /** Whether each cell gets a line of its own on a narrow screen. */
+  /** Whether each cell gets its own line on a narrow screen. */
   readonly long?: boolean;
 }): JSX.Element {
   const kind = (at: number): string | undefined => (at >= numbersFrom ? 'number' : undefined);
@@ -163,7 +163,7 @@ export function Table({
   );
 }
 
-/** What is known of something, by name. */
+/** Facts about something, by name. */
 export function Facts({
   facts,
 }: {
@@ -207,7 +207,7 @@ export function Tabs({
   );
 }
 
-/** A dialog that holds the rest of the page back while it is shown. */
+/** A dialog that makes the rest of the page inert while it is shown. */
 export function Dialog({
   title,
   onClose,

@@ -1,4 +1,4 @@
-/** One prompt, iteration after iteration. */
+/** One prompt, iteration by iteration. */
 import type { JSX } from 'preact';
 import type { WirePrompt } from '../wire.js';
 import { useData } from './data.js';

@@ -1,4 +1,4 @@
-/** A report: the page of a run, of an experiment or of runs side by side, with its data inlined. */
+/** A report page of a run, of an experiment or of runs side by side, with its data inlined. */
 import { render, type JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { WireBlock, WireContent, WireCurves, WireReport, WireText } from '../wire.js';
@@ -54,7 +54,7 @@ interface Shown {
   readonly place: Place;
 }
 
-/** The held-out numbers, as wide as the page. */
+/** The chart of held-out numbers, as wide as the page. */
 function Leading({ report: { curves, leading }, place }: Shown): JSX.Element | null {
   const range = rangeOf(place.query);
   const query = { metric: leading ?? '', ...(range === null ? {} : { from: range[0], to: range[1] }) };
@@ -131,7 +131,7 @@ function Block({ block, ...shown }: { readonly block: WireBlock } & Shown): JSX.
   return draw(block, shown);
 }
 
-/** Bars as long as the iterations took. */
+/** Bars with lengths proportional to the iterations' times. */
 function Times({ shares, rows }: Omit<Extract<WireBlock, { kind: 'times' }>, 'kind'>): JSX.Element {
   const longest = Math.max(...rows.map(({ total }) => total));
   return (
@@ -166,7 +166,7 @@ function Times({ shares, rows }: Omit<Extract<WireBlock, { kind: 'times' }>, 'ki
   );
 }
 
-/** Texts in a line, or below each other where they stand `apart`. */
+/** Texts on one line, or below each other if `apart`. */
 function Content({ content, apart = false }: { readonly content: WireContent; readonly apart?: boolean }): JSX.Element {
   const texts: readonly WireText[] = Array.isArray(content) ? (content as readonly WireText[]) : [content as WireText];
   return (
@@ -189,7 +189,7 @@ function Content({ content, apart = false }: { readonly content: WireContent; re
 
 const CLASSES = { code: 'mono', bad: 'bad', quiet: 'quiet' } as const;
 
-/** A text of so many letters stays on one line of its cell. */
+/** A text up to this length stays on one line of its cell. */
 const BRIEF = 28;
 
 function Text({ text }: { readonly text: WireText }): JSX.Element {

@@ -1,4 +1,4 @@
-/** Which view is shown, and how: all of it stands in the address behind the #, so that a reload, a bookmark and going back keep it. */
+/** Which view is shown, and how: everything is in the address after the #, so that it survives a reload, a bookmark and going back. */
 import { useLayoutEffect, useState } from 'preact/hooks';
 
 export interface Place {
@@ -20,7 +20,7 @@ export function placeOf(hash: string): Place {
 
 export function usePlace(): Place {
   const [place, setPlace] = useState(() => placeOf(location.hash));
-  // While it is rendered: other effects wait until it was painted, and a change of the address before that would be missed.
+  // In a layout effect: other effects run after painting, and a change of the address before that would be missed.
   useLayoutEffect(() => {
     const change = (): void => setPlace(placeOf(location.hash));
     addEventListener('hashchange', change);
@@ -41,13 +41,13 @@ export function hashOf(view: string, id = '', query: Changes = {}): string {
   return `#/${view}${id === '' ? '' : `/${id}`}${search === '' ? '' : `?${search}`}`;
 }
 
-/** The address of the same view with some of its query changed; null takes a part away. */
+/** The address of the same view with a changed query; null removes a parameter. */
 export function changed({ view, id, query }: Place, changes: Changes): string {
   const search = applied(new URLSearchParams(query), changes).toString();
   return `#/${view}${id === '' ? '' : `/${id}`}${search === '' ? '' : `?${search}`}`;
 }
 
-/** Goes there; `replace` where going back should skip it. */
+/** Navigates; with `replace`, going back skips the current address. */
 export function go(hash: string, how: 'push' | 'replace' = 'push'): void {
   if (hash === location.hash) return;
   if (how === 'push') {

@@ -1,4 +1,4 @@
-/** One run: what it is doing, what may be asked of it, and under tabs its curves, episodes, log and settings. */
+/** One run: what it is doing, its actions, and tabs for its curves, episodes, log and settings. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { WireRunPage } from '../wire.js';
@@ -69,7 +69,7 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
   );
 }
 
-/** The clock ticks here alone: nothing else of the page ages by itself. */
+/** The clock ticks only here: nothing else on the page changes with time alone. */
 function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
   const now = useNow();
   const { run, dir, task, parents } = page;

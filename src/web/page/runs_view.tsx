@@ -1,4 +1,4 @@
-/** The list of runs: filtered, sorted, with the settings that somebody wants to see beside them. */
+/** The list of runs: filtered, sorted, with columns for chosen settings. */
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
@@ -184,7 +184,7 @@ function Head({
   );
 }
 
-/** The text to filter by, and which settings have a column. */
+/** The filter text, and which settings have a column. */
 function Filter({
   place,
   filter,
@@ -234,7 +234,7 @@ function Filter({
           onInput={(event) => {
             const { value } = event.currentTarget;
             setAdding(value);
-            // What somebody types may go on; what is chosen from the list is whole.
+            // Typed text may be incomplete; an entry chosen from the list is complete.
             if (isReplacement(event)) add(value);
           }}
           onChange={(event) => add(event.currentTarget.value)}
@@ -251,12 +251,12 @@ function Filter({
   );
 }
 
-/** Some browsers tell of a choice as of no kind of writing at all. */
+/** Some browsers report a choice without any input type. */
 function isReplacement({ inputType }: Partial<InputEvent>): boolean {
   return inputType === undefined || inputType === 'insertReplacementText';
 }
 
-/** How many runs there are in each state; a state chooses its runs. */
+/** How many runs there are in each state; clicking a state filters by it. */
 function Summary({
   data,
   place,

@@ -1,24 +1,24 @@
-/** The dashboard's server as a source of data: it answers with the token, and tells of changes as long as the tab is seen. */
+/** The dashboard's server as a source of data: authenticates with the token, and reports changes while the tab is visible. */
 import type { WireEvent } from '../wire.js';
 import { ask, askImage, listen } from './session.js';
 import { Refused, type Source } from './source.js';
 
-/** Whom a change concerns: ids of runs, or null for all of them. */
+/** The ids of changed runs, or null for all of them. */
 type OnChange = (ids: readonly string[] | null) => void;
 
-/** What the page knows of its connection. */
+/** State of the connection to the server. */
 export type Connection = 'open' | 'lost' | 'refused';
 
 const AGAIN_AFTER_MS = 2_000;
 
-/** The one stream of events of this tab, and who listens to it. */
+/** The tab's only event stream, and its listeners. */
 class Feed {
   readonly #changes = new Set<OnChange>();
   readonly #notices = new Set<(notice: Extract<WireEvent, { kind: 'notice' }>) => void>();
   readonly #connections = new Set<(connection: Connection) => void>();
   #open: AbortController | null = null;
 
-  /** Follows the server while the tab is seen: browsers have few connections, which hidden tabs would hold. */
+  /** Follows the server while the tab is visible: browsers limit connections, and hidden tabs would occupy them. */
   start(): void {
     const follow = (): void => {
       if (document.hidden) {
@@ -33,7 +33,7 @@ class Feed {
     follow();
   }
 
-  /** Asks anew, such as with another token. */
+  /** Reconnects, for example with another token. */
   restart(): void {
     this.#open?.abort();
     this.#open = new AbortController();
@@ -65,7 +65,7 @@ class Feed {
         };
         const opened = (): void => {
           for (const tell of this.#connections) tell('open');
-          // What happened while nobody listened.
+          // Catches up on what happened while disconnected.
           for (const tell of this.#changes) tell(null);
         };
         await listen<WireEvent>('/api/events', {}, take, signal, opened);
@@ -90,7 +90,7 @@ function added<T>(set: Set<T>, item: T): () => void {
 
 export const feed = new Feed();
 
-/** Tells the feed where the server wants another token: the page asks for one. */
+/** Tells the feed if the server wants another token: the page then asks the user for one. */
 async function watched<T>(asked: Promise<T>): Promise<T> {
   try {
     return await asked;

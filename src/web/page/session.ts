@@ -1,10 +1,10 @@
-/** How the page asks its server: with the token that its address came with, which is kept for this tab and for no other site or port. */
+/** Requests to the page's server, with the token from the page's address, which is kept only for this tab and not for other sites or ports. */
 import type { WireError } from '../wire.js';
 import { address, Refused, Unreachable, type Query } from './source.js';
 
 const KEPT_AS = 'editrl-token';
 
-/** Takes the token out of the address, where it came with one. */
+/** Takes the token out of the address, if it has one. */
 export function takeToken(): void {
   const found = /^#token=([\x21-\x7e]+)$/.exec(location.hash)?.[1];
   if (found === undefined) return;
@@ -29,25 +29,25 @@ async function reach(path: string, init: RequestInit): Promise<Response> {
   }
 }
 
-/** Raises Refused, and Unreachable where the server is not there. */
+/** Raises Refused, and Unreachable when the server cannot be reached. */
 export async function ask<T>(path: string, signal: AbortSignal): Promise<T> {
   const reply = await reach(path, { headers: headers(), signal });
   return (await takeReply(reply)).json() as Promise<T>;
 }
 
-/** Asks for something to be done. Raises as `ask` does. */
+/** Requests an action. Raises as `ask` does. */
 export async function post<T>(path: string, body: unknown): Promise<T> {
   const reply = await reach(path, { method: 'POST', headers: headers(), body: JSON.stringify(body) });
   return (await takeReply(reply)).json() as Promise<T>;
 }
 
-/** An image as an address of this tab's memory: an `<img>` cannot send the token. Raises as `ask` does. */
+/** An image as an address in this tab's memory, because an `<img>` cannot send the token. Raises as `ask` does. */
 export async function askImage(path: string, signal: AbortSignal): Promise<string> {
   const reply = await takeReply(await reach(path, { headers: headers(), signal }));
   return URL.createObjectURL(await reply.blob());
 }
 
-/** Calls back when a stream is there, and for each of its events until it ends. Raises as `ask` does. */
+/** Calls back when a stream is open, and for each of its events until it ends. Raises as `ask` does. */
 export async function listen<E>(
   path: string,
   query: Query,

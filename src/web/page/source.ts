@@ -1,6 +1,6 @@
-/** Where the page's data come from: the dashboard's server, or the file that the page is. */
+/** Where the page gets its data: from the dashboard's server, or from the file that the page itself is. */
 
-/** What was answered instead of what was asked for. */
+/** The server answered with an error. */
 export class Refused extends Error {
   constructor(
     readonly status: number,
@@ -14,25 +14,25 @@ export class Refused extends Error {
   }
 }
 
-/** Nobody is there to answer. */
+/** Nobody answered. */
 export class Unreachable extends Error {}
 
 export interface Source {
-  /** What the address of some data answers. Raises Refused, and Unreachable. */
+  /** The data at an address. Raises Refused, and Unreachable. */
   ask<T>(address: string, signal: AbortSignal): Promise<T>;
-  /** A picture that the page has already, as an address for an `<img>`; null for one that has to be asked for. */
+  /** A picture that the page already has, as an address for an `<img>`; null for one that has to be requested. */
   inlined(address: string): string | null;
-  /** The same for any other picture. Raises as `ask` does. */
+  /** Loads any other picture, with the same result. Raises as `ask` does. */
   picture(address: string, signal: AbortSignal): Promise<string>;
-  /** Calls back when data have changed, with the ids of the runs that it concerns or null for all; returns what ends that. */
+  /** Calls back when data has changed, with the ids of the affected runs or null for all; returns a function that stops it. */
   onChange(callback: (ids: readonly string[] | null) => void): () => void;
-  /** Calls back when what was unreachable is there again; returns what ends that. */
+  /** Calls back when the server can be reached again; returns a function that stops it. */
   onReturn(callback: () => void): () => void;
 }
 
 export type Query = Readonly<Record<string, string | number | readonly string[] | undefined>>;
 
-/** A path with a query; a list gives its name once for each text. */
+/** A path with a query; a list repeats its name for each text. */
 export function address(path: string, query: Query = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {

@@ -1,4 +1,4 @@
-/** The curves that a report carries: of one run by metric, or of several runs and cells side by side. */
+/** The curves in a report: of one run by metric, or of several runs and cells side by side. */
 import { condense, finiteCurve, smooth, type Curve } from '../../core/curves.js';
 import { must } from '../../core/errors.js';
 import { spreadOf } from '../../core/statistics.js';
@@ -6,18 +6,18 @@ import type { MetricsLine } from '../../run/metrics.js';
 import { errorsOf, isSmoothed, panelsOf } from '../panels.js';
 import type { WireCurve, WireCurves } from '../wire.js';
 
-/** What has one colour: a run, or the seeds of a cell. */
+/** Runs that share a colour: a single run, or the seeds of a cell. */
 export interface Group {
   readonly label: string;
   /** The metrics of each of its runs, oldest first. */
   readonly runs: readonly (readonly MetricsLine[])[];
 }
 
-/** So many points of a curve are carried: more than a chart has room for would only make the file large. */
+/** Points kept per curve: more than a chart can show would only make the file larger. */
 const MOST_POINTS = 300;
-/** So many runs or cells have a colour. */
+/** Number of runs or cells with a colour. */
 const MOST_GROUPS = 10;
-/** Digits that a chart can show. */
+/** Significant digits kept, as many as a chart can show. */
 const DIGITS = 6;
 
 /** The curves of every metric that has a chart, and of `leading`. */
@@ -58,12 +58,12 @@ function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
   );
 }
 
-/** Curves of seeds are smoothed before they are averaged, so that the band is that of their courses. */
+/** Smooths curves of seeds before averaging, so that the band shows the spread of the smoothed curves. */
 function smoothed(metric: string, curve: Curve): Curve {
   return isSmoothed(metric, curve.mean.length) ? { iterations: curve.iterations, mean: smooth(curve.mean) } : curve;
 }
 
-/** Several curves as one: their mean at each iteration that any of them has, with a band of their standard deviation. */
+/** Combines several curves: their mean at each iteration that any of them has, with a band of one standard deviation. */
 export function spread(curves: readonly Curve[], metric: string): Curve {
   const byIteration = new Map<number, number[]>();
   for (const { iterations, mean } of curves.map((curve) => smoothed(metric, curve))) {

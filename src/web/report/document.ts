@@ -1,12 +1,12 @@
-/** A report as one file that asks nothing of anywhere: its data, the script that shows them, and a text for who has no scripts. */
+/** A report as one self-contained file: its data, the script that shows it, and a text for readers without scripts. */
 import { createHash } from 'node:crypto';
 import { printable } from '../../core/errors.js';
 import { builtFile } from '../page_files.js';
 import type { WireReport } from '../wire.js';
 
 /**
- * `text` is what a terminal shows of the same. The policy allows the page's own script and pictures that the file holds, and forbids everything else.
- * Raises RunError where the page was not built.
+ * `text` is the same report as on a terminal. The policy allows only the page's own script and inlined pictures. Raises RunError when the page was
+ * not built.
  */
 export function reportDocument(title: string, report: WireReport, text: string): string {
   const script = builtFile('report.js').trim();
@@ -46,8 +46,8 @@ export function escapeHtml(text: string): string {
   return printable(text).replace(/[&<>"']/g, (character) => ENTITIES[character]);
 }
 
-/** JSON in which nothing ends the element that it stands in, and nothing is obeyed by who looks at the file. */
+/** JSON that cannot end the element that contains it, and without control characters. */
 export function escapeJson(value: unknown): string {
-  // What `printable` spells out is spelled as JSON spells it; line breaks and tabs are no part of a text in JSON.
+  // Spells characters that `printable` spells out as JSON escapes; line breaks and tabs never occur in JSON texts.
   return printable(JSON.stringify(value)).replaceAll('<', '\\u003c');
 }

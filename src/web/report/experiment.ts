@@ -1,4 +1,4 @@
-/** The report of an experiment: what won by how much, and everything that led there. */
+/** The report of an experiment: what won by how much, and the results that led there. */
 import { basename } from 'node:path';
 import { RunError } from '../../core/errors.js';
 import { readRecord } from '../../run/record.js';
@@ -19,14 +19,14 @@ import { reportCurves } from './curves.js';
 import * as parts from './parts.js';
 import { code, NONE, paragraph, quiet, table } from './parts.js';
 
-/** A cell of the table with the runs that it was made of, whatever became of them. */
+/** A cell of the table with its runs, whatever became of them. */
 interface Cell {
   readonly cell: ResultCell;
   readonly name: string;
   readonly runs: readonly ExperimentRun[];
 }
 
-/** What a page shows of an experiment. Nothing is raised for what is wrong with a run: the page says it. */
+/** The report of an experiment. Never raises for problems of a run: the page shows them. */
 export async function experimentReport(report: ExperimentReport): Promise<WireReport> {
   const { record, results, runs } = report;
   const cells = results.cells.map((cell): Cell => {
@@ -125,7 +125,7 @@ function differenceFact(verdict: Verdict | null, { experiment, incomparable }: R
   };
 }
 
-/** What such a difference is worth. */
+/** How much weight a difference carries. */
 function weight({ mean, stderr, n }: PairedDifference): string {
   if (stderr === null) return 'A single pair has no standard error.';
   const errors = Math.abs(mean) / stderr;
@@ -183,7 +183,7 @@ function seedTable({ cells, experiment }: Results): WireBlock {
   });
 }
 
-/** The first seed of each cell stands for all: what the seed sets is the same in all cells, and is left out. */
+/** The first seed of each cell represents all: settings that the seed decides do not distinguish cells and are left out. */
 function cellDifferences(cells: readonly Cell[]): WireBlock {
   const all = cells.map(({ name, runs }) => ({ name, differs: runs[0]?.cell.differs ?? {} }));
   const keys = [...new Set(all.flatMap(({ differs }) => Object.keys(differs)))]
@@ -208,7 +208,7 @@ function meanSeconds(runs: readonly ExperimentRun[]): RunReport['seconds_per_ite
   return Object.fromEntries(TIME_PARTS.map((part) => [part, mean(part)])) as RunReport['seconds_per_iteration'];
 }
 
-/** Contact sheets and answers of the winner and of what it is compared with, of one seed each. */
+/** Contact sheets and answers of the winner and of the cell it is compared with, one seed each. */
 async function sheets(
   pictures: parts.Pictures,
   cells: readonly Cell[],
@@ -233,7 +233,7 @@ function settingsOf({ name, runs }: Cell): WireBlock | null {
       const record = readRecord(paths);
       if (record !== null) return parts.allSettings(`All settings of ${name} (${paths.runName})`, record.settings);
     } catch (error) {
-      // Why it cannot be read stands above, with the run's name.
+      // The reason is shown above, with the run's name.
       if (!(error instanceof RunError)) throw error;
     }
   }

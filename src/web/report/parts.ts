@@ -1,4 +1,4 @@
-/** The parts that several reports have: tables, alarms, times, answers, settings, contact sheets. */
+/** Parts that several reports share: tables, alarms, times, answers, settings, contact sheets. */
 import { existsSync } from 'node:fs';
 import sharp from 'sharp';
 import type { RunPaths } from '../../run/paths.js';
@@ -9,7 +9,7 @@ import { contactSheets, startMiddleEnd } from '../../run/report/sheets.js';
 import { leavesOf } from '../../schema/paths.js';
 import type { WireBlock, WireContent, WireReport, WireTable, WireText } from '../wire.js';
 
-/** Stands where there is no value. */
+/** Shown in place of a missing value. */
 export const NONE = '–';
 
 export function code(text: string): WireText {
@@ -32,12 +32,12 @@ export function notice(title: string, texts: readonly string[]): WireReport['not
   return texts.length === 0 ? null : { title, texts };
 }
 
-/** A table that is seen at once. `label` names it for those who hear the page. */
+/** A table that is always visible. `label` names it for screen readers. */
 export function table(label: string, content: WireTable): WireBlock {
   return { kind: 'table', label, folded: false, ...content };
 }
 
-/** A table behind its label, which unfolds it. */
+/** A table folded behind its label. */
 export function folded(label: string, content: WireTable): WireBlock {
   return { kind: 'table', label, folded: true, ...content };
 }
@@ -73,7 +73,7 @@ export function alarms(all: readonly { readonly run: string; readonly alarms: re
   ];
 }
 
-/** Held-out answers in words; null where answers are none. */
+/** Held-out answers in words; null if answers are not words. */
 export function answers(all: readonly ShownAnswer[]): WireBlock | null {
   if (all.length === 0) return null;
   const said = (one: ShownAnswer['before']): WireContent =>
@@ -99,7 +99,7 @@ export function allSettings(title: string, settings: Readonly<Record<string, unk
   });
 }
 
-/** Settings that differ, a row for each key. */
+/** Settings that differ, one row per key. */
 export function differences(
   titles: readonly string[],
   rows: readonly (readonly [key: string, ...values: unknown[]])[],
@@ -114,7 +114,7 @@ function show(value: unknown): string {
   return value === undefined ? NONE : typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-/** Collects the pictures of a report, each as a data address. */
+/** Collects the pictures of a report as data addresses. */
 export class Pictures {
   readonly addresses: string[] = [];
 
@@ -139,7 +139,7 @@ export class Pictures {
     return [heading(title), { kind: 'pictures', title, pictures }];
   }
 
-  /** The place of a picture; null where the file is gone, or is none. */
+  /** Index of a picture; null if the file is gone or not a picture. */
   async #take(path: string): Promise<number | null> {
     try {
       const bytes = await sharp(path).webp({ quality: 86 }).toBuffer();

@@ -10,7 +10,7 @@ import { reportCurves } from './curves.js';
 import * as parts from './parts.js';
 import { code, heading, NONE, paragraph, quiet, table } from './parts.js';
 
-/** What a page shows of a run. Raises RunError where the run's record cannot be read. */
+/** The report of a run. Raises RunError when the run's record cannot be read. */
 export async function runReport({ paths, report, lines }: ComparedRun, member: Membership | null): Promise<WireReport> {
   const record = readRecord(paths);
   const { state, iteration, num_iterations, reason, heldout } = report;
