@@ -1,11 +1,11 @@
-/** What two settings differ in, key by key. */
+/** How two sets of settings differ, key by key. */
 import { recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
 import { leaves } from '../schema/walk.js';
 import { canonicalJson, diffSettings } from './hash.js';
 import { describeText, textDigests, type TextDigests } from './texts.js';
 
-/** Settings, with the digests of the text files that they name where these are not as the files are now. */
+/** Settings, with the digests of the text files that they name if these are not the current ones. */
 export interface Side {
   readonly settings: RunSettings;
   readonly texts?: TextDigests;
@@ -14,14 +14,14 @@ export interface Side {
 export interface Difference {
   /** Dotted path. */
   readonly key: string;
-  /** Absent where that side has no such key. */
+  /** Absent if that side has no such key. */
   readonly a?: unknown;
   readonly b?: unknown;
-  /** Whether it decides the result: whether a resume would refuse it, one way or the other. */
+  /** Whether it decides the result: whether a resume would refuse it in either direction. */
   readonly effect: 'result' | 'operation';
 }
 
-/** Every key whose values differ or that one side alone has, sorted. A text file counts by what it says. */
+/** Every key whose values differ or that only one side has, sorted. A text file is compared by content. */
 export function settingsDifferences(a: Side, b: Side): Difference[] {
   const [left, right] = [valuesOf(a), valuesOf(b)];
   const deciding = new Set([...changesOf(a, b), ...changesOf(b, a)]);
@@ -33,7 +33,7 @@ export function settingsDifferences(a: Side, b: Side): Difference[] {
         key,
         ...(was === undefined ? {} : { a: was.value }),
         ...(is === undefined ? {} : { b: is.value }),
-        // What one side alone has is as its schema says: a null counts like its absence, and hides that.
+        // A key that only one side has gets its effect from that side's schema: null counts like absence, so comparing would miss it.
         effect: (was === undefined || is === undefined ? (was ?? is)?.effect === 'result' : deciding.has(key))
           ? 'result'
           : 'operation',
@@ -42,7 +42,7 @@ export function settingsDifferences(a: Side, b: Side): Difference[] {
   });
 }
 
-/** The keys that a run with the settings of one side, resumed with those of the other, would be told of. */
+/** The keys that would be reported for a run with the settings of one side, resumed with those of the other. */
 function changesOf({ settings, texts = textDigests(settings) }: Side, to: Side): string[] {
   return diffSettings(settings, to.settings, texts).map(({ key }) => key);
 }

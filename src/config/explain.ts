@@ -6,19 +6,19 @@ import { recipes } from '../recipes/settings.js';
 import type { Effect } from '../schema/mark.js';
 import { fieldsOf, knownPaths, markOf, unwrap } from '../schema/walk.js';
 
-/** A field as some recipes have it. */
+/** A field as defined by some recipes. */
 export interface Explanation {
-  /** Dotted; `[]` stands for any place in a list. */
+  /** Dotted; `[]` matches any index of a list. */
   readonly key: string;
   readonly meaning: string;
-  /** What may stand here, in words. */
+  /** The allowed values, in words. */
   readonly type: string;
-  /** JSON of the default; null where a value has to be given. */
+  /** JSON of the default; null if a value is required. */
   readonly default: string | null;
-  /** Null for a section, whose fields say it for themselves. */
+  /** Null for a section, whose fields have their own. */
   readonly effect: Effect | null;
   readonly recipes: readonly string[];
-  /** The variant that has the field so, as `algorithm.type 'grpo'`; '' where all do. */
+  /** The variant with this form of the field, such as `algorithm.type 'grpo'`; '' if all have it. */
   readonly where: string;
   /** Keys below a section, with `[]` as above; empty for a field. */
   readonly below: readonly string[];
@@ -30,8 +30,8 @@ export function explainableKeys(): readonly string[] {
 }
 
 /**
- * Explains a key: one entry for each meaning, type or default that it has. A name without its section, such as `kl_coeff`, is found
- * where one key alone ends in it. Raises UsageError for what no recipe knows.
+ * Explains a key: one entry for each meaning, type or default that it has. A name without its section, such as `kl_coeff`, is found if only one key
+ * ends in it. Raises UsageError for a key that no recipe has.
  */
 export function explain(asked: string): readonly Explanation[] {
   const key = resolveKey(asked.replaceAll(/(?:\.\d+|\[\d*\])(?=\.|$)/g, '[]'));
@@ -75,7 +75,7 @@ interface Place {
   readonly where: string;
 }
 
-/** The schemas at a path, one for each variant on the way that has it. A segment may end in `[]`, for a list's elements. */
+/** The schemas at a path, one for each variant along it that has the path. A segment may end in `[]`, for a list's elements. */
 function* placesOf(schema: z.ZodType, path: readonly string[], walked = '', where = ''): Generator<Place> {
   const bare = unwrap(schema);
   if (path.length === 0) {
@@ -131,7 +131,7 @@ function belowOf(field: z.ZodType, key: string): string[] {
   return Object.keys(fieldsOf(inner, undefined) ?? {}).map((name) => `${prefix}.${name}`);
 }
 
-/** As much of a JSON Schema as a type in words needs. */
+/** The part of a JSON Schema that describing a type in words needs. */
 interface JsonType {
   readonly type?: string;
   readonly const?: unknown;

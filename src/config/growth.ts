@@ -7,11 +7,11 @@ export function optimizerSteps(settings: TrainedSettings): number {
   return settings.num_iterations * recipeOf(settings).stepsPerIteration(settings);
 }
 
-/** Whether a raised num_iterations leaves what the iterations before it come to as it is. */
+/** Whether raising num_iterations leaves the results of earlier iterations unchanged. */
 export function growable(settings: RunSettings): boolean {
-  // What another trainer does with the number is not known, but it is told the same one at every resume.
+  // It is unknown what another trainer does with the number, but every resume passes it the same one.
   if (!isTrainable(settings)) return true;
-  // Exhaustive on purpose: another schedule has to say whether it depends on the number of iterations.
+  // Exhaustive on purpose: a new schedule has to say whether it depends on the number of iterations.
   const { schedule, decay_steps } = settings.optimizer;
   const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = {
     constant: true,

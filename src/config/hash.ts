@@ -22,18 +22,18 @@ export function canonicalJson(value: unknown): string {
 }
 
 /**
- * Hash over the `result` fields only, without idle sections and those at the value that their mark leaves out; num_iterations is left out while no
- * schedule depends on it, because it may grow. Reads the text files that settings name, of which the text counts.
+ * Hash over the `result` fields only, without idle sections and fields at the value that their mark leaves out. num_iterations is left out while no
+ * schedule depends on it, because it may grow. Reads the text files that settings name, since their content counts.
  */
 export function resultHash(settings: RunSettings): string {
   return hashOfSections(settings, (section) => resultText(settings, section));
 }
 
-/** The hash from the texts of the sections, which a caller that hashes many settings keeps. */
+/** The hash from the texts of the sections, which callers that hash many settings cache. */
 export function hashOfSections(settings: RunSettings, textOf: (section: string) => string): string {
   const grows = growable(settings);
   const mayGrow = (section: string): boolean => markOf(sectionSchema(settings, section)).mayGrow === true;
-  // Sections in sorted order give sorted paths: the dot that follows a section's name sorts before whatever a name holds.
+  // Sections in sorted order give sorted paths: the dot after a section's name sorts before any character of a name.
   const texts = Object.keys(settings)
     .sort()
     .filter((section) => !(grows && mayGrow(section)) && !isIdleSection(section, settings))
@@ -47,7 +47,7 @@ export function sectionLeaves(settings: RunSettings, section: string): Leaf[] {
   return leaves(sectionSchema(settings, section), value, section);
 }
 
-/** The `result` ones among the fields of a section, as the text that is hashed; it depends on no other section. */
+/** The `result` fields of a section as the text to hash; depends on no other section. */
 export function resultText(
   settings: RunSettings,
   section: string,
@@ -65,7 +65,7 @@ export function resultText(
     .join(',');
 }
 
-/** At the value that its mark leaves out: the constant that absence means, or what stands beside a function of the record. */
+/** Whether a field has the value that its mark leaves out: the constant that absence means, or the one given beside a function of the record. */
 export function isUnhashed(counts: unknown, { absent, unhashed }: Mark): boolean {
   const left = typeof absent === 'function' ? unhashed : absent;
   if (left === undefined) return false;
@@ -85,9 +85,8 @@ export interface SettingChange {
 }
 
 /**
- * The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed, nor what is idle
- * in both. `texts` are the digests that text files had when `before` was recorded; without them such a file is known by its path
- * alone.
+ * The `result` fields that differ, without those that a resumed run may change (a raised num_iterations) and those idle on both sides. `texts` are
+ * the digests that text files had when `before` was recorded; without them such a file is known only by its path.
  */
 export function diffSettings(before: RunSettings, after: RunSettings, texts?: TextDigests): SettingChange[] {
   const old = counted(before, texts === undefined ? null : (key) => texts[key] ?? null);
@@ -103,14 +102,14 @@ export function diffSettings(before: RunSettings, after: RunSettings, texts?: Te
   return changes;
 }
 
-/** The same path as it is written, whatever folder each side takes it to lie in. */
+/** Whether it is the same written path, whatever folder each side resolves it in. */
 function isSamePath(was: CountedLeaf | undefined, is: CountedLeaf | undefined): boolean {
   return is?.mark.relativeTo !== undefined && was?.value === is.value;
 }
 
 type DigestOf = (key: string, file: string, kind: FileKind) => string | null;
 
-/** The `result` fields by path; with a null `digestOf` text files count by their paths. */
+/** The `result` fields by path; with a null `digestOf`, text files count by their paths. */
 function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
   const found = leaves(recipeOf(settings).schema, settings).filter(({ effect }) => effect === 'result');
   return new Map(found.map((leaf) => [leaf.path, { ...leaf, ...countedValue(settings, leaf, digestOf) }]));
@@ -129,7 +128,7 @@ function isIdleSection(section: string, settings: RunSettings): boolean {
 interface CountedLeaf extends Leaf {
   /** The part of the value that decides the result; it is hashed and compared. */
   readonly counts: unknown;
-  /** The value for a person. */
+  /** The value as shown to people. */
   readonly shown: unknown;
 }
 
@@ -141,7 +140,7 @@ function countedValue(
   digestOf: DigestOf | null,
 ): Pick<CountedLeaf, 'counts' | 'shown'> {
   const same = (counts: unknown): Pick<CountedLeaf, 'counts' | 'shown'> => ({ counts, shown: counts });
-  // What another trainer makes of its own parameters is not known.
+  // It is unknown what another trainer does with its own parameters.
   if (!isTrainable(settings)) return same(value);
   if (mark.relativeTo !== undefined) return same(belowFolder(getPath(settings, mark.relativeTo), value));
   if (mark.file !== undefined && typeof value === 'string' && digestOf !== null) {
@@ -151,12 +150,12 @@ function countedValue(
   return same(isRunReference(value) ? { run: value.run } : value);
 }
 
-/** A run is known by its name; where the config that makes it lies is told from the config that names it. */
+/** A run is identified by its name; the path of its config depends on the config that refers to it. */
 function isRunReference(value: unknown): value is RunReference {
   return isObject(value) && 'run' in value && 'config' in value;
 }
 
-/** A path below the folder, relative to it, so that moving the data leaves the hash alone; any other path as it is. */
+/** A path inside the folder, relative to it, so that moving the data does not change the hash; any other path as it is. */
 export function belowFolder<T>(folder: unknown, path: T): T | string {
   if (typeof folder !== 'string' || typeof path !== 'string' || isAbsolute(path) !== isAbsolute(folder)) return path;
   const below = relative(folder, path);

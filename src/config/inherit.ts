@@ -1,13 +1,13 @@
 /**
- * Which keys of overlays reach the runs that a run starts from: the keys that their own recipes have, unless an overlay says
- * `reaches_parents: false`.
+ * Which keys of overlays reach the runs that a run starts from: the keys that their own recipes have, unless an overlay says `reaches_parents:
+ * false`.
  */
 import { recipeNamed } from '../recipes/settings.js';
 import { getPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { importOf } from './jsonnet.js';
 
-/** The field by which an overlay keeps itself from parents. */
+/** The field by which an overlay opts out of reaching parents. */
 const REACHES = 'reaches_parents';
 
 /** The Jsonnet expression of an overlay for a run itself, or for one that it starts from. */
@@ -21,7 +21,7 @@ export function overlayOf(path: string, parent: boolean, imported = importOf(pat
   else ${parent ? 'if says then overlay else {}' : 'overlay'})`;
 }
 
-/** What is merged over the last overlay: the field is no setting. */
+/** Merged over the last overlay, because the field is not a setting. */
 export const withoutReach = `{ ${REACHES}:: null }`;
 
 type Path = readonly (string | number)[];
@@ -41,8 +41,8 @@ export function hasForeignKeys(value: unknown): value is Record<string, unknown>
 }
 
 /**
- * Takes the keys out of a parent's config that its recipe does not have and that overlays, or axes, brought; those that stand in
- * `own`, what its file evaluates to without these, are its author's. `value` is changed.
+ * Removes keys from a parent's config that its recipe does not have and that came from overlays or axes; those in `own`, what its file evaluates to
+ * without these, are the author's and stay. `value` is changed.
  */
 export function dropForeignKeys(value: Record<string, unknown>, own: unknown): void {
   for (const path of foreignKeys(value)) {

@@ -1,32 +1,32 @@
 /**
- * Jsonnet in a process of its own: an expression may ask for any amount of memory and time, and a thread that computes cannot be ended.
- * The process is started when something is evaluated, kept while more follows, and ended when nothing does.
+ * Runs Jsonnet in its own process: an expression may take any amount of memory and time, and a computing thread cannot be stopped. The process is
+ * started for the first evaluation, kept while more follow, and ended when idle.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { ConfigError, EngineError, InternalError, UsageError } from '../core/errors.js';
 import { interpreterProgram } from './interpreter_program.js';
 
-/** What the process is told. */
+/** A message to the process. */
 export type ToInterpreter =
   Evaluate | { readonly kind: 'answer'; readonly value: unknown } | { readonly kind: 'failure'; readonly text: string };
 
 export interface Evaluate {
   readonly kind: 'evaluate';
   readonly snippet: string;
-  /** What Jsonnet calls the snippet in its messages. */
+  /** The snippet's name in Jsonnet's messages. */
   readonly name: string;
   /** `std.extVar`s. */
   readonly variables: Readonly<Record<string, string>>;
-  /** Names of `std.native`s, each of one text, which are asked for by `call`. */
+  /** Names of `std.native`s, each taking one text, which the process requests by `call`. */
   readonly natives: readonly string[];
-  /** Resident memory of the process, and how long it computes. */
+  /** Limits for the process's resident memory and its computing time. */
   readonly limits: { readonly bytes: number; readonly ms: number };
 }
 
-/** What the process says. Every `evaluate` is answered by one that is no `call`; after `beyond` the process ends. */
+/** A message from the process. Every `evaluate` is answered by one that is not a `call`; after `beyond` the process ends. */
 export type FromInterpreter =
   | { readonly kind: 'call'; readonly native: string; readonly text: string }
-  /** The JSON text of the value, and the memory that the process holds now. */
+  /** The JSON text of the value, and the memory that the process now uses. */
   | { readonly kind: 'value'; readonly text: string; readonly bytes: number }
   | { readonly kind: 'refused'; readonly text: string }
   | { readonly kind: 'unavailable'; readonly text: string }
@@ -39,7 +39,7 @@ export class Refused extends Error {}
 export class LimitError extends ConfigError {}
 
 export interface Expression extends Pick<Evaluate, 'snippet' | 'name' | 'variables'> {
-  /** What errors that name no place are said of. */
+  /** The place named in errors that have none. */
   readonly file: string;
   readonly natives: Readonly<Record<string, (text: string) => unknown>>;
   readonly limits: Limits;
@@ -55,7 +55,7 @@ const limitVariables = {
   seconds: { variable: 'EDITRL_JSONNET_SECONDS', fallback: 120 },
 } as const;
 
-/** What an evaluation may take, as the environment says. Raises UsageError where that is no whole number. */
+/** The limits of an evaluation, from the environment. Raises UsageError when a value is not a whole number. */
 export function limitsOf(environment: Readonly<Record<string, string | undefined>>): Limits {
   const limit = (of: keyof Limits): number => {
     const { variable, fallback } = limitVariables[of];
@@ -67,19 +67,19 @@ export function limitsOf(environment: Readonly<Record<string, string | undefined
   return { megabytes: limit('megabytes'), seconds: limit('seconds') };
 }
 
-/** A process that is idle for so long is ended. */
+/** An idle process is ended after this time. */
 const IDLE_MS = 1000;
-/** A process that holds more is not kept: libjsonnet does not give memory back, and the next evaluation has the whole limit. */
+/** A process using more is not kept: libjsonnet does not free memory, and the next evaluation gets the whole limit. */
 const KEPT_BYTES = 200e6;
-/** How a process ends whose code has broken down over what it was given. */
+/** Signals that mean the process crashed on its input. */
 const crashes: readonly (NodeJS.Signals | null)[] = ['SIGSEGV', 'SIGABRT', 'SIGBUS', 'SIGILL', 'SIGFPE'];
 
 export class Interpreter {
   #child: ChildProcess | null = null;
-  /** Told what the process says. */
+  /** Receives the process's answer. */
   #hear: (said: Result) => void = () => undefined;
   #idle: NodeJS.Timeout | undefined;
-  /** One evaluation at a time, so that it is known which of them takes too much. */
+  /** One evaluation at a time, so that it is clear which one takes too much. */
   #turn: Promise<unknown> = Promise.resolve();
 
   /**
@@ -110,7 +110,7 @@ export class Interpreter {
       this.#hear = (said) => {
         if (said.kind === 'call') tell(answer(said.native, said.text));
         else if (said.kind === 'beyond') beyond = said;
-        // The end of a process that has said why is waited for, so that nothing is left of it.
+        // Waits for the end of a process that has reported a limit, so that nothing is left of it.
         else resolve(beyond ?? said);
       };
       tell({
@@ -128,7 +128,7 @@ export class Interpreter {
     throw failure(result, file, limits);
   }
 
-  /** The process, which keeps this one alive while it works. */
+  /** The process; it keeps this one alive while it works. */
   #ready(): ChildProcess {
     clearTimeout(this.#idle);
     this.#child ??= this.#start();
@@ -139,22 +139,22 @@ export class Interpreter {
 
   #start(): ChildProcess {
     const child = fork(interpreterProgram, [], {
-      // Flags of this process, such as a debugger's port, are not for that one.
+      // Flags of this process, such as a debugger's port, must not be passed on.
       execArgv: [],
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-      // A process group of its own: what Ctrl-C means is this process's to say.
+      // A process group of its own: this process decides what Ctrl-C means.
       detached: true,
     });
     const ended = (signal: NodeJS.Signals | null, how: string): void => {
-      // One that was let go says nothing of the one in its place.
+      // A process that was released must not affect its successor.
       if (this.#child !== child) return;
       this.#child = null;
       this.#hear({ kind: 'ended', signal, how });
     };
     child.on('message', (said: FromInterpreter) => this.#hear(said));
     child.once('error', (error) => ended(null, error.message));
-    // Said once all its messages are read.
+    // Emitted once all its messages are read.
     child.once('close', (code, signal) => ended(signal, signal ?? `exit code ${code}`));
     return child;
   }
@@ -166,7 +166,7 @@ export class Interpreter {
     else this.#idle = setTimeout(() => this.#release(child), IDLE_MS).unref();
   }
 
-  /** Lets a process go: without a channel it ends. */
+  /** Releases a process: without a channel it ends. */
   #release(child: ChildProcess): void {
     if (this.#child !== child) return;
     this.#child = null;

@@ -1,14 +1,14 @@
 /**
- * The process that evaluates Jsonnet, one expression at a time. Libjsonnet computes in a thread of libuv's pool, so this one is free to
- * watch over memory and time, and to end the process: nothing else ends a computation. It ends with whoever started it, too.
+ * The process that evaluates Jsonnet, one expression at a time. Libjsonnet computes in a thread of libuv's pool, so this thread is free to watch
+ * memory and time, and to end the process: nothing else stops a computation. It also ends with the process that started it.
  */
 import type { Evaluate, FromInterpreter, ToInterpreter } from './interpreter.js';
 
 const POLL_MS = 20;
 
 /**
- * How many times as many objects as after the last collection start the next one. Each walks everything that lives: at
- * libjsonnet's 2, evaluating 10,000 cells of one axis took 7.5 s and 274 MB; at 8, 5.5 s and 402 MB.
+ * Growth of the number of objects since the last collection that starts the next one. Each collection walks everything alive: at libjsonnet's default
+ * of 2, evaluating 10,000 cells of one axis took 7.5 s and 274 MB; at 8, 5.5 s and 402 MB.
  */
 const GC_GROWTH = 8;
 
@@ -20,7 +20,7 @@ interface Binding {
   evaluateSnippet(snippet: string, filename: string): Promise<string>;
 }
 
-/** What the other side is asked for, until it answers: the evaluation waits. */
+/** The pending call to the other side; the evaluation waits for its answer. */
 let asked: { resolve(value: unknown): void; reject(error: Error): void } | null = null;
 let isBusy = false;
 
@@ -34,9 +34,9 @@ async function newBinding(): Promise<Binding> {
   return new Jsonnet().setGcGrowthTrigger(GC_GROWTH);
 }
 
-/** Calls `beyond` once the process holds too much or has computed for too long; what the other side takes to answer does not count. */
+/** Calls `beyond` once the process uses too much memory or has computed for too long; time that the other side takes to answer does not count. */
 function watch({ bytes, ms }: Evaluate['limits'], beyond: (what: 'memory' | 'time') => void): () => void {
-  // Polls are counted, not the clock: a computer that was asleep has not computed.
+  // Counts polls instead of reading the clock: a computer that was asleep has not computed.
   let polls = 0;
   const timer = setInterval(() => {
     if (asked === null) polls += 1;
@@ -76,7 +76,7 @@ async function evaluate({ snippet, name, variables, natives, limits }: Evaluate)
 }
 
 process.on('disconnect', () => {
-  // Idle, it ends by itself.
+  // An idle process ends by itself.
   if (isBusy) end();
 });
 process.on('message', (said: ToInterpreter) => {

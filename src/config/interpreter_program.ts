@@ -1,4 +1,4 @@
-/** Where the program of the process that evaluates Jsonnet lies, compiled. */
+/** Path of the compiled program that evaluates Jsonnet in its own process. */
 import { fileURLToPath } from 'node:url';
 
 export const interpreterProgram = fileURLToPath(new URL('./interpreter_main.js', import.meta.url));

@@ -4,12 +4,12 @@ import { recipes } from '../recipes/settings.js';
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** A shorter part is repeated where it is needed: a reference would be no easier to read. */
+/** A shorter part is repeated: a reference would not be easier to read. */
 const LEAST_SHARED = 160;
 
 /**
- * One schema over all recipes; every field has a `description`, and an `effect` of `result` or `operation`. What fields have in common stands
- * once, in `$defs`.
+ * One schema over all recipes; every field has a `description`, and an `effect` of `result` or `operation`. Parts that fields share appear once, in
+ * `$defs`.
  */
 export function jsonSchema(): Schema {
   const [first, ...rest] = Object.values(recipes).map(({ schema }) => schema);
@@ -17,9 +17,9 @@ export function jsonSchema(): Schema {
 }
 
 /**
- * The same schema with its repeated parts in `$defs`, each named after the first field that has it. All that restricts a value is there; its type,
- * description, default and effect stay with the field as neighbours of the `$ref` (JSON Schema 2020-12), so a reader that ignores neighbours
- * refuses the same values.
+ * The same schema with repeated parts moved to `$defs`, each named after the first field that has it. Everything that restricts a value moves; a
+ * field's type, description, default and effect stay beside its `$ref` (JSON Schema 2020-12), so a reader that ignores siblings of `$ref` refuses the
+ * same values.
  */
 export function withShared(schema: Schema): Schema {
   const counts = new Map<string, number>();
@@ -27,7 +27,7 @@ export function withShared(schema: Schema): Schema {
     const text = JSON.stringify(bodyOf(part));
     const before = counts.get(text) ?? 0;
     counts.set(text, before + 1);
-    // What a repeated part consists of is repeated with it.
+    // The parts of a repeated part are repeated with it.
     if (before === 0 || text.length < LEAST_SHARED) mapParts(part, 'settings', (inner) => (count(inner), inner));
   };
   const { $defs, ...root } = schema;
@@ -51,12 +51,12 @@ export function withShared(schema: Schema): Schema {
   return { ...share(root, 'settings'), $defs: defs };
 }
 
-/** What restricts a value besides its parts. */
+/** Keywords besides parts that restrict a value. */
 const LIMITS: ReadonlySet<string> = new Set(['type', 'minItems', 'maxItems', 'minProperties', 'maxProperties']);
 
 type OnPart = (part: Schema, name: string) => Schema;
 
-/** How to reach the parts of each keyword that has some. A field's part is called as the field, any other as the part that it stands in. */
+/** How to reach the parts of each keyword that has some. A field's part is named after the field, any other after the part that contains it. */
 const parts: Readonly<Record<string, (value: unknown, name: string, change: OnPart) => unknown>> = {
   properties: (value, _name, change) =>
     Object.fromEntries(
@@ -86,7 +86,7 @@ function mapParts(schema: Schema, name: string, change: OnPart): Schema {
   );
 }
 
-/** What restricts a value that has parts; empty for one that has none. */
+/** The keywords that restrict a value with parts; empty for one without parts. */
 function bodyOf(schema: Schema): Schema {
   const keywords = Object.entries(schema);
   if (!keywords.some(([keyword]) => keyword in parts)) return {};

@@ -1,4 +1,4 @@
-/** Evaluating Jsonnet: one evaluation per config, whatever its overlays, because each costs tens of milliseconds. */
+/** Evaluates Jsonnet: once per config, whatever its overlays, because each evaluation takes tens of milliseconds. */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../core/errors.js';
@@ -9,17 +9,17 @@ import { nearest } from '../core/nearest.js';
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 export interface Evaluation {
-  /** The JSON value that the composition evaluates to. */
+  /** The JSON value of the composition. */
   readonly value: unknown;
-  /** SHA-256 over the content of every file that took part. */
+  /** SHA-256 over the content of every file involved. */
   readonly importHash: string;
-  /** Every file that took part, with its text; the config first, then overlays, then what they import. */
+  /** Every file involved, with its text; the config first, then overlays, then what they import. */
   readonly sources: ReadonlyMap<string, string>;
 }
 
 /**
- * The external variables of a config: every `APP__*` of the environment, over the defaults that are always defined.
- * An empty `APP__RUN_NAME`, `APP__BASE_EXP_DIR` or `APP__DATA_DIR` counts as unset.
+ * The external variables of a config: every `APP__*` of the environment, plus defaults for those that are always defined. An empty `APP__RUN_NAME`,
+ * `APP__BASE_EXP_DIR` or `APP__DATA_DIR` counts as unset.
  */
 export function externalVariables(file: string, environment: Environment): Record<string, string> {
   const variables: Record<string, string> = {
@@ -41,20 +41,20 @@ export function fileStem(file: string): string {
 }
 
 export interface SnippetRequest {
-  /** What errors name where Jsonnet gives no line; its stem is APP__RUN_NAME. */
+  /** The file named in errors for which Jsonnet gives no line; its stem is APP__RUN_NAME. */
   readonly file: string;
-  /** The files that the snippet imports; each must be there. */
+  /** The files that the snippet imports; all must exist. */
   readonly roots: readonly string[];
   readonly snippet: string;
   readonly environment: Environment;
-  /** Functions that the snippet may call as `std.native(name)(text)`; what one throws is raised as it is. */
+  /** Functions that the snippet may call as `std.native(name)(text)`; errors they throw are raised unchanged. */
   readonly natives?: Readonly<Record<string, (text: string) => unknown>>;
 }
 
-/** YAML is read by Jsonnet's own std.parseYaml: no other reader, and no other dependency, than configs have anyway. */
+/** YAML is parsed by Jsonnet's own std.parseYaml, which needs no other parser or dependency. */
 const isYaml = (path: string): boolean => /\.ya?ml$/i.test(path);
 
-/** The Jsonnet expression for what a file of Jsonnet or YAML holds, wherever the expression itself stands. */
+/** The Jsonnet expression for the content of a Jsonnet or YAML file; valid in any file. */
 export function importOf(path: string): string {
   const text = JSON.stringify(resolve(path));
   return isYaml(path) ? `(std.parseYaml(importstr ${text}))` : `(import ${text})`;
@@ -74,7 +74,7 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
   } catch (error) {
     if (error instanceof Refused) throw jsonnetError(file, variables, sources, error);
     const yaml = roots.filter(isYaml).map(displayPath);
-    // Its reader of YAML ends the process over what it cannot read, and says where on stderr alone.
+    // Its YAML parser ends the process on invalid input, and reports the position only on stderr.
     if (!(error instanceof ConfigError) || yaml.length === 0) throw error;
     throw new ConfigError("Jsonnet's reader of YAML breaks down over it", {
       where: yaml.join(', '),
@@ -116,7 +116,7 @@ function requireFile(path: string): void {
   });
 }
 
-/** The file that a path was meant to be: without its extension, or that of a shipped one, or misspelt. */
+/** The file that a path was meant to be: given without its extension, one of the shipped files, or misspelt. */
 function fileMeant(path: string): string | null {
   const folder = dirname(path);
   const [folders, endings] = [
@@ -133,11 +133,11 @@ function fileMeant(path: string): string | null {
   return close === null ? null : join(folder, close);
 }
 
-/** Files reached from `roots` through import, importstr and importbin, in the order of first mention. */
+/** Files reachable from `roots` through import, importstr and importbin, in the order of first mention. */
 export function importClosure(roots: readonly string[]): Map<string, string> {
   const sources = new Map<string, string>();
   const visit = (path: string, evaluated: boolean): void => {
-    // Jsonnet itself reports an import that is missing or no file, with its line.
+    // Jsonnet itself reports a missing import, or one that is not a file, with its line.
     if (sources.has(path) || !isFile(path)) return;
     const text = readSource(path);
     sources.set(path, text);
@@ -148,16 +148,16 @@ export function importClosure(roots: readonly string[]): Map<string, string> {
   return sources;
 }
 
-/** What may hide the word that is looked for: comments and strings. */
+/** Matches comments and strings, which may contain the searched word. */
 const hiding =
   /\/\*[\s\S]*?\*\/|\/\/[^\n]*|#[^\n]*|@"(?:[^"]|"")*"|@'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\|\|\|[\s\S]*?\n\s*\|\|\|/;
-/** An import, or what may hide one, which is passed over. */
+/** Matches an import, or a comment or string, which is skipped. */
 const importToken = new RegExp(
   `\\b(import|importstr|importbin)\\s*(?:"((?:[^"\\\\]|\\\\.)*)"|'((?:[^'\\\\]|\\\\.)*)')|${hiding.source}`,
   'g',
 );
 
-/** Files that import each other, the first of them again at the end; null where there are none. */
+/** Files that import each other, with the first one repeated at the end; null if there is no cycle. */
 function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
   const done = new Set<string>();
   const visit = (file: string, path: readonly string[]): string[] | null => {
@@ -177,7 +177,7 @@ function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
   return null;
 }
 
-/** The fields of a text that are written with this name: where each key begins and ends. */
+/** Positions of the fields with this name in a text: where each key begins and ends. */
 export function fieldsNamed(text: string, name: string): [number, number][] {
   const bare = name.replace(/[^\w]/g, '\\$&');
   const field = new RegExp(`${hiding.source}|(?<![\\w.])${bare}(?=\\s*\\+?:)`, 'g');
@@ -194,12 +194,12 @@ function importsOf(text: string): { target: string; isCode: boolean }[] {
     .map((match) => ({ target: match[2] ?? match[3], isCode: match[1] === 'import' }));
 }
 
-/** Independent of where the files lie: only their contents count, in a fixed order. */
+/** Independent of the files' paths: only their contents count, in a fixed order. */
 export function closureHash(sources: ReadonlyMap<string, string>): string {
   return sha256([...sources.values()].map(sha256).sort().join('\n'));
 }
 
-/** Where Jsonnet says that something is: `FILE:3:45`, `FILE:3:45-50` or, over several lines, `FILE:(3:45)-(6:10)`; then what. */
+/** A position in Jsonnet's messages: `FILE:3:45`, `FILE:3:45-50` or, over several lines, `FILE:(3:45)-(6:10)`; followed by the message. */
 const located = /^(.+?):\(?(\d+):(\d+)(?:-\d+|\)-\(\d+:\d+\))?(?:: (.*)|\t.*)?$/s;
 
 function placeIn(text: string): { readonly file: string; readonly where: string; readonly rest: string } | null {
@@ -254,7 +254,7 @@ function remedy(message: string, variables: Record<string, string>): string {
   return 'Correct the file; editrl config show prints what a config evaluates to.';
 }
 
-/** Relative to the working folder where that is shorter to read. */
+/** Relative to the working folder if that is shorter. */
 export function displayPath(path: string): string {
   const here = `${process.cwd()}/`;
   return path.startsWith(here) ? path.slice(here.length) : path;

@@ -1,4 +1,4 @@
-/** Values that the design names and this version cannot do yet, by dotted key: they are refused with a line of their own. */
+/** Values that are in the design but not supported by this version, by dotted key: they are refused with a specific message. */
 export const laterValues: Readonly<Record<string, readonly string[]>> = {
   'algorithm.type': ['ppo'],
   'policy.trainer.type': ['tinker'],

@@ -34,7 +34,7 @@ export interface LoadRequest {
   readonly overlays?: readonly string[];
   /** `a.b=value`, applied last; the value is JSON, or else a string. */
   readonly sets?: readonly string[];
-  /** Where the external variables come from; the process's environment unless given. */
+  /** Source of the external variables; default: the process's environment. */
   readonly env?: Environment;
 }
 
@@ -46,14 +46,14 @@ export interface LoadedConfig {
   /** Hash over the content of every Jsonnet file that took part. */
   readonly importHash: string;
   readonly warnings: readonly string[];
-  /** The settings are those of the run's own record; `file` only says where they came from at first. */
+  /** The settings come from the run's own record; `file` only says where they came from originally. */
   readonly fromRecord?: true;
   readonly file: string;
   readonly overlays: readonly string[];
   readonly sets: readonly string[];
-  /** The experiment that it is a run of; absent for a config by itself. */
+  /** The experiment that the run belongs to; absent for a config on its own. */
   readonly experiment?: string;
-  /** Settings that decide the result and may differ from those that the run was last started with; of this run, not of its parents. */
+  /** Settings that decide the result and may differ from those of the run's last start; only for this run, not for its parents. */
   readonly allowChanges?: readonly string[];
 }
 
@@ -64,7 +64,7 @@ export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
   return settle(request, evaluation);
 }
 
-/** Raises ConfigError for the file of an experiment. */
+/** Raises ConfigError if the file is an experiment. */
 function refuseExperiment(value: unknown, file: string): void {
   if (!isObject(value) || 'task' in value || !('base' in value) || !('axes' in value)) return;
   throw new ConfigError("found an experiment, which has 'base' and 'axes'; allowed: the config of one run", {
@@ -73,7 +73,7 @@ function refuseExperiment(value: unknown, file: string): void {
   });
 }
 
-/** What a config is composed of, for a run itself or for one that it starts from. */
+/** The layers of a config, for the run itself or for one that it starts from. */
 export function layersOf({ file, overlays = [] }: Pick<LoadRequest, 'file' | 'overlays'>, parent: boolean): Layer[] {
   return [
     { name: null, file, expression: (imported) => imported(file) },
@@ -94,8 +94,8 @@ export async function evaluate(
 }
 
 /**
- * Everything of `loadConfig` after the evaluation of the same file, overlays and environment, whose value it changes.
- * Raises one ConfigError that holds every problem.
+ * Everything that `loadConfig` does after evaluating the same file, overlays and environment; changes the evaluation's value. Raises one ConfigError
+ * with every problem.
  */
 export async function settle(request: LoadRequest, evaluation: Evaluation, parent = false): Promise<LoadedConfig> {
   const { file, overlays = [], sets = [], env = process.env } = request;
@@ -119,7 +119,7 @@ export async function settle(request: LoadRequest, evaluation: Evaluation, paren
   });
 }
 
-/** What set the value at each of some canonical keys, for a person; 'default' where the schema did, '?' where it cannot be told. */
+/** What set the value of each given canonical key, for people; 'default' if the schema did, '?' if unknown. */
 export async function originsOf(request: LoadRequest, keys: readonly string[]): Promise<string[]> {
   const { file, overlays = [], sets = [], env = process.env } = request;
   const { value, sources } = await evaluate(request, false);
@@ -136,7 +136,7 @@ export interface CanonicalForm {
   readonly value: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
-  /** How to say what is wrong with it in the file's own keys; null where these are the canonical ones. */
+  /** Rewords problems in the file's own keys; null if these are the canonical ones. */
   readonly words: FlatWords | null;
 }
 
@@ -146,7 +146,7 @@ export interface FormRequest {
   /** Whether anything was merged over the file. */
   readonly overlaid: boolean;
   readonly sets?: readonly string[];
-  /** Where its relative files may lie; see `foldersOf`. */
+  /** Folders that its relative paths may refer to; see `foldersOf`. */
   readonly folders: readonly string[];
 }
 
@@ -156,8 +156,8 @@ export function foldersOf(file: string, sources: ReadonlyMap<string, string>): s
 }
 
 /**
- * What a config evaluates to, with `--set`, in the one form that is validated: flat dialects translated, spellings made equal.
- * `raw` is changed.
+ * What a config evaluates to, with `--set` applied, in the one form that is validated: flat dialects translated, spellings normalised. `raw` is
+ * changed.
  */
 export function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
   const { file, env, overlaid, sets = [], folders } = request;
@@ -180,8 +180,8 @@ export function referencedFile(parent: Pick<LoadedConfig, 'file'>, reference: Ru
 }
 
 /**
- * Loads the config that makes another run: relative to the config that names it, with what of the same overlays reaches it; of --set, only
- * where runs lie. The run's name is the one that the reference gives.
+ * Loads the config that makes another run: its path is relative to the config that names it; it gets those of the overlays that reach it, and from
+ * --set only where runs are stored. The reference gives the run's name.
  */
 export async function loadReferenced(
   parent: LoadedConfig,
@@ -198,8 +198,8 @@ export async function loadReferenced(
 }
 
 /**
- * `loadReferenced` of the process's environment, for configs that start from the same runs: what gives the same is evaluated once, and
- * fails again for each that names it.
+ * `loadReferenced` with the process's environment, for configs that start from the same runs: equal loads are evaluated once, and a failure is
+ * repeated for each config that names the run.
  */
 export function loadingOnce(load: typeof loadReferenced = loadReferenced): typeof loadReferenced {
   const loaded = new Map<string, Promise<LoadedConfig>>();
@@ -211,12 +211,12 @@ export function loadingOnce(load: typeof loadReferenced = loadReferenced): typeo
   };
 }
 
-/** What reaches the config that makes another run. */
+/** The part of a request that reaches the config of another run. */
 function reachingRequest(
   parent: LoadedConfig,
   reference: RunReference,
 ): Required<Pick<LoadRequest, 'file' | 'overlays' | 'sets'>> {
-  // Where the run itself lies now, which may not be where it was begun.
+  // Where the run is stored now, which may not be where it was begun.
   const moved = reachingParents(parent.sets).length > 0;
   return {
     file: referencedFile(parent, reference),
@@ -233,7 +233,7 @@ async function rootObject(evaluation: Evaluation, origin: Origin): Promise<Recor
   throw await tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
 }
 
-/** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x, no mode beside terms, one measure or a list. */
+/** Normalises spellings that mean the same: an endpoint with or without /v1, a mode with * or x, no mode beside terms, one measure or a list. */
 function normalise(given: Record<string, unknown>): Record<string, unknown> {
   const { reward, validation } = given;
   const raw =
@@ -244,14 +244,14 @@ function normalise(given: Record<string, unknown>): Record<string, unknown> {
   const normalised = { ...reward };
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
   if ('mode' in reward) normalised['mode'] = canonicalMode(reward['mode']);
-  // The default mode is for a config that says nothing about its reward.
+  // The default mode applies to a config that says nothing about its reward.
   else if (Array.isArray(reward['terms']) && reward['terms'].length > 0) normalised['mode'] = null;
   if (Array.isArray(reward['terms'])) normalised['terms'] = reward['terms'].map(canonicalTerm);
   if (Array.isArray(reward['also_compute'])) normalised['also_compute'] = reward['also_compute'].map(canonicalMode);
   return { ...raw, reward: normalised };
 }
 
-/** `http://host:4877`, with or without a final slash or /v1, is `http://host:4877/v1`; so is each of a list. */
+/** `http://host:4877`, with or without a trailing slash or /v1, becomes `http://host:4877/v1`; likewise for each element of a list. */
 export function canonicalEndpoint(endpoint: unknown): unknown {
   if (Array.isArray(endpoint)) return endpoint.map(canonicalEndpoint);
   if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint)) return endpoint;

@@ -1,4 +1,4 @@
-/** The models that settings name, and so the runs that others start from. */
+/** The models that settings name, and hence the runs that others start from. */
 import { ConfigError } from '../core/errors.js';
 import { decidingTerms, measuredTerms, recordedTerms } from '../rewards/score/choice.js';
 import { TERM_LISTS } from '../rewards/score/settings.js';
@@ -8,7 +8,7 @@ import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
 
-/** The keys at which settings that nobody has validated may name models; in the order in which these are made. */
+/** The keys at which unvalidated settings may name models, in the order in which these are made. */
 export function modelKeys(raw: Readonly<Record<string, unknown>>): string[] {
   const recipe = recipeNamed(raw['task']);
   if (recipe?.trainer !== 'this program') return [];
@@ -19,13 +19,13 @@ export function modelKeys(raw: Readonly<Record<string, unknown>>): string[] {
   return [...recipe.models, ...ofTerms];
 }
 
-/** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */
+/** The runs that must be finished before this one, without duplicates, in the order of the keys that name them. */
 export function dependencies(settings: RunSettings): RunReference[] {
   const runs = modelsOf(settings).flatMap(({ reference }) => ('run' in reference ? [reference] : []));
   return runs.filter((run, index) => runs.findIndex((other) => other.run === run.run) === index);
 }
 
-/** Why a valid config cannot run yet, one line each; empty when nothing is in its way. */
+/** Why a valid config cannot run yet, one line each; empty if it can. */
 export function cannotRunYet(settings: RunSettings): string[] {
   // Another trainer reads its own data and its own models.
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
@@ -43,7 +43,7 @@ export function cannotRunYet(settings: RunSettings): string[] {
   return reasons;
 }
 
-/** Raises ConfigError where something is in the way of a config's run. */
+/** Raises ConfigError when a config's run cannot start. */
 export function checkRunnable({ settings, file }: { readonly settings: RunSettings; readonly file: string }): void {
   const obstacles = cannotRunYet(settings);
   if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: file });
@@ -53,7 +53,7 @@ export function checkRunnable({ settings, file }: { readonly settings: RunSettin
 export interface NamedHubModel {
   readonly key: string;
   readonly reference: HubReference;
-  /** Whether its tokenizer alone is read. */
+  /** Whether only its tokenizer is read. */
   readonly tokenizerOnly: boolean;
 }
 
@@ -74,7 +74,7 @@ interface NamedModel {
   readonly reference: RunReference | HubReference;
 }
 
-/** Settings never change, and this is asked several times for each of many. */
+/** Cached, because settings never change and this is called several times for each of many. */
 const named = new WeakMap<RunSettings, readonly NamedModel[]>();
 
 /** Every run and Hub model that settings name. */

@@ -1,4 +1,4 @@
-/** Where the modules lie that the terms of a reward name. */
+/** Resolves the modules that the terms of a reward name. */
 import { statSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
 import type { Problem } from '../recipes/rules.js';
@@ -8,9 +8,9 @@ import { isObject } from '../schema/walk.js';
 import { displayPath } from './jsonnet.js';
 
 /**
- * Gives every term's `module` its absolute path, so that workers and later resumes find it wherever they are started. A relative one lies
- * beside the config (the first of `folders`), or else beside exactly one of the files that took part: Jsonnet does not tell which of
- * them said it. `value` is left as it is.
+ * Makes every term's `module` an absolute path, so that workers and later resumes find it from any folder. A relative path is resolved beside the
+ * config (the first of `folders`), or else beside the only other file involved that has it: Jsonnet does not tell which file gave it. `value` is not
+ * changed.
  */
 export function placeModules(
   value: Record<string, unknown>,

@@ -1,7 +1,7 @@
 /**
- * Which layer of a composition gave a value (the file, an overlay, an axis, an override, `--set`), and in which line. Jsonnet tells no
- * provenance, so both are found out by evaluating: the layer is the one from which on the composition has the value; a line is the
- * one whose key, called otherwise, takes the value away. What cannot be shown so is not claimed.
+ * Which layer of a composition gave a value (the file, an overlay, an axis, an override, `--set`), and in which line. Jsonnet reports no provenance,
+ * so both are found by evaluating: the layer is the one from which on the composition has the value; the line is the one whose key, when renamed,
+ * takes the value away. What cannot be shown this way is not claimed.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,28 +12,28 @@ import { displayPath, evaluateSnippet, fieldsNamed, importClosure, type Environm
 
 /** A part of a composition. */
 export interface Layer {
-  /** What a person knows it by; null where its file says enough. */
+  /** Its name for people; null if its file is enough. */
   readonly name: string | null;
   /** The file that it is written in. */
   readonly file: string;
-  /** Its Jsonnet expression, with the text for the import of a file. */
+  /** Its Jsonnet expression, given a function that writes the import of a file. */
   readonly expression: (importOf: (path: string) => string) => string;
 }
 
-/** What values came from. */
+/** The composition that values came from. */
 export interface Origin {
-  /** What messages are about. */
+  /** The file that messages are about. */
   readonly file: string;
-  /** In the order in which they are merged. */
+  /** In merge order. */
   readonly layers: readonly Layer[];
   /** `a.b=value`, over all of them. */
   readonly sets: readonly string[];
   readonly env: Environment;
 }
 
-/** Most keys of one message that are looked for. */
+/** Maximum number of keys looked up for one message. */
 const MOST_KEYS = 20;
-/** Most places at which one key is looked for in the files of its layer. */
+/** Maximum number of places at which one key is tried in the files of its layer. */
 const MOST_PLACES = 8;
 
 /**
@@ -47,7 +47,7 @@ export async function placesOf(keys: readonly string[], origin: Origin, most = M
   return keys.map((key) => (isSet(key, sets) ? '--set' : (found.get(key) ?? '')));
 }
 
-/** Whether `--set` gives the value at a key, or something around it. */
+/** Whether `--set` gives the value of a key, or of something that contains it. */
 export function isSet(key: string, sets: readonly string[]): boolean {
   return sets.some((text) => {
     const path = text.slice(0, text.indexOf('='));
@@ -60,7 +60,7 @@ type Found = { readonly value: unknown } | 'nothing' | 'unknown';
 async function placesInLayers(keys: readonly string[], origin: Origin): Promise<Map<string, string>> {
   const { layers } = origin;
   const places = new Map<string, string>();
-  // What stands under a key after each layer.
+  // The value of a key after each layer.
   const composed = layers.map((_, index) => compose(layers.slice(0, index + 1)));
   const all = await lookUp(
     keys.flatMap((key) => composed.map((expression) => ({ expression, key }))),
@@ -92,7 +92,7 @@ async function placesInLayers(keys: readonly string[], origin: Origin): Promise<
   return places;
 }
 
-/** The first layer from which on the value is what it is at the end; null where it is nothing at the end. */
+/** The first layer from which on the value is the final one; null if there is no final value. */
 function settingLayer(after: readonly Found[]): number | null {
   const last = after[after.length - 1];
   if (typeof last === 'string') return null;
@@ -122,7 +122,7 @@ interface Place {
   readonly end: number;
 }
 
-/** The fields that are called as the last part of a key, in the files of a layer. */
+/** The fields named like the last part of a key, in the files of a layer. */
 function literalPlaces(key: string, file: string): Place[] {
   const name = key
     .split('.')
@@ -142,7 +142,7 @@ interface Question {
   readonly key: string;
 }
 
-/** What stands under keys of expressions; 'unknown' where Jsonnet cannot say. One evaluation, unless some of them fail. */
+/** The values of keys in expressions; 'unknown' if Jsonnet fails. One evaluation, unless some of them fail. */
 async function lookUp(questions: readonly Question[], origin: Pick<Origin, 'file' | 'env'>): Promise<Found[]> {
   if (questions.length === 0) return [];
   const asked = questions.map(({ expression, key }) => {
@@ -168,7 +168,7 @@ function compose(layers: readonly Layer[], folder = ''): string {
   return layers.map(({ expression }) => expression(importOf)).join(' + ');
 }
 
-/** What stands under each key once a field is called otherwise: from copies of the files, in a folder that is removed. */
+/** The value of each key once a field is renamed, from copies of the files in a temporary folder. */
 async function renamed(
   probes: readonly { readonly key: string; readonly place: Place }[],
   origin: Origin,
@@ -194,7 +194,7 @@ async function renamed(
     const copies = probes.map(({ place }) => folderOf(place));
     const questions = probes.map(({ key }, i): Question => ({ expression: compose(origin.layers, copies[i]), key }));
     const found = await lookUp(questions, origin);
-    // A path that a file tells of itself is the copy's.
+    // A path that a file gives for itself is the copy's.
     return found.map((one, index) => {
       if (typeof one === 'string') return one;
       const text = JSON.stringify(one.value).replaceAll(copies[index], '');

@@ -1,4 +1,4 @@
-/** Everything that is wrong with a config, each in one line that says where, what was found and what is allowed. */
+/** Everything that is wrong with a config: for each problem one line with the place, the value found and what is allowed. */
 import { ConfigError } from '../core/errors.js';
 import { z } from 'zod';
 import { canonicalKeyOf, flatKeys } from './dialects/earl_keys.js';
@@ -18,7 +18,7 @@ export async function tracedError(problems: readonly Problem[], origin: Origin):
   return configError(problems, origin, await placesOf(keys, origin));
 }
 
-/** One error with all problems; `places` say what set each value, '' where that is not known. */
+/** One error with all problems; `places` say what set each value, '' if unknown. */
 export function configError(
   problems: readonly Problem[],
   { file, sets }: Pick<Origin, 'file' | 'sets'>,
@@ -36,7 +36,7 @@ export function configError(
   });
 }
 
-/** How `--set` is told a string that looks like something else. */
+/** How to pass `--set` a string that looks like something else. */
 function formOf(key: string, message: string, sets: readonly string[]): string {
   const given = sets.find((text) => text.startsWith(`${key}=`))?.slice(key.length + 1);
   if (given === undefined || !message.endsWith('allowed: a string') || !/^[\w.+-]+$/.test(given)) return '';
@@ -84,7 +84,7 @@ function unknownKey(key: string, path: Path, schema: z.ZodType, root: unknown): 
   return `unknown key; allowed: ${fields.sort().join(', ')}`;
 }
 
-/** That a key is one of another variant, such as of another `algorithm.type`; null where it is none's. */
+/** Says that a key belongs to another variant, such as another `algorithm.type`; null if it belongs to none. */
 function otherVariant(key: string, schema: z.ZodType, found: unknown, path: Path): string | null {
   const union = unwrap(schema);
   if (!(union instanceof z.ZodDiscriminatedUnion) || !isObject(found)) return null;
@@ -95,7 +95,7 @@ function otherVariant(key: string, schema: z.ZodType, found: unknown, path: Path
   return `a key of ${dotted([...path, discriminator])} '${names.join("' or '")}' alone; here it is '${String(found[discriminator])}'`;
 }
 
-/** The issues of the one variant of a union that shares most keys with an object; null where none shares any. */
+/** The issues of the union's variant that shares most keys with an object; null if none shares any. */
 function variantMeant(
   errors: readonly (readonly z.core.$ZodIssue[])[],
   found: Record<string, unknown>,
@@ -181,7 +181,7 @@ function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType,
   }
 }
 
-/** What the options of a union begin with, in words. */
+/** The values that the options of a union begin with, in words. */
 function kindsOf({ errors }: z.core.$ZodIssueInvalidUnion): string {
   const kinds = errors.flatMap(([first]) =>
     first?.code === 'invalid_type'

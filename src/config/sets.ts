@@ -1,9 +1,9 @@
-/** `--set a.b=value`: changes to what a config evaluates to. */
+/** `--set a.b=value`: changes to the value of a config. */
 import { UsageError } from '../core/errors.js';
 import type { Problem } from '../recipes/rules.js';
 import { getPath, setPath } from '../schema/paths.js';
 
-/** One `--set`, taken apart. */
+/** One parsed `--set`. */
 export interface Change {
   /** Dotted path. */
   readonly path: string;
@@ -13,8 +13,8 @@ export interface Change {
 const keyPath = /^[\w-]+(\.[\w-]+)*$/;
 
 /**
- * Splits `a.b=value`; a value that is not JSON is a string. Raises UsageError when there is no key or no `=`, for a key that cannot be
- * one, and for a list or an object that is no JSON.
+ * Splits `a.b=value`; a value that is not JSON is a string. Raises UsageError when there is no key or no `=`, for an invalid key, and for a list or
+ * an object that is not valid JSON.
  */
 export function parseSet(text: string): Change {
   const at = text.indexOf('=');
@@ -41,12 +41,12 @@ export function parseSet(text: string): Change {
   }
 }
 
-/** The part of `--set` that reaches the runs that others start from: where runs lie. */
+/** The part of `--set` that reaches the runs that others start from: where runs are stored. */
 export function reachingParents(sets: readonly string[]): string[] {
   return sets.filter((text) => parseSet(text).path === 'base_exp_dir');
 }
 
-/** Applies changes in order to `raw`, which it changes; returns what stands in the way of any. */
+/** Applies changes in order to `raw`, which it changes; returns the problems that prevent any of them. */
 export function applyChanges(raw: Record<string, unknown>, changes: readonly Change[]): Problem[] {
   return changes.flatMap(({ path, value }) => {
     const blockedAt = setPath(raw, path, value);

@@ -1,4 +1,4 @@
-/** Text files and modules that settings name: what they say decides a result, so it is kept by its digest. */
+/** Text files and modules that settings name: their content decides a result, so it is recorded by digest. */
 import { readFileSync } from 'node:fs';
 import { sha256 } from '../core/image.js';
 import { recipeOf } from '../recipes/settings.js';
@@ -14,12 +14,12 @@ export type TextDigests = Readonly<Record<string, string | null>>;
 
 const digests: Readonly<Record<FileKind, (file: string) => string | null>> = { text: textDigest, module: moduleDigest };
 
-/** SHA-256 of what a file says, in hexadecimal; null when it cannot be read, which whoever needs the file reports. */
+/** SHA-256 of a file's content, in hexadecimal; null if it cannot be read, which the code that needs the file reports. */
 export function fileDigest(kind: FileKind, file: string): string | null {
   return digests[kind](file);
 }
 
-/** A digest of the text without the white space around it. */
+/** Digest of the text without surrounding white space. */
 function textDigest(file: string): string | null {
   try {
     return sha256(Buffer.from(readFileSync(file, 'utf8').trim()));
@@ -28,7 +28,7 @@ function textDigest(file: string): string | null {
   }
 }
 
-/** The digests of all files that settings name, as the files are at this moment. */
+/** The digests of all files that settings name, as they are now. */
 export function textDigests(settings: RunSettings): TextDigests {
   return Object.fromEntries(
     leaves(recipeOf(settings).schema, settings).flatMap(({ path, value, mark }) =>
@@ -37,13 +37,13 @@ export function textDigests(settings: RunSettings): TextDigests {
   );
 }
 
-/** A file as it is told apart from others: by its digest, or by its path where there is none. */
+/** Identifies a file by its digest, or by its path if there is none. */
 export function countedText(file: unknown, digest: string | null): unknown {
   if (typeof file !== 'string') return file;
   return digest === null ? { unread: file } : { sha256: digest };
 }
 
-/** A file for a person. */
+/** Describes a file for people. */
 export function describeText(kind: FileKind, file: unknown, digest: string | null): unknown {
   if (typeof file !== 'string') return file;
   return `${file} (${digest === null ? 'not readable' : `${kind} ${digest.slice(0, 12)}`})`;

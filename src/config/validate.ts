@@ -1,4 +1,4 @@
-/** Validation: the schema, then the combinations, so that all problems of a config are reported at once. */
+/** Validation: the schema first, then combinations of settings, so that all problems of a config are reported at once. */
 import type { z } from 'zod';
 import type { Recipe } from '../recipes/recipe.js';
 import { problem, type Problem, type Reader } from '../recipes/rules.js';
@@ -12,8 +12,8 @@ import { problemsOf } from './problems.js';
 export type Validated = { readonly settings: RunSettings } | { readonly problems: readonly Problem[] };
 
 /**
- * Validates a canonical config. A task that is only misspelt is validated as the one that was meant. `begun` are the settings of a run
- * that goes on: what breaks a rule in them too is excused, because the rule came after them.
+ * Validates a canonical config. A misspelt task is validated as the one that was meant. `begun` are the settings of a run that continues: a rule that
+ * these break too is not enforced, because it was added later.
  */
 export function validate(raw: Readonly<Record<string, unknown>>, begun?: unknown): Validated {
   const named = raw['task'];
@@ -52,7 +52,7 @@ function taskProblem(found: unknown, meant: string | undefined): string {
   return `found ${text}; allowed: ${available}${meant === undefined ? '' : `; did you mean '${meant}'?`}`;
 }
 
-/** The keys of the paths that rules read: few, and read for every one of many settings. */
+/** Keys of the paths that rules read, cached: they are few, and read for every one of many settings. */
 const keysOf = new Map<string, readonly string[]>();
 
 /** Reads defaulted settings by dotted path. */
@@ -64,7 +64,7 @@ export function readerOf(settings: unknown): Reader {
   };
 }
 
-/** Reads what is valid by itself: each section is validated alone, without the entries that are wrong. */
+/** Reads the parts that are valid by themselves: each section is validated alone, without its invalid entries. */
 function partialReader(schema: z.ZodObject, value: Record<string, unknown>): Reader {
   const fields = schema.shape as Readonly<Record<string, z.ZodType>>;
   const valid: Record<string, unknown> = {};
@@ -89,13 +89,13 @@ function partialReader(schema: z.ZodObject, value: Record<string, unknown>): Rea
     valid[key] = reparsed.success ? reparsed.data : pruned;
   }
   const read = readerOf(valid);
-  // A replaced default must not take part in a rule: only what the author wrote (or left to the default) counts.
+  // A default that replaces an invalid value must not take part in a rule: only what the author wrote (or left to the default) counts.
   const isWrong = (path: string): boolean =>
     wrong.some((bad) => bad === path || path.startsWith(`${bad}.`) || bad.startsWith(`${path}.`));
   return (path) => (isWrong(path) ? undefined : read(path));
 }
 
-/** A copy without the entry at a path; the value itself when the path is empty. */
+/** A copy without the entry at a path; the value itself if the path is empty. */
 function without(value: unknown, path: readonly (string | number)[]): unknown {
   const [key, ...rest] = path;
   if (key === undefined) return value;

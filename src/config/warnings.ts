@@ -1,4 +1,4 @@
-/** What a person should know about settings that are valid. */
+/** Warnings about valid settings. */
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { growable, optimizerSteps } from './growth.js';
@@ -7,10 +7,10 @@ export function warningsOf(settings: RunSettings): string[] {
   return isTrainable(settings) ? [...ofTraining(settings), ...ofEnvironment(settings)] : [];
 }
 
-/** AdamW's step is about the learning rate whatever the gradient, and weights are of the order of 0.01 to 1. */
+/** AdamW's step is about as large as the learning rate whatever the gradient, and weights are of the order of 0.01 to 1. */
 const LARGEST_USUAL_LEARNING_RATE = 0.1;
 
-/** Variables by which PyTorch programs manage the memory of GPUs, and NCCL what they say to each other. */
+/** Environment variables that control PyTorch's GPU memory and NCCL's communication. */
 const TORCH_VARIABLE = /^(?:PYTORCH_|TORCH_|NCCL_)/;
 
 function ofEnvironment({ launch: { env, command } }: TrainedSettings): string[] {

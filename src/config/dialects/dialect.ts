@@ -1,4 +1,4 @@
-/** What the flat dialects share whose keys are a table, and whose files may hold canonical keys beside them. */
+/** What the flat dialects share: their keys form a table, and their files may hold canonical keys beside them. */
 import { existsSync } from 'node:fs';
 import { nearest } from '../../core/nearest.js';
 import type { Problem } from '../../recipes/rules.js';
@@ -7,12 +7,12 @@ import { isObject } from '../../schema/walk.js';
 import { applyChanges, type Change } from '../sets.js';
 import type { FlatWords } from './words.js';
 
-/** A key, and where its value goes or what follows from it; null where it has no meaning here. */
+/** A key, and where its value goes or what it affects; null if it has no meaning here. */
 export interface TableKey {
   readonly to: string | null;
-  /** What comes of it is no plain copy: the dialect's own code puts it there. */
+  /** The value is not simply copied: the dialect's own code sets it. */
   readonly joint?: true;
-  /** What stands at `to` follows from others, too: it may be given beside this key, and wins. */
+  /** Other keys affect the value at `to` too; a canonical value given beside this key wins. */
   readonly shared?: true;
 }
 
@@ -27,33 +27,33 @@ export interface Dialect {
   readonly translate: (raw: Record<string, unknown>, source: DialectSource) => Translation;
 }
 
-/** What a dialect knows beside the file's value. */
+/** What a dialect knows besides the file's content. */
 export interface DialectSource {
   readonly file: string;
-  /** The file's name without its ending: the run's name where the file gives none. */
+  /** The file's name without its extension: the run's name if the file gives none. */
   readonly stem: string;
-  /** The name that is asked for (APP__RUN_NAME): that of a parent, where the file is read as another run's parent. */
+  /** The requested name (APP__RUN_NAME): that of a parent, if the file is read as another run's parent. */
   readonly runName: string;
   /** The folder that datasets' paths are built from (APP__DATA_DIR). */
   readonly dataDir: string;
-  /** Whether anything was merged over the file: only then may a value stand there in both forms. */
+  /** Whether anything was merged over the file: only then may a value be given in both forms. */
   readonly overlaid: boolean;
   /** Changes in either form, which come last. */
   readonly changes: readonly Change[];
 }
 
-/** What a file comes to in the canonical form. */
+/** A file translated to the canonical form. */
 export interface Translation {
   readonly value: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
-  /** How to say in the file's own keys what is wrong with the value. */
+  /** Rewords problems with the value in the file's own keys. */
   readonly words: FlatWords;
 }
 
 /**
- * Takes the two forms in a file apart: its flat keys stay in `raw`, which is changed, and the canonical ones are `value`; `--set` changes
- * either. A key of both forms is canonical.
+ * Separates the two forms in a file: its flat keys stay in `raw`, which is changed, and the canonical ones are `value`; `--set` changes either. A key
+ * that both forms have is canonical.
  */
 export function takenApart(
   raw: Record<string, unknown>,
@@ -76,7 +76,7 @@ export function takenApart(
   return { value, problems };
 }
 
-/** A value that stands in a file in both forms. */
+/** Reports values that a file gives in both forms. */
 function bothForms(raw: Raw, keys: Keys): Problem[] {
   return Object.entries(keys).flatMap(([key, { to, shared }]) =>
     key in raw && to !== null && to !== key && shared !== true && hasPath(raw, to)
@@ -85,7 +85,7 @@ function bothForms(raw: Raw, keys: Keys): Problem[] {
   );
 }
 
-/** Keys of neither form. */
+/** Reports keys of neither form. */
 function unknownKeys(raw: Raw, keys: Keys, sections: readonly string[]): Problem[] {
   const known = [...Object.keys(keys), ...sections];
   return Object.keys(raw).flatMap((key) => {
@@ -96,7 +96,7 @@ function unknownKeys(raw: Raw, keys: Keys, sections: readonly string[]): Problem
   });
 }
 
-/** A model as dialects name it: `owner/name` is one of the Hub where no such folder is there. */
+/** A model as dialects name it: `owner/name` is from the Hub if no such folder exists. */
 export function namedModel(value: unknown, revision: unknown = null): unknown {
   if (typeof value !== 'string' || isObject(value)) return value;
   const isHub = /^[\w.-]+\/[\w.-]+$/.test(value) && !value.startsWith('.') && !existsSync(value);

@@ -1,6 +1,6 @@
 /**
- * The flat dialect of EARL's config files: such a file loads unchanged and means what it means to EARL. Its keys are in
- * earl_keys.ts. Canonical keys may stand over it, in overlays, in the axes of an experiment and in `--set`: they win.
+ * The flat dialect of EARL's config files: such a file loads unchanged and means what it means to EARL. Its keys are in earl_keys.ts. Canonical keys
+ * in overlays, in the axes of an experiment and in `--set` take precedence.
  */
 import { existsSync } from 'node:fs';
 import type { Problem } from '../../recipes/rules.js';
@@ -23,7 +23,7 @@ import { namedModel, type Dialect, type DialectSource, type Translation } from '
 import { FlatWords, isWithin } from './words.js';
 import { applyChanges, type Change } from '../sets.js';
 
-/** What EARL's program fixes in code rather than in a file. */
+/** Settings that EARL's program fixes in code rather than in a file. */
 const implied: Readonly<Record<string, unknown>> = {
   task: imageEditTokens.name,
   'algorithm.type': 'grpo',
@@ -47,7 +47,7 @@ class Translator {
   readonly #warnings: string[] = [];
   /** Flat keys by the canonical paths that take their values from them. */
   readonly #names = new Map<string, string>();
-  /** Canonical paths that stay empty, for a reason that is among the problems. */
+  /** Canonical paths that stay empty for a reason that has been reported. */
   readonly #missing: string[] = [];
   readonly #value: Record<string, unknown>;
   readonly #canonicalChanges: readonly Change[];
@@ -94,7 +94,7 @@ class Translator {
     };
   }
 
-  /** What EARL reads for a key: the file's value or EARL's default; undefined where it has none. */
+  /** The value that EARL uses for a key: the file's, or EARL's default; undefined if there is none. */
   #earl(key: FlatName): unknown {
     const entry: FlatKey = earlKeys[key];
     return key in this.raw ? this.raw[key] : structuredClone(entry.absent);
@@ -104,7 +104,7 @@ class Translator {
     return Object.fromEntries(keys.map((key) => [key, this.#earl(key)])) as Record<Name, unknown>;
   }
 
-  /** Puts a value in its place and tells whether it stands there: not where a canonical key does, or where there is none. */
+  /** Sets a value and returns whether it was set: not if a canonical key gives it, or if there is none. */
   #put(path: string, key: string | null, content: unknown): boolean {
     if (content === undefined || hasPath(this.#value, path)) return false;
     if (setPath(this.#value, path, content) !== null) return false;
@@ -112,7 +112,7 @@ class Translator {
     return true;
   }
 
-  /** What a canonical key is given as, in an overlay or by `--set`; undefined where it is not. */
+  /** The value of a canonical key from an overlay or `--set`; undefined if neither gives it. */
   #given(path: string): unknown {
     const change = this.#canonicalChanges.findLast((other) => other.path === path);
     return change === undefined ? getPath(this.#value, path) : change.value;
@@ -130,7 +130,7 @@ class Translator {
     }
   }
 
-  /** A flat key that is set comes after the overlays, so that what these say of the same takes no part. */
+  /** Changes to flat keys apply after the overlays, so that what these say about the same setting is ignored. */
   #applyOwnChanges(changes: readonly Change[]): void {
     for (const { path } of changes) {
       const canonical = canonicalKeyOf(path.split('.')[0]);
@@ -166,7 +166,7 @@ class Translator {
     }
   }
 
-  /** Paths and coefficients are two lists in the dialect, one list of pairs in the canonical form. */
+  /** The dialect has two lists, paths and coefficients; the canonical form has one list of pairs. */
   #sources(to: string, pathsKey: FlatName, coefficientsKey: FlatName): void {
     const paths = this.#earl(pathsKey);
     const coefficients = this.#earl(coefficientsKey) ?? [];
@@ -183,7 +183,7 @@ class Translator {
         message: `found ${coefficients.length} for ${paths.length} in ${pathsKey}; allowed: one for each, or none (each is then upsampled to the largest)`,
       });
     }
-    // Beside numbers, EARL takes a null for 1.
+    // In a list with numbers, EARL reads null as 1.
     const besideNumbers = coefficients.some((coefficient) => coefficient !== null) ? 1 : null;
     const pairs = paths.map((path: unknown, index) => ({
       path,
@@ -204,7 +204,7 @@ class Translator {
     this.#put('policy.tokenizer', 'tokenizer_path', namedModel(tokenizer_path, null));
   }
 
-  /** In the first `steps` iterations of each cycle only these tokens are trained; more steps than the cycle has are all of them. */
+  /** Only these tokens are trained in the first `steps` iterations of each cycle; more steps than the cycle has mean all of them. */
   #trainTokens(): void {
     const on = { text: this.#flag('train_text_tokens_only'), vision: this.#flag('train_vision_tokens_only') };
     if (on.text && on.vision) {
@@ -225,7 +225,7 @@ class Translator {
     }
   }
 
-  /** The final reward has to be covered by the flags; a score that is computed besides is recorded. */
+  /** The flags have to cover the final reward; a score that is computed beyond that is recorded. */
   #reward(): void {
     this.#put('reward.endpoint', 'reward_function_api_base', apiBase(this.#earl('reward_function_api_base')));
     const computed = scores.filter((score) => this.#flag(flags[score]));
@@ -245,7 +245,7 @@ class Translator {
     if (besides.length > 0) this.#put('reward.also_compute', key, besides);
   }
 
-  /** To EARL, null is never to save, and to keep whatever is saved. */
+  /** For EARL, null means never to save, and to keep whatever is saved. */
   #checkpoints(): void {
     const [saveKey, keepKey] = ['save_checkpoints_every_n_iterations', 'keep_checkpoints_every_n_iterations'] as const;
     const [save, keep] = [this.#earl(saveKey), this.#earl(keepKey)];
@@ -260,7 +260,7 @@ class Translator {
     this.#put(keepTo, keepKey, keep ?? getPath(this.#value, to));
   }
 
-  /** EARL publishes where it is told both how often and where to. */
+  /** EARL publishes only if both the interval and the destination are set. */
   #hub(): void {
     const { push_to_hub_every_n_iterations: every, push_to_hub_repo_id: repository } = this.#all(
       'push_to_hub_every_n_iterations',
@@ -273,7 +273,7 @@ class Translator {
     this.#put(`${to}.repo_id`, 'push_to_hub_repo_id', repository);
   }
 
-  /** Paths of flat files are whole: what of them is the folder that data lies in, which hashes leave out, is APP__DATA_DIR. */
+  /** Paths in flat files are complete. The part that is the data folder, which hashes leave out, is APP__DATA_DIR. */
   #dataDir(): void {
     if (!this.#names.has('data.train.0.path') && !this.#names.has('data.validation.0.path')) return;
     const given = getPath(this.#value, 'data.dir');
@@ -283,7 +283,7 @@ class Translator {
     setPath(this.#value, 'data.dir', this.source.dataDir);
   }
 
-  /** EARL always samples by vLLM; here a run may, where it starts one. */
+  /** EARL always samples with vLLM; here a run does only if it starts one. */
   #servedMemory(): void {
     const content = this.#earl('vllm_gpu_memory_utilization');
     if (content !== null && this.#isServed()) this.#put(SERVED_MEMORY, 'vllm_gpu_memory_utilization', content);
@@ -317,14 +317,14 @@ type Score = 'viescore' | 'ground_score';
 const scores = ['viescore', 'ground_score'] as const;
 const flags = { viescore: 'reward_compute_viescore', ground_score: 'reward_compute_ground_score' } as const;
 
-/** The scores that each of the dialect's final rewards is made of, and whose flags have to be set. */
+/** The scores that make up each of the dialect's final rewards, whose flags have to be set. */
 const scoresOf: Readonly<Record<string, readonly Score[]>> = {
   viescore: ['viescore'],
   ground_score: ['ground_score'],
   'sqrt(viescore_pqxground_score)': ['viescore', 'ground_score'],
 };
 
-/** The scores whose parts are all recorded with a final reward: the third one asks for no semantic consistency. */
+/** The scores of which all parts are recorded with a final reward: the third one does not ask for semantic consistency. */
 const recordedBy: Readonly<Record<string, readonly Score[]>> = {
   ...scoresOf,
   'sqrt(viescore_pqxground_score)': ['ground_score'],
@@ -334,7 +334,7 @@ function isNone(value: unknown): boolean {
   return value === null || (typeof value === 'string' && value.toLowerCase() === 'none');
 }
 
-/** A URL as it is, else a file that holds the name of the judge's host: what exists is one, as is what looks like a path. */
+/** A URL is kept; anything else is a file with the judge's host name, if it exists or looks like a path. */
 function apiBase(value: unknown): unknown {
   if (isNone(value)) return '';
   if (typeof value !== 'string' || /^https?:\/\//.test(value)) return value;

@@ -4,22 +4,22 @@
  */
 
 type Meaning =
-  /** The value moves to a canonical key, as it is. */
+  /** The value moves unchanged to a canonical key. */
   | { readonly to: string }
-  /** Read together with other keys, or converted; what comes of it stands at this canonical key. */
+  /** Read together with other keys, or converted; the result is at this canonical key. */
   | { readonly joint: string }
   /** Has no meaning here, for this reason. */
   | { readonly ignored: string };
 
 /**
- * A key, and the value that EARL takes where a file leaves it out; without `absent`, a file has to give it, to EARL as here. (EARL
- * demands vllm_gpu_memory_utilization too.)
+ * A key, and the value that EARL uses if a file leaves it out; without `absent`, both EARL and this program require it. (EARL requires
+ * vllm_gpu_memory_utilization too.)
  */
 export type FlatKey = Meaning & { readonly absent?: unknown };
 
 const paddedTo = 'the width to which EARL pads a batch; batches are as wide here as what they hold';
 
-/** Where a vLLM is started with the run. */
+/** Used if a vLLM is started with the run. */
 export const SERVED_MEMORY = 'rollout.engine.serve.gpu_memory_utilization';
 
 export const earlKeys = {
@@ -77,7 +77,7 @@ export function isFlatKey(key: string): key is FlatName {
   return Object.hasOwn(earlKeys, key);
 }
 
-/** Where a key stands in the canonical form; null for any other key and for one without meaning here. */
+/** The canonical key for a key; null for any other key and for one without meaning here. */
 export function canonicalKeyOf(key: string): string | null {
   if (!isFlatKey(key)) return null;
   const entry: FlatKey = earlKeys[key];

@@ -1,8 +1,8 @@
 /**
  * The flat dialect of edit_response: the arguments of TRL's GRPO (`GRPOConfig`, `ModelConfig` and `ScriptArguments` of examples/scripts/grpo_vlm.py,
- * https://github.com/huggingface/trl), which train a vision-language model to describe edits. Canonical keys stand beside them, in the file, in
- * overlays and in `--set`: what draws (environment), who judges (reward) and whatever else TRL's arguments do not say. What a file leaves out
- * is the original's value where it has one of its own, else TRL's.
+ * https://github.com/huggingface/trl), which train a vision-language model to describe edits. Canonical keys in the file, in overlays and in `--set`
+ * give what TRL's arguments do not cover, such as the model that draws (environment) and the judge (reward). A missing key gets the original
+ * program's value if it has one of its own, else TRL's default.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, isAbsolute, join } from 'node:path';
@@ -13,7 +13,7 @@ import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator } from './traine
 
 const keys = {
   ...trainerKeys,
-  // As accelerate's launcher reads them from a file of its own (`--with deepspeed_zero2.yaml`).
+  // As accelerate's launcher reads them from its own file (`--with deepspeed_zero2.yaml`).
   num_processes: { to: 'launch.processes' },
   num_machines: { to: null, joint: true },
   model_revision: { to: 'policy.model', joint: true },
@@ -37,7 +37,7 @@ const keys = {
   alignment_weight: { to: 'reward.terms', joint: true },
   quality_weight: { to: 'reward.terms', joint: true },
   eval_steps: { to: 'validation.every_n_iterations' },
-  // Only one value of each of these is what this program does.
+  // Only one value of each of these matches what this program does.
   loss_type: { to: null, joint: true },
   steps_per_generation: { to: null, joint: true },
   generation_batch_size: { to: 'rollout.episodes_per_iteration', joint: true, shared: true },
@@ -55,7 +55,7 @@ const keys = {
   lora_modules_to_save: { to: null, joint: true },
   use_think_format_reward: { to: null, joint: true },
   openai_api_key: { to: null, joint: true },
-  // Settings of the original trainer itself, or of how it is run.
+  // Settings of the original trainer itself, or of how it is launched.
   lora_dropout: { to: null },
   lora_task_type: { to: null },
   dtype: { to: null },
@@ -115,7 +115,7 @@ const keys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 type EditName = keyof typeof keys;
 
-/** Keys that no other dialect has. */
+/** Keys that only this dialect has. */
 const OWN: readonly EditName[] = [
   'num_generations',
   'max_prompt_length',
@@ -154,7 +154,7 @@ interface Only {
   readonly because: string;
 }
 
-/** What would change what is learnt: the values that mean what is done here, and what that is. */
+/** Keys that would change what is learnt: the values that match what is done here, and what that is. */
 const ONLY: Readonly<Partial<Record<EditName, Only>>> = {
   loss_type: {
     values: ['dapo', 'dr_grpo'],
@@ -192,7 +192,7 @@ const SCALES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
 
 const sections = Object.keys(editResponse.schema.shape);
 
-/** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
+/** A file is in this dialect if it names no task and has a key that only this dialect has. */
 function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && OWN.some((key) => key in raw);
 }
@@ -220,7 +220,7 @@ function translate(raw: Record<string, unknown>, source: DialectSource): Transla
     );
   }
   editor(file);
-  // TRL's arguments are the same for prompts of words.
+  // Prompts of words use the same TRL arguments.
   if (
     !('environment' in raw) &&
     !('edit_model_path' in raw) &&
@@ -249,14 +249,14 @@ function translate(raw: Record<string, unknown>, source: DialectSource): Transla
   return file.translation(warnings);
 }
 
-/** What a Qwen-Image-Edit transformer is told begins after this system message; models of other families know none. */
+/** A Qwen-Image-Edit transformer was trained with this system message before its input; other families have none. */
 function system(file: File): void {
   const isTold = (path: string, value: unknown): boolean => getPath(file.value, path) === value;
   if (!isTold('environment.type', 'render_server') && !isTold('environment.model_type', 'qwen')) return;
   if (!isTold('prompt.chat', false)) file.put('prompt.system', QWEN_EDIT_SYSTEM);
 }
 
-/** A pipeline's folder, with `transformer` and `vae` below it; one that the Hub's name stands for lies in the data's folder. */
+/** A pipeline's folder, containing `transformer` and `vae`; a name from the Hub refers to a folder below the data's folder. */
 function editor(file: File): void {
   const { edit_model_path: named } = file.raw;
   if (named === undefined || hasPath(file.value, 'environment.model')) return;
@@ -270,7 +270,7 @@ function editor(file: File): void {
   file.put('environment.parts.vae', join(folder, 'vae'), 'edit_model_path');
 }
 
-/** The judge's two grades by their weights, as shares. */
+/** The judge's two grades, with their weights as shares. */
 function reward(file: File): void {
   if (hasPath(file.value, 'reward.mode')) return;
   const { alignment_weight: alignment, quality_weight: quality } = file.raw;
@@ -291,7 +291,7 @@ function reward(file: File): void {
   file.put('reward.terms', [{ name: 'align_quality', weight: 1, ...shares }], 'alignment_weight');
 }
 
-/** LoRA, unless the file says that there is none. */
+/** LoRA, unless the file says otherwise. */
 function adapter(file: File): void {
   const use = file.given('use_peft');
   if (typeof use !== 'boolean') return file.wrong('use_peft', use, 'true or false');
@@ -328,7 +328,7 @@ function scale(file: File): void {
   file.put('algorithm.advantage.scale', scaled, 'scale_rewards');
 }
 
-/** A list of edits: its path, or its name below the data's folder. */
+/** A list of edits: its path, or its name in the data's folder. */
 function datasets(file: File): void {
   file.put('data.validation', []);
   const { dataset_name: name } = file.raw;
@@ -338,11 +338,11 @@ function datasets(file: File): void {
   file.put('data.train', [{ path }], 'dataset_name');
 }
 
-/** A batch of TRL's counts answers, of which a prompt has `num_generations`; epochs are counted in prompts. */
+/** TRL's batch counts answers, `num_generations` per prompt; epochs are counted in prompts. */
 function batch(file: File): void {
   const perDevice = file.whole('per_device_train_batch_size');
   const { generation_batch_size: sampled = null } = file.raw;
-  // What is sampled at once is what is learnt from, so that it stands for the accumulation where that is not said.
+  // Answers that are sampled together are learnt from together, so their number implies the accumulation if that is not given.
   const isSaid = sampled === null || 'gradient_accumulation_steps' in file.raw;
   const steps = isSaid
     ? file.whole('gradient_accumulation_steps')
@@ -367,7 +367,7 @@ function batch(file: File): void {
   file.iterations(episodes / answers, samplesIn, 'dataset_name');
 }
 
-/** Rows of a list of JSON lines; null for others, which are read when they are opened. */
+/** Number of rows in a file of JSON lines; null for other files, which are read when they are opened. */
 function samplesIn(path: string): number | null {
   if (!path.endsWith('.jsonl') || !existsSync(path)) return null;
   return linesIn(readFileSync(path, 'utf8'));

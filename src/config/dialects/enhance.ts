@@ -1,6 +1,6 @@
 /**
- * The flat dialect of prompt enhancement: the parameters of a program that wraps a language model which rewrites prompts. Canonical keys stand
- * beside them, in the file, in overlays and in `--set`, and win: the image model (environment) and whatever else is not said there.
+ * The flat dialect of prompt enhancement: the parameters of a program around a language model that rewrites prompts. Canonical keys in the file, in
+ * overlays and in `--set` take precedence, and give the image model (environment) and whatever else the dialect lacks.
  */
 import { promptEnhance } from '../../recipes/prompt_enhance/settings.js';
 import { hasPath, setPath } from '../../schema/paths.js';
@@ -23,12 +23,12 @@ const keys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 type EnhanceName = keyof typeof keys;
 
-/** Keys that no other dialect has. */
+/** Keys that only this dialect has. */
 const OWN: readonly EnhanceName[] = ['model_name', 'max_new_tokens'];
 const sections = Object.keys(promptEnhance.schema.shape);
 const isOwnKey = (key: string): key is EnhanceName => Object.hasOwn(keys, key);
 
-/** What computes, by what the program calls it. */
+/** Execution providers by the program's names for them. */
 const PROVIDERS: ReadonlyMap<unknown, string> = new Map([
   ['auto', 'auto'],
   ['cuda', 'cuda'],
@@ -36,12 +36,12 @@ const PROVIDERS: ReadonlyMap<unknown, string> = new Map([
   ['cpu', 'cpu'],
 ]);
 
-/** The model where the file names none, the reward that the program has in its code, and what it logs besides. */
+/** Constants in the program's code: the default model, the reward, and what it logs besides. */
 const MODEL = 'Qwen/Qwen2-VL-7B-Instruct';
 const REWARD = [{ name: 'clip', weight: 1, model: { hub: 'openai/clip-vit-base-patch32' } }];
 const RECORDED = ['prompt_quality'];
 
-/** A file is in the dialect when it names no task and has a key that is the dialect's alone, and none that is EARL's. */
+/** A file is in this dialect if it names no task, has a key that only this dialect has, and none of EARL's. */
 function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   const isEarls = (key: string): boolean => isFlatKey(key) && !isOwnKey(key) && canonicalKeyOf(key) !== key;
   return raw['task'] === undefined && OWN.some((key) => key in raw) && !Object.keys(raw).some(isEarls);

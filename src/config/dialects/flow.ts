@@ -1,7 +1,7 @@
 /**
- * The flat dialect of IP-Adapter training with rewards: the arguments of a program that warms the adapter up and goes on with RL in one run.
- * Here these are two runs: such a file stands for that of the RL, and for its parent `<run_name>__warmup`. Canonical keys may stand beside
- * the flat ones, in the file, in overlays and in `--set`.
+ * The flat dialect of IP-Adapter training with rewards: the arguments of a program that warms up the adapter and continues with RL in one run. Here
+ * these are two runs: such a file describes the RL run, and its parent `<run_name>__warmup`. Canonical keys may appear beside the flat ones, in the
+ * file, in overlays and in `--set`.
  */
 import { existsSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
@@ -22,11 +22,11 @@ import {
 import { FlatWords } from './words.js';
 
 const WARM_UP = '__warmup';
-/** Behind the warm-up's name an experiment writes the axes that reach it. */
+/** An experiment appends axis values to the warm-up's name. */
 const isWarmUpName = (name: string): boolean => name.endsWith(WARM_UP) || name.includes(`${WARM_UP}__`);
 const sections = Object.keys(ipAdapter.schema.shape);
 
-/** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
+/** A file is in this dialect if it names no task and has a key that only this dialect has. */
 function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && FLOW_OWN.some((key) => key in raw);
 }
@@ -69,14 +69,14 @@ interface File {
   readonly warnings: string[];
 }
 
-/** The file's value, or what the program takes without one. */
+/** The file's value, or the program's default. */
 const given = (raw: Raw, name: keyof typeof flowAbsent): unknown => raw[name] ?? flowAbsent[name];
 
 function problem(key: FlowName, found: unknown, allowed: string): Problem[] {
   return [{ key, message: `found ${JSON.stringify(found)}; allowed: ${allowed}` }];
 }
 
-/** Keys of which some values alone mean what is done here. */
+/** Checks keys of which only some values match what is done here. */
 function only(raw: Raw): Problem[] {
   return Object.entries(FLOW_ONLY).flatMap(([name, { values, because }]) => {
     if (!(name in raw) || values.includes(raw[name])) return [];
@@ -85,7 +85,7 @@ function only(raw: Raw): Problem[] {
   });
 }
 
-/** `output_dir` is the run's folder there. */
+/** `output_dir` is the run's folder in that program. */
 function place({ raw, put }: File): void {
   const { output_dir: folder } = raw;
   if (typeof folder !== 'string') return;
@@ -107,7 +107,7 @@ function model({ raw, put }: File): Problem[] {
   return [];
 }
 
-/** The folder with self_bench.txt, from which the program makes squares and crops styles in its own way. */
+/** The folder of self_bench.txt; the program makes squares and crops styles in its own way. */
 function data({ raw, put }: File): Problem[] {
   const { train_data_json: folder, resolution } = raw;
   if (folder === undefined) {
@@ -124,7 +124,7 @@ function data({ raw, put }: File): Problem[] {
   return [];
 }
 
-/** Statistics per prompt are GRPO's, and those of the whole batch PPO's. */
+/** Per-prompt statistics mean GRPO, statistics over the whole batch PPO. */
 function algorithm({ raw, put, warnings }: File): Problem[] {
   const { rl_per_prompt_stat_tracking: perPrompt = false, use_rl: rl = true, rl_kl_beta: beta } = raw;
   if (typeof perPrompt !== 'boolean') return problem('rl_per_prompt_stat_tracking', perPrompt, 'true or false');
@@ -138,7 +138,7 @@ function algorithm({ raw, put, warnings }: File): Problem[] {
   return [];
 }
 
-/** By its `lr_scheduler`; the constant one has no warm-up, whatever lr_warmup_steps says. */
+/** By `lr_scheduler`; the constant schedule has no warm-up, whatever lr_warmup_steps says. */
 const SCHEDULES: ReadonlyMap<unknown, { readonly schedule: string; readonly warmsUp: boolean }> = new Map([
   ['constant', { schedule: 'constant', warmsUp: false }],
   ['constant_with_warmup', { schedule: 'constant', warmsUp: true }],
@@ -165,7 +165,7 @@ function optimizer({ raw, put, warnings }: File): Problem[] {
   return [];
 }
 
-/** Shares of the two scores: of the run's own terms, or of what reward servers give. */
+/** The shares of the two scores, from the run's own terms or from reward servers. */
 function reward({ raw, value, put }: File): Problem[] {
   const { reward_server_url: urls } = raw;
   if (!('ocr_weight' in raw) && !('vlm_weight' in raw) && urls === undefined) return [];
@@ -216,9 +216,9 @@ function reward({ raw, value, put }: File): Problem[] {
 }
 
 /**
- * The program's counts as iterations. In an epoch of its RL each process rolls out `rl_num_batches_per_epoch` batches of prompts, and learns from
- * every noisy step of every picture by itself; `gradient_accumulation_steps` of these batches make an optimizer step, and its steps are
- * what `max_train_steps` and `checkpointing_steps` count, those of the warm-up included.
+ * Converts the program's counts to iterations. In an epoch of its RL each process rolls out `rl_num_batches_per_epoch` batches of prompts, and learns
+ * from every noisy step of every picture separately; `gradient_accumulation_steps` of these batches make an optimizer step, and `max_train_steps` and
+ * `checkpointing_steps` count optimizer steps, including those of the warm-up.
  */
 function batches({ raw, value, put }: File, { runName }: DialectSource): Problem[] {
   const counted = ['rl_num_images_per_prompt', 'max_train_steps', 'num_train_epochs', 'checkpointing_steps'] as const;
@@ -243,7 +243,7 @@ function batches({ raw, value, put }: File, { runName }: DialectSource): Problem
   put('algorithm.minibatches', steps, 'gradient_accumulation_steps');
   const batch = perDevice * accumulated * devices;
   put('algorithm.sft.batch_size', batch, 'gradient_accumulation_steps');
-  // One that is supervised takes a step an iteration.
+  // A supervised run takes one step per iteration.
   const isSupervised = raw['use_rl'] === false || isWarmUpName(runName);
   if ('checkpointing_steps' in raw) {
     const every = isSupervised ? saved : Math.max(1, Math.round(saved / (steps * epochs)));
@@ -267,18 +267,18 @@ function batches({ raw, value, put }: File, { runName }: DialectSource): Problem
   return [];
 }
 
-/** Optimizer steps of `num_train_epochs`; undefined where the samples cannot be counted. */
+/** Optimizer steps in `num_train_epochs`; undefined if the samples cannot be counted. */
 function stepsOfEpochs(raw: Raw, batch: number): number | undefined {
   const [folder, epochs] = [raw['train_data_json'], given(raw, 'num_train_epochs')];
   if (typeof folder !== 'string' || typeof epochs !== 'number') return undefined;
   try {
     return epochs * Math.ceil(readSelfBench(folder).samples / batch);
   } catch {
-    return undefined; // What is wrong with it is told where it is opened.
+    return undefined; // Problems are reported when it is opened.
   }
 }
 
-/** Makes the file's settings those of one of its two runs. */
+/** Turns the file's settings into those of one of its two runs. */
 function phases({ raw, value }: File, names: Map<string, string>, source: DialectSource): Problem[] {
   const { rl_warmup_steps: steps = 0 } = raw;
   if (typeof steps !== 'number' || !Number.isInteger(steps) || steps < 0) {
@@ -302,7 +302,7 @@ function phases({ raw, value }: File, names: Map<string, string>, source: Dialec
   }
   value['algorithm'] = learning;
   if (steps === 0) return [];
-  // What the warm-up begins, the RL goes on with.
+  // RL continues from the warm-up's weights.
   setPath(value, 'policy.init', null);
   setPath(value, 'policy.ip_adapter', null);
   setPath(value, 'policy.model', { run: `${own}${WARM_UP}`, config: basename(source.file) });

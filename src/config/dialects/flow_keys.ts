@@ -1,6 +1,6 @@
 /**
- * The keys of the flat dialect of IP-Adapter training: the arguments of train/train.py of https://github.com/yuriYanZeXuan/Calligrapher, all of
- * them, with what each is called here.
+ * The keys of the flat dialect of IP-Adapter training: all arguments of train/train.py of https://github.com/yuriYanZeXuan/Calligrapher, with their
+ * names here.
  */
 import type { TableKey } from './dialect.js';
 
@@ -35,18 +35,18 @@ export const flowKeys = {
   rl_adv_clip_max: { to: 'algorithm.advantage.clip' },
   rl_grpo_clip_range: { to: 'algorithm.clip_range' },
   rl_kl_beta: { to: 'algorithm.kl_coeff' },
-  // Terms of reward servers take them over.
+  // Used for the terms of reward servers.
   ocr_weight: { to: 'reward.terms', joint: true, shared: true },
   vlm_weight: { to: 'reward.terms', joint: true, shared: true },
   reward_server_url: { to: 'reward.terms', joint: true },
-  // Only some values of these are what this program does.
+  // Only some values of these match what this program does.
   rl_method: { to: null, joint: true },
   rl_reward_image_from: { to: null, joint: true },
   ema_update_interval: { to: null, joint: true },
   no_rl_reward_model: { to: null, joint: true },
   initial_ip_adapter_path: { to: null, joint: true },
   max_train_samples: { to: null, joint: true },
-  // Settings of the original trainer itself, or of how it is run.
+  // Settings of the original trainer itself, or of how it is launched.
   weighting_scheme: { to: null },
   variant: { to: null },
   cache_dir: { to: null },
@@ -70,7 +70,7 @@ export const flowKeys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 export type FlowName = keyof typeof flowKeys;
 
-/** Keys that no other dialect has. */
+/** Keys that only this dialect has. */
 export const FLOW_OWN = Object.keys(flowKeys).filter(
   (key) =>
     key === 'model_type' ||
@@ -83,7 +83,7 @@ export const FLOW_OWN = Object.keys(flowKeys).filter(
     key === 'vlm_weight',
 );
 
-/** What the program takes where a file leaves a key out. */
+/** The program's defaults for missing keys. */
 export const flowAbsent = {
   resolution: 1024,
   train_batch_size: 1,
@@ -107,7 +107,7 @@ interface Only {
   readonly because: string;
 }
 
-/** What would change what is learnt: the values that mean what is done here, and what that is. */
+/** Keys that would change what is learnt: the values that match what is done here, and what that is. */
 export const FLOW_ONLY: Readonly<Partial<Record<FlowName, Only>>> = {
   rl_method: { values: ['grpo'], because: 'DiffusionNFT is not among the algorithms here' },
   rl_reward_image_from: {

@@ -1,4 +1,4 @@
-/** What the flat dialects share whose programs take the arguments of transformers' `Trainer`: its keys, and what they come to here. */
+/** What dialects share whose programs take the arguments of transformers' `Trainer`: its keys, and their meaning here. */
 import { basename, dirname, resolve } from 'node:path';
 import type { Problem } from '../../recipes/rules.js';
 import { hasPath, setPath } from '../../schema/paths.js';
@@ -29,7 +29,7 @@ export const trainerKeys = {
   warmup_steps: { to: 'algorithm.warmup_steps', joint: true },
   save_steps: { to: 'checkpoint.save_every_n_iterations' },
   save_total_limit: { to: 'checkpoint.keep_last' },
-  // Settings of the original trainer itself, or of how it is run.
+  // Settings of the original trainer itself, or of how it is launched.
   bf16: { to: null },
   tf32: { to: null },
   deepspeed: { to: null },
@@ -44,7 +44,7 @@ export const trainerKeys = {
   save_strategy: { to: null },
 } as const satisfies TrainerKeys;
 
-/** What `Trainer` takes where a file leaves a key out. */
+/** `Trainer`'s defaults for missing keys. */
 export const trainerAbsent = {
   num_train_epochs: 3,
   per_device_train_batch_size: 1,
@@ -56,7 +56,7 @@ export const trainerAbsent = {
   warmup_ratio: 0,
 } as const;
 
-/** A dialect: its keys, among them `trainerKeys`, what its program takes where they are left out, and the sections that may stand beside them. */
+/** A dialect: its keys including `trainerKeys`, its program's defaults, and the canonical sections that may appear beside them. */
 export interface TrainerDialect {
   readonly keys: TrainerKeys;
   readonly absent: Readonly<Record<string, unknown>>;
@@ -70,7 +70,7 @@ export class TrainerTranslator<Name extends string> {
   readonly value: Record<string, unknown>;
   readonly #names = new Map<string, string>();
 
-  /** Puts what is a plain copy, and what all such programs mean. */
+  /** Applies plain copies and what all such programs have in common. */
   constructor(
     readonly raw: Record<string, unknown>,
     readonly source: DialectSource,
@@ -90,12 +90,12 @@ export class TrainerTranslator<Name extends string> {
     this.put('optimizer.schedule', this.given('lr_scheduler_type'), 'lr_scheduler_type');
   }
 
-  /** The file's value, or what the program takes without one. */
+  /** The file's value, or the program's default. */
   given(name: Name | keyof typeof trainerAbsent): unknown {
     return this.raw[name] ?? this.dialect.absent[name];
   }
 
-  /** Puts a value where none stands, and says that it came of a key. */
+  /** Sets a value if there is none yet, and records the key that it came from. */
   put(path: string, content: unknown, name?: Name | keyof typeof trainerKeys): void {
     if (name !== undefined) this.#names.set(path, name);
     if (!hasPath(this.value, path)) setPath(this.value, path, content);
@@ -105,7 +105,7 @@ export class TrainerTranslator<Name extends string> {
     this.problems.push({ key, message: `found ${JSON.stringify(found)}; allowed: ${allowed}` });
   }
 
-  /** A whole number of at least 1; null where it is none, which is told. */
+  /** A whole number of at least 1; null if it is not, which is reported. */
   whole(name: Name): number | null {
     const value = this.given(name);
     if (typeof value === 'number' && Number.isInteger(value) && value >= 1) return value;
@@ -113,19 +113,19 @@ export class TrainerTranslator<Name extends string> {
     return null;
   }
 
-  /** Where the file names a model. */
+  /** The model, if the file names one. */
   model(revision: unknown = null): void {
     const { model_name_or_path: named } = this.raw;
     if (named !== undefined) this.put('policy.model', namedModel(named, revision), 'model_name_or_path');
   }
 
-  /** Processes that share a batch, as far as the file says. */
+  /** Number of processes that share a batch, as far as the file says. */
   get processes(): number {
     const processes = isObject(this.value['launch']) ? this.value['launch']['processes'] : 1;
     return typeof processes === 'number' ? processes : 1;
   }
 
-  /** The steps where there are any, else the share of the run. */
+  /** The number of steps if given, else the share of the run. */
   warmUp(): void {
     const [steps, ratio] = [this.given('warmup_steps'), this.given('warmup_ratio')];
     const total = this.value['num_iterations'];
@@ -137,8 +137,8 @@ export class TrainerTranslator<Name extends string> {
   }
 
   /**
-   * The steps, or else the epochs of so many prompts an iteration.
-   * @param samplesIn samples of a list; null where they cannot be counted
+   * The number of iterations: the steps, or else the epochs at this many prompts per iteration.
+   * @param samplesIn number of samples in a list; null if they cannot be counted
    * @param listed the key that names the lists
    */
   iterations(prompts: number, samplesIn: (path: string) => number | null, listed: Name): void {
@@ -162,7 +162,7 @@ export class TrainerTranslator<Name extends string> {
     if (samples > 0) this.put('num_iterations', Math.ceil((epochs * samples) / prompts), 'num_train_epochs');
   }
 
-  /** What the file came to. */
+  /** The translated file. */
   translation(warnings: readonly string[] = []): Translation {
     const { keys } = this.dialect;
     const ignored = Object.entries(keys).filter(
@@ -176,7 +176,7 @@ export class TrainerTranslator<Name extends string> {
     };
   }
 
-  /** `output_dir` is the run's folder there; its last part names the run where nothing else does. */
+  /** `output_dir` is the run's folder in that program; its last part names the run if nothing else does. */
   #place(): void {
     const { output_dir: folder, run_name: name } = this.raw;
     if (typeof folder === 'string') {
@@ -187,7 +187,7 @@ export class TrainerTranslator<Name extends string> {
   }
 }
 
-/** Lines of a file of JSON lines that are not blank. */
+/** Number of non-blank lines in a file of JSON lines. */
 export function linesIn(text: string): number {
   return text.split('\n').filter((line) => line.trim() !== '').length;
 }

@@ -35,7 +35,7 @@ const keys = {
   generation_max_length: { to: 'rollout.max_response_tokens' },
   generation_temperature: { to: 'rollout.temperature', joint: true },
   generation_top_p: { to: 'rollout.top_p', joint: true },
-  // Settings of the original trainer itself, or of how it is run.
+  // Settings of the original trainer itself, or of how it is launched.
   data_flatten: { to: null },
   data_packing: { to: null },
   grpo_logging_steps: { to: null },
@@ -44,7 +44,7 @@ const keys = {
 } as const satisfies Readonly<Record<string, TableKey>>;
 type VideoName = keyof typeof keys;
 
-/** Keys that no other dialect has. */
+/** Keys that only this dialect has. */
 const OWN: readonly string[] = [
   'dataset_use',
   'format_reward_weight',
@@ -54,7 +54,7 @@ const OWN: readonly string[] = [
   'grpo_sample_size',
 ];
 
-/** What the dialect's program takes where a file leaves a key out, and of learning rates the one that it is documented with. */
+/** The program's defaults for missing keys; for learning rates the documented ones. */
 const absent = {
   ...trainerAbsent,
   learning_rate: 2e-5,
@@ -70,7 +70,7 @@ const absent = {
 
 const sections = Object.keys(videoActions.schema.shape);
 
-/** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
+/** A file is in this dialect if it names no task and has a key that only this dialect has. */
 function recognises(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && OWN.some((key) => key in raw);
 }
@@ -94,7 +94,7 @@ function translate(raw: Record<string, unknown>, source: DialectSource): Transla
 
 type File = TrainerTranslator<VideoName>;
 
-/** The weights are made shares that add up to 1; what they add up to multiplies the advantages, which are not normalised. */
+/** The weights become shares that add up to 1; their sum multiplies the advantages, which are not normalised. */
 function reward(file: File): void {
   const [format, accuracy] = [file.given('format_reward_weight'), file.given('accuracy_reward_weight')];
   const alpha = file.given('grpo_alpha');
@@ -133,7 +133,7 @@ function datasets(file: File): void {
   file.put('data.train', sources, 'dataset_use');
 }
 
-/** Prompts of one step become episodes of an iteration; epochs are counted in these. */
+/** The prompts of one step become episodes of an iteration, in which epochs are counted. */
 function batch(file: File): void {
   const perDevice = file.whole('per_device_train_batch_size');
   const steps = file.whole('gradient_accumulation_steps');
@@ -146,7 +146,7 @@ function batch(file: File): void {
   file.iterations(prompts, samplesIn, 'dataset_use');
 }
 
-/** Samples of a list (.json, .jsonl, or a folder with conversations.json); null where it cannot be read. */
+/** Number of samples in a list (.json, .jsonl, or a folder with conversations.json); null if it cannot be read. */
 function samplesIn(path: string): number | null {
   const folder = existsSync(path) && statSync(path).isDirectory();
   const file = folder ? join(path, 'conversations.json') : path;
@@ -156,7 +156,7 @@ function samplesIn(path: string): number | null {
     const list: unknown = JSON.parse(text);
     return Array.isArray(list) ? list.length : null;
   } catch {
-    return null; // What is wrong with it is told where it is opened.
+    return null; // Problems are reported when it is opened.
   }
 }
 

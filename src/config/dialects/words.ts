@@ -1,18 +1,18 @@
-/** Says what is wrong with a flat file in the file's own keys. */
+/** Reports problems with a flat file in terms of the file's own keys. */
 import type { Problem } from '../../recipes/rules.js';
 import type { Change } from '../sets.js';
 
-/** The keys of a flat file for those of the canonical form that it was translated to. */
+/** Maps canonical keys back to the flat keys that they were translated from. */
 export class FlatWords {
   constructor(
     private readonly names: ReadonlyMap<string, string>,
-    /** Canonical paths that stay empty, which has been said. */
+    /** Canonical paths that stay empty, which has been reported. */
     private readonly missing: readonly string[],
-    /** What `--set` gives: a value at a canonical path that it gives has that path's name. */
+    /** Changes from `--set`: a value at a canonical path that one of them gives keeps that path's name. */
     private readonly changes: readonly Change[],
   ) {}
 
-  /** Problems with canonical keys; without those that only say again that something is missing. */
+  /** Problems with canonical keys, without those that only repeat that something is missing. */
   problems(found: readonly Problem[]): Problem[] {
     return found
       .filter(
@@ -21,7 +21,7 @@ export class FlatWords {
       .map(({ key, message }) => ({ key: this.key(key), message: this.text(message) }));
   }
 
-  /** A sentence that names canonical keys. */
+  /** Rewords a sentence that names canonical keys. */
   text(sentence: string): string {
     return sentence.replace(/(?<![\w.])\w+(?:\.\w+)+/g, (path) => this.names.get(path) ?? path);
   }
@@ -36,7 +36,7 @@ export class FlatWords {
   }
 }
 
-/** Whether a dotted path is another one, or leads to something inside it. */
+/** Whether a dotted path equals another one or is inside it. */
 export function isWithin(path: string, outer: string): boolean {
   return path === outer || path.startsWith(`${outer}.`);
 }

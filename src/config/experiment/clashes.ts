@@ -1,4 +1,4 @@
-/** Two axes that set the same key differently: one of the settings would be lost without a word. */
+/** Detects two axes that set the same key differently, where one of the settings would be lost silently. */
 import { ConfigError } from '../../core/errors.js';
 import { LimitError } from '../interpreter.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
@@ -8,13 +8,13 @@ import type { AxisValues } from './design.js';
 import type { Description } from './schema.js';
 import { ownFieldsSnippet } from './snippet.js';
 
-/** Most pairs of values that an error shows. */
+/** Maximum number of pairs of values shown in an error. */
 const SHOWN = 5;
 
 /**
- * Raises ConfigError where, in some cell, one axis replaces what another sets. Only axes that set fields of the same section
- * are looked at. A value that refers to what is below it (self, super) cannot be evaluated alone and is passed over; where
- * the cell holds neither of two settings, they were combined (a list that both extend) and nothing is lost.
+ * Raises ConfigError when, in some cell, one axis replaces what another sets. Checks only axes that set fields of the same section. Skips values that
+ * refer to what is below them (self, super), since they cannot be evaluated alone; if the cell has neither of the two settings, they were combined (a
+ * list that both extend) and nothing is lost.
  */
 export async function checkClashes(
   request: { readonly file: string; readonly env: Environment },
@@ -70,13 +70,13 @@ function keyOf(axis: string, value: string): string {
   return `${axis} ${value}`;
 }
 
-/** Beyond this many values of an axis, values that cannot be evaluated alone are not looked for one by one. */
+/** Beyond this many values of an axis, values that cannot be evaluated alone are not searched one by one. */
 const MOST_SOUGHT = 32;
 
 /**
- * By axis and value, every field that it sets; without the values that cannot be evaluated alone. One such value makes the
- * evaluation of all fail, and an evaluation costs as much as hundreds of values, so they are sought by halves; and where the first, the
- * middle and the last of many cannot be evaluated, the others are taken to be written like these.
+ * By axis and value, every field that it sets, without the values that cannot be evaluated alone. One such value makes the evaluation of all fail,
+ * and an evaluation costs as much as hundreds of values, so they are found by bisection; if the first, the middle and the last of many cannot be
+ * evaluated, the others are assumed to be written like them.
  */
 async function ownFields(
   request: { readonly file: string; readonly env: Environment },

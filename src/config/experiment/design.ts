@@ -1,4 +1,4 @@
-/** Which cells a matrix has, and how they are called. Pure: it sees names, not settings. */
+/** Which cells a matrix has, and their names. Pure: it sees names, not settings. */
 import { ConfigError } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
 import { nearest } from '../../core/nearest.js';
@@ -15,7 +15,7 @@ export interface NamedCell {
 
 type Design = (matrix: Matrix) => AxisValues[];
 
-/** More cells than this before sampling are taken for a mistake. */
+/** More cells than this before sampling are assumed to be a mistake. */
 const MOST_CELLS = 200_000;
 
 const order = new Intl.Collator('en', { numeric: true });
@@ -52,7 +52,7 @@ export function designCells(experiment: string, description: Description): Named
   return named(experiment, matrix.names, sorted);
 }
 
-/** Raises ConfigError when no cell is one that the others are compared with. */
+/** Raises ConfigError when there is no cell to compare the others with. */
 function requireComparison({ baseline }: Matrix, cells: readonly AxisValues[]): void {
   if (baseline === null || cells.some((cell) => matches(cell, baseline))) return;
   const values = Object.entries(baseline).map(([axis, value]) => `${axis} '${value}'`);
@@ -62,24 +62,24 @@ function requireComparison({ baseline }: Matrix, cells: readonly AxisValues[]): 
   );
 }
 
-/** Whether a cell has the values of a partial one. */
+/** Whether a cell has the values of a partial cell. */
 export function matches(cell: AxisValues, part: AxisValues): boolean {
   return Object.entries(part).every(([axis, value]) => cell[axis] === value);
 }
 
-/** `name__axis-value__…` of the axes named, in the order of their names. */
+/** `name__axis-value__…` for the given axes, in the order of their names. */
 export function nameWith(name: string, axes: readonly string[], cell: AxisValues): string {
   return [name, ...[...axes].sort().map((axis) => `${axis}-${cell[axis]}`)].join('__');
 }
 
-/** Raises ConfigError for what sets the name of a cell. */
+/** Raises ConfigError because something sets the name of a cell. */
 function refuseName(where: string): never {
   throw new ConfigError(`${where} sets run_name, but a cell is named after its axes`, {
     next: 'Leave it out; the first part of the names is the name of the experiment.',
   });
 }
 
-/** Raises ConfigError unless a text can be part of a run's name; nor may it be what every object of JavaScript has. */
+/** Raises ConfigError unless a text can be part of a run's name; nor may it be a property of every JavaScript object. */
 export function checkNamePart(what: string, text: string): void {
   const why = text in Object.prototype ? 'it is a word of JavaScript' : 'allowed: letters, digits, ".", "_" and "-"';
   if (/^[A-Za-z0-9._-]+$/.test(text) && !(text in Object.prototype)) return;
@@ -114,12 +114,12 @@ function named(experiment: string, axes: readonly string[], cells: readonly Axis
   return [...byName].map(([run_name, cell]) => ({ run_name, axes: cell }));
 }
 
-/** The axes with their values, and those that go together. */
+/** The axes with their values, and which of them are zipped. */
 class Matrix {
   /** Axes in the order of their names. */
   readonly names: readonly string[];
   readonly #values: ReadonlyMap<string, readonly string[]>;
-  /** The place of every value among those of its axis. */
+  /** Index of every value within its axis. */
   readonly #ranks: ReadonlyMap<string, ReadonlyMap<string, number>>;
   /** The combinations of zipped axes that exist. */
   readonly #zipped: readonly (readonly AxisValues[])[];
@@ -177,7 +177,7 @@ class Matrix {
     );
   }
 
-  /** A partial cell whose axes and values exist. Raises ConfigError for one that does not. */
+  /** Checks that a partial cell's axes and values exist. Raises ConfigError otherwise. */
   checked(part: AxisValues, where: string): AxisValues {
     for (const [axis, value] of Object.entries(part)) {
       this.requireAxis(axis, where);
@@ -190,7 +190,7 @@ class Matrix {
     return part;
   }
 
-  /** Every combination of the axes named, beside fixed values. */
+  /** Every combination of the given axes, with fixed values for others. */
   combinations(axes: readonly string[], fixed: AxisValues = {}): AxisValues[] {
     const free = axes.filter((axis) => fixed[axis] === undefined);
     const size = free.reduce((product, axis) => product * this.valuesOf(axis).length, 1);
@@ -205,12 +205,12 @@ class Matrix {
     );
   }
 
-  /** Whether the zipped axes of a cell have values that go together. */
+  /** Whether the values of a cell's zipped axes belong together. */
   whole(cell: AxisValues): boolean {
     return this.#zipped.every((pairs) => pairs.some((pair) => matches(cell, pair)));
   }
 
-  /** Axes that vary together, those that are zipped as one; only such as the baseline names. */
+  /** Axes that vary independently, zipped axes counting as one; only those that the baseline names. */
   factors(baseline: AxisValues): AxisValues[][] {
     const zipped = new Set(this.#zipped.flatMap(([first]) => Object.keys(first)));
     const single = this.names
@@ -298,7 +298,7 @@ function requireBaseline(matrix: Matrix, design: string): AxisValues {
   });
 }
 
-/** Ranks cells by a hash, so that which are drawn does not depend on how many there are or how they were written. */
+/** Ranks cells by a hash, so that which are drawn depends neither on their number nor on how they were written. */
 function sampled(cells: AxisValues[], { sample, sample_seed }: Description): AxisValues[] {
   if (sample === null || sample >= cells.length) return cells;
   const text = (cell: AxisValues): string => JSON.stringify(Object.entries(cell).sort(([a], [b]) => (a < b ? -1 : 1)));

@@ -1,10 +1,10 @@
-/** What the runs of an experiment are composed of, in the order in which it is merged (see snippet.ts). */
+/** The layers that the runs of an experiment are composed of, in merge order (see snippet.ts). */
 import { layersOf } from '../load.js';
 import type { Layer } from '../origin.js';
 import { matches, type AxisValues } from './design.js';
 import type { Description } from './schema.js';
 
-/** The layers of a cell; of a config, which is an experiment of one cell, with a null description. */
+/** The layers of a cell. A config is an experiment with one cell and a null description. */
 export function cellLayers(
   file: string,
   overlays: readonly string[],
@@ -29,7 +29,7 @@ export function cellLayers(
   ];
 }
 
-/** The layers of a run that cells start from, of which some axes reach it. */
+/** The layers of a run that cells start from, which only some axes reach. */
 export function parentLayers(experiment: string, file: string, overlays: readonly string[], axes: AxisValues): Layer[] {
   return [...layersOf({ file, overlays }, true), ...axisLayers(experiment, axes)];
 }

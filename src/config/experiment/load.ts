@@ -1,4 +1,4 @@
-/** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
+/** Loads an experiment file: its cells and the runs that they start from, as frozen settings with names, hashes and parents. */
 import { resolve } from 'node:path';
 import { ConfigError, UsageError } from '../../core/errors.js';
 import { termName } from '../../rewards/score/choice.js';
@@ -19,15 +19,15 @@ import type { Settler } from './settle.js';
 
 export type { Cell } from './runs.js';
 
-/** What cells are compared by where nothing else is named. */
+/** The metric that cells are compared by if nothing else is named. */
 const SAMPLED = 'validation/sampled/mean';
 
 export interface ExperimentRequest {
-  /** An experiment, or a config, which is then an experiment of one cell. */
+  /** An experiment, or a config, which is an experiment with one cell. */
   readonly file: string;
   /** Files merged over the base, after those of the experiment itself; parents get them too. */
   readonly overlays?: readonly string[];
-  /** `a.b=value`, set in every cell, over its axes; of these, base_exp_dir reaches the parents. */
+  /** `a.b=value`, set in every cell over its axes; of these, only base_exp_dir reaches the parents. */
   readonly sets?: readonly string[];
   readonly env?: Environment;
 }
@@ -39,18 +39,18 @@ export interface Experiment {
   /** The runs that cells start from, and those that these start from; nearest first. */
   readonly parents: readonly Cell[];
   readonly baseline: AxisValues | null;
-  /** The axis whose values are configs; null where one config is the base of all cells. */
+  /** The axis whose values are configs; null if all cells share one base config. */
   readonly baseAxis: string | null;
-  /** The config's file that it imports as its base; null where its text does not say one. */
+  /** The config file that it imports as its base; null if its text does not name one. */
   readonly baseFile: string | null;
-  /** The terms that all cells are measured by, and compared. */
+  /** The terms that all cells are measured and compared by. */
   readonly measure: readonly MeasureTerm[];
   readonly options: ExperimentOptions;
-  /** What a person should know before it runs. */
+  /** What the user should know before it runs. */
   readonly warnings: readonly string[];
 }
 
-/** Loads an experiment. Raises ConfigError: of what is wrong with its form, or of all cells that are not valid together. */
+/** Loads an experiment. Raises ConfigError, either for problems in its form or for all invalid cells together. */
 export async function loadExperiment(request: ExperimentRequest): Promise<Experiment> {
   const { file, overlays: given = [], sets = [], env = process.env } = request;
   const matrix = await evaluateMatrix(file, given, env);
@@ -105,15 +105,14 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
   };
 }
 
-/** What `validation.measure` says in every cell; nothing where they differ. */
+/** The `validation.measure` that all cells share; empty if they differ. */
 function commonMeasure(cells: readonly Cell[]): readonly MeasureTerm[] {
   const all = cells.map(({ config }) => rewardOf(config.settings)?.measure ?? []);
   return all.every((one) => JSON.stringify(one) === JSON.stringify(all[0])) ? (all[0] ?? []) : [];
 }
 
 /**
- * Successive halving, by the first measure where nothing else is named. Raises ConfigError where cells would be given up by numbers of rewards that
- * differ.
+ * Successive halving, by the first measure if nothing else is named. Raises ConfigError when cells would be stopped by comparing different rewards.
  */
 function halvingOf(
   cells: readonly Cell[],
@@ -140,14 +139,14 @@ function halvingOf(
   return { ...halving, metric };
 }
 
-/** Most groups of equal cells that are named, and most cells of one. */
+/** Maximum number of groups of equal cells that are named, and of cells within one. */
 const SHOWN_SAME = 3;
 
-/** One warning for all cells that are equal in every setting that decides what is learned: each but one repeats another. */
+/** One warning for all cells with equal result-deciding settings: each but one repeats another. */
 function sameCells(cells: readonly Cell[]): string[] {
   const byHash = new Map<string, string[]>();
   for (const { run_name, config } of cells) {
-    // The hash leaves the environment out, of which another trainer can make what it likes.
+    // The hash leaves out the environment, which another trainer may use in any way.
     const what = `${config.resultHash} ${JSON.stringify(config.settings.launch.env)}`;
     const names = byHash.get(what);
     if (names === undefined) byHash.set(what, [run_name]);
@@ -168,7 +167,7 @@ function firstOf(names: readonly string[]): string[] {
   return more > 0 ? [...names.slice(0, SHOWN_SAME), `and ${more} more`] : [...names];
 }
 
-/** Raises ConfigError when runs need each other. */
+/** Raises ConfigError when runs depend on each other in a cycle. */
 function refuseCycles(runs: readonly Cell[], file: string): void {
   const byName = new Map(runs.map((run) => [run.run_name, run]));
   const done = new Set<string>();
@@ -186,7 +185,7 @@ function refuseCycles(runs: readonly Cell[], file: string): void {
   for (const { run_name } of runs) visit(run_name, []);
 }
 
-/** Raises ConfigError when a cell cannot go on after a rung: up to it, the rung is its last iteration. */
+/** Raises ConfigError when a cell cannot continue after a rung, because until then the rung is its last iteration. */
 function refuseMovingEnds(cells: readonly Cell[], rungs: readonly number[], file: string): void {
   const names = cells
     .filter(({ config: { settings } }) => rungs.some((rung) => rung < settings.num_iterations) && !growable(settings))

@@ -1,4 +1,4 @@
-/** From an experiment file to its cells, named, with what each evaluates to. */
+/** Evaluates an experiment file to its named cells. */
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { ConfigError, InternalError, must } from '../../core/errors.js';
@@ -36,7 +36,7 @@ export interface Matrix {
 /** Raised within the evaluation when overlays have to be imported that the file's text does not name. */
 class OverlaysMissing extends InternalError {}
 
-/** Matrices of more cells are worked out section by section; fewer cost less whole. */
+/** Larger matrices are evaluated section by section; smaller ones cost less as a whole. */
 const MOST_WHOLE = 64;
 
 interface Planned {
@@ -46,10 +46,9 @@ interface Planned {
 }
 
 /**
- * Evaluates all cells at once: Jsonnet tells the names of axes and values, and is told the cells. An import needs its path
- * written out, so the overlays that a file may name are those texts in it that are files; only where it computes a path is
- * the evaluation made once more. A large matrix is evaluated by sections; what Jsonnet refuses there is reported from the cells
- * themselves.
+ * Evaluates all cells at once: Jsonnet reports the names of axes and values, and receives the cells. An import needs a literal path, so the overlays
+ * that a file may name are the texts in it that are files; the evaluation is repeated only if the file computes a path. A large matrix is evaluated
+ * by sections; errors there are reported from evaluating the cells themselves.
  */
 export async function evaluateMatrix(file: string, given: readonly string[], env: Environment): Promise<Matrix> {
   const known = new Set(mentionedOverlays(file));
@@ -80,7 +79,7 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
     try {
       const evaluation = await evaluateSnippet({
         file,
-        // Texts of the file that are no overlays at all are imported by nobody: an import is read when it is used.
+        // Texts of the file that are not overlays are never imported: an import is read only when it is used.
         roots: [file, ...given],
         snippet: matrixSnippet(file, [...known]),
         environment: env,
@@ -103,9 +102,9 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
         }
         continue;
       }
-      // Whole, it would take more yet.
+      // Evaluating the whole would take even more.
       if (error instanceof ConfigError && !(error instanceof LimitError) && found.sections !== null) {
-        // Combinations that no cell has may be at fault, or a cell is: evaluated whole, it says so itself.
+        // The fault may be in a combination that no cell has, or in a cell: evaluating whole cells tells.
         whole = true;
         continue;
       }
@@ -121,7 +120,7 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
   }
 }
 
-/** The cells that an experiment's description asks for. Raises ConfigError for a description that is wrong. */
+/** The cells that an experiment's description asks for. Raises ConfigError for an invalid description. */
 function planCells(
   text: string,
   file: string,
@@ -188,13 +187,13 @@ function parseDescription(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    return text; // Not an object: Jsonnet told the type's name.
+    return text; // Not an object: Jsonnet returned the name of its type.
   }
 }
 
 /**
- * Jsonnet tells the values of an axis as lists: their names, their fields, and how many of these are not hidden. Returns the
- * description with fields by value, and the fields of values that hide any.
+ * Jsonnet reports the values of an axis as lists: their names, their fields, and how many of these are not hidden. Returns the description with
+ * fields by value, and the fields of values that hide any.
  */
 function withAxes(told: unknown): { readonly described: unknown; readonly hidden: ReadonlySet<string> } {
   const hidden = new Set<string>();
@@ -202,7 +201,7 @@ function withAxes(told: unknown): { readonly described: unknown; readonly hidden
   const axes = Object.entries(told['axes']).map(([axis, lists]): [string, unknown] => {
     if (!Array.isArray(lists)) return [axis, lists];
     const [names, fields, shown] = lists as [string[], string[][], number[]];
-    // Here, because a parsed description has lost what is called __proto__.
+    // Checked here, because a parsed description has lost keys called __proto__.
     for (const name of [axis, ...names]) checkNamePart(name === axis ? 'axis' : `axis ${axis}: value`, name);
     for (const [index, all] of fields.entries()) {
       if (all.length > shown[index]) for (const field of all) hidden.add(field);

@@ -1,4 +1,4 @@
-/** The runs of an experiment on their way from what Jsonnet gives to validated cells: named, hashed, with the runs that they start from. */
+/** Turns what Jsonnet evaluates into an experiment's validated runs: named, hashed, with the runs that they start from. */
 import { existsSync } from 'node:fs';
 import { dirname, relative, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
@@ -22,16 +22,16 @@ import { parentsSnippet } from './snippet.js';
 /** One run of an experiment. */
 export interface Cell {
   readonly run_name: string;
-  /** Its value of each axis; of a parent, those that reach it. */
+  /** Its value on each axis; for a parent, of the axes that reach it. */
   readonly axes: AxisValues;
   readonly config: LoadedConfig;
   /** Names of the runs that it starts from. */
   readonly parents: readonly string[];
-  /** The settings that differ from its baseline cell, or, without one, that are not the same in all cells. */
+  /** The settings that differ from its baseline cell, or, without a baseline, that are not the same in all cells. */
   readonly differs: Readonly<Record<string, unknown>>;
 }
 
-/** Problems of so many cells are shown. */
+/** Maximum number of cells whose problems are shown. */
 const SHOWN_CELLS = 3;
 
 /** A run before it is validated. */
@@ -46,7 +46,7 @@ export interface Draft {
   readonly axes: AxisValues;
   readonly importHash: string;
   readonly parents: readonly Wanted[];
-  /** A cell's own name is given by its axes; a parent's by who names it. */
+  /** A cell is named by its axes; a parent by the run that refers to it. */
   readonly made: 'cell' | 'parent';
 }
 
@@ -57,7 +57,7 @@ export interface Wanted {
   readonly by: string;
 }
 
-/** Settings with sections of their own where `--set` changes them: cells share them. */
+/** Copies the sections that `--set` changes, because cells share them. */
 function ownSections(value: Record<string, unknown>, sets: readonly string[]): Record<string, unknown> {
   const changed = sets.map((text) => parseSet(text).path.split('.')[0]).filter((key) => Object.hasOwn(value, key));
   return { ...value, ...Object.fromEntries(changed.map((key) => [key, structuredClone(value[key])])) };
@@ -69,7 +69,7 @@ interface WrongRun {
   readonly problems: readonly Problem[];
 }
 
-/** The runs of an experiment as they come to be: cells first, then generation after generation of parents. */
+/** The runs of an experiment under construction: first the cells, then generation after generation of parents. */
 export class Runs {
   readonly settler = new Settler();
   readonly #known = new Map<string, Wanted>();
@@ -99,7 +99,7 @@ export class Runs {
     made: Draft['made'],
   ): Draft {
     const folders = foldersOf(file, sources);
-    // A flat file may stand for several runs: a parent's name says which of them is wanted, and a cell's base which file they are in.
+    // A flat file may describe several runs: a parent's name selects one of them, and a cell's base the file that they are in.
     const env = made === 'parent' ? { ...this.env, APP__RUN_NAME: String(value['run_name']) } : this.env;
     const base = made === 'cell' ? importedBase(resolve(file), sources.get(resolve(file)) ?? '') : null;
     const given = made === 'cell' ? this.#measured(value) : value;
@@ -143,12 +143,12 @@ export class Runs {
         },
       );
     }
-    // What is no section is told as what it is.
+    // A value that is not a section is reported as such.
     if (validation !== undefined && !isObject(validation)) return value;
     return { ...value, validation: { ...validation, measure } };
   }
 
-  /** Settings with other references. Sections are shared between cells, so one is copied once for each set of references. */
+  /** Settings with other references. Sections are shared between cells, so each is copied once per set of references. */
   #withReferences(
     settings: Record<string, unknown>,
     references: Readonly<Record<string, unknown>>,
@@ -174,7 +174,7 @@ export class Runs {
     return copied;
   }
 
-  /** Parents that are not made yet. Raises ConfigError when one name is wanted for different settings. */
+  /** Parents that are not made yet. Raises ConfigError when the same name is wanted with different settings. */
   wanted(drafts: readonly Draft[]): Wanted[] {
     const fresh: Wanted[] = [];
     for (const parent of drafts.flatMap(({ parents }) => parents)) {
@@ -192,7 +192,7 @@ export class Runs {
     return fresh;
   }
 
-  /** Evaluates a generation of parents at once. */
+  /** Evaluates a generation of parents in one go. */
   async parents(wave: readonly Wanted[]): Promise<Draft[]> {
     const orders = wave.map(({ name, file, axes }) => ({
       name,
@@ -222,7 +222,7 @@ export class Runs {
     );
   }
 
-  /** Leaves parents the keys that their recipes have, and those that their own files say. */
+  /** Drops keys of parents that neither their recipes nor their own files have. */
   async #dropForeignKeys(values: readonly Record<string, unknown>[], wave: readonly Wanted[]): Promise<void> {
     const files = values.flatMap((value, index) =>
       !this.settler.isValid(value) && hasForeignKeys(value) ? [wave[index].file] : [],
@@ -237,7 +237,7 @@ export class Runs {
     });
   }
 
-  /** `experiment`: its name, null for a config by itself. Raises one ConfigError for all runs that are not valid. */
+  /** `experiment`: its name, null for a config on its own. Raises one ConfigError for all invalid runs. */
   async settle(drafts: readonly Draft[], experiment: string | null): Promise<Cell[]> {
     const cells: Cell[] = [];
     const wrong: WrongRun[] = [];
@@ -300,7 +300,7 @@ export class Runs {
     return cellLayers(this.file, this.overlays, this.description, axes);
   }
 
-  /** The config that makes a run: beside the file that names it, else beside a file that this one imports. */
+  /** The config that makes a run: relative to the file that names it, else to a file which that one imports. */
   #find(file: string, config: string, sources: ReadonlyMap<string, string>, by: string): string {
     const key = `${file} ${config}`;
     const known = this.#resolved.get(key);

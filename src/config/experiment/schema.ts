@@ -1,11 +1,11 @@
-/** What an experiment file says about its matrix, apart from the settings themselves, which only Jsonnet sees whole. */
+/** The schema of an experiment file's matrix, without the settings themselves, which only Jsonnet sees completely. */
 import { z } from 'zod';
 import { measureTerms } from '../../rewards/score/settings.js';
 
-/** Values of some axes; in `include`, `exclude` and `overrides` it stands for every cell that has them. */
+/** Values of some axes; in `include`, `exclude` and `overrides` it matches every cell that has them. */
 const partialCell = z.record(z.string(), z.string()).meta({ allowed: "{ axis: 'value' }, of some of the axes" });
 
-/** Top-level fields of what stands here as an object of settings: Jsonnet alone sees it whole. */
+/** Top-level fields of an object of settings; only Jsonnet sees the object itself. */
 const settingsFields = z
   .array(z.string())
   .meta({ type: 'object', items: undefined, allowed: 'an object of settings, such as { seed: 1 }' });
@@ -30,9 +30,8 @@ function partialCells(description: string) {
 }
 
 /**
- * The described form of an experiment: a base that is an object is given as `true`, and the settings of axes' values and overrides as
- * the fields that they set at their top level; anything else in these places as what it is, in words. As JSON Schema (see below) it has
- * the form that a file has.
+ * An experiment's description as Jsonnet reports it: a base that is an object is given as `true`, the settings of axis values and overrides as the
+ * fields that they set at their top level, and anything else in these places by its type. The JSON Schema (see below) has the form of a file instead.
  */
 export const description = z.strictObject({
   name: z.string().min(1).optional().meta({ description: "Begins every cell's run_name; the file's stem by default." }),
@@ -105,7 +104,7 @@ export const description = z.strictObject({
 });
 export type Description = z.output<typeof description>;
 
-/** What may stand in an experiment file, as JSON Schema; every key has a `description`. */
+/** JSON Schema of an experiment file; every key has a `description`. */
 export function experimentSchema(): Record<string, unknown> {
   return z.toJSONSchema(description, { io: 'input' });
 }

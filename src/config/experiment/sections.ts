@@ -1,11 +1,11 @@
 /**
- * A large matrix, section by section. Most sections of the settings follow few of the axes, so each is worked out once for every
- * combination of the values of just these, and cells share the result; that is what makes ten thousand cells cheap.
+ * Evaluates a large matrix section by section. Most sections of the settings depend on few of the axes, so each is evaluated once for every
+ * combination of the values of just these, and cells share the result; that makes ten thousand cells cheap.
  *
- * Which axes a section follows is observed, not guessed. While a section is worked out, every field that any other axis sets is
- * watched: reading one, however indirectly, is reported, and the section is worked out again with that axis among its own. A section that
- * was worked out without such a report has read nothing that those axes set, so their values cannot change it. Watching keeps the
- * fields that a cell has: an axis whose values differ in which fields exist belongs to every section.
+ * Which axes a section depends on is observed, not guessed. While a section is evaluated, every field that any other axis sets is watched: reading
+ * one, however indirectly, is reported, and the section is evaluated again with that axis among its own. A section evaluated without such a report
+ * has read nothing that those axes set, so their values cannot change it. Watching keeps the fields that a cell has: an axis whose values set
+ * different fields belongs to every section.
  */
 import { must } from '../../core/errors.js';
 import type { AxisValues } from './design.js';
@@ -19,40 +19,40 @@ export interface PlacedCell {
 
 export interface MatrixShape {
   readonly cells: readonly PlacedCell[];
-  /** The axis that gives the base; null where one base serves all cells. */
+  /** The axis that gives the base; null if all cells share one base. */
   readonly baseAxis: string | null;
   /** The axis of each mixin. */
   readonly mixins: readonly string[];
   /** The fields of each value of each axis, hidden ones too. */
   readonly axes: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>>;
-  /** The fields of values that hide some field: perhaps hidden. */
+  /** Fields of values that hide some of their fields: each may be hidden. */
   readonly hidden: ReadonlySet<string>;
 }
 
-/** What Jsonnet tells of a cell of every base and of the bases themselves. */
+/** What Jsonnet reports about a cell of every base and about the bases themselves. */
 export interface BaseFields {
   /** The sections of the cells. */
   readonly sections: readonly string[];
-  /** The fields of every base, hidden ones too, and those that are not hidden. */
+  /** The fields of every base, including hidden ones, and those that are not hidden. */
   readonly bases: readonly (readonly [readonly string[], readonly string[]])[];
 }
 
-/** What rows of a table come to; one without a value is a cell that has no such section. */
+/** The evaluated rows of a table; a row without a value is a cell that lacks the section. */
 export type Rows = readonly (readonly unknown[])[];
 
-/** Stands for the cell's own name among the axes that a section follows; no axis can be called so. */
+/** Represents the cell's own name among the axes that a section depends on; no axis can have this name. */
 const NAME = 'run_name';
 
-/** Rows that are worked out at once: a section that turns out to follow more axes is begun again before many are in vain. */
+/** Rows evaluated at once, so that little is wasted when a section turns out to depend on more axes and starts over. */
 const ROWS_AT_ONCE = 256;
 
 interface Table {
   readonly section: string;
-  /** Every cell has the section, whatever its axes' values. */
+  /** Whether every cell has the section, whatever its axis values. */
   readonly sure: boolean;
-  /** The axes that the section follows, as far as is known. */
+  /** The axes that the section depends on, as far as known. */
   readonly follows: Set<string>;
-  /** Its value by the values of these axes, as far as it is worked out. */
+  /** Its value by the values of these axes, as far as evaluated. */
   readonly rows: Map<string, Rows[number]>;
 }
 
@@ -62,19 +62,19 @@ interface Job {
   readonly cells: ReadonlyMap<string, PlacedCell>;
 }
 
-/** Works out the sections of a matrix, within one evaluation. */
+/** Evaluates the sections of a matrix within one Jsonnet evaluation. */
 export class Sections {
   readonly #tables: Table[] = [];
   readonly #regular: readonly PlacedCell[];
   #queue: Job[] = [];
-  /** What is being worked out; null when it is in vain. */
+  /** The current job; null if its result is useless. */
   #current: Job | null = null;
 
   constructor(private readonly shape: MatrixShape) {
     this.#regular = shape.cells.filter(({ order }) => !isOverridden(order));
   }
 
-  /** A plan with tables in place of cells; those with settings of their own (overrides) are evaluated whole. */
+  /** A plan with tables in place of cells; cells with settings of their own (overrides) are evaluated whole. */
   plan(plan: EvaluationPlan): EvaluationPlan {
     const probes = new Map(this.#regular.map(({ order }) => [order.base, order]));
     return {
@@ -85,7 +85,7 @@ export class Sections {
     };
   }
 
-  /** Returns what to work out first. */
+  /** Returns the first table to evaluate. */
   begin({ sections, bases }: BaseFields): TableOrder | null {
     const { axes, baseAxis, hidden } = this.shape;
     const known = bases.map(([all]) => all);
@@ -94,9 +94,9 @@ export class Sections {
       .map(([axis]) => axis);
     const added = Object.entries(axes).filter(([axis]) => axis !== baseAxis);
     const fields = new Map(added.map(([axis, values]) => [axis, fieldsOf(values)]));
-    // A section that only some values of an axis set may be missing from the cells that were looked at.
+    // A section that only some values of an axis set may be missing from the sampled cells.
     for (const section of [...new Set([...sections, ...[...fields.values()].flat()])].sort()) {
-      // The cell's name is put together here, not there.
+      // The cell's name is composed here, not in Jsonnet.
       if (section === NAME) continue;
       const setting = [...fields].filter(([, own]) => own.includes(section)).map(([axis]) => axis);
       const sure = !hidden.has(section) && bases.every(([, visible]) => visible.includes(section));
@@ -107,7 +107,7 @@ export class Sections {
     return this.#next();
   }
 
-  /** Told on the way: a section read what an axis sets, so the axis is among its own, and it is begun again. */
+  /** Called during evaluation when a section read what an axis sets: the axis joins its own, and the section starts over. */
   touched(section: string, axis: string): void {
     const table = must(
       this.#tables.find((one) => one.section === section),
@@ -121,7 +121,7 @@ export class Sections {
     this.#ask(table);
   }
 
-  /** Takes what the last order evaluated to; returns what to work out next, null when all is done. */
+  /** Takes the result of the last order; returns the next, null when all is done. */
   take(rows: Rows): TableOrder | null {
     if (this.#current !== null) {
       const { table, cells } = this.#current;
@@ -130,7 +130,7 @@ export class Sections {
     return this.#next();
   }
 
-  /** The settings of every cell, given those that were evaluated whole; equal sections are one and the same object. */
+  /** The settings of every cell, given those that were evaluated whole; equal sections are the same object. */
   cells(whole: readonly Record<string, unknown>[]): Record<string, unknown>[] {
     let next = 0;
     return this.shape.cells.map((cell) => {
@@ -166,17 +166,17 @@ export class Sections {
   }
 }
 
-/** The order of a table, as a tree: what rows have in common is merged once. */
+/** The order of a table as a tree, so that what rows share is merged once. */
 class OrderedTable {
   readonly #parts: Part[] = [];
   readonly #nodes: (readonly [number | null, number | null])[] = [];
   readonly #rows: number[] = [];
   readonly #lasts: number[] = [];
   readonly #names: string[] = [];
-  /** Places of parts and nodes, by what they are made from. */
+  /** Indices of parts and nodes, by what they are made from. */
   readonly #places = new Map<string, number>();
   readonly #axes: readonly string[];
-  /** One value stands for all of an axis that is watched. */
+  /** One value represents all values of a watched axis. */
   readonly #watched: ReadonlyMap<string, number>;
 
   constructor(
@@ -251,7 +251,7 @@ function isOverridden({ overrides }: CellOrder): boolean {
   return overrides.length > 0;
 }
 
-/** Whether a cell has the same fields whichever of an axis's values it has. */
+/** Whether a cell has the same fields for all values of an axis. */
 function keepsFields(values: readonly (readonly string[])[], bases: readonly (readonly string[])[]): boolean {
   return [...new Set(values.flat())].every(
     (field) => values.every((own) => own.includes(field)) || bases.every((base) => base.includes(field)),

@@ -1,4 +1,4 @@
-/** From what cells evaluate to, to frozen settings with their hashes. Cells share most sections, so each is read once. */
+/** Turns evaluated cells into frozen settings with their hashes. Cells share most sections, so each is parsed once. */
 import type { z } from 'zod';
 import { hashOfSections, resultText, sectionLeaves } from '../hash.js';
 import type { Problem } from '../../recipes/rules.js';
@@ -51,7 +51,7 @@ export class Settler {
     return this.#read(raw) !== null;
   }
 
-  /** The fields in which settings differ from others, with the values they have here; names made from a run's own name aside. */
+  /** The fields that differ from other settings, with their values here; ignores names derived from a run's own name. */
   differences(settings: RunSettings, from: RunSettings): Record<string, unknown> {
     const here = this.#ofSettings.get(settings) ?? new Map<string, Section>();
     const there = this.#ofSettings.get(from) ?? new Map<string, Section>();
@@ -61,7 +61,7 @@ export class Settler {
       if (key === 'run_name' || section === other) continue;
       const before = other === undefined ? [] : leavesOf(from, key, other);
       for (const [place, { path, value }] of leavesOf(settings, key, section).entries()) {
-        // Mostly the fields are the same ones, and then they stand in the same order.
+        // Usually both have the same fields in the same order.
         const was = (before[place]?.path === path ? before[place] : before.find((leaf) => leaf.path === path))?.value;
         if (value === was || JSON.stringify(value) === JSON.stringify(was)) continue;
         if (typeof value === 'string' && value.includes(settings.run_name)) continue;
@@ -71,7 +71,7 @@ export class Settler {
     return differing;
   }
 
-  /** For each of some settings, its values of the fields that are not the same in all of them. */
+  /** For each of the given settings, its values of the fields that are not the same in all of them. */
   varying(all: readonly RunSettings[]): Record<string, unknown>[] {
     const [first, ...others] = all;
     const paths = new Set(others.flatMap((settings) => Object.keys(this.differences(settings, first))));
@@ -99,7 +99,7 @@ export class Settler {
     return { settings, resultHash, warnings: warningsOf(settings) };
   }
 
-  /** The sections of valid settings; null when one is not valid by itself or not known. */
+  /** The sections of valid settings; null if one is invalid by itself or unknown. */
   #read(raw: Readonly<Record<string, unknown>>): Map<string, Section> | null {
     const recipe = recipeNamed(raw['task']);
     if (recipe === undefined) return null;
@@ -114,7 +114,7 @@ export class Settler {
     return sections;
   }
 
-  /** A section of a cell: found by the object that cells share, else by what it holds. Null where it is not valid. */
+  /** A section of a cell, found by the shared object or else by its content. Null if it is invalid. */
   #section(key: string, field: z.ZodType, raw: unknown): Section | null {
     const shared = typeof raw === 'object' && raw !== null ? raw : null;
     const known = shared === null ? undefined : this.#byObject.get(shared)?.get(key);

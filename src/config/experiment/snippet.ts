@@ -1,26 +1,26 @@
-/** The Jsonnet expressions that make the settings of a matrix: all cells in one evaluation, one more per generation of parents. */
+/** The Jsonnet expressions that make the settings of a matrix: all cells in one evaluation, and one more per generation of parents. */
 import { overlayOf, withoutReach } from '../inherit.js';
 import { importOf } from '../jsonnet.js';
 
-/** The function through which the evaluation asks which cells there are, once it knows the names of axes and values. */
+/** Native function through which the evaluation asks for the cells, once it knows the names of axes and values. */
 export const PLAN = 'editrl.plan';
 
-/** What that function answers. */
+/** The result of that function. */
 export interface EvaluationPlan {
   /** Overlays, as the table of the snippet names them. */
   readonly overlays: readonly string[];
   /** The cells to evaluate whole. */
   readonly cells: readonly CellOrder[];
-  /** A cell of every base, to show which sections there are, where tables of them are wanted; else none. */
+  /** A cell of every base, to find out which sections there are, if tables are wanted; else empty. */
   readonly probes: readonly CellOrder[];
   /** The fields that the values of each axis set, hidden ones too. */
   readonly fields: Readonly<Record<string, readonly string[]>>;
 }
 
 export interface CellOrder {
-  /** Null keeps the name that the settings have. */
+  /** Null keeps the name in the settings. */
   readonly name: string | null;
-  /** The mixin that is the base: its place among all values of all axes, both in the order of their names; null where the experiment has one for all cells. */
+  /** Index of the mixin that is the base, among all values of all axes in the order of their names; null if all cells share one base. */
   readonly base: number | null;
   /** The mixins to add, in order. */
   readonly mixins: readonly number[];
@@ -28,31 +28,31 @@ export interface CellOrder {
   readonly overrides: readonly number[];
 }
 
-/** The function to which the evaluation tells, as JSON, which sections there are; it answers with what to work out first, or null. */
+/** Native function through which the evaluation reports, as JSON, which sections there are; returns the first table to evaluate, or null. */
 export const TABLES = 'editrl.tables';
-/** The function to which the evaluation gives the rows that it worked out, as JSON; it answers with what to work out next, or null. */
+/** Native function that receives evaluated rows as JSON; returns the next table to evaluate, or null. */
 export const WORKED_OUT = 'editrl.worked_out';
-/** The function through which the evaluation tells that a section of the settings read a watched axis. */
+/** Native function through which the evaluation reports that a section read a watched axis. */
 export const TOUCHED = 'editrl.touched';
 
-/** One section of the settings, to be worked out for several combinations of axis values. */
+/** One section of the settings, to be evaluated for several combinations of axis values. */
 export interface TableOrder {
   readonly section: string;
-  /** Every row has the section; else each is looked at. */
+  /** Whether every row has the section; else each is checked. */
   readonly sure: boolean;
-  /** Parts that are no plain mixins, by their places: -1 is the first, -2 the second, … */
+  /** Parts that are not plain mixins, by index: -1 is the first, -2 the second, … */
   readonly parts: readonly Part[];
-  /** What rows have in common: a base (null, and its mixin or null), or an earlier node and the part that is added to it. */
+  /** What rows share: a base (null, and its mixin or null), or an earlier node and the part added to it. */
   readonly nodes: readonly (readonly [number | null, number | null])[];
-  /** The node of every row, and the part that is added to it last: the place of a mixin, or one of `parts`. */
+  /** For every row its node, and the part added last: the index of a mixin, or of one of `parts`. */
   readonly rows: readonly number[];
   readonly lasts: readonly number[];
-  /** The name of every row; a single one where reading it is watched. */
+  /** The name of every row; a single name if reading it is watched. */
   readonly names: readonly string[];
   readonly watchName: boolean;
 }
 
-/** A mixin (null for an empty one), and its axis where the fields that this sets are watched, not set; else null. */
+/** A mixin (null for an empty one), and its axis if the fields that it sets are watched instead of set; else null. */
 export type Part = readonly [number | null, string | null];
 
 export interface ParentOrder {
@@ -62,11 +62,11 @@ export interface ParentOrder {
 }
 
 /**
- * Mixins are merged before anything is manifested and the name comes last, so that whatever refers to them follows. It evaluates to
- * the cells that the plan asks for; the tables of sections that it asks for are handed over on the way (see sections.ts).
+ * Mixins are merged before anything is manifested and the name comes last, so that everything that refers to them sees them. Evaluates to the cells
+ * of the plan; the tables of sections that it asks for are handed over along the way (see sections.ts).
  *
- * Jsonnet evaluates an object's field anew at every access, an array's element only once, so whatever many cells use is kept
- * in arrays. These are made by `std.map`, because a comprehension copies all elements before for each one that it adds.
+ * Jsonnet re-evaluates an object's field at every access, but an array's element only once, so what many cells use is kept in arrays. These are made
+ * by `std.map`, because a comprehension copies all previous elements for each one that it adds.
  */
 export function matrixSnippet(file: string, overlays: readonly string[]): string {
   return `local e = ${importOf(file)};
@@ -162,7 +162,7 @@ ${made.join(',\n')}
 ]`;
 }
 
-/** For each of some axes, every field that each of some of its values sets by itself, hidden ones too. */
+/** For each of the given axes, every field that each of the given values sets by itself, including hidden ones. */
 export function ownFieldsSnippet(file: string, wanted: readonly (readonly [string, readonly string[]])[]): string {
   return `local e = ${importOf(file)};
 local own(v) = if std.isObject(v) then { [k]: own(v[k]) for k in std.objectFieldsAll(v) } else if std.isFunction(v) then 'a function' else v;
