@@ -11,18 +11,18 @@ import { readRecord } from '../run/record.js';
 import { readState } from '../run/state.js';
 
 export interface Parent {
-  /** Null where a run is taken as it is: it is finished or pinned, and there is nothing to compare it with. */
+  /** Null if a run is taken as it is: it is finished or pinned, and there is nothing to compare it with. */
   readonly config: LoadedConfig | null;
   readonly finished: boolean;
-  /** What a person should be told of it. */
+  /** A note to show to the user. */
   readonly note?: string;
 }
 
 /**
- * What makes a run that another starts from. A config file's parents are what their own files say, a finished one too, so that one
- * that was made with other settings is refused when it is claimed; one that was made longer stays as long. A run that goes on from its own record goes on with the parents
- * that it began with: neither its config file nor, for a cell of an experiment, the axes that reached them are evaluated again.
- * Raises RunError where such a parent is gone, and what reading a config raises.
+ * The config of a run that another starts from. The parents of a config file come from the files that it names, even if they are finished, so that a
+ * parent made with other settings is refused when it is claimed; one that was extended keeps its length. A run that continues from its own record
+ * keeps the parents that it began with: neither its config file nor, for a cell of an experiment, the axes that reached them are evaluated again.
+ * Raises RunError when such a parent is gone, and whatever reading a config raises.
  */
 export async function parentOf(
   config: LoadedConfig,
@@ -46,7 +46,7 @@ export async function parentOf(
       },
     );
   }
-  // A run that has a checkpoint of it pinned waits for no other: the parent may be training on.
+  // A run that has a checkpoint of it pinned does not wait: the parent may be training on.
   const own = readRecord(RunPaths.of(config.settings));
   const pinned = own?.parents.some(({ run, iteration }) => run === reference.run && iteration !== undefined) === true;
   return { config: pinned ? null : recordedConfig(paths, record), finished };
@@ -88,7 +88,7 @@ export async function chainOf(
   return [...links.values()];
 }
 
-/** The config of a parent with the iterations that its folder says, where it was made longer than its file says. */
+/** The config of a parent with the number of iterations in its folder, if it was extended beyond what its file says. */
 function asLong(config: LoadedConfig, paths: RunPaths): Pick<Parent, 'config' | 'note'> {
   const { settings } = config;
   const recorded = Number(readRecord(paths)?.settings['num_iterations'] ?? 0);

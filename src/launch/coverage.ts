@@ -1,4 +1,4 @@
-/** What this program reads, computes and refuses, taken from the tables that decide it: `editrl doctor` and docs/coverage.md show it. */
+/** What this program reads, computes and refuses, from the tables that decide it: shown by `editrl doctor` and docs/coverage.md. */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
 import { activations, modelTypes } from '../nets/decoder/architectures.js';
 import { flowClasses } from '../nets/flow/config.js';

@@ -1,4 +1,4 @@
-/** From a loaded config to a finished run: missing parents first, then its processes, supervised, and started again as told. */
+/** Takes a loaded config to a finished run: missing parents first, then its processes, supervised and restarted as configured. */
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
 import { InUseError, printable } from '../core/errors.js';
@@ -23,24 +23,24 @@ import { Trackings } from './trackings.js';
 import type { RunKind } from './worker/protocol.js';
 
 export interface LauncherOptions {
-  /** Is shown what happens. */
+  /** Shows what happens. */
   readonly view: View;
   readonly command: readonly string[];
   /** Asks every run to checkpoint and end. */
   readonly stop: AbortSignal;
   /** Ends every run at once. */
   readonly kill?: AbortSignal;
-  /** Whether several runs are to be expected, so that a judge which they name is shared through a gateway. */
+  /** Whether to expect several runs, so that a judge which they name is shared through a gateway. */
   readonly severalRuns?: boolean;
 }
 
 export interface RunResult {
   readonly kind: RunKind;
-  /** The run that was worked at last: the config's own, or one that it starts from. */
+  /** The last run that was worked on: the config's own, or one that it starts from. */
   readonly run_name: string;
 }
 
-/** Runs configs, one after another or several at once; a judge that was started for one serves the others too. */
+/** Runs configs, one after another or several at once; a judge that was started for one also serves the others. */
 export class Launcher {
   readonly #devices = lazy(() => detectDevices());
   readonly #rooms = new AnswerRooms();
@@ -49,11 +49,11 @@ export class Launcher {
   readonly #servers: ServersOfRuns;
   readonly #trackings: Trackings;
   readonly #attempts: Attempts;
-  /** Parents that are finished and were made with the settings that their configs give. */
+  /** Parents that are finished and were made with their configs' settings. */
   readonly #made = new Set<string>();
-  /** By the names of runs that wait for those that they start from: what takes back that they say so. */
+  /** By the names of runs that wait for their parents: functions that end the note about waiting. */
   readonly #waiting = new Map<string, () => void>();
-  /** What was said of servers: a run that has heard of it prints it as well. */
+  /** Messages about servers, which a run that has heard of them prints as well. */
   readonly #said = new Set<string>();
 
   constructor(private readonly options: LauncherOptions) {
@@ -76,9 +76,8 @@ export class Launcher {
   }
 
   /**
-   * Trains what the config needs and then the config's own run, where nothing is in the way of any of them. With `fresh` the own run
-   * begins anew, and what lies under its name is kept beside it. Raises what is in the way, RunFailed when a worker died, and whatever
-   * error a worker ended with.
+   * Trains what the config needs and then the config's own run, if nothing prevents any of them. With `fresh` the run starts over, and what its name
+   * held before is kept beside it. Raises whatever prevents that, RunFailed when a worker died, and any error that a worker ended with.
    */
   async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
     this.#trackings.asked(config.settings);
@@ -122,7 +121,7 @@ export class Launcher {
     return { kind: await this.#step(steps, config, () => this.#attempts.run(config)), run_name: own };
   }
 
-  /** Works at a run of a chain, and lets it be watched. */
+  /** Works on a run of a chain while the view shows it. */
   async #step(steps: Steps, config: LoadedConfig, work: () => Promise<RunKind>): Promise<RunKind> {
     const { name, startedMs } = steps.begin(config);
     try {
@@ -137,8 +136,8 @@ export class Launcher {
   }
 
   /**
-   * Brings the models of the Hub that runs need into the cache. Raises what is in the way of one before any weights are fetched: a model that cannot be
-   * had, or, now that it is known how large they are, too little memory or disk. False where this is asked to stop meanwhile.
+   * Downloads the Hub's models that runs need into the cache. Raises what prevents one before any weights are fetched: an unavailable model or, now
+   * that sizes are known, too little memory or disk space. Returns false if asked to stop meanwhile.
    */
   async fetchModels(configs: readonly LoadedConfig[], looking: Looking = {}): Promise<boolean> {
     const left = unfinished(configs, looking.anew);
@@ -153,7 +152,7 @@ export class Launcher {
     }
   }
 
-  /** From now on the run's own record says what it starts from, or it does not start. */
+  /** From now on the run's own record names its parents, or the run does not start. */
   #claimed({ run_name }: RunSettings): void {
     this.#waiting.get(run_name)?.();
     this.#waiting.delete(run_name);
@@ -164,7 +163,7 @@ export class Launcher {
     if (aside !== null) this.#say(`${settings.run_name} begins anew; what was there is now ${aside}`);
   }
 
-  /** Trains a run that another starts from, or waits until whoever does it already has ended. */
+  /** Trains a run that another starts from, or waits for the process that is already doing so. */
   async #parent({ config }: Link): Promise<RunKind> {
     const paths = RunPaths.of(config.settings);
     for (;;) {
@@ -172,13 +171,13 @@ export class Launcher {
       try {
         return await this.#attempts.run(config);
       } catch (error) {
-        // Another process, which waited too, was quicker.
+        // Another process, which also waited, was faster.
         if (!(error instanceof InUseError)) throw error;
       }
     }
   }
 
-  /** Waits until nobody holds a run; false where this is asked to stop meanwhile. */
+  /** Waits until nobody holds a run; returns false if asked to stop meanwhile. */
   async #untilFree(paths: RunPaths): Promise<boolean> {
     for (let told = false; ; told = true) {
       const { stop } = this.options;
@@ -190,7 +189,7 @@ export class Launcher {
     }
   }
 
-  /** Trains the config's own run alone: what it starts from has to be finished. Without a placement it has the machine to itself. */
+  /** Trains only the config's own run, whose parents have to be finished. Without a placement it has the machine to itself. */
   async runOnly(config: LoadedConfig, placement?: RunPlacement): Promise<RunResult> {
     checkRunnable(config);
     return { kind: await this.#attempts.run(config, placement), run_name: config.settings.run_name };
@@ -199,7 +198,7 @@ export class Launcher {
   async close(): Promise<void> {
     await this.#hub.close();
     await this.#servers.close();
-    // What it guards has ended by now: what is left then is ended by it.
+    // Everything it guards has ended by now; it ends whatever is left.
     this.#guardian.close();
     await this.#trackings.close();
   }

@@ -1,4 +1,4 @@
-/** What an experiment would do, beside what has been done: one line per run, nothing started. */
+/** What an experiment would do and what has been done: one line per run, without starting anything. */
 import type { Cell, Experiment } from '../config/experiment/load.js';
 import { isTrainable } from '../recipes/settings.js';
 import { changedFrom } from '../run/claim_request.js';
@@ -22,14 +22,14 @@ export interface PlannedRun {
   /** Processes, each with a device of its own: a GPU, or a share of the cores. */
   readonly devices: number;
   readonly device: DeviceKind;
-  /** Estimated bytes of one process; null where the settings do not tell. */
+  /** Estimated bytes of one process; null if the settings do not tell. */
   readonly memory_bytes: number | null;
-  /** Which GPU computes what, in words; null where launch.placement says nothing. */
+  /** Which GPU computes what, in words; null if launch.placement is not set. */
   readonly placement: string | null;
-  /** What to do when it does not fit; null when it fits. */
+  /** What to do if it does not fit; null if it fits. */
   readonly memory_advice: string | null;
   readonly differs: Readonly<Record<string, unknown>>;
-  /** Estimated seconds that are left, from finished runs of the same kind; 0 when done, null when there are none. */
+  /** Estimated seconds left, from finished runs of the same kind; 0 when done, null if there are none. */
   readonly seconds_left: number | null;
 }
 
@@ -37,9 +37,9 @@ export interface ExperimentPlan {
   readonly experiment: string;
   readonly cells: readonly PlannedRun[];
   readonly parents: readonly PlannedRun[];
-  /** Models of the Hub that are fetched before they start. */
+  /** Models of the Hub to fetch before they start. */
   readonly downloads: readonly string[];
-  /** What is in the way of them on this machine. */
+  /** What prevents them on this machine. */
   readonly obstacles: readonly { readonly run: string; readonly message: string }[];
 }
 
@@ -102,7 +102,7 @@ function look({ config, run_name }: Cell): Look {
   return { state: changed ? 'changed' : state.state, iteration: state.iteration };
 }
 
-/** Runs of one recipe and algorithm are taken to be as fast as each other. */
+/** Runs with the same recipe and algorithm are assumed to be equally fast. */
 function kindOf({ config: { settings } }: Cell): string {
   return isTrainable(settings) ? `${settings.task} ${settings.algorithm.type}` : settings.task;
 }

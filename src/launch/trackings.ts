@@ -1,4 +1,4 @@
-/** What follows the runs of a launcher: one for each attempt, which may still be at work when the next one has begun. */
+/** Tracks the runs of a launcher: one tracking per attempt, which may still be at work when the next one has begun. */
 import { EditrlError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
@@ -9,18 +9,18 @@ import type { Say } from '../track/say.js';
 import { noteWandbId, wandbIdOfEnvironment } from '../track/wandb/run_id.js';
 
 export interface TrackingsOptions {
-  /** Where lines go once their run has ended. */
+  /** Receives lines after their run has ended. */
   readonly say: Say;
   /** Ends all of them at once. */
   readonly kill: AbortSignal | undefined;
 }
 
 export class Trackings {
-  /** By run_name. One whose run has ended stays until all of it is passed on. */
+  /** By run_name. A tracking whose run has ended stays until everything is passed on. */
   readonly #of = new Map<string, RunTracking>();
 
   readonly #pages = new MetricsPages();
-  /** The run that somebody asked for, and its id in W&B where WANDB_RUN_ID names one. */
+  /** The run that the user asked for, and its id in W&B if WANDB_RUN_ID gives one. */
   #asked: { readonly run: string; readonly wandbId: string | null } | null = null;
 
   constructor(private readonly options: TrackingsOptions) {
@@ -31,13 +31,13 @@ export class Trackings {
   }
 
   /**
-   * Says which run somebody asked for: WANDB_RUN_ID means that one, and none that it starts from. Raises ConfigError for an id that W&B does not
-   * take.
+   * Sets the run that the user asked for: WANDB_RUN_ID means that run, and none of its parents. Raises ConfigError for an id that W&B does not
+   * accept.
    */
   asked({ run_name, track, launch }: RunSettings): void {
     const wandbId = wandbIdOfEnvironment(process.env);
     this.#asked = { run: run_name, wandbId };
-    // Another trainer's program has its own way to W&B.
+    // Another trainer's program connects to W&B on its own.
     if (wandbId === null || track.wandb !== null || launch.command !== null) return;
     this.options.say(
       'warning: WANDB_RUN_ID is set, but nothing goes to W&B: --set track.wandb.project=NAME sends it there',
@@ -51,7 +51,7 @@ export class Trackings {
     return new TrackedAttempt(settings, wandbId, this.#of, this.#pages, this.options);
   }
 
-  /** Waits for all of them: for W&B at most its own limit, for the Hub as long as its uploads try. */
+  /** Waits for all of them: for W&B at most its own limit, for the Hub as long as its uploads retry. */
   async close(): Promise<void> {
     await Promise.all([...this.#of.values()].map((tracking) => tracking.end()));
     await this.#pages.close();
@@ -76,12 +76,12 @@ export class TrackedAttempt {
     this.#say = options.say;
   }
 
-  /** Aborted when somebody asks for the run's end where it is tracked. */
+  /** Aborted when somebody asks for the run's end on a tracking page. */
   get stop(): AbortSignal {
     return this.#stop.signal;
   }
 
-  /** The attempt has claimed its run. `say` reaches the run's own log until it ends. What keeps it from being followed is said, and ends nothing. */
+  /** The attempt has claimed its run. `say` reaches the run's own log until it ends. Problems with tracking are reported, and end nothing. */
   begin(say: Say): void {
     try {
       this.#begin(say);
@@ -107,14 +107,14 @@ export class TrackedAttempt {
       pids: () => this.workers.map(({ pid }) => pid),
       say: (line, level) => this.#say(line, level),
       onStop: () => this.#stop.abort(),
-      // What an earlier attempt has not passed on, this one does.
+      // This attempt passes on what an earlier one has not.
       ...(earlier === undefined ? {} : { after: earlier.giveUp() }),
     });
     this.#tracking = tracking;
     this.others.set(run_name, tracking);
   }
 
-  /** It has ended, and its state says how. What is left is passed on beside whatever comes next. */
+  /** It has ended, and its state says how. The rest is passed on in the background. */
   end(): void {
     this.#say = this.options.say;
     const [tracking, { run_name }] = [this.#tracking, this.settings];

@@ -1,4 +1,4 @@
-/** What an attempt at a run is given, and what its record says of it. */
+/** The inputs of an attempt at a run, and its entry in the run's record. */
 import { createRequire } from 'node:module';
 import type { LoadedConfig } from '../../config/load.js';
 import { dependencies } from '../../config/models.js';
@@ -13,7 +13,7 @@ import type { Guardian } from '../processes/guardian.js';
 import type { ServersOfRuns } from '../servers/of_runs.js';
 import type { Trackings } from '../trackings.js';
 
-/** What attempts at runs have in common: one launcher's. */
+/** What all attempts of one launcher share. */
 export interface AttemptServices {
   readonly guardian: Guardian;
   readonly servers: ServersOfRuns;
@@ -28,9 +28,9 @@ export interface AttemptServices {
   readonly kill?: AbortSignal;
   readonly devices: () => Devices;
   readonly say: (line: string) => void;
-  /** Told what a run's own worker printed. */
+  /** Called with each line that a run's own worker printed. */
   readonly heard: (run: string, line: string) => void;
-  /** Told that an attempt has claimed a run. */
+  /** Called when an attempt has claimed a run. */
   readonly onClaimed: (settings: RunSettings) => void;
 }
 
@@ -39,7 +39,7 @@ export interface Attempt {
   readonly config: LoadedConfig;
   readonly placement: Placement;
   readonly processes: number;
-  /** Where its parts go; null where nothing is said of that. */
+  /** Which GPU computes each part; null if the settings do not say. */
   readonly placed: PlacedParts | null;
   /** Asks this run to checkpoint and end. */
   readonly stop: AbortSignal;

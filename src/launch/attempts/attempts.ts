@@ -1,4 +1,4 @@
-/** The attempts at a run: where it is placed, which kind of attempt it is, and when it is started again after a failure. */
+/** The attempts at a run: where it is placed, which kind of attempt it needs, and when it is restarted after a failure. */
 import type { LoadedConfig } from '../../config/load.js';
 import { claimRun } from '../../run/claim.js';
 import { claimRequest } from '../../run/claim_request.js';
@@ -23,17 +23,17 @@ import { contextOf, type Attempt, type AttemptServices } from './attempt.js';
 import { foreignAttempt } from './foreign.js';
 import { nativeAttempt } from './native.js';
 
-/** Where one run goes, and what stops that run alone. */
+/** Where one run is placed, and a signal that stops only that run. */
 export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 
-/** The two kinds: by whose program the run is trained. */
+/** The two kinds of attempts, by the program that trains the run. */
 const attemptBy = { native: nativeAttempt, foreign: foreignAttempt } as const;
 
-/** Starts runs, and starts them again after a failure that may pass, as often as their configs allow. */
+/** Starts runs, and restarts them after a transient failure, as often as their configs allow. */
 export class Attempts {
   constructor(private readonly services: AttemptServices) {}
 
-  /** Brings a run to its end. Without a placement it has the machine to itself. Raises what the last attempt failed with. */
+  /** Runs a config to its end. Without a placement it has the machine to itself. Raises the last attempt's failure. */
   async run(config: LoadedConfig, wanted?: RunPlacement): Promise<RunKind> {
     const { say, stop: stopAll, command } = this.services;
     const { launch, run_name } = config.settings;
@@ -63,13 +63,13 @@ export class Attempts {
         const when = waitS === 0 ? '' : `in ${waitS} s, since it got no further, `;
         say(`${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
         if (waitS > 0 && (await pauseAsOwner(paths, waitS * 1000, stop))) return 'interrupted';
-        // The failed attempt has recorded the change that was allowed.
+        // The failed attempt has already recorded the allowed change.
         attempt = { ...attempt, config: { ...config, allowChanges: [] } };
       }
     }
   }
 
-  /** Gives a run its part of the machine. Raises ConfigError for what is not there, RunError for GPUs that somebody uses. */
+  /** Assigns part of the machine to a run. Raises ConfigError for GPUs that do not exist, RunError for GPUs that somebody uses. */
   #place({ settings }: LoadedConfig, wanted?: RunPlacement): Pick<Attempt, 'placement' | 'processes' | 'placed'> {
     const { say } = this.services;
     const { launch, run_name } = settings;
@@ -94,7 +94,7 @@ export class Attempts {
   }
 }
 
-/** Where the parts of a run go, among the GPUs that it may use or was given; null where nothing is said of that. */
+/** Which GPU computes each part of a run, among the GPUs that it may use or was given; null if the settings do not say. */
 function partsOf(settings: RunSettings, own: Devices, kind: DeviceKind, wanted?: RunPlacement): PlacedParts | null {
   const { placement, devices, command } = settings.launch;
   if (placement === null || command !== null) return null;
@@ -107,10 +107,10 @@ function partsOf(settings: RunSettings, own: Devices, kind: DeviceKind, wanted?:
   );
 }
 
-/** Whether nothing is left to do: then it is only claimed, which checks its settings, and no process is started. */
+/** Whether nothing is left to do: the run is then only claimed, which checks its settings, and no process is started. */
 function isFinishedBy({ settings, allowChanges = [] }: LoadedConfig): boolean {
   const state = readState(RunPaths.of(settings));
-  // What is changed on request may let one that ended by its own rule go on.
+  // A requested change may let a run continue that ended by its own rule.
   if (state?.stopped_early === true && allowChanges.length > 0) return false;
   return isDone(state, settings.num_iterations);
 }

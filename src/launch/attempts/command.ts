@@ -1,6 +1,6 @@
 /**
- * Another trainer as a run: `launch.command` instead of this program's own workers. The launcher's process owns the run; the
- * trainer finds in its environment who it is, where its files belong and which processes it has to meet.
+ * Runs another trainer: `launch.command` instead of this program's own workers. The launcher's process owns the run; the trainer's environment tells
+ * it its identity, where its files belong and how its processes find each other.
  */
 import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
@@ -44,7 +44,7 @@ export class TrainerPaths {
   get checkpointsDir(): string {
     return join(this.dir, 'checkpoints');
   }
-  /** What the trainer measured in one attempt. Each has its own file, so that a line torn by a crash spoils no other one. */
+  /** Metrics from one attempt of the trainer. Each attempt has its own file, so that a line torn by a crash cannot spoil another. */
   metrics(attempt: number): string {
     return join(this.dir, `metrics_${String(attempt).padStart(3, '0')}.jsonl`);
   }
@@ -61,7 +61,7 @@ export class TrainerPaths {
 const LAUNCHERS = ['torchrun', 'accelerate', 'deepspeed'];
 const LAUNCHER_MODULES = ['torch.distributed.run', 'torch.distributed.launch', 'accelerate.commands.launch'];
 
-/** Whether a command starts its ranks itself: then it is started once and has all of the run's devices. */
+/** Whether a command starts its ranks itself: it is then started once, with all of the run's devices. */
 export function startsItsOwnRanks(command: readonly string[]): boolean {
   if (command.some((word) => LAUNCHERS.includes(basename(word)) && !word.startsWith('-'))) return true;
   const module = command[command.indexOf('-m') + 1];
@@ -70,24 +70,24 @@ export function startsItsOwnRanks(command: readonly string[]): boolean {
 
 /** What an attempt needs besides its config and its claim. */
 export interface CommandOptions {
-  /** Rank 0's log; it also gets what this program itself has to say. */
+  /** Rank 0's log, which also gets this program's own messages. */
   readonly log: RunLog;
   readonly guardian: Guardian;
   readonly placement: Placement;
-  /** Processes that `launch.processes` asks for, `auto` resolved. */
+  /** Number of processes from `launch.processes`, with `auto` resolved. */
   readonly processes: number;
   /** Asks the trainer to save and end: SIGTERM. */
   readonly stop: AbortSignal;
-  /** Ends it at once; a reason in words is what its state will say. */
+  /** Ends it at once; a string as the reason goes into its state. */
   readonly kill: AbortSignal;
   readonly onStarted?: (started: Started) => void;
-  /** Told what rank 0 prints. */
+  /** Called with each line that rank 0 prints. */
   readonly onOutput?: (line: string) => void;
 }
 
 /**
- * Runs the trainer of a claimed run to its end and keeps `metrics.jsonl` and the state's iteration up to what it reports.
- * Code 0 means that it did all it wanted. Raises RunFailed when it ends with another code, and RunError when the disk refuses.
+ * Runs the trainer of a claimed run to its end and keeps `metrics.jsonl` and the state's iteration up to date with what it reports. Exit code 0 means
+ * that it has finished its work. Raises RunFailed for any other code, and RunError when the disk refuses.
  */
 export async function runCommand(
   config: LoadedConfig,
@@ -132,7 +132,7 @@ export async function runCommand(
   }
 }
 
-/** Writes how the run ended, in one go: each such write is synced to the disk. */
+/** Writes how the run ended in a single update, because each such write is synced to the disk. */
 function conclude(
   handle: RunHandle,
   { kind, exits }: SupervisionEnd,
@@ -144,7 +144,7 @@ function conclude(
     handle.setState({ state: 'interrupted', reason: typeof said === 'string' ? said : 'stopped on request' });
     return 'interrupted';
   }
-  // It has done what it was asked, however it counts its iterations; one that reports nothing has done all of them.
+  // It has done what it was asked, however it counts its iterations; a trainer that reports nothing has done all of them.
   handle.setState({
     state: 'finished',
     reason: null,
@@ -154,12 +154,12 @@ function conclude(
   return 'finished';
 }
 
-/** Reads the metrics file now and then while the trainer runs, and once more after its end. */
+/** Reads the metrics file at intervals while the trainer runs, and once more after its end. */
 class Follower {
   #timer: NodeJS.Timeout | null = null;
   #reading: Promise<void> = Promise.resolve();
 
-  /** `onBroken` is told when what was read cannot be recorded. */
+  /** `onBroken` is called when metrics cannot be recorded. */
   constructor(
     private readonly metrics: TrainerMetrics,
     private readonly handle: RunHandle,
@@ -188,7 +188,7 @@ class Follower {
   }
 }
 
-/** What the ranks print: rank 0 into the log that people read, the others each into a file of its own. */
+/** Output of the ranks: rank 0's goes to the log that people read, each other rank's to a file of its own. */
 class RankLogs {
   readonly #others = new Map<number, RunLog>();
 
@@ -198,7 +198,7 @@ class RankLogs {
   ) {}
 
   write(rank: number, line: string): void {
-    // On the terminal it is shown by whoever is told of it besides.
+    // On the terminal, the view shows it.
     this.#of(rank).logger.info(line, IN_PASSING);
   }
 
@@ -233,7 +233,7 @@ export function rankCommands(
   return Array.from({ length: processes }, (_, rank) => ({ rank, command, env: rankEnvironment(rank, place, env) }));
 }
 
-/** What every process of a run is told about the run. */
+/** Environment variables that describe the run to each of its processes. */
 function runEnvironment(config: LoadedConfig, claimed: Claimed): Record<string, string> {
   const { settings } = config;
   const trainer = new TrainerPaths(claimed.paths);
@@ -253,8 +253,8 @@ function runEnvironment(config: LoadedConfig, claimed: Claimed): Record<string, 
 }
 
 /**
- * One id for all attempts of a run, that of WANDB_RUN_ID where it was started with one; another one when the run is made anew under the
- * same name. Raises RunError for a note of it that cannot be read.
+ * One id for all attempts of a run: that of WANDB_RUN_ID if it was started with one. A run that is recreated under the same name gets another id.
+ * Raises RunError for an unreadable note of the id.
  */
 export function wandbRunId({ record, paths }: Pick<RunHandle, 'record' | 'paths'>): string {
   const noted = notedWandbId(paths);
@@ -263,8 +263,8 @@ export function wandbRunId({ record, paths }: Pick<RunHandle, 'record' | 'paths'
 }
 
 /**
- * For a program that counts its ranks itself: without a rank of ours, and with torchrun's options at values by which two
- * runs on one machine do not meet at its fixed port.
+ * For a program that numbers its ranks itself: without a rank from this program, and with torchrun's options set so that two runs on one machine do
+ * not collide at its fixed port.
  */
 function ownRanksEnvironment(env: NodeJS.ProcessEnv, processes: number, port: number): NodeJS.ProcessEnv {
   const rest = Object.entries(env).filter(([name]) => !RANK_VARIABLES.includes(name));
@@ -274,12 +274,12 @@ function ownRanksEnvironment(env: NodeJS.ProcessEnv, processes: number, port: nu
 
 const RANK_VARIABLES = ['RANK', 'LOCAL_RANK', 'GROUP_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE'];
 
-/** Makes the trainer's folder and writes the resolved config into it. Raises RunError when the disk refuses. */
+/** Creates the trainer's folder and writes the resolved config into it. Raises RunError when the disk refuses. */
 export function prepareTrainer(config: LoadedConfig, paths: RunPaths): TrainerPaths {
   const trainer = new TrainerPaths(paths);
   try {
     mkdirSync(trainer.checkpointsDir, { recursive: true });
-    // Not synced: it is written again at every start.
+    // Not synced, because every start writes it again.
     writeFileSync(trainer.config, `${JSON.stringify(config.settings, null, 2)}\n`);
   } catch (cause) {
     throw diskError(trainer.config, cause);

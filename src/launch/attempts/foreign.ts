@@ -1,4 +1,4 @@
-/** One attempt with another trainer's program: this process owns the run, and writes what its own workers would. */
+/** One attempt with another trainer's program: this process owns the run, and writes what this program's workers otherwise would. */
 import { claimRequest } from '../../run/claim_request.js';
 import { StopWatch } from '../ownership/pause.js';
 import { ownRun } from '../ownership/owner.js';
@@ -7,7 +7,7 @@ import { messageOf, reasonOf } from '../processes/failure.js';
 import type { RunKind } from '../worker/protocol.js';
 import { contextOf, type Attempt, type AttemptServices } from './attempt.js';
 
-/** Claims the run and trains it to its end. Raises what is in the way, and RunFailed where the program fails. */
+/** Claims the run and trains it to its end. Raises whatever prevents that, and RunFailed when the program fails. */
 export async function foreignAttempt(
   { config, placement, processes, stop }: Attempt,
   { guardian, view, kill, trackings, command, onClaimed }: AttemptServices,

@@ -1,6 +1,6 @@
 /**
- * The metrics of another trainer: JSON lines in a file of its own, one file for each start of its command. They are followed,
- * checked, and passed on so that `metrics.jsonl` holds every iteration once, whatever the trainer repeats.
+ * The metrics of another trainer: JSON lines in its own file, one file per start of its command. They are followed, checked, and passed on so that
+ * `metrics.jsonl` has every iteration once, whatever the trainer repeats.
  */
 import { LogReader } from '../../core/log/reader.js';
 import { decodeNumber, dropLinesAfter } from '../../run/journal.js';
@@ -11,11 +11,11 @@ import type { Tracker } from '../../track/tracker.js';
 /** Names that this program adds to a line itself. */
 const RESERVED = 'iteration';
 
-/** A line that was understood, with the fields that were left out because they are no numbers; or why it was not. */
+/** A parsed line and its fields that were left out because they are not numbers; or why it cannot be parsed. */
 export type ParsedLine =
   { readonly line: MetricsLine; readonly leftOut: readonly string[] } | { readonly problem: string };
 
-/** Reads `{"iteration": n, "name": number, …}`. Python's bare NaN and Infinity are numbers too. */
+/** Parses `{"iteration": n, "name": number, …}`. Accepts Python's bare NaN and Infinity as numbers. */
 export function parseMetricsLine(text: string): ParsedLine {
   let value: unknown;
   try {
@@ -43,17 +43,16 @@ export function parseMetricsLine(text: string): ParsedLine {
   return { line: { iteration, metrics }, leftOut };
 }
 
-/** What has to happen to `metrics.jsonl`: first drop what follows `rewindTo` (null: nothing), then append. */
+/** Changes to make to `metrics.jsonl`: first drop what follows `rewindTo` (null: nothing), then append. */
 export interface MetricsChange {
   readonly rewindTo: number | null;
   readonly append: readonly MetricsLine[];
 }
 
 /**
- * Puts lines behind those that are written. A line that goes back in iterations replaces everything from its own iteration
- * on, because a trainer that goes back does the rest again; further lines of the latest iteration add to it.
- * `written`: the last iteration in `metrics.jsonl`, -1 for none. `open`: that iteration's line if this start of the trainer
- * wrote it, else null.
+ * Appends lines to those already written. A line that goes back in iterations replaces everything from its own iteration on, because a trainer that
+ * goes back repeats the rest; further lines of the latest iteration add to it. `written`: the last iteration in `metrics.jsonl`, -1 for none. `open`:
+ * that iteration's line if this start of the trainer wrote it, else null.
  */
 export function foldLines(written: number, open: MetricsLine | null, lines: readonly MetricsLine[]): MetricsChange {
   const kept: MetricsLine[] = open === null ? [] : [open];
@@ -70,9 +69,9 @@ export function foldLines(written: number, open: MetricsLine | null, lines: read
 
 export interface FollowOptions {
   readonly paths: RunPaths;
-  /** Opens the tracker; again after every step back, before which the one in use is finished. */
+  /** Opens the tracker; called again after every step back, once the current tracker is finished. */
   readonly openTracker: () => Tracker;
-  /** Receives one sentence for each line that is not understood, and one for each field that is no number. */
+  /** Called with one sentence for each line that cannot be parsed, and one for each field that is not a number. */
   readonly warn: (sentence: string) => void;
 }
 
@@ -91,7 +90,7 @@ export class TrainerMetrics {
     return this.#written;
   }
 
-  /** Makes `metrics.jsonl` anew from the files of earlier starts, oldest first. What is wrong in them was said then. */
+  /** Rebuilds `metrics.jsonl` from the files of earlier starts, oldest first. Problems in them were reported back then. */
   async replay(files: readonly string[]): Promise<void> {
     dropLinesAfter(this.options.paths.metrics, -1);
     for (const file of files) {
@@ -103,13 +102,13 @@ export class TrainerMetrics {
     this.#open = null;
   }
 
-  /** The trainer is started and appends to this file from now on. */
+  /** Call when the trainer has been started and will append to this file. */
   begin(file: string): void {
     this.#reader = new LineReader(file);
     this.#open = null;
   }
 
-  /** Takes up what was appended; `ended` says that nothing will follow, so that a last line needs no newline. True when something came. */
+  /** Reads what was appended; `ended` means that nothing will follow, so the last line needs no newline. Returns whether there was anything. */
   async read(ended: boolean): Promise<boolean> {
     if (this.#reader === null) return false;
     const { lines, begunAgain } = this.#reader.read(ended);
@@ -173,11 +172,11 @@ class LineReader {
 
   constructor(readonly path: string) {}
 
-  /** The lines since the last call; a line without its newline waits unless the file has ended. A missing file has none. */
+  /** The lines since the last call; a line without a newline waits unless the file has ended. A missing file has none. */
   read(ended: boolean): { lines: NumberedLine[]; begunAgain: boolean } {
     const log = LogReader.open(this.path);
     const size = log?.size ?? 0;
-    // Another file with as many bytes or more goes on from there: a trainer may write its file anew to append to it.
+    // Another file with at least as many bytes is continued: a trainer may rewrite its file in order to append to it.
     const begunAgain = size < this.#offset;
     if (begunAgain) [this.#offset, this.#number] = [0, 0];
     const lines: NumberedLine[] = [];
@@ -202,7 +201,7 @@ class LineReader {
   }
 }
 
-/** Python writes NaN and Infinity bare, which JSON does not know. */
+/** Quotes the bare NaN and Infinity that Python writes and JSON does not allow. */
 function quoteNonFinite(text: string): string {
   return text.replace(/(:\s*)(NaN|-?Infinity)(?=\s*[,}])/g, '$1"$2"');
 }

@@ -1,4 +1,4 @@
-/** One attempt with this program's own workers, of which rank 0 owns the run. */
+/** One attempt with this program's own workers; rank 0 owns the run. */
 import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { EditrlError } from '../../core/errors.js';
@@ -20,7 +20,7 @@ import {
 } from '../worker/protocol.js';
 import { contextOf, type Attempt, type AttemptServices } from './attempt.js';
 
-/** Starts the workers and their servers, and returns how they ended. Raises the error that says most of a failure. */
+/** Starts the workers and their servers, and returns how they ended. Raises the most informative error of a failure. */
 export async function nativeAttempt(
   { config, placement, processes, placed, stop }: Attempt,
   services: AttemptServices,
@@ -42,7 +42,7 @@ export async function nativeAttempt(
   };
   let failure: unknown = null;
   const over = new AbortController();
-  /** Ends what was started for this attempt alone. */
+  /** Functions that end what was started only for this attempt. */
   const serving: Promise<() => Promise<void>>[] = [];
   const tracked = services.trackings.attempt(settings);
   try {
@@ -91,12 +91,12 @@ function send(worker: Worker, message: ToWorker): void {
   worker.send(message);
 }
 
-/** A rank's threads; 0, all of them, lets the engine choose. */
+/** CPU threads of a rank; 0 (all of them) lets the engine choose. */
 function shareOf(placement: Placement, devices: Devices): number {
   return placement.threads >= devices.cpus ? 0 : placement.threads;
 }
 
-/** What the workers of one attempt said, and how it ended. */
+/** The messages of one attempt's workers, and how the attempt ended. */
 class WorkersTold {
   started: Started | null = null;
   #attempt = 0;
@@ -110,7 +110,7 @@ class WorkersTold {
     return this.#attempt;
   }
 
-  /** Takes a message; true when the run has just been claimed. */
+  /** Handles a message; returns true if the run has just been claimed. */
   receive({ rank }: Worker, message: FromWorker): boolean {
     switch (message.kind) {
       case 'heartbeat':
@@ -128,7 +128,7 @@ class WorkersTold {
     }
   }
 
-  /** The result, or the error that says most; puts the state right where rank 0 could not. */
+  /** Returns the result or raises the most informative error; corrects the state if rank 0 could not. */
   async end(failure: unknown): Promise<RunKind> {
     if (failure === null && this.#errors.size === 0 && this.#result !== null) return this.#result;
     if (failure === null && this.#errors.size === 0) {
@@ -144,7 +144,7 @@ class WorkersTold {
     throw error;
   }
 
-  /** Puts into the run's log what rank 0 could not write there. */
+  /** Writes to the run's log what rank 0 could not write itself. */
   async #log(text: string): Promise<void> {
     if (this.#attempt === 0) return;
     const { openRunLog } = await import('../../run/logs.js');
@@ -153,12 +153,12 @@ class WorkersTold {
       log.logger.error(text);
       await log.close();
     } catch (refused) {
-      // Where the disk refuses, the failure itself is the error to show.
+      // If the disk refuses, the failure itself is the error to show.
       if (!(refused instanceof EditrlError)) throw refused;
     }
   }
 
-  /** The error that a worker itself gave for its end, unless a worker was ended from outside or hung. */
+  /** The error that a worker reported for its own end, unless a worker hung or was ended from outside. */
   #tellingError(failure: unknown): { rank: number; error: ErrorMessage } | null {
     const all = [...this.#errors].map(([rank, error]) => ({ rank, error }));
     const own = all.filter(({ error }) => error.name !== PEER_LOST);
@@ -168,7 +168,7 @@ class WorkersTold {
   }
 
   #settle(state: 'failed' | 'interrupted', reason: string): void {
-    // Rank 0 may have said how it ended itself because another one had: that is not the reason.
+    // Rank 0 may have ended because another rank had, which is not the reason.
     if (this.#attempt > 0) {
       settleState(this.paths, this.#attempt, { state, reason }, ['queued', 'running', 'waiting', 'failed']);
     }

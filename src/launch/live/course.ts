@@ -1,4 +1,4 @@
-/** What is watched while it goes on: the runs of a sweep, or a run after those that it starts from. */
+/** What the view follows: the runs of a sweep, or a run after those that it starts from. */
 import type { LoadedConfig } from '../../config/load.js';
 import type { ProgressColumn } from '../../recipes/columns.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
@@ -9,36 +9,36 @@ import { getPath } from '../../schema/paths.js';
 import type { RunSettings } from '../../schema/run.js';
 import type { Phase } from '../sweep/schedule.js';
 
-/** A run that is worked at. */
+/** A run in progress. */
 export interface UnderWay {
   readonly name: string;
   readonly paths: RunPaths;
   /** The iteration at which it ends, or waits for others. */
   readonly untilIteration: number;
-  /** The iteration that earlier attempts came to; 0 for none. */
+  /** The iteration that earlier attempts reached; 0 for none. */
   readonly reached: number;
   readonly startedMs: number;
-  /** `GPU 0,1` or `2 CPU threads`; empty where it has the machine to itself. */
+  /** `GPU 0,1` or `2 CPU threads`; empty if it has the machine to itself. */
   readonly where: string;
-  /** What its recipe shows of an iteration. */
+  /** The columns of its recipe's progress line. */
   readonly columns: readonly ProgressColumn[];
-  /** What its held-out reward is a number of, such as `viescore`; null where it has no reward that is known. */
+  /** The name of its held-out reward, such as `viescore`; null if it has none or the name is unknown. */
   readonly rewardName: string | null;
 }
 
-/** Stays live: it is asked anew for every picture. */
+/** Stays live: it is queried for every frame. */
 export interface Course {
   /** The experiment's name, or the run's. */
   readonly title: string;
-  /** What is to be done, in a sentence; null where the counts of its runs say it. */
+  /** What is to be done, in a sentence; null if the counts of its runs are enough. */
   readonly opening: string | null;
-  /** The runs in a phase, in the order in which they are to come. */
+  /** The runs in a phase, in the order in which they will run. */
   names(phase: Phase): readonly string[];
   /** By name. */
   readonly running: ReadonlyMap<string, UnderWay>;
 }
 
-/** A run as it is watched from now on. Raises RunError for a state that is none. */
+/** A run to follow from now on. Raises RunError for an invalid state. */
 export function underWay({ settings }: Pick<LoadedConfig, 'settings'>, where = '', until?: number): UnderWay {
   const { run_name, num_iterations } = settings;
   const paths = RunPaths.of(settings);
@@ -54,20 +54,20 @@ export function underWay({ settings }: Pick<LoadedConfig, 'settings'>, where = '
   };
 }
 
-/** The term that decides alone; of several, which would be too long for a line, that they are weighed. Null without a reward. */
+/** The only term that decides; for several, whose names are too long for a line, that they are weighted. Null without a reward. */
 function rewardName(settings: RunSettings): string | null {
   const scale = rewardScale((path) => getPath(settings, path));
   if (scale === null) return null;
   return scale.terms === 1 ? scale.label : 'weighted sum';
 }
 
-/** A run after those that it starts from, one by one. */
+/** A run after those that it starts from, one after the other. */
 export class Steps implements Course {
   readonly title: string;
   readonly running = new Map<string, UnderWay>();
   readonly #phases: Map<string, Phase>;
 
-  /** `configs`: the run's own comes last. */
+  /** `configs`: the run's own is the last. */
   constructor(configs: readonly LoadedConfig[]) {
     this.#phases = new Map(configs.map(({ settings }) => [settings.run_name, 'queued']));
     this.title = configs.at(-1)?.settings.run_name ?? '';

@@ -1,4 +1,4 @@
-/** The live screen as lines of text: a pure function of where runs stand and of how large the terminal is. */
+/** Renders the live screen as lines of text: a pure function of the runs' progress and the terminal's size. */
 import { unpainted, type Paint, type Style } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
 import { clip, textWidth } from '../../core/table.js';
@@ -12,7 +12,7 @@ export interface Size {
   readonly rows: number;
 }
 
-/** How a phase is called after its number, and its colour. */
+/** The word after the number of runs in a phase, and its colour. */
 const WORDS: Readonly<Record<Phase, { readonly word: string; readonly style: Style | null }>> = {
   finished: { word: 'finished', style: 'green' },
   running: { word: 'running', style: null },
@@ -25,10 +25,10 @@ const WORDS: Readonly<Record<Phase, { readonly word: string; readonly style: Sty
   failed: { word: 'failed', style: 'red' },
 };
 
-/** So many runs under way have a panel each; more of them share a table. */
+/** Up to this many runs in progress get a panel each; more of them share a table. */
 const PANELS = 1;
 
-/** The lines, none wider than the terminal and fewer than it is high. */
+/** The lines, no wider and fewer than the terminal. */
 export function renderScreen(standing: Standing, size: Size, paint: Paint = unpainted): string[] {
   const width = Math.max(20, size.columns - 1);
   const room = Math.max(1, size.rows - 7);
@@ -50,7 +50,7 @@ export function renderScreen(standing: Standing, size: Size, paint: Paint = unpa
   return lines.slice(0, Math.max(3, size.rows - 1));
 }
 
-/** `12 of 24 finished, 2 running, 9 queued, 1 failed`; phases that no run is in are left out. */
+/** `12 of 24 finished, 2 running, 9 queued, 1 failed`; empty phases are left out. */
 export function countsLine({ names, total }: Standing, paint: Paint = unpainted): string {
   return PHASES.filter((phase) => phase === 'finished' || names[phase].length > 0)
     .map((phase) => {
@@ -67,10 +67,10 @@ export function timeLine({ elapsedS, leftS }: Pick<Standing, 'elapsedS' | 'leftS
   return `${formatDuration(elapsedS)}${leftS === null ? '' : `, about ${formatDuration(leftS)} left`}`;
 }
 
-/** In one line where it fits, else the time below. */
+/** One line if it fits, else the time goes on a second line. */
 function headLines(standing: Standing, width: number, paint: Paint): string[] {
   const { title, names, running } = standing;
-  // What is left of the last run stands in its own line.
+  // The last run shows its own remaining time.
   const last = running.length === 1 && names.queued.length === 0;
   const time = timeLine(last ? { ...standing, leftS: null } : standing);
   const counts = `${title}  ${countsLine(standing)}`;
@@ -80,10 +80,10 @@ function headLines(standing: Standing, width: number, paint: Paint): string[] {
   return [head, paint(clip(`  ${time}`, width), 'dim')];
 }
 
-/** The column of labels, two blanks included: as wide as its longest label, within these. */
+/** Width of the column of labels, including two blanks: that of its longest label, within these bounds. */
 const [LEAST_LABEL, MOST_LABEL] = [15, 28];
 
-/** All about one run. */
+/** Everything about one run. */
 function panel({ title, total }: Standing, row: RunningRow, width: number, paint: Paint): string[] {
   const longest = Math.max(...[row.learning, ...row.heldOut].map((course) => textWidth(course?.label ?? '')));
   const column = Math.min(MOST_LABEL, Math.max(LEAST_LABEL, longest + 2));
@@ -120,7 +120,7 @@ function panel({ title, total }: Standing, row: RunningRow, width: number, paint
   return lines;
 }
 
-/** The bar, how far it is, and the time. */
+/** The bar, the progress, and the time. */
 function progressLine(row: RunningRow, width: number, paint: Paint): string {
   const left = row.leftS === null ? '' : `, ${formatDuration(row.leftS)} left`;
   const text = `  ${row.iteration}/${row.numIterations}  ${formatDuration(row.elapsedS)}${left}`;
@@ -133,7 +133,7 @@ function barOf({ iteration, numIterations }: RunningRow, width: number): number 
   return Math.round(Math.min(1, numIterations === 0 ? 0 : iteration / numIterations) * width);
 }
 
-/** The first evaluation and as many of the last as there is room for. */
+/** The first evaluation and as many of the last ones as fit. */
 export function heldOutLine({ points }: HeldOutCourse, room: number): string {
   const [first, ...later] = points.map(({ iteration, shown }) => `${shown} at ${iteration}`);
   let text = '';
@@ -152,7 +152,7 @@ const HELD_OUT = TITLES.indexOf('held-out');
 const BAR_WIDTH = 12;
 const SPARK_WIDTH = 10;
 const LEFT_ALIGNED = new Set([0, 2, 4, 8]);
-/** What is given up step by step where the terminal is narrow: columns, and letters of the name. The iteration stays. */
+/** What is dropped step by step on a narrow terminal: columns, and letters of the name. The iteration stays. */
 const NARROWER: readonly { readonly without: readonly number[]; readonly shortestName: number }[] = [
   { without: [], shortestName: Infinity },
   { without: [2], shortestName: Infinity },
@@ -198,7 +198,7 @@ function runningTable(title: string, running: readonly RunningRow[], width: numb
   ];
 }
 
-/** What the held-out numbers of all runs are, such as `held-out viescore`; null where they are not of one kind, or none is there. */
+/** The name of the held-out number of all runs, such as `held-out viescore`; null if they differ, or there is none. */
 function sharedNumber(running: readonly RunningRow[]): string | null {
   const [label, ...others] = new Set(
     running.flatMap(({ heldOut }) => heldOut.slice(0, 1).map((course) => course.label)),
@@ -206,7 +206,7 @@ function sharedNumber(running: readonly RunningRow[]): string | null {
   return label === undefined || others.length > 0 ? null : label;
 }
 
-/** `shared`: the title says what the held-out number is; else the cell does. */
+/** `shared`: the title names the held-out number; else each cell does. */
 function rowCells(title: string, row: RunningRow, shared: boolean): string[] {
   const [course] = row.heldOut;
   const number = course?.points.at(-1)?.shown ?? '';
@@ -225,14 +225,14 @@ function rowCells(title: string, row: RunningRow, shared: boolean): string[] {
   ];
 }
 
-/** What matters most of a run, in a few words. */
+/** The most important fact about a run, in a few words. */
 function latestOf({ waitsFor, alarms, learning }: RunningRow): string {
   if (waitsFor !== null) return 'waits';
   if (alarms.length > 0) return 'ALARM';
   return learning === null ? '' : `${learning.label} ${lastOf(learning)}`;
 }
 
-/** A run in one line of at most `width` columns, for where nothing can be redrawn. */
+/** A run in one line of at most `width` columns, for output that cannot be redrawn. */
 export function runLine(title: string, row: RunningRow, width: number): string {
   const { learning, heldOut } = row;
   const parts = [
@@ -247,7 +247,7 @@ export function runLine(title: string, row: RunningRow, width: number): string {
   return clip(fitted(parts, width), width);
 }
 
-/** As many parts as there is room for, at least the first. */
+/** As many parts as fit, but at least the first. */
 function fitted(parts: readonly string[], room: number): string {
   let text = parts[0];
   for (const part of parts.slice(1)) {
@@ -257,7 +257,7 @@ function fitted(parts: readonly string[], room: number): string {
   return text;
 }
 
-/** As many names as fit, and how many more. */
+/** As many names as fit, and how many more there are. */
 function nextLine({ names, title }: Standing, width: number): string | null {
   const { queued } = names;
   if (queued.length === 0) return null;
@@ -274,7 +274,7 @@ function nextLine({ names, title }: Standing, width: number): string | null {
   return line;
 }
 
-/** A cell's name without its experiment's, which all of them begin with. */
+/** A cell's name without the experiment's name that all of them begin with. */
 export function shortName(experiment: string, name: string): string {
   const prefix = `${experiment}__`;
   return name.startsWith(prefix) && name.length > prefix.length ? name.slice(prefix.length) : name;
@@ -293,7 +293,7 @@ function rangeOf({ values, show }: Learning): [string, string] {
   return [show(low), show(high)];
 }
 
-/** What somebody else wrote, without line ends and with its control characters spelled out. */
+/** Foreign text without line ends and with its control characters spelled out. */
 function oneLine(text: string): string {
   return printable(text.replace(/\s+/g, ' ').trim());
 }

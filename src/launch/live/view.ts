@@ -1,4 +1,4 @@
-/** How a person follows runs: a screen that is redrawn in place on a terminal, lines elsewhere. */
+/** How a person follows runs: on a terminal a screen that is redrawn in place, elsewhere lines. */
 import { createLogUpdate } from 'log-update';
 import { painter, unpainted, type Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
@@ -7,27 +7,27 @@ import type { Course } from './course.js';
 import { countsLine, renderScreen, runLine, shortName, timeLine } from './screen.js';
 import { Watch, type RunningRow, type Standing } from './watch.js';
 
-/** Who is told of what is done, and shows it. */
+/** Shows what happens. */
 export interface View {
-  /** From now on the course is watched, until `end`. */
+  /** Follows the course from now on, until `end`. */
   begin(course: Course): void;
-  /** A sentence, which stays. It may have colours; what somebody else wrote in it is made printable by who says it. */
+  /** Prints a sentence that stays. It may have colours; the caller makes foreign text in it printable. */
   say(text: string): void;
-  /** A sentence about what a screen shows by itself: it is said where there is none. */
+  /** Prints a sentence about something that a screen shows anyway: only views without a screen print it. */
   aside(text: string): void;
-  /** What a run's own worker printed. */
+  /** A line that a run's own worker printed. */
   heard(run: string, line: string): void;
-  /** What another trainer printed: a run of that kind says in its own words how far it is. */
+  /** A line that another trainer printed, which describes the run's progress in its own words. */
   output(run: string, line: string): void;
-  /** What takes a while, in place of what was so before; null: it is over. */
+  /** Something that takes a while, replacing the previous one; null: it is over. */
   busy(what: string | null): void;
-  /** A run of the course ended well after so many seconds. */
+  /** A run of the course finished successfully after this many seconds. */
   finished(run: string, seconds: number): void;
-  /** Harmless when it was called before. */
+  /** Harmless if called again. */
   end(): void;
 }
 
-/** What suits a stream. */
+/** The view that suits a stream. */
 export function viewOn(stream: NodeJS.WriteStream): View {
   return stream.isTTY ? new LiveView(stream) : new PlainView((text) => void stream.write(text), painter(stream));
 }
@@ -45,10 +45,10 @@ export const noView: View = {
 };
 
 const REDRAW_EVERY_MS = 500;
-/** Without a terminal: how often lines come at first, and at most; in between the later the rarer. */
+/** Without a terminal: intervals between lines, first and maximum; they grow with time. */
 const LINE_EVERY_S = { first: 30, most: 300 };
 const LINE_WIDTH = 80;
-/** So many runs under way have a line each without a terminal. */
+/** Without a terminal, up to this many runs in progress get a line each. */
 const MOST_LINES = 4;
 
 /** What both views share. */
@@ -56,7 +56,7 @@ abstract class CourseView implements View {
   #watch: Watch | null = null;
   #course: Course | null = null;
   #timer: NodeJS.Timeout | null = null;
-  /** What runs warned of, without its numbers: what is said again and again is shown once. */
+  /** Warnings of runs with their numbers removed, so that a repeated warning is shown once. */
   readonly #heard = new Set<string>();
 
   constructor(
@@ -115,7 +115,7 @@ abstract class CourseView implements View {
   }
 }
 
-/** What a run has learned, as far as one line says it. */
+/** What a run has learned, as far as it fits on one line. */
 function cameTo({ heldOut: [course] }: RunningRow): string {
   if (course === undefined) return '';
   const [before, after] = [course.points[0], course.points[course.points.length - 1]];
@@ -123,12 +123,12 @@ function cameTo({ heldOut: [course] }: RunningRow): string {
   return `, ${course.label} ${first}${after.shown}`;
 }
 
-/** A line for each start and end, for each held-out evaluation of a policy, and where runs stand now and then. */
+/** Prints a line for each start and end, for each held-out evaluation of a policy, and progress at intervals. */
 export class PlainView extends CourseView {
   readonly #startedMs = performance.now();
   #lastMs = performance.now();
   #busySince: number | null = null;
-  /** By run: the last iteration whose evaluation was told. */
+  /** By run: the last iteration whose evaluation was printed. */
   readonly #evaluated = new Map<string, number>();
 
   constructor(
@@ -157,7 +157,7 @@ export class PlainView extends CourseView {
     this.write(`${text}\n`);
   }
 
-  /** What is over soon is not worth a line. */
+  /** Work that is over soon does not need a line. */
   override busy(what: string | null): void {
     const now = performance.now();
     if (what === null) this.#busySince = null;
@@ -181,17 +181,17 @@ export class PlainView extends CourseView {
     if (now - this.#lastMs < everyS * 1000) return;
     this.#lastMs = now;
     const { title, running, total } = standing;
-    // The runs of a chain come one after another, and each says itself how far it is.
+    // The runs of a chain come one after another, and each reports its own progress.
     if (total > 1 && running.every(({ name }) => shortName(title, name) !== name)) {
       this.say(`${title}: ${countsLine(standing, this.paint)}; ${timeLine(standing)}`);
     }
     if (running.length <= MOST_LINES) for (const row of running) this.say(runLine(title, row, LINE_WIDTH));
   }
 
-  /** Evaluations of a policy are few and what a run is about; a loss is in the lines anyway. */
+  /** A policy's evaluations are few and are what a run is about; a loss is in the progress lines anyway. */
   #tellEvaluation({ title }: Standing, { name, heldOut, reached }: RunningRow): void {
     const [course, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
-    // A run may be evaluated before it is first looked at; what earlier attempts measured is not said again.
+    // A run may be evaluated before it is first looked at; measurements of earlier attempts are not repeated.
     const told = this.#evaluated.get(name) ?? (reached > 0 ? reached : -1);
     this.#evaluated.set(name, course?.points.at(-1)?.iteration ?? -1);
     if (course === undefined) return;
@@ -204,17 +204,17 @@ export class PlainView extends CourseView {
   }
 }
 
-/** The screen at the bottom, redrawn in place; what was said stands above it and stays. */
+/** The screen at the bottom, redrawn in place; printed lines stay above it. */
 export class LiveView extends CourseView {
   readonly #draw: ReturnType<typeof createLogUpdate>;
   #busy: string | null = null;
   #drawnMs = 0;
-  /** Lines of the last frame. */
+  /** Number of lines of the last frame. */
   #height = 0;
 
   constructor(private readonly terminal: NodeJS.WriteStream) {
     super(painter(terminal), REDRAW_EVERY_MS);
-    // The cursor is left alone: a program that is killed could not show it again.
+    // The cursor stays visible: a program that is killed could not show it again.
     this.#draw = createLogUpdate(terminal, { showCursor: true });
   }
 
@@ -250,7 +250,7 @@ export class LiveView extends CourseView {
     const size = { columns: this.terminal.columns || 80, rows: this.terminal.rows || 24 };
     const busy = this.#busy === null ? [] : [this.paint(this.#busy, 'dim')];
     const lines = standing === null ? busy : [...renderScreen(standing, size, this.paint), ...busy];
-    // What it draws over is taken to be as high as the last frame.
+    // It erases as many lines as the last frame had.
     if (lines.length !== this.#height) this.#draw.clear();
     this.#height = lines.length;
     if (lines.length > 0) this.#draw(lines.join('\n'));

@@ -1,4 +1,4 @@
-/** Where runs under way stand, gathered from their folders and from the course that they are part of. */
+/** Progress of the runs under way, gathered from their folders and from their course. */
 import { EditrlError } from '../../core/errors.js';
 import { NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
 import { MetricsTail } from '../../run/metrics_tail.js';
@@ -10,10 +10,10 @@ import type { Course, UnderWay } from './course.js';
 
 const showReward = (value: number): string => value.toFixed(2);
 
-/** The metric of how many seconds an iteration took. */
+/** The metric with the seconds of an iteration. */
 const TIME = 'time/total';
 
-/** What a run learns by, the first that it has. */
+/** The number that a run optimizes: the first of these that it has. */
 const LEARNS_BY = [
   { metric: 'reward/mean', label: 'reward', show: showReward },
   { metric: 'policy/loss', label: 'loss', show: showLoss },
@@ -24,7 +24,7 @@ const LEARNS_BY = [
 
 export interface Learning {
   readonly label: string;
-  /** A value's text. */
+  /** Formats a value. */
   readonly show: (value: number) => string;
   /** Oldest first. */
   readonly values: readonly number[];
@@ -47,23 +47,23 @@ export interface RunningRow {
   readonly name: string;
   readonly iteration: number;
   readonly numIterations: number;
-  /** The iteration that earlier attempts came to; 0 for none. */
+  /** The iteration that earlier attempts reached; 0 for none. */
   readonly reached: number;
-  /** What the run waits for, such as its judge; null where it works. */
+  /** What the run waits for, such as its judge; null if it is working. */
   readonly waitsFor: string | null;
   /** Null before its first iteration. */
   readonly learning: Learning | null;
   readonly heldOut: readonly HeldOutCourse[];
-  /** What else its last iteration measured, such as `KL 0.0123`. */
+  /** Other metrics of its last iteration, such as `KL 0.0123`. */
   readonly figures: readonly string[];
-  /** Hack alarms that stand, and that metrics are not finite. */
+  /** Active hack alarms, and a note if metrics are not finite. */
   readonly alarms: readonly string[];
-  /** Episodes of the last iteration that no judge scored; null where none could. */
+  /** Episodes of the last iteration that no judge scored; null if scoring does not apply. */
   readonly unscored: number | null;
-  /** What another trainer printed last. */
+  /** The last line that another trainer printed. */
   readonly says: string | null;
   readonly elapsedS: number;
-  /** Null while nothing can be said. */
+  /** Null while there is no estimate. */
   readonly leftS: number | null;
   /** `GPU 0,1` or `CPU, 2 threads`. */
   readonly where: string;
@@ -100,17 +100,17 @@ export interface Glimpse {
   curve(metric: string): readonly number[];
 }
 
-/** A run that is being watched, and what is kept of it from one look to the next. */
+/** A run being followed, with state from one look to the next. */
 interface Watched {
   readonly run: UnderWay;
   readonly tail: MetricsTail;
-  /** The latest progress that was seen, and seconds per iteration between looks: what a run without recorded times is timed by. */
+  /** The latest progress seen, and seconds per iteration between looks, which time a run that does not record them. */
   last: { readonly iteration: number; readonly ms: number } | null;
   readonly seconds: number[];
   says: string | null;
 }
 
-/** Watches a course; keeps what it needs to say how long the rest takes. */
+/** Follows a course, and keeps the state that it needs to estimate the remaining time. */
 export class Watch {
   readonly #startedMs = performance.now();
   readonly #watched = new Map<string, Watched>();
@@ -122,7 +122,7 @@ export class Watch {
     private readonly look: (run: UnderWay, tail: MetricsTail) => Glimpse | null = lookAt,
   ) {}
 
-  /** Counts a run that finished, for the estimate of those to come. */
+  /** Counts a finished run for the estimate of later ones. */
   finished(seconds: number): void {
     this.#done++;
     this.#doneSeconds += seconds;
@@ -134,7 +134,7 @@ export class Watch {
     if (run !== undefined && line.trim() !== '') this.#of(run).says = line;
   }
 
-  /** A run of the course, also one that has ended; null where it was never seen. */
+  /** A run of the course, even one that has ended; null if it was never seen. */
   row(name: string): RunningRow | null {
     const watched = this.#watched.get(name);
     return watched === undefined ? null : this.#row(watched.run);
@@ -189,7 +189,7 @@ export class Watch {
     };
   }
 
-  /** The runs to come take as long as those before; where none is finished, as those under way. */
+  /** Assumes that queued runs take as long as finished ones, or, without any, as those in progress. */
   #left(running: readonly RunningRow[], queued: number): number | null {
     const whole = running.flatMap((row) => (row.leftS === null ? [] : [row.elapsedS + row.leftS]));
     const mean =
@@ -204,7 +204,7 @@ export class Watch {
   }
 }
 
-/** Seconds of the latest iterations, as the run records them; another trainer that records none is timed from look to look. */
+/** Seconds of the latest iterations, as recorded by the run; a trainer that records none is timed from look to look. */
 function timesOf(watched: Watched, seen: Glimpse | null, iteration: number, now: number): readonly number[] {
   const recorded = seen?.curve(TIME) ?? [];
   if (recorded.length > 0) return recorded;
@@ -218,7 +218,7 @@ function timesOf(watched: Watched, seen: Glimpse | null, iteration: number, now:
   return seconds;
 }
 
-/** A run that cannot be read at this moment shows nothing; whatever is wrong with it, it says itself when it ends. */
+/** A run that cannot be read at this moment shows nothing; it reports any real problem itself when it ends. */
 function lookAt({ paths }: UnderWay, tail: MetricsTail): Glimpse | null {
   try {
     tail.read();
@@ -229,7 +229,7 @@ function lookAt({ paths }: UnderWay, tail: MetricsTail): Glimpse | null {
   }
 }
 
-/** The reward of sampled answers, which is called by its own name besides. */
+/** Label of the sampled answers' reward, beside the reward's own name. */
 const HELD_OUT_REWARD = 'held-out';
 
 const HELD_OUT: readonly HeldOutNumber[] = [
@@ -238,7 +238,7 @@ const HELD_OUT: readonly HeldOutNumber[] = [
   { label: 'held-out loss', metric: 'validation/loss', error: '', show: showLoss },
 ];
 
-/** What answers are measured by besides the reward, as `validation.measure` says. */
+/** The further measures of held-out answers, from `validation.measure`. */
 function measuresAmong(names: ReadonlySet<string>): HeldOutNumber[] {
   return [...names].flatMap((metric): HeldOutNumber[] => {
     const [, manner, term] = /^validation\/(sampled|greedy)\/measure\/([^/]+)\/mean$/.exec(metric) ?? [];
@@ -277,7 +277,7 @@ function heldOutCourses(lines: readonly MetricsLine[], rewardName: string | null
 function figuresOf({ columns }: UnderWay, metrics: MetricsLine['metrics'], learning: string | null): string[] {
   const shown = columns.flatMap(({ label, metric, digits }) => {
     const value = metrics[metric] as number | undefined;
-    // Held-out numbers have a line of their own.
+    // Held-out numbers have their own line.
     const apart = metric === learning || metric.startsWith('validation/');
     return value === undefined || apart ? [] : [`${label} ${value.toFixed(digits)}`];
   });
@@ -290,7 +290,7 @@ function figuresOf({ columns }: UnderWay, metrics: MetricsLine['metrics'], learn
   ];
 }
 
-/** Hack alarms that stand, and numbers that are none. */
+/** Active hack alarms, and numbers that are not finite. */
 function alarmsOf(metrics: MetricsLine['metrics']): string[] {
   const names = Object.keys(metrics).flatMap((name) =>
     name.startsWith('alarm/') ? [name.slice('alarm/'.length)] : [],
@@ -299,7 +299,7 @@ function alarmsOf(metrics: MetricsLine['metrics']): string[] {
   return bad === undefined ? names : [...names, `${bad} metric${bad === 1 ? ' is' : 's are'} not finite`];
 }
 
-/** Null where the iteration was not scored at all. */
+/** Null if the iteration was not scored at all. */
 function unscoredOf(metrics: MetricsLine['metrics']): number | null {
   if (metrics['reward/mean'] === undefined) return null;
   return Object.entries(metrics).reduce(

@@ -1,4 +1,4 @@
-/** What a run takes of the machine: GPUs or the CPU, and how many processes. */
+/** What a run needs of the machine: GPUs or the CPU, and how many processes. */
 import { autoProvider } from '../../engines/onnx/cuda.js';
 import { enginesOf } from '../../recipes/engines.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
@@ -7,8 +7,8 @@ import type { ServeSettings } from '../../schema/sampler.js';
 import { processCount, type DeviceKind, type Devices } from './devices.js';
 
 /**
- * `cpu` where there is no GPU, where `launch.devices` is empty, and where all engines of the run compute on the CPU, `auto`
- * resolved as its workers will resolve it. Another trainer is taken to use the GPUs that are there.
+ * `cpu` if there is no GPU, if `launch.devices` is empty, or if all engines of the run compute on the CPU, with `auto` resolved as its workers will.
+ * Another trainer is assumed to use the existing GPUs.
  */
 export function deviceKind(
   settings: RunSettings,
@@ -21,15 +21,15 @@ export function deviceKind(
   return onCpu ? 'cpu' : 'gpu';
 }
 
-/** What a run itself may use of a machine: without the GPUs of a server that is started with it. */
+/** What a run itself may use of a machine, without the GPUs of a server that is started with it. */
 export function ownDevices<D extends Pick<Devices, 'gpus'>>(settings: RunSettings, devices: D): D {
   const served = serveOf(settings)?.devices ?? [];
   return { ...devices, gpus: devices.gpus.filter(({ index }) => !served.includes(index)) };
 }
 
 /**
- * The GPUs of a server that is started with a run: those that it names, else one that the run may use and does not, else the run's first, which they
- * share. Null where nothing is to be said: there is none, or the run computes on the CPU.
+ * The GPUs of a server that is started with a run: those that it names, else one that the run may use but does not, else the run's first, which they
+ * share. Null if there is no GPU to assign: there is no such server, or the run computes on the CPU.
  */
 export function servedDevices(
   settings: RunSettings,
@@ -49,7 +49,7 @@ function serveOf(settings: RunSettings): ServeSettings | null {
   return isTrainable(settings) ? (recipeOf(settings).sampler(settings)?.engine.serve ?? null) : null;
 }
 
-/** The processes that the config asks for, but no more than a step has micro-batches: the others would have nothing to compute. */
+/** The number of processes in the config, but not more than a step has micro-batches: the others would have nothing to compute. */
 export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'>, kind: DeviceKind): number {
   const asked = processCount(settings.launch, devices, kind);
   if (settings.launch.command !== null || !isTrainable(settings)) return asked;
@@ -58,7 +58,7 @@ export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'
 
 let here: 'cuda' | 'cpu' | null = null;
 
-/** Asked once: a large matrix would ask for each of its cells. */
+/** Cached: a large matrix asks for each of its cells. */
 function autoHere(): 'cuda' | 'cpu' {
   return (here ??= autoProvider());
 }

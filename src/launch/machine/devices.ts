@@ -1,4 +1,4 @@
-/** What a machine computes with, and how it is shared out: GPUs where there are some, else CPU cores as threads. */
+/** What a machine computes with, and how it is shared: GPUs if there are any, else CPU cores as threads. */
 import { spawnSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import type { Environment } from '../../config/jsonnet.js';
@@ -10,9 +10,9 @@ export interface Gpu {
   readonly index: number;
   readonly uuid: string;
   readonly name: string;
-  /** All of its memory; null where the driver does not tell. */
+  /** Total memory; null if the driver does not report it. */
   readonly memoryBytes: number | null;
-  /** Memory in use, whoever uses it; null where the driver does not tell. */
+  /** Used memory, by any process; null if the driver does not report it. */
   readonly usedBytes: number | null;
 }
 
@@ -48,14 +48,14 @@ export function placeName({ devices, threads }: Placement, processes: number): s
   return processes > 1 ? `CPU, ${processes} x ${share}` : `CPU, ${share}`;
 }
 
-/** Set to 1, GPUs that other processes use are taken all the same. */
+/** If set to 1, GPUs that other processes use are taken anyway. */
 export const SHARE_VARIABLE = 'EDITRL_SHARE_GPUS';
 
-/** CUDA counts GPUs by their speed unless this says that it counts as nvidia-smi does, whose numbers are used throughout. */
+/** CUDA numbers GPUs by speed unless this makes it use nvidia-smi's order, which is used throughout. */
 export const ORDER_VARIABLE = 'CUDA_DEVICE_ORDER';
 export const PCI_ORDER = 'PCI_BUS_ID';
 
-/** Above this much used memory a GPU counts as taken, even if no process is seen: in a container other ones are hidden. */
+/** A GPU with more used memory than this counts as taken even if no process is visible: containers hide other processes. */
 const TAKEN_BYTES = 2 * 2 ** 30;
 const MEBIBYTE = 2 ** 20;
 const ASK_TIMEOUT_MS = 30_000;
@@ -85,8 +85,8 @@ export function detectDevices(env: Environment = process.env): Devices {
 }
 
 /**
- * Raises RunError when another process computes on a GPU, or holds much of its memory; asks nvidia-smi anew. Nothing is
- * asked for the CPU, or where the environment says EDITRL_SHARE_GPUS=1.
+ * Raises RunError when another process computes on a GPU, or holds much of its memory; queries nvidia-smi again. Checks nothing for the CPU, or if
+ * the environment has EDITRL_SHARE_GPUS=1.
  */
 export function requireFree(indices: readonly number[], env: Environment = process.env): void {
   if (indices.length === 0 || env[SHARE_VARIABLE] === '1') return;
@@ -113,7 +113,7 @@ export function takenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]
   });
 }
 
-/** How many processes a run has: `auto` is one per GPU that it may use, or one on the CPU. */
+/** Number of processes of a run: `auto` means one per GPU that it may use, or one on the CPU. */
 export function processCount(
   launch: Pick<LaunchSettings, 'processes' | 'devices'>,
   devices: Pick<Devices, 'gpus'>,
@@ -124,8 +124,8 @@ export function processCount(
 }
 
 /**
- * A run's placement when it has the machine to itself: one GPU for each process, or all cores shared out. Raises
- * ConfigError for GPUs that do not exist.
+ * A run's placement if it has the machine to itself: one GPU per process, or all cores divided among them. Raises ConfigError for GPUs that do not
+ * exist.
  */
 export function wholeMachine(
   launch: Pick<LaunchSettings, 'processes' | 'devices'>,
@@ -139,9 +139,8 @@ export function wholeMachine(
 }
 
 /**
- * Hands out parts of a machine to runs: GPUs to those that compute on GPUs, shares of the cores to those that compute on the
- * CPU. Each kind has its own slots, so that neither waits for the other; a worker on a GPU leaves its threads idle for most of
- * its time, which is why the cores are shared out among both.
+ * Assigns parts of a machine to runs: GPUs to those that compute on GPUs, shares of the cores to those that compute on the CPU. Each kind has its own
+ * slots, so that neither waits for the other; both share the cores, because a worker on a GPU leaves its threads idle most of the time.
  */
 export class DeviceSlots {
   readonly #gpus: readonly Gpu[];
@@ -151,8 +150,8 @@ export class DeviceSlots {
   readonly #taken = new Map<Placement, { readonly kind: DeviceKind; readonly slots: number }>();
 
   /**
-   * `allowed`: GPU indices, null for all of them. `cpuSlots`: how many slots to make of the cores; null means one for each.
-   * Raises ConfigError for an index that does not exist.
+   * `allowed`: GPU indices, null for all. `cpuSlots`: how many slots the cores are divided into; null means one per core. Raises ConfigError for an
+   * index that does not exist.
    */
   constructor(devices: Devices, allowed: readonly number[] | null, cpuSlots: number | null = null) {
     this.#gpus = allowedGpus(devices.gpus, allowed);
@@ -166,15 +165,15 @@ export class DeviceSlots {
     return this.#size[kind];
   }
 
-  /** Slots that nobody has. */
+  /** Number of free slots. */
   free(kind: DeviceKind): number {
     const taken = [...this.#taken.values()].filter((one) => one.kind === kind);
     return this.#size[kind] - taken.reduce((sum, { slots }) => sum + slots, 0);
   }
 
   /**
-   * Room for one run, or null while there is none. A run with more processes than there are CPU slots waits for all of
-   * them. Raises ConfigError when it asks for more GPUs than there are.
+   * Room for one run, or null while there is none. A run with more processes than CPU slots waits for all of them. Raises ConfigError when it needs
+   * more GPUs than there are.
    */
   tryAcquire(processes: number, kind: DeviceKind): Placement | null {
     const size = this.#size[kind];
@@ -189,7 +188,7 @@ export class DeviceSlots {
     return placement;
   }
 
-  /** Gives back what `tryAcquire` returned: that very object. */
+  /** Returns a placement, which must be the object that `tryAcquire` returned. */
   release(placement: Placement): void {
     if (!this.#taken.delete(placement)) throw new InternalError('device slots are released that nobody has');
   }
@@ -200,7 +199,7 @@ export class DeviceSlots {
   }
 }
 
-/** The GPUs of one rank: an even part of the placement's, in order. Raises ConfigError when they cannot be shared evenly. */
+/** The GPUs of one rank: an equal part of the placement's, in order. Raises ConfigError when they cannot be divided evenly. */
 export function devicesOfRank(placement: Placement, rank: number, processes: number): number[] {
   const { devices } = placement;
   if (devices.length % processes !== 0) {
@@ -212,11 +211,11 @@ export function devicesOfRank(placement: Placement, rank: number, processes: num
   return devices.slice(rank * each, (rank + 1) * each);
 }
 
-/** Reads the answer to `--query-gpu=index,uuid,name,memory.total,memory.used` (CSV, MiB). Raises RunError on a line that is none. */
+/** Parses the output of `--query-gpu=index,uuid,name,memory.total,memory.used` (CSV, MiB). Raises RunError on an invalid line. */
 export function parseGpus(answer: string): Gpu[] {
   return lines(answer)
     .map((line) => {
-      // A GPU's name is the only field that may hold a comma.
+      // Only a GPU's name may contain a comma.
       const fields = /^(\d+),\s*([^,]+),\s*(.+),\s*([^,]+),\s*([^,]+)$/.exec(line);
       if (fields === null) throw unreadable(line);
       const [, index, uuid, name, total, used] = fields;
@@ -225,7 +224,7 @@ export function parseGpus(answer: string): Gpu[] {
     .sort((a, b) => a.index - b.index);
 }
 
-/** Reads the answer to `--query-compute-apps=gpu_uuid,pid,process_name`. Raises RunError on a line that is none. */
+/** Parses the output of `--query-compute-apps=gpu_uuid,pid,process_name`. Raises RunError on an invalid line. */
 export function parseGpuProcesses(answer: string): GpuProcess[] {
   return lines(answer).map((line) => {
     const fields = /^([^,]+),\s*(\d+),\s*(.*)$/.exec(line);
@@ -234,7 +233,7 @@ export function parseGpuProcesses(answer: string): GpuProcess[] {
   });
 }
 
-/** The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by (the beginning of) a UUID; as CUDA, up to the first unknown one. */
+/** The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by (the beginning of) a UUID; like CUDA, up to the first unknown one. */
 export function visibleGpus(gpus: readonly Gpu[], visible: string): Gpu[] {
   const found: Gpu[] = [];
   for (const name of visible.split(',').map((part) => part.trim())) {
@@ -245,7 +244,7 @@ export function visibleGpus(gpus: readonly Gpu[], visible: string): Gpu[] {
   return found.sort((a, b) => a.index - b.index);
 }
 
-/** Whether a value of `CUDA_VISIBLE_DEVICES` leaves no GPU; such a machine is not asked for its GPUs at all. */
+/** Whether a value of `CUDA_VISIBLE_DEVICES` hides every GPU; nvidia-smi is then not queried at all. */
 function hidesAll(visible: string): boolean {
   return ['', '-1', 'NoDevFiles'].includes(visible.trim());
 }
@@ -277,7 +276,7 @@ function whatExists(gpus: readonly Gpu[]): string {
   return `usable here: ${gpus.map((gpu) => `${gpu.index} (${gpu.name})`).join(', ')}`;
 }
 
-/** What nvidia-smi prints as CSV; null where it is not installed or finds no GPU. */
+/** The CSV output of nvidia-smi; null if it is not installed or finds no GPU. */
 function askNvidiaSmi(query: string): string | null {
   const asked = spawnSync('nvidia-smi', [query, '--format=csv,noheader,nounits'], {
     encoding: 'utf8',
@@ -301,7 +300,7 @@ function lines(answer: string): string[] {
     .filter((line) => line !== '');
 }
 
-/** A number of MiB; null for what the driver does not tell, which it writes in brackets. */
+/** A number of MiB in bytes; null for a value that the driver does not report, which it writes in brackets. */
 function bytesOf(field: string, line: string): number | null {
   if (/^\[.*\]$/.test(field.trim())) return null;
   const mebibytes = Number(field);
@@ -319,7 +318,7 @@ export function gibibytes(bytes: number): string {
   return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }
 
-/** Raises ConfigError where there are fewer cores than processes. */
+/** Raises ConfigError when there are fewer cores than processes. */
 export function checkCores(processes: number, cpus: number): void {
   if (processes <= cpus) return;
   throw new ConfigError(`${processes} processes are to run on the CPU, and this machine has ${cpus} CPU cores`, {

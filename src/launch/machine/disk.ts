@@ -1,4 +1,4 @@
-/** Whether what runs will write fits on the disk that their folder is on. */
+/** Checks whether what runs will write fits on the disk of their folder. */
 import { statfsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { requireWritable } from '../../core/files.js';
@@ -8,12 +8,12 @@ import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { gibibytes } from './devices.js';
 
-/** What is left over for everything but checkpoints, which is not estimated: with less than this a disk counts as full. */
+/** Reserve for everything but checkpoints, which is not estimated: with less than this a disk counts as full. */
 const LEAST_FREE_BYTES = 16 * 2 ** 20;
 
 const OTHER_FOLDER = 'Name another folder: APP__BASE_EXP_DIR, or --set base_exp_dir=/path.';
 
-/** Bytes that can be written below a folder that is there. */
+/** Bytes that can be written below an existing folder. */
 export type FreeSpace = (folder: string) => number;
 
 function freeSpace(folder: string): number {
@@ -21,15 +21,15 @@ function freeSpace(folder: string): number {
   return bavail * bsize;
 }
 
-/** A run that is to be trained from an iteration on. */
+/** A run to be trained, from an iteration on. */
 export interface RunAhead {
   readonly settings: RunSettings;
   readonly from: number;
 }
 
 /**
- * Estimated bytes that checkpoints will take beyond those that are there, by folder: all that these runs keep, and the one that is being
- * written. Runs that another program trains, and those whose settings do not tell how large their models are, count as nothing.
+ * Estimated bytes that checkpoints will take beyond existing ones, by folder: all that these runs keep, and the one being written. Runs of another
+ * program, and runs whose settings do not tell the size of their models, count as nothing.
  */
 export function checkpointSpace(runs: readonly RunAhead[], shapeOf: ShapeOf): ReadonlyMap<string, number> {
   const kept = new Map<string, number>();
@@ -48,16 +48,16 @@ function bytesOfOne(settings: TrainedSettings, shapeOf: ShapeOf): number {
   return parameters === null ? 0 : checkpointBytes(parameters, settings.optimizer.ema_decay !== null);
 }
 
-/** By how many checkpoints the folder grows until the last iteration. */
+/** How many checkpoints the folder gains until the last iteration. */
 function keptAhead({ num_iterations, checkpoint }: TrainedSettings, from: number): number {
   const { save_every_n_iterations: save, keep_every_n_iterations: keep, keep_last } = checkpoint;
   const saved = Math.ceil(num_iterations / save) - Math.floor(from / save);
   const forGood = keep === null ? 0 : Math.floor(num_iterations / keep) - Math.floor(from / keep);
-  // A run that goes on has its latest ones already.
+  // A run that continues already has its latest ones.
   return Math.min(saved, forGood + (from === 0 ? keep_last : 0));
 }
 
-/** That a folder, or what it will be made in, can be written to, and has room for so many bytes of checkpoints. Raises RunError. */
+/** Checks that a folder, or the one it will be created in, is writable and has room for this many bytes of checkpoints. Raises RunError. */
 export function checkFolder(folder: string, bytes: number, freeOf: FreeSpace = freeSpace): void {
   const there = requireWritable(folder, OTHER_FOLDER);
   const free = freeOf(there);
@@ -77,7 +77,7 @@ export function checkFolder(folder: string, bytes: number, freeOf: FreeSpace = f
   );
 }
 
-/** Whole MiB below 10 GiB: two sizes that are compared must not read alike. */
+/** Whole MiB below 10 GiB: two sizes that are compared must not look equal. */
 function sizeText(bytes: number): string {
   return bytes < 10 * 2 ** 30 ? `${Math.floor(bytes / 2 ** 20)} MiB` : gibibytes(bytes);
 }

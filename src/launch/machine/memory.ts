@@ -1,4 +1,4 @@
-/** How much memory there is, and whether what a run is estimated to need fits. */
+/** How much memory there is, and whether a run's estimated need fits. */
 import { readFileSync, statSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -24,42 +24,42 @@ import { deviceKind, ownDevices, processesOf } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
-/** A recipe's estimate is good to this factor: what is beyond it does not fit for certain. */
+/** A recipe's estimate is right within this factor: a need beyond it certainly does not fit. */
 const ESTIMATE_FACTOR = 2;
 
-/** Bytes that can be had without swapping; on Linux with what caches would give back. */
+/** Bytes available without swapping; on Linux including reclaimable caches. */
 export function availableMemory(): number {
   if (process.platform !== 'linux') return freemem();
   const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
   return match === null ? freemem() : Number(match[1]) * 1024;
 }
 
-/** Bytes of a machine, or of the control group that this process is in. */
+/** Memory of a machine, or of this process's control group, in bytes. */
 export interface Memory {
   readonly free: number;
   readonly all: number;
 }
 
 export function machineMemory(): Memory {
-  // 0 where no limit is known.
+  // 0 if no limit is known.
   const limit = process.constrainedMemory() || Infinity;
   return { free: Math.min(availableMemory(), limit), all: Math.min(totalmem(), limit) };
 }
 
 export interface MemoryVerdict {
   readonly fits: boolean;
-  /** Even an estimate that is too high by its factor would not fit, were all memory free. */
+  /** Even if the estimate is too high by its factor, it would not fit with all memory free. */
   readonly hopeless: boolean;
-  /** What all processes need that share it, in bytes. */
+  /** Bytes that all processes sharing the memory need together. */
   readonly neededBytes: number;
-  /** What is free, and all there is, in bytes, where the run would be placed. */
+  /** Free and total bytes where the run would be placed. */
   readonly freeBytes: number;
   readonly allBytes: number;
   /** What to do when it does not fit. */
   readonly advice: string | null;
 }
 
-/** Whether processes that need so many bytes each fit: one on each GPU, or all in the machine's memory. */
+/** Whether processes with this need each fit: one on each GPU, or all in the machine's memory. */
 export function memoryVerdict(
   bytes: number,
   processes: number,
@@ -73,7 +73,7 @@ export function memoryVerdict(
   return verdictOf(bytes, processes, onGpus, machine, less);
 }
 
-/** Whether the parts of one process fit onto their GPUs, each of which may be filled up to a limit: that of the fullest. */
+/** Whether the parts of one process fit on their GPUs, each of which may be filled up to a limit: the verdict of the fullest. */
 export function placedVerdict(
   bytes: Readonly<Record<PlacedPart, number>>,
   { devices }: PlacedParts,
@@ -101,14 +101,14 @@ export function placedVerdict(
 
 const LESS_AT_ONCE = 'lower optimizer.per_device_batch_size';
 
-/** What makes a run smaller, of the keys that it has. */
+/** Settings that make a run smaller, among those that it has. */
 function lessOf(settings: RunSettings): string {
   const { policy } = settings as { readonly policy?: object };
   const context = policy !== undefined && 'model_context_size' in policy ? ' or policy.model_context_size' : '';
   return `${LESS_AT_ONCE}${context}, or launch.processes`;
 }
 
-/** @param onGpus empty for the machine's own memory. */
+/** @param onGpus empty for the machine's main memory. */
 function verdictOf(
   bytes: number,
   processes: number,
@@ -130,14 +130,14 @@ function verdictOf(
 export interface RunMemory {
   readonly device: DeviceKind;
   readonly processes: number;
-  /** Estimated bytes of one process; null where the settings do not tell. */
+  /** Estimated bytes of one process; null if the settings do not tell. */
   readonly bytes: number | null;
   readonly verdict: MemoryVerdict | null;
-  /** Where its parts are; null where nothing is said of that, or GPUs are named that do not exist. */
+  /** Where its parts are; null if the settings do not say, or name GPUs that do not exist. */
   readonly placed: PlacedParts | null;
 }
 
-/** What is wrong with it, the look before a run says. */
+/** The check before a run reports what is wrong with it. */
 function placedOrNull(
   placement: NonNullable<RunSettings['launch']['placement']>,
   gpus: readonly Gpu[],
@@ -150,7 +150,7 @@ function placedOrNull(
   }
 }
 
-/** The shapes of models that runs make, and of those that lie on this machine. */
+/** The shapes of models that runs make, and of models on this machine. */
 export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
   const folders = new Map<string, ModelShape | null>();
   const shapeOf: ShapeOf = (reference) => {
@@ -165,7 +165,7 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
   return shapeOf;
 }
 
-/** Looks at the pictures of each dataset once. */
+/** Reads the picture sizes of each dataset once. */
 function sizesIn(): SizeIn {
   const found = new Map<string, ReturnType<SizeIn>>();
   return (path) => {
@@ -174,7 +174,7 @@ function sizesIn(): SizeIn {
   };
 }
 
-/** Null where a folder holds no model that can be opened, which whoever opens it says. */
+/** Null if a folder has no model that can be opened, which is reported by the code that opens it. */
 function shapeOfFolder(folder: string): ModelShape | null {
   try {
     const config = readConfig<{ readonly _class_name?: unknown; readonly model_type?: unknown }>(rootOf(folder));
@@ -192,7 +192,7 @@ function shapeOfFolder(folder: string): ModelShape | null {
   }
 }
 
-/** The graphs of a frozen model of such a type; null for one that is read otherwise. */
+/** The graphs of a frozen model of this type; null for a model stored in another way. */
 function graphFiles(folder: string, type: unknown): readonly string[] | null {
   switch (type) {
     case 'clip':
@@ -223,7 +223,7 @@ function rewardBytes(settings: RunSettings, shapeOf: ShapeOf): number {
   return [...held.values()].reduce((sum, model) => sum + frozenBytes(model, shapeOf), 0);
 }
 
-/** Pixels on the side of a latent of those autoencoders that make 16 of them, four of which are a token. */
+/** Pixels per side of a latent, for autoencoders with 16 latent channels, four of whose latents make a token. */
 const LATENT_SIDE = 8;
 const LATENT_TOKEN = 64;
 
@@ -242,14 +242,14 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
     layers,
     singleLayers: config.architecture === 'flux' ? config.num_single_layers : 0,
     textWidth,
-    // Where latents are no pixels, they are taken for those of FLUX and Qwen-Image.
+    // If latents are not pixels, they are assumed to be those of FLUX and Qwen-Image.
     patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
     imagePrompt: imagePromptOf(config),
     conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
   };
 }
 
-/** The settings with the least micro-batch of the shortest texts, which no estimate of theirs goes below. */
+/** The settings with the smallest micro-batch and the shortest texts, a lower bound for their estimates. */
 function leastOf(settings: TrainedSettings): TrainedSettings {
   const policy = (settings as { readonly policy?: object }).policy;
   return {
@@ -259,14 +259,14 @@ function leastOf(settings: TrainedSettings): TrainedSettings {
   };
 }
 
-/** Nobody is sent to make a batch smaller whose models alone do not fit. */
+/** Does not suggest a smaller batch if the models alone do not fit. */
 function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict {
   if (verdict.fits || least === null || least <= verdict.allBytes) return verdict;
   const advice = `name a smaller model or take a larger machine: at any batch and context its models alone take about ${gibibytes(least)}`;
   return { ...verdict, advice };
 }
 
-/** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */
+/** Estimates what runs need of a machine. The shape of a model is known if one of the `runs` makes it. */
 export function memoryOf(
   runs: ReadonlyMap<string, RunSettings>,
   devices: Devices,

@@ -7,19 +7,19 @@ export const placedParts = ['policy', 'image', 'reward'] as const;
 export type PlacedPart = (typeof placedParts)[number];
 
 export interface PlacedParts {
-  /** By part, the index of its GPU as nvidia-smi counts; null for the CPU. */
+  /** By part, its GPU's index in nvidia-smi; null for the CPU. */
   readonly devices: Readonly<Record<PlacedPart, number | null>>;
-  /** The GPUs that it takes, ascending. */
+  /** The GPUs it uses, ascending. */
   readonly gpus: readonly number[];
-  /** What was done in place of what the settings say, in a sentence; null where they were followed. */
+  /** A sentence about what was done instead of what the settings say; null if they were followed. */
   readonly note: string | null;
 }
 
 type PlacementSettings = NonNullable<LaunchSettings['placement']>;
 
 /**
- * Gives each part its GPU among those that the run may use. Where there are fewer GPUs than the settings name, parts share those that there
- * are. Raises ConfigError for a GPU that does not exist beside enough others.
+ * Assigns each part a GPU among those that the run may use. If there are fewer GPUs than the settings name, parts share the existing ones. Raises
+ * ConfigError for a GPU that does not exist although there are enough others.
  */
 export function placeParts(wanted: PlacementSettings, gpus: readonly Pick<Gpu, 'index' | 'name'>[]): PlacedParts {
   const named: Readonly<Record<PlacedPart, number>> = {
@@ -46,7 +46,7 @@ export function describeParts(devices: PlacedParts['devices']): string {
     .join(', ');
 }
 
-/** Each part's place among the GPUs that the run's process sees; parts on the CPU are left out. */
+/** Each part's index among the GPUs visible to the run's process; parts on the CPU are left out. */
 export function positionsOf({ devices, gpus }: PlacedParts): Partial<Record<PlacedPart, number>> {
   return Object.fromEntries(
     placedParts.flatMap((part) => {
@@ -56,7 +56,7 @@ export function positionsOf({ devices, gpus }: PlacedParts): Partial<Record<Plac
   );
 }
 
-/** Raises ConfigError where a run has several processes, which share out its GPUs themselves. */
+/** Raises ConfigError when a run has several processes, which divide its GPUs among themselves. */
 export function checkPlacement({ placement, processes }: Pick<LaunchSettings, 'placement' | 'processes'>): void {
   if (placement === null || processes === 1) return;
   throw new ConfigError(`the parts of one process are placed, and launch.processes is ${processes}`, {
@@ -65,7 +65,7 @@ export function checkPlacement({ placement, processes }: Pick<LaunchSettings, 'p
   });
 }
 
-/** Raises ConfigError for a run of a sweep on this machine's GPUs whose parts are placed: runs side by side would be on the same ones. */
+/** Raises ConfigError for a run in a sweep on this machine's GPUs with placed parts: concurrent runs would use the same GPUs. */
 export function checkUnplaced(
   run: string,
   { placement, backend, command }: Pick<LaunchSettings, 'placement' | 'backend' | 'command'>,

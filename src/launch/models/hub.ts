@@ -1,4 +1,4 @@
-/** The models of the Hub that runs need: asked for before anything starts, once each, and fetched before workers look for them in the cache. */
+/** The Hub's models that runs need: queried before anything starts, once each, and fetched before workers look for them in the cache. */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, printable } from '../../core/errors.js';
 import { hubBaseOf, nameOf } from '../../models/hub/cache.js';
@@ -11,15 +11,15 @@ import { failureOf, once, type Obstacle } from '../preflight/looks.js';
 import { requireNone, unfinished } from '../preflight/preflight.js';
 import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted.js';
 
-/** Adapters over adapters end somewhere. */
+/** Limit for chains of adapters. */
 const MOST_BASES = 4;
 
 export interface HubModelsOptions {
-  /** Told what happens, a line each. */
+  /** Called with one line for each event. */
   readonly say: (line: string) => void;
-  /** Told now and then how far a download is; null: it is over. */
+  /** Called at intervals with the progress of a download; null: it is over. */
   readonly busy?: (what: string | null) => void;
-  /** Ends a download; what it has fetched stays. */
+  /** Ends a download; what was fetched stays. */
   readonly stop?: AbortSignal;
   readonly patience?: HubPatience;
 }
@@ -27,11 +27,11 @@ export interface HubModelsOptions {
 /** A model that a run needs, and how its workers' environment reaches the Hub. */
 interface Asked extends WantedModel {
   readonly environment: HubEnvironment;
-  /** What the run began with, what adapters stand on among it. */
+  /** The commits that the run began with, including those of adapters' bases. */
   readonly commits: Readonly<Record<string, string>>;
 }
 
-/** Looks up and fetches; what several runs need is done once. */
+/** Looks up and fetches models; what several runs need is done once. */
 export class HubModels {
   readonly #clients = new Map<string, Promise<HubClient>>();
   readonly #found = new Map<string, Promise<FoundModel>>();
@@ -43,7 +43,7 @@ export class HubModels {
     for (const client of this.#clients.values()) await (await client).close();
   }
 
-  /** Which models of these runs cannot be had; the small files that describe the others are then in the cache. */
+  /** Which models of these runs are unavailable; afterwards, the small files that describe the others are in the cache. */
   async obstacles(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<Obstacle[]> {
     const found = new Map<string, Obstacle>();
     for (const config of configs) {
@@ -64,7 +64,7 @@ export class HubModels {
     return [...new Set(found.flat().map(noteOf))];
   }
 
-  /** Brings the models of these runs into the cache. Raises what is in the way of one. */
+  /** Downloads the models of these runs into the cache. Raises what prevents one. */
   async fetch(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<void> {
     for (const asked of configs.flatMap((config) => askedBy(config, anew))) {
       for (const found of await this.#withBases(asked)) {
@@ -73,7 +73,7 @@ export class HubModels {
     }
   }
 
-  /** The commits of a run's models, by what its record calls them; they are in the cache afterwards. */
+  /** The commits of a run's models, by their names in its record; afterwards they are in the cache. */
   async commitsOf(config: LoadedConfig): Promise<Record<string, string>> {
     await this.fetch([config]);
     const found = await Promise.all(askedBy(config).map((asked) => this.#withBases(asked)));
@@ -93,7 +93,7 @@ export class HubModels {
     say(`downloaded ${name}`);
   }
 
-  /** A model, and where it is an adapter what it stands on. */
+  /** A model and, if it is an adapter, its base. */
   async #withBases(asked: Asked): Promise<FoundModel[]> {
     const all = [await this.#lookUp(asked)];
     let base = asked.need === 'model' ? hubBaseOf(all[0].folder) : null;
@@ -116,14 +116,14 @@ export class HubModels {
 
   #client(environment: HubEnvironment): Promise<HubClient> {
     return once(this.#clients, JSON.stringify(environment), async () => {
-      // Most runs ask for nothing.
+      // Loaded lazily, because most runs need nothing.
       const { HubClient } = await import('../../models/hub/client.js');
       return new HubClient(environment, this.options.patience, this.options.stop);
     });
   }
 }
 
-/** Brings models into the cache before jobs are submitted: the nodes that these run on may reach no network, and share the cache. */
+/** Downloads models into the cache before jobs are submitted: compute nodes may have no network, but share the cache. */
 export async function fetchModels(
   configs: readonly LoadedConfig[],
   anew: ReadonlySet<LoadedConfig> = new Set(),

@@ -1,4 +1,4 @@
-/** Where the models of other runs and of the Hub lie. */
+/** Resolves models of other runs and of the Hub to folders. */
 import { cachedFolder } from '../../models/hub/cache.js';
 import { hubEnvironment, type HubEnvironment } from '../../models/hub/environment.js';
 import { hubKey, type RunResolver } from '../../models/reference.js';
@@ -9,20 +9,20 @@ import type { RunRecord } from '../../run/record.js';
 import { readState } from '../../run/state.js';
 import { isObject } from '../../schema/walk.js';
 
-/** The run that a reward term takes its model from, where it is not finished. */
+/** The run that a reward term takes its model from, if it is not finished. */
 export function unfinishedRun(term: object, baseExpDir: string): string | null {
   const model = 'model' in term ? term.model : null;
   if (!isObject(model) || typeof model['run'] !== 'string') return null;
   return readState(new RunPaths(baseExpDir, model['run']))?.state === 'finished' ? null : model['run'];
 }
 
-/** What a run's record says of the models that it began with. */
+/** What a run's record says about the models it began with. */
 export type RecordedModels = Partial<Pick<RunRecord, 'parents' | 'models'>>;
 
 /**
- * Finds the checkpoint of a finished run that is used, and the snapshot of a model of the Hub: those that the record pins, else the newest
- * whole checkpoint, and what the revision was when it was last asked for. `onUsed` is told of every use of a run. `environment` says
- * where the cache is: outside of a run's workers, what their environment says.
+ * Finds the checkpoint of a finished run that is used, and the snapshot of a Hub model: those pinned in the record, else the newest whole checkpoint,
+ * and the revision as last queried. `onUsed` is called for every use of a run. `environment` says where the cache is; outside of a run's workers,
+ * that is their environment.
  */
 export function runResolver(
   baseExpDir: string,

@@ -1,4 +1,4 @@
-/** The models of the Hub that runs need, as far as this machine's files tell. */
+/** The Hub's models that runs need, as far as this machine's files tell. */
 import { hubModels, type NamedHubModel } from '../../config/models.js';
 import { cachedModel, hubBaseOf, nameOf } from '../../models/hub/cache.js';
 import { hubEnvironment, type HubEnvironment } from '../../models/hub/environment.js';
@@ -10,7 +10,7 @@ import { readRecord } from '../../run/record.js';
 import { getPath } from '../../schema/paths.js';
 import type { RunSettings } from '../../schema/run.js';
 
-/** The models that a run needs, of the commits that it began with. A run that begins `anew` takes what the Hub has now. */
+/** The models that a run needs, at the commits it began with. A run that begins `anew` takes what the Hub has now. */
 export function wantedModels(settings: RunSettings, anew = false): WantedModel[] {
   const named = [...hubModels(settings), ...basesOfFolders(settings)];
   if (named.length === 0) return [];
@@ -23,13 +23,13 @@ export function wantedModels(settings: RunSettings, anew = false): WantedModel[]
   }));
 }
 
-/** The commits of models of the Hub that a run began with, those that its adapters stand on among them, as its record calls them. */
+/** The commits of Hub models that a run began with, including those of adapters' bases, under their names in its record. */
 export function commitsBegunWith(settings: RunSettings, anew = false): Readonly<Record<string, string>> {
   const record = anew ? null : readRecord(RunPaths.of(settings));
   return record?.models ?? {};
 }
 
-/** What adapters stand on that a run names by their folders. */
+/** The bases of adapters that a run names by folder. */
 function basesOfFolders(settings: RunSettings): NamedHubModel[] {
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
   return recipeOf(settings).models.flatMap((key) => {
@@ -39,12 +39,12 @@ function basesOfFolders(settings: RunSettings): NamedHubModel[] {
   });
 }
 
-/** What the environment of a run's workers says of the Hub. */
+/** Settings of the Hub in the environment of a run's workers. */
 export function hubEnvironmentOf({ launch: { env } }: RunSettings): HubEnvironment {
   return hubEnvironment({ ...process.env, ...env });
 }
 
-/** The models of a run that are not in the cache, as messages call them. */
+/** The models of a run that are not in the cache, by their names in messages. */
 export function notDownloaded(settings: RunSettings): string[] {
   const wanted = wantedModels(settings);
   if (wanted.length === 0) return [];
@@ -54,7 +54,7 @@ export function notDownloaded(settings: RunSettings): string[] {
   );
 }
 
-/** Raises CheckpointError for a model that is neither in the cache nor may be asked for. */
+/** Raises CheckpointError for a model that is not in the cache and may not be requested. */
 export function checkOffline(wanted: WantedModel, environment: HubEnvironment): void {
   const { reference, need, pinned } = wanted;
   if (!environment.offline || cachedModel(reference, need, pinned, environment) !== null) return;

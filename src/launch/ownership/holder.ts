@@ -1,6 +1,6 @@
 /**
- * Whether the process that a run's lock names may be the run's. A lock is a text file that anybody with access to the folder can write: a number
- * in it is no reason to end a process.
+ * Decides whether the process named in a run's lock may belong to the run. A lock is a text file that anybody with access to the folder can write: a
+ * number in it is no reason to end a process.
  */
 import { readFileSync, realpathSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -8,28 +8,28 @@ import type { HeldBy } from '../../run/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 import { LAUNCH_VARIABLE } from '../processes/guardian.js';
 
-/** In the environment of a run's workers: the run's folder, without links. */
+/** Environment variable of a run's workers: the run's folder, with links resolved. */
 export const RUN_VARIABLE = 'EDITRL_RUN';
 
-/** The verbs whose own process holds a lock: a sweep's its experiment's, the others a run's while they start it again. */
+/** The verbs whose own process holds a lock: a sweep that of its experiment, the others that of a run while they restart it. */
 const HOLDING_VERBS = ['run', 'resume', 'sweep', 'cell'];
 
 /** What is known of a process of this machine. */
 export interface ProcessTraits {
   /** The user's number. */
   readonly uid: number;
-  /** When it started, as a lock records it; null where it has ended. */
+  /** When it started, as recorded in a lock; null if it has ended. */
   readonly start: string | null;
-  /** `NAME=value` as it was started with; null where another user's may not be read. */
+  /** `NAME=value` entries it was started with; null if it is another user's and may not be read. */
   readonly environment: readonly string[] | null;
   readonly command: readonly string[];
 }
 
-/** What is asked of the system; tests put other answers in. */
+/** Queries to the system; tests replace them. */
 export interface HolderWorld {
-  /** The user who asks; null where the system has no such numbers. */
+  /** The asking user's number; null if the system has no such numbers. */
   readonly uid: number | null;
-  /** The user to whom a file belongs; null where it is gone. */
+  /** The owner of a file; null if it is gone. */
   ownerOf(path: string): number | null;
   /** 'unknown' on systems without /proc. */
   traitsOf(pid: number): ProcessTraits | 'unknown';
@@ -60,7 +60,7 @@ function entriesOf(path: string): string[] | null {
   }
 }
 
-/** The mark in the environment of a run's workers. The run's folder need not be there yet. */
+/** The mark in the environment of a run's workers. The run's folder need not exist yet. */
 export function markOfRun(paths: RunPaths): Readonly<Record<string, string>> {
   return { [RUN_VARIABLE]: withoutLinks(resolve(paths.dir)) };
 }
@@ -74,9 +74,9 @@ function withoutLinks(path: string): string {
 }
 
 /**
- * Why the process that a lock names is not taken for the run's; null where it is. The lock's file belongs to the process's user or to the one who
- * asks; the process started when the lock says; and it has the run's mark in its environment, or is a command of this program that holds
- * locks. Workers of versions without that mark are known by their launcher's. Without /proc only the file's owner can be looked at.
+ * Why the process named in a lock is not taken for the run's; null if it is. Required: the lock's file belongs to the process's user or to the asking
+ * user; the process started when the lock says; and it has the run's mark in its environment, or is a command of this program that holds locks.
+ * Workers of versions without that mark are recognized by their launcher's. Without /proc, only the file's owner can be checked.
  */
 export function notTheHolder(paths: RunPaths, held: HeldBy, world: HolderWorld): string | null {
   const owner = world.ownerOf(paths.lock);

@@ -7,7 +7,7 @@ import { claimWhenFree } from './takeover.js';
 /** A claimed run. */
 export interface OwnedRun {
   readonly handle: RunHandle;
-  /** Rank 0's. */
+  /** Rank 0's log. */
   readonly log: RunLog;
   /** Aborted when another process has taken the run, or the disk refuses its lock. */
   readonly lost: AbortSignal;
@@ -16,15 +16,15 @@ export interface OwnedRun {
 export interface OwnerOptions {
   /** Shows the log's lines to a person. */
   readonly terminal: (line: string) => void;
-  /** An error as the run's state and its log have it. */
+  /** An error in the form for the run's state and its log. */
   readonly describe: (error: unknown) => { readonly reason: string; readonly stack: string };
-  /** Told when its state says how it ended, before the log is closed. */
+  /** Called when its state says how it ended, before the log is closed. */
   readonly onEnd: () => void;
 }
 
 /**
- * Claims a run and works at it while its lock is kept alive; then lets go of it. A failure is recorded, as an interruption where a server stayed
- * away, and raised. Nothing is worked at where the run is finished. Raises what claiming raises, and why the run was lost.
+ * Claims a run and works on it while keeping its lock alive; then releases it. A failure is recorded (as an interruption if a server stayed away) and
+ * raised. Does no work if the run is finished. Raises what claiming raises, and why the run was lost.
  */
 export async function ownRun<T>(
   request: ClaimRequest,
@@ -54,7 +54,7 @@ export async function ownRun<T>(
   }
 }
 
-/** On a full disk not even the state can be written: then the error that the run ended with is the one to show. */
+/** On a full disk, not even the state can be written: the error that the run ended with is then the one to show. */
 function recordEnd(handle: RunHandle, state: 'interrupted' | 'failed', reason: string): void {
   try {
     handle.setState({ state, reason });

@@ -1,4 +1,4 @@
-/** Waiting: for a run that another process holds, before a run is started again, and for the file by which a run is asked to end. */
+/** Waiting: for a run that another process holds, before a run is restarted, and for the file that asks a run to end. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { acquireLock } from '../../run/lock.js';
 import type { RunPaths } from '../../run/paths.js';
@@ -7,28 +7,28 @@ import { forgetStopRequest, KILLED, readStopRequest } from '../../run/stop_reque
 
 export const LOOK_EVERY_MS = 1_000;
 
-/** The longest pause before a run is started again, in seconds. */
+/** The longest pause before a restart, in seconds. */
 const LONGEST_PAUSE_S = 60;
 
-/** Seconds before the next start, after so many attempts in a row that got no further: what fails at once would fail again at once. */
+/** Seconds before the next start, given the number of consecutive attempts without progress: what fails at once would fail again at once. */
 export function pauseBeforeRestart(inVain: number): number {
   return inVain === 0 ? 0 : Math.min(LONGEST_PAUSE_S, 2 ** (inVain - 1));
 }
 
-/** Waits, but not on once asked to stop. */
+/** Waits until the time is over or a stop is requested. */
 export async function pause(ms: number, stop: AbortSignal): Promise<void> {
   await delay(ms, undefined, { signal: stop }).catch(() => undefined);
 }
 
 /**
- * Waits as the owner of a run, so that nobody takes it for free. True where it is asked to stop meanwhile, which its state then says. Raises
- * RunError where another process has the run.
+ * Waits as the owner of a run, so that nobody takes it for free. Returns true if asked to stop meanwhile, which is then in its state. Raises RunError
+ * when another process has the run.
  */
 export async function pauseAsOwner(paths: RunPaths, ms: number, stop: AbortSignal): Promise<boolean> {
   const lock = acquireLock(paths);
   const asked = new StopWatch(paths);
   const stops = AbortSignal.any([stop, asked.stop, asked.kill]);
-  // What the last beat met: a disk that refused one is asked again with the next.
+  // The error of the last heartbeat: if the disk refused one, the next tries again.
   let failed: { readonly error: unknown } | null = null;
   const beatOnce = (): void => {
     try {
@@ -56,7 +56,7 @@ export async function pauseAsOwner(paths: RunPaths, ms: number, stop: AbortSigna
   }
 }
 
-/** Milliseconds between looks for the file by which a run of another trainer is asked to end. */
+/** Milliseconds between checks for the file that asks a run of another trainer to end. */
 const STOP_LOOK_MS = 200;
 
 /** Watches for that file. */
@@ -65,7 +65,7 @@ export class StopWatch {
   readonly #kill = new AbortController();
   readonly #timer: NodeJS.Timeout;
 
-  /** Forgets what an earlier attempt was asked. */
+  /** Drops requests made to an earlier attempt. */
   constructor(private readonly paths: RunPaths) {
     forgetStopRequest(paths);
     this.#timer = setInterval(() => this.#look(), STOP_LOOK_MS);
@@ -77,7 +77,7 @@ export class StopWatch {
     return this.#stop.signal;
   }
 
-  /** Aborted when it is asked to end at once, with that as the reason. */
+  /** Aborted when it is asked to end at once; the reason is that request. */
   get kill(): AbortSignal {
     return this.#kill.signal;
   }

@@ -1,4 +1,4 @@
-/** Stopping a run from another process: its owner is asked to checkpoint and end, or is killed. */
+/** Stops a run from another process: asks its owner to checkpoint and end, or kills it. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InUseError, RunError } from '../../core/errors.js';
 import {
@@ -21,16 +21,16 @@ import { notTheHolder, realHolderWorld } from './holder.js';
 
 const POLL_MS = 100;
 const PROGRESS_EVERY_MS = 5_000;
-/** A run that was killed just as its launcher was starting it again is watched for this long, and killed again. */
+/** A run that was killed while its launcher was just restarting it is watched for this long, and killed again. */
 const WATCH_AFTER_KILL_MS = 1_500;
 
-/** What stopping asks of its surroundings; tests put other answers in. */
+/** What stopping needs from its surroundings; tests replace it. */
 export interface StopWorld extends LockWorld {
   /** Sends a signal to a process of this machine. Raises as `process.kill` does. */
   send(pid: number, signal: 'SIGTERM' | 'SIGSTOP' | 'SIGKILL'): void;
-  /** The launcher that started a process; null where none did, or it cannot be asked. */
+  /** The launcher that started a process; null if there is none, or it cannot be found out. */
   launcherOf(pid: number): LauncherProcess | null;
-  /** Why the process that a run's lock names is not the run's; null where it is. */
+  /** Why the process named in a run's lock does not belong to the run; null if it does. */
   notTheHolder(paths: RunPaths, held: HeldBy): string | null;
 }
 
@@ -46,9 +46,9 @@ export function realStopWorld(): StopWorld {
 }
 
 export interface StopOptions {
-  /** Kills instead of asking: what was learned since the last checkpoint is lost. */
+  /** Kills instead of asking: training since the last checkpoint is lost. */
   readonly now: boolean;
-  /** Told what is waited for. */
+  /** Called with what is being waited for. */
   readonly onProgress: (line: string) => void;
   /** Ends the waiting, not the run. */
   readonly stop?: AbortSignal;
@@ -61,8 +61,8 @@ export interface StopResult {
 }
 
 /**
- * Stops a run and waits until its owner has ended. Raises RunError when the owner is on another host, may not be signalled, or is a process that
- * is not known to be the run's; a run that nobody holds is `not_running`.
+ * Stops a run and waits until its owner has ended. Raises RunError when the owner is on another host, may not be signalled, or is a process that is
+ * not known to belong to the run; a run that nobody holds is `not_running`.
  */
 export async function stopRun(
   paths: RunPaths,
@@ -94,14 +94,14 @@ export async function stopRun(
 
 function signal(paths: RunPaths, held: HeldBy, now: boolean, world: StopWorld): void {
   if (!seesProcessesOf(held, world)) throw elsewhere(paths, held);
-  // Asked right before the signal: a pid that has passed to another process must not be hit.
+  // Checked right before the signal: a pid that now belongs to another process must not be hit.
   if (lockProblem(held, world) === null) return;
   if (takesStopRequests(paths)) return requestStop(paths, now ? 'now' : 'save');
   const doubt = world.notTheHolder(paths, held);
   if (doubt !== null) throw notItsProcess(paths, held, now, doubt);
   try {
     if (!now) return world.send(held.pid, 'SIGTERM');
-    // Held still, so that what is written here is the last word: its launcher neither calls it failed nor starts it again.
+    // Stopped, so that what is written here is final: its launcher neither records a failure nor restarts it.
     world.send(held.pid, 'SIGSTOP');
     const state = readState(paths);
     if (state !== null) writeState(paths, { ...state, state: 'interrupted', reason: KILLED });
@@ -138,7 +138,7 @@ function elsewhere(paths: RunPaths, held: HeldBy): RunError {
   );
 }
 
-/** Waits until the owner has given the run free or is gone; false when told to wait no longer. */
+/** Waits until the owner has released the run or is gone; false when told to stop waiting. */
 async function untilFree(paths: RunPaths, held: HeldBy, options: StopOptions, world: StopWorld): Promise<boolean> {
   let said = world.nowMs();
   while (readLock(paths, world)?.token === held.token && liveLock(paths, world) !== null) {
@@ -157,12 +157,12 @@ async function untilFree(paths: RunPaths, held: HeldBy, options: StopOptions, wo
   return true;
 }
 
-/** The process that may start a run again once its holder is killed: the holder's launcher, or the holder where it is that itself. */
+/** The process that may restart a run once its holder is killed: the holder's launcher, or the holder if it is the launcher itself. */
 function starterOf(held: HeldBy, world: StopWorld): LauncherProcess {
   return world.launcherOf(held.pid) ?? { pid: held.pid, start: held.process_start ?? '' };
 }
 
-/** Who holds the run again for the same launcher; null where nobody does. What somebody else starts meanwhile is not what was to be killed. */
+/** Who holds the run again for the same launcher; null if nobody does. A run that somebody else starts meanwhile is not the one to kill. */
 async function takenAgain(paths: RunPaths, starter: LauncherProcess, world: StopWorld): Promise<HeldBy | null> {
   const deadline = world.nowMs() + WATCH_AFTER_KILL_MS;
   for (;;) {
@@ -176,7 +176,7 @@ async function takenAgain(paths: RunPaths, starter: LauncherProcess, world: Stop
   }
 }
 
-/** Says in the state that a run whose owner could not say so is interrupted, and removes the lock that it left. */
+/** Marks a run as interrupted whose owner could not do so, and removes the lock that it left. */
 function settle(paths: RunPaths, world: StopWorld, reason: string): void {
   const dead = readStatus(paths, world).state === 'dead';
   const left = readLock(paths, world) !== null && liveLock(paths, world) === null;
@@ -185,7 +185,7 @@ function settle(paths: RunPaths, world: StopWorld, reason: string): void {
   try {
     lock = acquireLock(paths, world);
   } catch (error) {
-    // Somebody has started it again: the state is theirs to say.
+    // Somebody has started it again: the state is now theirs.
     if (error instanceof InUseError) return;
     throw error;
   }

@@ -1,4 +1,4 @@
-/** Taking a run over from a launcher that died: its workers are waited for, and what it left running is ended. */
+/** Takes a run over from a launcher that died: waits for its workers, and ends what it left running. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -27,7 +27,7 @@ const ENDING_MS = 15_000;
 const POLL_MS = 25;
 const GRACE_S = 2;
 
-/** `workers.json`: what an attempt has started, for whoever takes the run over. */
+/** `workers.json`: what an attempt has started, for the process that takes the run over. */
 interface WorkersFile extends ProcessHome {
   readonly mark: string;
   readonly workers: readonly { readonly rank: number; readonly pid: number; readonly start: string }[];
@@ -37,7 +37,7 @@ function workersFile(paths: RunPaths): string {
   return join(paths.dir, 'workers.json');
 }
 
-/** Claims a run as `claimRun` does; one that is held by a worker whose launcher is gone is waited for first. */
+/** Claims a run like `claimRun`; if a worker without a launcher still holds it, waits first. */
 export async function claimWhenFree(request: ClaimRequest): Promise<RunHandle> {
   const paths = RunPaths.of(request.settings);
   const deadline = performance.now() + ENDING_MS;
@@ -53,7 +53,7 @@ function holderIsEnding(paths: RunPaths): boolean {
   return launcher !== null && processStart(launcher.pid) !== launcher.start;
 }
 
-/** Notes what an attempt has started; only the owner of the run may. Raises RunError when the disk refuses. */
+/** Records what an attempt has started; only the owner of the run may call it. Raises RunError when the disk refuses. */
 export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void {
   const content: WorkersFile = {
     ...homeOf(realLockWorld()),
@@ -69,19 +69,19 @@ export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void
   }
 }
 
-/** Ends what an earlier attempt left running on this machine; to be called by the owner before it starts anything. */
+/** Ends what an earlier attempt left running on this machine; the owner calls it before it starts anything. */
 export async function endLeftovers(paths: RunPaths): Promise<void> {
   const left = readWorkers(paths);
   if (left === null || !seesProcessesOf(left, realLockWorld())) return;
   const groups = left.workers.filter(({ pid, start }) => {
     const found = processStart(pid);
-    // Without its leader a group keeps its number for itself, so it cannot be a stranger's.
+    // A group without its leader keeps its number, so it cannot belong to somebody else.
     return found === null ? groupLives(pid) : found === start;
   });
   await Promise.all([...groups.map(({ pid }) => endGroup(pid, GRACE_S)), endMarked(left.mark, GRACE_S)]);
 }
 
-/** Null where nothing was noted, or where the launcher died while it wrote. */
+/** Null if nothing was recorded, or if the launcher died while writing. */
 function readWorkers(paths: RunPaths): WorkersFile | null {
   try {
     const value = readJson(workersFile(paths)) as Partial<WorkersFile> | null;
@@ -94,8 +94,8 @@ function readWorkers(paths: RunPaths): WorkersFile | null {
 }
 
 /**
- * Says in the state how an attempt ended whose owner could not say so itself; `over` names the states that are replaced.
- * Nothing is written when somebody else holds the run, or has had it since.
+ * Records how an attempt ended whose owner could not do so itself; `over` names the states that may be replaced. Writes nothing if somebody else
+ * holds the run, or has held it since.
  */
 export function settleState(
   paths: RunPaths,

@@ -1,4 +1,4 @@
-/** Whether prompts leave answers the room that the settings promise, looked at before anything is trained: an answer that the context cuts is paid as it stands. */
+/** Checks before training whether prompts leave answers the room that the settings promise: an answer that the context cuts is scored as it is. */
 import { existsSync } from 'node:fs';
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, EditrlError } from '../../core/errors.js';
@@ -15,13 +15,13 @@ import { once, type Obstacle } from './looks.js';
 import { requireNone } from './preflight.js';
 import { runResolver } from '../models/resolve.js';
 
-/** What is in the way of some runs, and what a person should know of them. */
+/** What prevents some runs, and warnings about them. */
 export interface RoomFound {
   readonly obstacles: readonly Obstacle[];
   readonly warnings: readonly string[];
 }
 
-/** Looks at the prompts of several runs; what several of them share is looked at once. */
+/** Checks the prompts of several runs; what several runs share is checked once. */
 export class AnswerRooms {
   readonly #known = new Map<string, Promise<readonly PromptRoom[]>>();
 
@@ -54,7 +54,7 @@ export class AnswerRooms {
   }
 }
 
-/** As `AnswerRooms.of`, for a command that starts what it has looked at. Raises what is in the way. */
+/** Like `AnswerRooms.of`, for a command that then starts the runs. Raises what prevents them. */
 export async function requireRoom(
   runs: readonly LoadedConfig[],
   say: (warning: string) => void,
@@ -77,7 +77,7 @@ function refusal(told: string, { context, answer }: RoomLimits): ConfigError {
   });
 }
 
-/** Several runs of one dataset are told of it once. */
+/** Several runs with the same dataset report it once. */
 function withoutRepeats(obstacles: readonly Obstacle[]): Obstacle[] {
   return [...new Map(obstacles.map((one) => [one.error.toText(), one])).values()];
 }
@@ -92,7 +92,7 @@ function hasBegun(settings: TrainedSettings): boolean {
   return (readState(RunPaths.of(settings))?.iteration ?? 0) > 0;
 }
 
-/** Whether its datasets and models are on this machine; what the tiny world or another run still makes is not. */
+/** Whether its datasets and models are on this machine, and not still to be made by the tiny world or another run. */
 function isThere(settings: TrainedSettings): boolean {
   if (!sourcesOf(settings.data).every(({ path }) => existsSync(path))) return false;
   const resolveRun = runResolver(settings.base_exp_dir);
@@ -102,14 +102,14 @@ function isThere(settings: TrainedSettings): boolean {
     try {
       return existsSync(modelFolder(reference, resolveRun));
     } catch (error) {
-      // A folder that is missing is told of by those who look at models.
+      // A missing folder is reported by the checks of models.
       if (error instanceof EditrlError) return false;
       throw error;
     }
   });
 }
 
-/** What decides how long prompts are, and how much room there is. */
+/** Everything that decides how long prompts are, and how much room there is. */
 function keyOf(settings: TrainedSettings): string {
   const { task, data, validation, prompt } = settings as TrainedSettings & { validation?: unknown; prompt?: unknown };
   const policy = ['tokenizer', 'model', 'init', 'pixels', 'assistant_prefill'].map((key) =>

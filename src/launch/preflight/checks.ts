@@ -1,4 +1,4 @@
-/** The list of what is checked of a run on this machine, before anything starts. Nothing is written, and no network is asked. */
+/** The checks of a run on this machine before anything starts. They write nothing and use no network. */
 import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
@@ -21,10 +21,10 @@ import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.j
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
 import { checkNeed } from './needs.js';
 
-/** One thing to look at: its name, by which several runs share one look, and the look, which raises what is wrong. */
+/** One check: its name, by which several runs share it, and a function that raises what is wrong. */
 export type Look = readonly [what: string, look: () => void];
 
-/** A run that is checked, and what is known of those that are checked with it. */
+/** A run being checked, with facts about those that are checked together. */
 export interface CheckedRun {
   readonly config: LoadedConfig;
   /** The settings of all of them, by run_name. */
@@ -34,20 +34,20 @@ export interface CheckedRun {
   readonly space: ReadonlyMap<string, number>;
   readonly freeSpace: FreeSpace | undefined;
   readonly devices: (() => Devices) | undefined;
-  /** Null where it is not known what this machine has. */
+  /** Null if this machine's memory is unknown. */
   readonly memory: () => ReturnType<typeof memoryOf> | null;
 }
 
 type Check = (run: CheckedRun) => readonly Look[];
 
-/** In the order in which what they find is told. */
+/** In the order in which their findings are reported. */
 const checks = {
   settings: ({ config: { settings, file } }) =>
     cannotRunYet(settings).map((reason) => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]),
   folder: ({ config, space, freeSpace }) => {
     const { base_exp_dir } = config.settings;
     const bytes = space.get(base_exp_dir) ?? 0;
-    // The amount is part of what is looked at: another chain may need more in the same folder.
+    // The amount is part of the name: another chain may need more in the same folder.
     return [[`folder ${base_exp_dir} ${bytes}`, () => checkFolder(base_exp_dir, bytes, freeSpace)]];
   },
   parents: ({ config: { settings }, made }) =>
@@ -62,7 +62,7 @@ const checks = {
     if (placement === null || command !== null) return [];
     const look = (): void => {
       checkPlacement(launch);
-      // Slurm gives a run another machine.
+      // Slurm runs it on another machine.
       if (devices === undefined || backend === 'slurm') return;
       const gpus = devices().gpus.filter(({ index }) => allowed === null || allowed.includes(index));
       if (deviceKind(settings, { gpus }) === 'gpu') placeParts(placement, gpus);
@@ -91,7 +91,7 @@ const checks = {
       .filter((model) => typeof model === 'string')
       .map((model) => [`model ${model}`, () => void modelFolder(model, () => '')]),
   ),
-  /** A vLLM that is to be started: the program, and its model where that is there already. */
+  /** A vLLM that will be started: the program, and its model if it already exists. */
   sampler: trained((settings) => {
     const sampled = recipeOf(settings).sampler(settings);
     const serve = sampled?.engine.serve ?? null;
@@ -120,7 +120,7 @@ const checks = {
   },
 } as const satisfies Readonly<Record<string, Check>>;
 
-/** All that is to be looked at for a run. */
+/** All checks for a run. */
 export function looksAt(run: CheckedRun): Look[] {
   return Object.values<Check>(checks).flatMap((check) => check(run));
 }
@@ -133,7 +133,7 @@ function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly
   };
 }
 
-/** Slurm gives a run another machine, and what another trainer needs is not known. */
+/** Slurm runs it on another machine, and the needs of another trainer are unknown. */
 export function takesMemoryHere(settings: RunSettings): boolean {
   return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
 }
@@ -142,7 +142,7 @@ function fail(error: Error): never {
   throw error;
 }
 
-/** That a run is made where the one that starts from it looks for it. */
+/** Checks that a run is made in the place where the run that starts from it looks for it. */
 function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings | undefined): void {
   if (start === undefined || resolve(start.base_exp_dir) === resolve(base_exp_dir)) return;
   throw new ConfigError(
@@ -154,7 +154,7 @@ function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings 
   );
 }
 
-/** Where a program is named, and what to do where there is none. */
+/** A setting that names a program, and what to do if there is none. */
 interface NamedProgram {
   readonly key: string;
   readonly next: string;
@@ -186,6 +186,6 @@ function isProgram(path: string): boolean {
     accessSync(path, constants.X_OK);
     return statSync(path).isFile();
   } catch {
-    return false; // Not there, or not to be executed: either way it is none.
+    return false; // Missing or not executable: either way it is not a program.
   }
 }

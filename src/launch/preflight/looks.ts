@@ -1,13 +1,13 @@
-/** What those share who look before a run at what is elsewhere: each thing once, and what is wrong with it as a value. */
+/** Helpers for checks before a run: each thing is checked once, and what is wrong with it becomes a value. */
 import { EditrlError } from '../../core/errors.js';
 
-/** What is in the way of one run. */
+/** What prevents one run. */
 export interface Obstacle {
   readonly run: string;
   readonly error: EditrlError;
 }
 
-/** What a look fails with; null where it does not. Raises what is no EditrlError. */
+/** The error that a check raises; null if it passes. Raises anything that is not an EditrlError. */
 export async function failureOf(look: () => Promise<unknown>): Promise<EditrlError | null> {
   try {
     await look();
@@ -18,14 +18,14 @@ export async function failureOf(look: () => Promise<unknown>): Promise<EditrlErr
   }
 }
 
-/** What was made for a key, which is made once. */
+/** The value for a key, computed once. */
 export function once<T>(known: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
   const making = known.get(key) ?? make();
   known.set(key, making);
   return making;
 }
 
-/** What is made when it is first asked for, and once. */
+/** A value computed at its first use, and only once. */
 export function lazy<T>(make: () => T): () => T {
   let made: { readonly value: T } | null = null;
   return () => (made ??= { value: make() }).value;

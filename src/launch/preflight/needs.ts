@@ -1,4 +1,4 @@
-/** What a run needs on this machine, looked at without computing: one line for each kind. */
+/** Checks what a run needs on this machine, without computing: one line for each kind of need. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -42,7 +42,7 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   rows: ({ path, columns }) => checkRows(path, columns),
   questions: ({ path, media, frames: { min, max, interval } }) => {
     const questions = openQuestions(path, media);
-    // Where ffmpeg is missing, that is a need of its own.
+    // A missing ffmpeg is a need of its own.
     if (hasFfmpeg()) lookAtFirst(questions, { minFrames: min, maxFrames: max, interval });
   },
   ffmpeg: requireFfmpeg,
@@ -52,7 +52,7 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
     if (existsSync(folder)) partLooks[part](folder);
   },
   flow_model: ({ folder, trains, lora, begun, guidance }) => {
-    // How wide its style images' features are decides nothing here.
+    // The width of its style images' features does not matter here.
     const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
     if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt }, guidance);
   },
@@ -77,7 +77,7 @@ const partLooks: Readonly<Record<NeedOf<'flow_part'>['part'], (folder: string) =
   image_encoder: (folder) => void new FlowImageEncoder(folder),
 };
 
-/** Raises what is wrong with it, as whoever opens it would. A folder that is not there is none of its matters, nor is an adapter's base that is not. */
+/** Raises what is wrong with it, as opening it would. Ignores a missing folder, and an adapter's missing base. */
 export function checkNeed(need: Need): void {
   (checks[need.kind] as (need: Need) => void)(need);
 }
@@ -100,7 +100,7 @@ function lookAtDecoder({ folder, lora, contextSize, sees }: NeedOf<'decoder'>): 
   );
 }
 
-/** What the Hub has of a model is fetched after this machine's own files were looked at, which is then done once more. */
+/** Parts of a model that are on the Hub are fetched after the checks of this machine's files, which are then repeated. */
 function canBeLookedAt(model: string): boolean {
   return existsSync(model) && !lacksHubBase(model);
 }
@@ -117,7 +117,7 @@ function lookAtTokenizer({ folder, conversation, model }: NeedOf<'tokenizer'>): 
   requireTokens({ size: count, secondPart: null }, vocab_size, folder);
 }
 
-/** Whether the words, the model and the images of a policy go together. */
+/** Checks that the words, the model and the images of a policy match. */
 function lookAtVocabulary({ tokenizer: folder, model, images }: NeedOf<'joint_vocabulary'>): void {
   if (!existsSync(folder)) return;
   const tokenizer = openTokenizer(folder);
@@ -128,7 +128,7 @@ function lookAtVocabulary({ tokenizer: folder, model, images }: NeedOf<'joint_vo
   requireSameMap(rootOf(model), tokenizer);
 }
 
-/** Emu3's config.json says which id every token has. */
+/** Emu3's config.json gives every token's id. */
 function requireSameMap(folder: string, tokenizer: Tokenizer): void {
   const { vocabulary_map: map } = readConfig<{ readonly vocabulary_map?: unknown }>(folder);
   const ids = z.record(z.string(), z.int()).safeParse(map);
@@ -145,7 +145,7 @@ function requireSameMap(folder: string, tokenizer: Tokenizer): void {
   }
 }
 
-/** Whether there is a chat template, which takes conversations as the run's are. */
+/** Checks that there is a chat template that accepts conversations like the run's. */
 function requireTemplate(
   folder: string,
   tokenizer: unknown,

@@ -1,6 +1,6 @@
 /**
- * What is in the way of runs, as far as this machine's files tell, looked for before anything starts: otherwise it would come up after
- * the runs that they start from were trained. Nothing is written, and no network is asked.
+ * What prevents runs, as far as this machine's files tell, found before anything starts: otherwise it would only come up after their parents were
+ * trained. Writes nothing and uses no network.
  */
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../../config/load.js';
 import { ConfigError, DataError, EditrlError } from '../../core/errors.js';
@@ -17,24 +17,24 @@ import type { AskJudge, RewardTrials } from '../reward/trial.js';
 import { looksAt, takesMemoryHere } from './checks.js';
 import { lazy, type Obstacle } from './looks.js';
 
-/** So many are told at once. */
+/** Maximum number of problems reported at once. */
 const MOST_SHOWN = 12;
 
 export interface Looking {
-  /** Runs that begin anew, though they may be finished. */
+  /** Runs that start over, though they may be finished. */
   readonly anew?: ReadonlySet<LoadedConfig>;
-  /** What was looked at before, which is not looked at again; it grows. */
+  /** Results of earlier checks, which are not repeated; it grows. */
   readonly seen?: Map<string, EditrlError | null>;
-  /** What this machine has; asked for once a run is not finished, and then its memory is looked at too. */
+  /** This machine's devices; queried only if a run is not finished, and then its memory is checked too. */
   readonly devices?: () => Devices;
-  /** How much can be written where; the disk's own word where it is absent. */
+  /** How much can be written where; default: what the disk says. */
   readonly freeSpace?: FreeSpace;
 }
 
 /**
- * What is in the way of some runs, each of which may start from others of them; empty where they can start. What several runs
- * need is looked at once and told of the first that needs it. A finished run needs nothing, unless it is one of `anew`. Whether folders are of
- * these runs is not looked at: see `changedRuns`.
+ * What prevents some runs, each of which may start from others of them; empty if they can start. What several runs need is checked once and reported
+ * for the first of them. A finished run needs nothing, unless it is one of `anew`. Does not check whether folders belong to these runs: see
+ * `changedRuns`.
  */
 export function obstacles(
   runs: readonly LoadedConfig[],
@@ -56,7 +56,7 @@ export function obstacles(
       const error = seen.has(what) ? seen.get(what) : raisedBy(look);
       seen.set(what, error ?? null);
       if (!error) return [];
-      // Several who look at one file may find the same.
+      // Several checks of one file may find the same problem.
       const text = `${run_name} ${error.toText()}`;
       if (told.has(text)) return [];
       told.add(text);
@@ -65,19 +65,19 @@ export function obstacles(
   });
 }
 
-/** What `lookBefore` looks at besides what is always looked at. */
+/** Further checks of `lookBefore` besides the permanent ones. */
 export interface Looks extends Looking {
-  /** The runs whose folders have to be theirs; all of them where absent. */
+  /** The runs whose folders have to be their own; default: all. */
   readonly claimed?: readonly LoadedConfig[];
-  /** Rewards that were tried before, for looking at runs one after another. */
+  /** Results of earlier reward trials, for checking runs one after another. */
   readonly trials?: RewardTrials;
-  /** Where judges are asked; absent: no reward is tried that asks anybody. */
+  /** Where judges are asked; absent: rewards that ask anybody are not tried. */
   readonly askJudge?: AskJudge;
 }
 
 /**
- * All that is in the way of some runs on this machine: what `config check`, `plan`, `run` and `sweep` say before anything starts. A finished run
- * whose folder was made with other settings is looked at like one that is to be trained.
+ * Everything that prevents some runs on this machine: what `config check`, `plan`, `run` and `sweep` report before anything starts. A finished run
+ * whose folder was made with other settings is checked like one that has to be trained.
  */
 export async function lookBefore(
   runs: readonly LoadedConfig[],
@@ -95,7 +95,7 @@ export async function lookBefore(
   );
   const told = new Set(found.map(({ error }) => error.toText()));
   for (const one of tried) {
-    // Where a dataset is not whole, its rows say so once more, in other words.
+    // A dataset with broken rows would be reported once more, in other words.
     const again =
       one.error instanceof DataError && found.some(({ run, error }) => run === one.run && error instanceof DataError);
     if (again || told.has(one.error.toText())) continue;
@@ -105,7 +105,7 @@ export async function lookBefore(
   return found;
 }
 
-/** Which of some runs may not fit into what is free now, though they are not refused; one sentence each. */
+/** Which runs may not fit into the memory that is free now, though they are not refused; one sentence each. */
 export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), devices }: Looking): string[] {
   const left = unfinished(runs, anew).filter(({ settings }) => takesMemoryHere(settings));
   if (devices === undefined || left.length === 0) return [];
@@ -126,12 +126,12 @@ export function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<Load
   });
 }
 
-/** The iteration that a run has come to. */
+/** The iteration that a run has reached. */
 function reached({ settings }: Pick<LoadedConfig, 'settings'>): number {
   return readState(RunPaths.of(settings))?.iteration ?? 0;
 }
 
-/** The runs whose folders hold runs of other settings. */
+/** The runs whose folders contain runs with other settings. */
 export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
   return runs.flatMap((config) => {
     const error = raisedBy(() => checkClaim(config));
@@ -139,19 +139,19 @@ export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
   });
 }
 
-/** Looks at configs one after another: what they share, runs that they start from among it, is evaluated and looked at once. */
+/** Checks configs one after another: what they share, including parents, is evaluated and checked once. */
 export class Preflight {
   readonly #looking: Looking = { seen: new Map(), devices: lazy(() => detectDevices()) };
 
   #trials: RewardTrials | undefined;
 
-  /** `load` gives the configs that others start from; `askJudge`: where judges are asked, as in `lookBefore`. */
+  /** `load` loads the configs that others start from; `askJudge`: where judges are asked, as in `lookBefore`. */
   constructor(
     private readonly load: typeof loadReferenced = loadingOnce(),
     private readonly askJudge?: AskJudge,
   ) {}
 
-  /** What is in the way of a config's run and of those that it starts from. Raises what makes no chain: see `chainOf`. */
+  /** What prevents a config's run and its parents. Raises what makes the chain invalid: see `chainOf`. */
   async of(config: LoadedConfig): Promise<Obstacle[]> {
     const { RewardTrials: Trials } = await import('../reward/trial.js');
     this.#trials ??= new Trials(this.askJudge);
@@ -168,7 +168,7 @@ export class Preflight {
   }
 }
 
-/** Raises what is in the way: the one error, or a ConfigError with all of them. */
+/** Raises what prevents runs: the only error, or a ConfigError with all of them. */
 export function requireNone(all: readonly Obstacle[]): void {
   if (all.length === 0) return;
   if (all.length === 1) throw all[0].error;

@@ -1,6 +1,6 @@
 /**
- * Whether the servers that runs ask can be asked now: their judges, and those that terms of their rewards have of their own. Each is looked
- * at as a run looks at it before it scores anything, but once, without waiting.
+ * Checks whether the servers that runs depend on can be asked now: their judges, and the reward terms' own servers. Each is checked like a run does
+ * before it scores anything, but only once and without waiting.
  */
 import type { LoadedConfig } from '../../config/load.js';
 import type { EditrlError } from '../../core/errors.js';
@@ -22,22 +22,22 @@ import { runResolver, unfinishedRun } from '../models/resolve.js';
 import { urlsToShare } from '../servers/gateway.js';
 
 export interface Reached {
-  /** What keeps runs from starting. */
+  /** What prevents runs from starting. */
   readonly obstacles: readonly Obstacle[];
-  /** What does not, but a person should know; one sentence each. */
+  /** Warnings that do not prevent them; one sentence each. */
   readonly notes: readonly string[];
 }
 
-/** What looking at one thing found: nothing, what is in the way, or a note. */
+/** The result of one check: nothing, an error, or a note. */
 type Found = { readonly what: string; readonly error?: EditrlError; readonly note?: string };
 
-/** A reward that was made as a run makes it, and closed again. */
+/** A reward that was created as a run does, and closed again. */
 interface MadeReward {
-  /** The models that it asks `reward.endpoint` for. */
+  /** The models that it requests from `reward.endpoint`. */
   readonly models: readonly string[];
-  /** Why it cannot be made, or which server of its terms' own is not ready. */
+  /** Why it cannot be created, or which of its terms' own servers is not ready. */
   readonly error: EditrlError | null;
-  /** The runs whose models its terms need and which are not finished: these terms were left out. */
+  /** Unfinished runs whose models its terms need: these terms were left out. */
   readonly unmade: readonly string[];
 }
 
@@ -50,7 +50,7 @@ const heldOutNames: JudgeNames = {
   start: 'Start it, or check host and port.',
 };
 
-/** Looks at the servers of configs one after another; what several of them ask is asked once. */
+/** Checks the servers of configs one after another; what several of them ask is asked once. */
 export class Servers {
   readonly #judges = new Map<string, Promise<EditrlError | null>>();
   readonly #rewards = new Map<string, Promise<MadeReward>>();
@@ -59,7 +59,7 @@ export class Servers {
     Promise<{ readonly error: EditrlError | null; readonly left: readonly string[] }>
   >();
 
-  /** What is in the way of runs that are still to be trained, by what they ask; each thing is told of the first run that needs it. */
+  /** What prevents runs that still have to be trained, by what they ask; each problem is reported for the first run that has it. */
   async of(runs: readonly LoadedConfig[]): Promise<Reached> {
     const told = new Set<string>();
     const [obstacles, notes]: [Obstacle[], string[]] = [[], []];
@@ -85,7 +85,7 @@ export class Servers {
   async #ofReward(settings: RunSettings): Promise<Found[]> {
     const reward = rewardOf(settings);
     if (reward === null || settings.launch.command !== null) return [];
-    // A supervised run whose reward asks a judge, but names none, reports losses alone.
+    // A supervised run whose reward asks a judge, but names none, only reports losses.
     if (reward.endpoint === '' && asksJudge(reward)) return [];
     const { models, error, unmade } = await this.#make(reward, settings.base_exp_dir);
     return [
@@ -112,7 +112,7 @@ export class Servers {
         { what: missing.toText(), note: `its judge is not there yet, and will be waited for: ${missing.toText()}` },
       ];
     }
-    // A gateway goes before several judges, and passes on what one of them does not take: one that is ready is enough.
+    // A gateway in front of several judges passes on what one of them does not take: one that is ready is enough.
     const shared = urlsToShare(endpoint, false);
     const places: readonly Endpoint[] = shared === null ? [endpoint] : [...new Set(shared)];
     const looks = models.flatMap((model) => places.map((place) => ({ model, place })));
@@ -131,7 +131,7 @@ export class Servers {
     });
   }
 
-  /** A run goes on without its held-out judge, so that nothing of it is in the way. */
+  /** A run continues without its held-out judge, so a problem with it does not prevent the run. */
   async #ofHeldOut(settings: RunSettings, { held_out_judge: second }: RewardSettings): Promise<Found[]> {
     if (second === null || !isTrainable(settings) || settings.algorithm.type === 'sft') return [];
     const error = await this.#ask(second.endpoint, second.model, {
@@ -142,7 +142,7 @@ export class Servers {
     return error === null ? [] : [{ what, note: `it would go on without its held-out judge: ${error.toText()}` }];
   }
 
-  /** What samples its answers. */
+  /** The server that samples its answers. */
   async #ofSampler(settings: RunSettings): Promise<Found[]> {
     const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
     if (sampled === null) return [];
@@ -153,7 +153,7 @@ export class Servers {
     return error === null ? [] : [{ what, error }];
   }
 
-  /** What makes pictures of its answers: one server that is ready is enough. */
+  /** The servers that make pictures of its answers: one that is ready is enough. */
   async #ofImages(settings: RunSettings): Promise<Found[]> {
     const server = isTrainable(settings) ? recipeOf(settings).images(settings) : null;
     if (server === null) return [];
@@ -199,7 +199,7 @@ function widthOf(server: PictureServer): number | null {
   return server.kind === 'render_server' ? server.width : null;
 }
 
-/** Makes a reward's terms, looks at the servers that these have of their own, and lets go of all of it. */
+/** Creates a reward's terms, checks their own servers, and closes everything. */
 async function makeReward(reward: RewardSettings, baseExpDir: string): Promise<MadeReward> {
   const judges = new Judges();
   const unmade = reward.terms.flatMap((term) => unfinishedRun(term, baseExpDir) ?? []);
@@ -224,7 +224,7 @@ function missingNodeFile(endpoint: Endpoint): EndpointError | null {
     resolveEndpoints(endpoint);
     return null;
   } catch (error) {
-    // An address of the wrong form is told by whoever asks there.
+    // A malformed address is reported by the code that uses it.
     return error instanceof EndpointError ? error : null;
   }
 }

@@ -1,4 +1,4 @@
-/** One guarded child: leader of a process group of its own, its output read line by line, its signs of life counted. */
+/** One guarded child: the leader of its own process group, with its output read line by line and its signs of life counted. */
 import { spawn, type ChildProcess, type Serializable } from 'node:child_process';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
@@ -10,7 +10,7 @@ import { groupLives, LAUNCH_VARIABLE, markedProcesses, signalGroup, type Guardia
 
 /** How many of a child's last lines are kept. */
 export const TAIL_LINES = 40;
-/** How long output may still arrive from somebody who holds a dead child's pipe. */
+/** How long output may still arrive from a process that holds a dead child's pipe. */
 const DRAIN_MS = 200;
 const POLL_MS = 20;
 const LONGEST_LINE = 16_384;
@@ -18,16 +18,16 @@ const LONGEST_LINE = 16_384;
 export interface ChildOptions {
   /** The program and its arguments. */
   readonly command: readonly string[];
-  /** The whole environment but for the mark. */
+  /** The whole environment except for the mark. */
   readonly env: NodeJS.ProcessEnv;
   readonly cwd?: string;
-  /** The mark of the attempt that it belongs to, from the guardian. */
+  /** The mark of its attempt, from the guardian. */
   readonly mark: string;
   /** Whether it is a Node process that exchanges messages with this one. */
   readonly ipc: boolean;
   /** Whether its standard input is a pipe that closes when this process ends, however it ends. */
   readonly tied?: boolean;
-  /** Seconds that processes of the group which outlive their leader have between SIGTERM and SIGKILL. */
+  /** Seconds between SIGTERM and SIGKILL for processes of the group that outlive their leader. */
   readonly graceS: number;
   readonly onLine: (line: string) => void;
   readonly onMessage: (message: unknown) => void;
@@ -38,11 +38,11 @@ export interface ChildExit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A started child. Its group is guarded until nothing of it runs any more. */
+/** A started child. Its group is guarded until none of its processes is left. */
 export class GuardedChild {
-  /** Its own pid, which is its process group's number too. */
+  /** Its pid, which is also its process group's number. */
   readonly pid: number;
-  /** Start time of the leader, as `processStart` gives it; '' where there is none. */
+  /** Start time of the leader, as from `processStart`; '' if unknown. */
   readonly start: string;
   /** Resolves once the leader has ended, its group is gone and its output has been read. */
   readonly ended: Promise<ChildExit>;
@@ -89,7 +89,7 @@ export class GuardedChild {
     });
   }
 
-  /** How often it has given a sign of life: a message or some output. */
+  /** How many signs of life it has given: messages or output. */
   get signs(): number {
     return this.#signs;
   }
@@ -104,7 +104,7 @@ export class GuardedChild {
     return this.#tail;
   }
 
-  /** Sends a message, and a connection with it; what is sent to a child that has ended is lost. */
+  /** Sends a message, and optionally a connection; messages to a child that has ended are lost. */
   send(message: Serializable, connection?: Socket): void {
     if (this.#child.connected) this.#child.send(message, connection, {}, () => {});
   }
@@ -163,11 +163,11 @@ function afterReturn(line: string): string {
   return text.slice(text.lastIndexOf('\r') + 1);
 }
 
-/** Ends what is left of a process group: SIGTERM, then SIGKILL. */
+/** Ends the rest of a process group: SIGTERM, then SIGKILL. */
 export async function endGroup(group: number, graceS: number): Promise<void> {
   if (!groupLives(group)) return;
   signalGroup(group, 'SIGTERM');
-  // A stopped process takes its SIGTERM only when it goes on.
+  // A stopped process receives its SIGTERM only when it continues.
   signalGroup(group, 'SIGCONT');
   const deadline = performance.now() + graceS * 1000;
   while (groupLives(group)) {
@@ -176,7 +176,7 @@ export async function endGroup(group: number, graceS: number): Promise<void> {
   }
 }
 
-/** Ends every process that carries a mark, wherever it went: SIGTERM, then SIGKILL. */
+/** Ends every process with a mark, wherever it went: SIGTERM, then SIGKILL. */
 export async function endMarked(mark: string, graceS: number): Promise<void> {
   const deadline = performance.now() + graceS * 1000;
   let first = true;

@@ -1,23 +1,23 @@
-/** How a rank's death is told: what ended it, whether memory ran out, its last lines. */
+/** Describes a rank's death: what ended it, whether memory ran out, and its last lines. */
 import { constants } from 'node:os';
 import { EditrlError, EngineError, InternalError, RunError } from '../../core/errors.js';
 import type { ChildExit } from './child.js';
 import type { MemoryKill } from './memory_kills.js';
 import { killedForMemory, type OutOfMemory } from './out_of_memory.js';
 
-/** So many of the last lines are shown; `lastLines` has more. */
+/** How many of the last lines are shown; `lastLines` has more. */
 const SHOWN_LINES = 20;
 
 export interface RunFailure {
   readonly run: string;
   readonly rank: number;
   readonly processes: number;
-  /** Null when a signal ended it, or when it hung. */
+  /** Null if a signal ended it, or if it hung. */
   readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
   /** What happened to the rank, without its name: `ended with exit code 3`. */
   readonly reason: string;
-  /** What to do about it; null where all that can be said is how to go on. */
+  /** What to do about it; null if all that is known is how to continue. */
   readonly advice: string | null;
   /** The last lines that it printed, oldest first. */
   readonly lastLines: readonly string[];
@@ -28,13 +28,13 @@ const GO_ON = 'Run the same command again to continue from the last checkpoint; 
 /** A worker died, hung or ended with a code other than 0. */
 export class RunFailed extends RunError {
   readonly rank: number;
-  /** The worker's own; `exitCode` is this process's. */
+  /** The worker's exit code; `exitCode` is this process's. */
   readonly workerExitCode: number | null;
   readonly signal: NodeJS.Signals | null;
   readonly lastLines: readonly string[];
   /** One sentence, for `state.json` and tables. */
   readonly reason: string;
-  /** What to do about its cause; null where it is not known. */
+  /** What to do about its cause; null if unknown. */
   readonly advice: string | null;
 
   constructor(failure: RunFailure) {
@@ -60,14 +60,14 @@ export class RunFailed extends RunError {
 export interface EndReason {
   /** Without the rank's name: `ended with exit code 3`. */
   readonly reason: string;
-  /** What to do about it, where more is known than that it ended. */
+  /** What to do about it, if more is known than that it ended. */
   readonly next: string | null;
 }
 
-/** Signals by which a person or a scheduler ends a process: what it printed before has nothing to do with them. */
+/** Signals by which a person or a scheduler ends a process: they have nothing to do with what it printed before. */
 const ASKED: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT', 'SIGHUP'];
 
-/** How a rank ended, as a person says it. `told`: what it said about memory; `kill`: that the kernel killed one for it lately. */
+/** How a rank ended, for people. `told`: what it printed about memory; `kill`: a recent kill by the kernel for lack of memory. */
 export function exitReason(
   exit: ChildExit,
   { told, kill }: { readonly told: OutOfMemory | null; readonly kill: MemoryKill | null },
@@ -90,13 +90,13 @@ export function exitReason(
   return memory === null ? { reason, next: null } : { reason: `${reason}: ${memory.found}`, next: memory.next };
 }
 
-/** Whether the same attempt may succeed when it is made again: a worker died or its engine failed, while nothing is wrong with what it was given. */
+/** Whether a retry of the same attempt may succeed: a worker died or its engine failed, but its input is fine. */
 export function mayPass(error: unknown): boolean {
   if (error instanceof RunFailed || error instanceof EngineError || error instanceof InternalError) return true;
   return !(error instanceof EditrlError);
 }
 
-/** What is said of an attempt that failed. */
+/** The message about a failed attempt. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

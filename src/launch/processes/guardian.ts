@@ -1,10 +1,8 @@
 /**
- * The guardian: a tiny shell process in a session of its own that outlives the launcher for a moment. It holds the reading end
- * of a pipe; when that ends, for whatever reason the launcher ended, it sends SIGTERM and then SIGKILL to every process
- * group that was registered and to every process that carries the launch's mark in its environment. The mark finds those
- * that left their group (torchrun starts its workers in sessions of their own) and those that were started in the very
- * moment in which the launcher died: the pipe ends only when such a child has closed its copy, that is, when it has its
- * own environment.
+ * The guardian: a tiny shell process in its own session that outlives the launcher for a moment. It holds the reading end of a pipe; when that
+ * closes, for whatever reason the launcher ended, it sends SIGTERM and then SIGKILL to every registered process group and to every process with the
+ * launch's mark in its environment. The mark finds processes that left their group (torchrun starts its workers in their own sessions) and those
+ * started at the very moment the launcher died: the pipe closes only when such a child has closed its copy, that is, when it has its own environment.
  */
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -12,10 +10,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import { processStart } from '../../run/lock.js';
 
-/** Names the attempt in the environment of everything that it starts: `<pid of the launcher>:<its start time>:<random>.<number>`. */
+/** Environment variable of everything an attempt starts: `<pid of the launcher>:<its start time>:<random>.<number>`. */
 export const LAUNCH_VARIABLE = 'EDITRL_LAUNCH';
 
-/** $1: how the entry of the environment to look for begins, as a regular expression. $2: tenths of a second between SIGTERM and SIGKILL. */
+/** $1: a regular expression for the beginning of the environment entry. $2: tenths of a second between SIGTERM and SIGKILL. */
 const SCRIPT = `
 trap '' INT TERM HUP QUIT
 groups=
@@ -49,17 +47,17 @@ export class Guardian {
   readonly #onExit = (): void => this.#killGroups();
   #process: ChildProcessByStdio<Writable, null, null> | null = null;
 
-  /** Starts the guardian unless it runs. To be called before a child is started, so that no moment is without it. */
+  /** Starts the guardian unless it is running. Call it before starting a child, so that no child is ever unguarded. */
   watch(): void {
     if (this.#process !== null) return;
     const args = ['-c', SCRIPT, 'editrl-guardian', `^${LAUNCH_VARIABLE}=${this.#launch}[.]`, String(GRACE_TENTHS)];
-    // Without the mark of a launch that this launcher itself may belong to: it is to outlive that one's end, too.
+    // Without the mark of a launch that this launcher itself may belong to: the guardian has to outlive that launch too.
     const env = { PATH: process.env['PATH'] ?? '/usr/bin:/bin' };
     const child = spawn('/bin/sh', args, { stdio: ['pipe', 'ignore', 'ignore'], detached: true, cwd: '/', env });
     this.#process = child;
     child.unref();
     (child.stdin as unknown as { unref(): void }).unref();
-    // A guardian that somebody killed is replaced; what was written to it is said again to the next one.
+    // A guardian that somebody killed is replaced; the next one is told the same again.
     const replace = (): void => {
       if (this.#process !== child) return;
       this.#process = null;
@@ -82,12 +80,12 @@ export class Guardian {
     this.#say('add', group);
   }
 
-  /** Forgets a process group that has ended: its number may be given to strangers. */
+  /** Drops a process group that has ended: its number may be reused. */
   remove(group: number): void {
     if (this.#groups.delete(group)) this.#say('del', group);
   }
 
-  /** Lets the guardian end. It still ends whatever carries the mark. */
+  /** Lets the guardian end. It still ends everything with the mark. */
   close(): void {
     const child = this.#process;
     this.#process = null;
@@ -104,7 +102,7 @@ export class Guardian {
   }
 }
 
-/** Sends a signal to a process group; false when it has no process any more. */
+/** Sends a signal to a process group; returns false if the group has no process any more. */
 export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean {
   try {
     process.kill(-group, signal);
@@ -116,25 +114,25 @@ export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean 
   }
 }
 
-/** Whether a process of a group still runs; one that has ended but was not waited for does not count (Linux). */
+/** Whether a process of a group is still running; one that has ended but was not waited for does not count (Linux). */
 export function groupLives(group: number): boolean {
   if (!signalGroup(group, 0)) return false;
   return process.platform !== 'linux' || pids().some((pid) => liveGroupOf(pid) === group);
 }
 
-/** The processes whose environment carries the mark of an attempt (Linux; elsewhere none is found). */
+/** The processes with an attempt's mark in their environment (Linux; elsewhere none are found). */
 export function markedProcesses(mark: string): number[] {
   const entry = `${LAUNCH_VARIABLE}=${mark}`;
   return pids().filter((pid) => environmentOf(pid)?.includes(entry) ?? false);
 }
 
-/** The process of a launcher, and when that started, so that a reused number is told apart. */
+/** A launcher's process and its start time, which distinguishes it from a process that reuses its number. */
 export interface LauncherProcess {
   readonly pid: number;
   readonly start: string;
 }
 
-/** The launcher that a process says it was started by; null when it was started by none, or cannot be asked. */
+/** The launcher that started a process, according to the process; null if there is none, or it cannot be read. */
 export function launcherOf(pid: number): LauncherProcess | null {
   const entry = environmentOf(pid)?.find((variable) => variable.startsWith(`${LAUNCH_VARIABLE}=`));
   if (entry === undefined) return null;

@@ -1,13 +1,13 @@
-/** What the kernel counts of processes that it killed because memory ran out (Linux): by control group, and on the whole machine. */
+/** Counts of processes that the kernel killed because memory ran out (Linux): by control group, and on the whole machine. */
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-/** A kill counts as recent for so long: a dead rank is looked at once its group is gone and its output is read. */
+/** How long a kill counts as recent: a dead rank is examined once its group is gone and its output is read. */
 const WINDOW_MS = 15_000;
-/** A limit above this is none: version 1 of control groups writes a huge number for it. */
+/** A larger limit means none: version 1 of control groups writes a huge number for that. */
 const NO_LIMIT_BYTES = 2 ** 60;
 
-/** Counts kills by the file that tells of them. */
+/** Number of kills by the file that reports them. */
 type Counts = ReadonlyMap<string, number>;
 
 /** Where the counters are; tests have their own. */
@@ -18,13 +18,13 @@ export interface KernelFiles {
 
 /** A process that was killed for memory. */
 export interface MemoryKill {
-  /** What the control group may take, in bytes; null where it has no limit or is not known. */
+  /** The control group's memory limit, in bytes; null if there is none or it is unknown. */
   readonly limitBytes: number | null;
 }
 
 /**
- * Samples the counters now and then, so that a kill of hours ago is not blamed for a death of now. Knows the control groups of
- * this process and of those that it was told of, however briefly they live.
+ * Samples the counters at intervals, so that an old kill is not blamed for a new death. Knows the control groups of this process and of those it was
+ * told about, however briefly they live.
  */
 export class MemoryKills {
   readonly #known = new Set<string>();
@@ -32,14 +32,14 @@ export class MemoryKills {
 
   constructor(private readonly files: KernelFiles = { proc: '/proc', cgroup: '/sys/fs/cgroup' }) {}
 
-  /** Reads the counters. `pids`: processes of which a kill is to be noticed. */
+  /** Reads the counters. `pids`: processes whose kills should be noticed. */
   sample(pids: readonly number[], nowMs: number = performance.now()): void {
     for (const pid of ['self', ...pids.map(String)]) for (const file of this.#countersOf(pid)) this.#known.add(file);
     this.#samples.push({ atMs: nowMs, counts: this.#read() });
     while (this.#samples.length > 1 && nowMs - this.#samples[1].atMs > WINDOW_MS) this.#samples.shift();
   }
 
-  /** A kill since the oldest sample that still counts; null where there was none, or nothing can be read. */
+  /** A kill since the oldest sample that still counts; null if there was none, or nothing can be read. */
   recent(): MemoryKill | null {
     const now = this.#read();
     const before = (file: string): number | undefined =>
@@ -50,7 +50,7 @@ export class MemoryKills {
     return { limitBytes: limits.length === 0 ? null : Math.min(...limits) };
   }
 
-  /** The whole machine's count only where no group has one: on a machine with groups its kills may be anybody's. */
+  /** Uses the whole machine's count only if no group has one: on a machine with groups, its kills may be anybody's. */
   #read(): Counts {
     const groups = [...this.#known].flatMap(readCount);
     return new Map(groups.length > 0 ? groups : readCount(join(this.files.proc, 'vmstat')));
@@ -64,7 +64,7 @@ export class MemoryKills {
     return [
       ...(unified === undefined ? [] : [join(cgroup, unified, 'memory.events')]),
       ...(older === undefined ? [] : [join(cgroup, 'memory', older, 'memory.oom_control')]),
-      // In a container the path in /proc may be that of the machine, while the mount shows the container's own group.
+      // In a container, the path in /proc may be the machine's, while the mount shows the container's own group.
       join(cgroup, 'memory.events'),
       join(cgroup, 'memory', 'memory.oom_control'),
     ];
@@ -85,7 +85,7 @@ function limitBeside(file: string): number | null {
   return null;
 }
 
-/** Null where there is no such file: another version of control groups, another system, a process that has ended. */
+/** Null if there is no such file: another version of control groups, another system, a process that has ended. */
 function readText(file: string): string | null {
   try {
     return readFileSync(file, 'utf8');

@@ -1,16 +1,16 @@
-/** Memory that ran out, as the programs that are run here say it themselves; and what a person can do about it. */
+/** Detects out-of-memory errors in the output of the programs that are run here, with advice. */
 
-/** Which memory it was. */
+/** Which memory ran out. */
 export type Exhausted = 'heap' | 'gpu' | 'main';
 
 export interface OutOfMemory {
-  /** What was found, without saying of whom. */
+  /** What was found, without naming the process. */
   readonly found: string;
   /** What to do, as one text. */
   readonly next: string;
 }
 
-/** Lines that say it, the special ones first: the last row takes whatever else is called out of memory. */
+/** Lines that report it, the specific ones first: the last row matches any other out-of-memory message. */
 const SIGNS: readonly (readonly [Exhausted, RegExp])[] = [
   ['heap', /heap out of memory|ERR_WORKER_OUT_OF_MEMORY/],
   [
@@ -37,23 +37,23 @@ const NEXT: Readonly<Record<Exhausted, string>> = {
   main: `${SMALLER}; or let fewer processes share the memory (launch.processes, --max-parallel of a sweep), or ask for more (launch.slurm.mem).`,
 };
 
-/** What a line of a log, or an error's message, says about memory; null where it says nothing. */
+/** What a line of a log, or an error's message, says about memory; null if nothing. */
 export function outOfMemoryIn(text: string): Exhausted | null {
   return SIGNS.find(([, pattern]) => pattern.test(text))?.[0] ?? null;
 }
 
-/** Memory that ran out by what a program printed; `line` is quoted. */
+/** Memory that ran out according to a program's output; `line` is quoted. */
 export function toldOutOfMemory(which: Exhausted, line: string): OutOfMemory {
   return { found: `${FOUND[which]} (${shortened(line)})`, next: NEXT[which] };
 }
 
-/** A process that the kernel killed; `limitBytes` is what its control group may take, null where it is not known. */
+/** A process that the kernel killed; `limitBytes` is its control group's limit, null if unknown. */
 export function killedForMemory(limitBytes: number | null): OutOfMemory {
   const limit = limitBytes === null ? '' : `, limit ${Math.round(limitBytes / 2 ** 20)} MiB`;
   return { found: `the system ran out of memory (the kernel killed a process for it${limit})`, next: NEXT.main };
 }
 
-/** The advice for an error whose message says that memory ran out; null for another one. */
+/** The advice for an error whose message says that memory ran out; null for another error. */
 export function memoryAdvice(message: string): string | null {
   const which = outOfMemoryIn(message);
   return which === null ? null : NEXT[which];
@@ -66,10 +66,10 @@ function shortened(line: string): string {
   return text.length > LONGEST_QUOTE ? `${text.slice(0, LONGEST_QUOTE)}…` : text;
 }
 
-/** So many lines after it was printed, the word about memory still counts: trainers survive some of them, and go on. */
+/** A message about memory counts for this many further lines: trainers survive some of them and continue. */
 const HEARD_FOR_LINES = 300;
 
-/** Listens to the lines of one process for words about memory. */
+/** Watches the lines of one process for messages about memory. */
 export class MemoryTalk {
   #lines = 0;
   #last: { readonly at: number; readonly which: Exhausted; readonly line: string } | null = null;
@@ -82,7 +82,7 @@ export class MemoryTalk {
     this.#last = { at: this.#lines, which, line };
   }
 
-  /** What it has said lately; null where it has not. */
+  /** What it has said recently; null if nothing. */
   heard(): OutOfMemory | null {
     const last = this.#recent();
     return last === null ? null : toldOutOfMemory(last.which, last.line);

@@ -1,6 +1,6 @@
 /**
- * The ranks of one attempt at a run: started together with the torchrun environment, watched, stopped together. The first one
- * that dies or falls silent ends all of them. What starts an attempt again is the Launcher.
+ * The ranks of one attempt at a run: started together with torchrun's environment, watched, and stopped together. The first one that dies or falls
+ * silent ends all of them. The Launcher restarts attempts.
  */
 import type { Serializable } from 'node:child_process';
 import { createServer, type AddressInfo } from 'node:net';
@@ -12,14 +12,14 @@ import type { Guardian } from './guardian.js';
 import { MemoryKills } from './memory_kills.js';
 import { MemoryTalk } from './out_of_memory.js';
 
-/** The address that the ranks of a run meet at: they are all on this machine. */
+/** The address at which the ranks of a run meet: they are all on this machine. */
 export const MASTER_ADDRESS = '127.0.0.1';
 
 /** Seconds between SIGTERM and SIGKILL for ranks that are ended. */
 const GRACE_S = 5;
-/** Seconds that the other ranks have once the first one has followed a request to stop. */
+/** Seconds that the other ranks have once the first one has stopped on request. */
 const LAGGARD_S = 10;
-/** Ranks that die of another's death do so within this; the one that died first is then known by how it ended. */
+/** Ranks that die because another died do so within this time; the first one is then identified by how it ended. */
 const SETTLE_MS = 200;
 
 /** A running rank, as the callbacks see it. */
@@ -51,36 +51,36 @@ export interface Supervision {
   readonly guardian: Guardian;
   /** The ranks, counted from 0. */
   readonly ranks: readonly RankCommand[];
-  /** Folder that the ranks start in; this process's own unless given. */
+  /** Folder in which the ranks start; default: this process's. */
   readonly cwd?: string;
   /** True for this program's own workers, which exchange messages with the launcher; default false. */
   readonly ipc?: boolean;
-  /** A rank without a sign of life for so many seconds is hung. Signs are its output, its messages and `progress`. */
+  /** A rank without a sign of life for this many seconds has hung. Signs are its output, its messages and `progress`. */
   readonly heartbeatTimeoutS: number;
-  /** A number whose change is a sign of life of all ranks, such as the size of a metrics file; asked about once a second. */
+  /** A number whose change is a sign of life of all ranks, such as the size of a metrics file; read about once a second. */
   readonly progress?: () => number;
   /** Asks for a graceful end. */
   readonly stop: AbortSignal;
   /** Ends everything at once. */
   readonly kill?: AbortSignal;
-  /** How the ranks are asked to stop; SIGTERM to every group unless given. */
+  /** How the ranks are asked to stop; default: SIGTERM to every group. */
   readonly askToStop?: (workers: readonly Worker[]) => void;
-  /** Told of every rank that is ended because of another one, right before it gets SIGTERM. */
+  /** Called for every rank that is ended because of another one, right before its SIGTERM. */
   readonly onEnding?: (worker: Worker) => void;
-  /** Seconds between SIGTERM and SIGKILL for ranks that are ended; 5 unless given. */
+  /** Seconds between SIGTERM and SIGKILL for ranks that are ended; default: 5. */
   readonly graceS?: number;
-  /** Seconds that a graceful end may take before SIGTERM and SIGKILL; without limit unless given. */
+  /** Seconds that a graceful end may take before SIGTERM and SIGKILL; default: no limit. */
   readonly stopWithinS?: number;
   /** Every line that a rank prints, on stdout or stderr. */
   readonly onLine: (rank: number, line: string) => void;
   readonly onMessage?: (worker: Worker, message: unknown) => void;
-  /** Told once when all ranks have been started. */
+  /** Called once when all ranks have been started. */
   readonly onStarted?: (started: Started) => void;
 }
 
 /** What was started for an attempt. */
 export interface Started {
-  /** What the environment of everything that belongs to the attempt carries. */
+  /** The value in the environment of everything that belongs to the attempt. */
   readonly mark: string;
   readonly workers: readonly Worker[];
 }
@@ -89,15 +89,15 @@ export interface RankExit extends ChildExit {
   readonly rank: number;
 }
 
-/** `done`: every rank ended with code 0. `stopped`: a stop was asked for; the exits say how each rank took it. */
+/** `done`: every rank ended with code 0. `stopped`: a stop was requested; the exits say how each rank reacted. */
 export interface SupervisionEnd {
   readonly kind: 'done' | 'stopped';
   readonly exits: readonly RankExit[];
 }
 
 /**
- * Runs the ranks to their end; when it returns or raises, none of their processes is left. Raises RunFailed when a rank dies,
- * hangs or ends with a code other than 0 while no stop was asked for, and ConfigError when the program cannot be started.
+ * Runs the ranks to their end; when it returns or raises, none of their processes is left. Raises RunFailed when a rank dies, hangs or ends with a
+ * code other than 0 without a requested stop, and ConfigError when the program cannot be started.
  */
 export async function supervise(plan: Supervision): Promise<SupervisionEnd> {
   const attempt = new Attempt(plan);
@@ -108,7 +108,7 @@ export async function supervise(plan: Supervision): Promise<SupervisionEnd> {
   }
 }
 
-/** The environment of one rank: this process's, what is given, and on top what torchrun would set. */
+/** The environment of one rank: this process's, then the given entries, then what torchrun would set. */
 export function rankEnvironment(
   rank: number,
   place: { readonly processes: number; readonly placement: Placement; readonly port: number },
@@ -139,7 +139,7 @@ export function workerEnvironment(...of: Parameters<typeof rankEnvironment>): No
   return { MALLOC_ARENA_MAX: '2', ...rankEnvironment(...of) };
 }
 
-/** A port of the loopback interface that nobody listens on. */
+/** A free port on the loopback interface. */
 export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve, reject) => {
@@ -159,7 +159,7 @@ interface Fault extends EndReason {
 interface Rank extends Worker {
   readonly child: GuardedChild;
   readonly talk: MemoryTalk;
-  /** Milliseconds without a sign of life, as this process saw them pass. */
+  /** Milliseconds without a sign of life, as counted by this process. */
   silentMs: number;
   signs: number;
 }
@@ -174,7 +174,7 @@ class Attempt {
   #stopped = false;
   readonly #mark: string;
   readonly #graceS: number;
-  /** Resolves when the ranks are to be ended. */
+  /** Resolves when the ranks should be ended. */
   readonly #over: Promise<void>;
   #end: () => void = () => {};
 
@@ -207,7 +207,7 @@ class Attempt {
     this.#state = 'ending';
     await this.#endAll();
     await all;
-    // After an orderly end nobody is left; else some may have gone to sessions of their own.
+    // After an orderly end no process is left; otherwise some may have moved to their own sessions.
     if (this.#faults.length > 0 || this.#stopped) await endMarked(this.#mark, this.#graceS);
     if (this.#faults.length > 0 && !this.#stopped) throw this.#failure();
     return { kind: this.#stopped ? 'stopped' : 'done', exits: this.#exits };
@@ -283,7 +283,7 @@ class Attempt {
     let progress = plan.progress?.() ?? 0;
     const timer = setInterval(() => {
       const now = performance.now();
-      // Time in which this process itself was stopped is nobody's silence.
+      // Time during which this process itself was stopped does not count as silence.
       const passed = Math.min(now - before, 2 * everyMs);
       before = now;
       const latest = plan.progress?.() ?? 0;
@@ -340,7 +340,7 @@ class Attempt {
     await gone;
   }
 
-  /** The fault that the others follow from: a silent rank, else one without memory, else one that was killed, else the first to end. */
+  /** The fault that caused the others: a silent rank, else one out of memory, else one that was killed, else the first to end. */
   #failure(): RunFailed {
     const fault =
       this.#faults.find(({ exit }) => exit === null) ??

@@ -1,4 +1,4 @@
-/** The reward section that the flags of a reward server stand for. */
+/** Turns the flags of a reward server into a reward section. */
 import { configError, problemsOf } from '../../config/problems.js';
 import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
 import { readerOf } from '../../config/validate.js';
@@ -8,7 +8,7 @@ import { termKinds, termNames, type TermName } from '../../rewards/terms/table.j
 
 /** A reward as flags describe it. */
 export interface TermFlags {
-  /** Names of terms, each with its weight where that is said: `ocr_confidence`, `align_quality=0.4`. */
+  /** Names of terms, with their weights if given: `ocr_confidence`, `align_quality=0.4`. */
   readonly terms: readonly string[];
   readonly ocrWeight: number | null;
   readonly vlmWeight: number | null;
@@ -18,7 +18,7 @@ export interface TermFlags {
   readonly model: string;
 }
 
-/** The reward section that flags stand for. Raises UsageError for weights that contradict each other, ConfigError for settings that cannot work. */
+/** The reward section for some flags. Raises UsageError for weights that contradict each other, ConfigError for settings that cannot work. */
 export function rewardOfFlags(flags: TermFlags): RewardSettings {
   const raw = {
     mode: null,
@@ -43,7 +43,7 @@ function weighedTerms({ terms, ocrWeight, vlmWeight }: TermFlags): Record<string
   const byRole = ocrWeight !== null || vlmWeight !== null;
   const whole = { ocr_weight: ocrWeight, vlm_weight: vlmWeight };
   if (named.length === 1) {
-    // One term that is made of both takes the weights as its own fields.
+    // A term that combines both takes the weights as its own fields.
     const own = Object.entries(whole).filter(
       ([field, weight]) => weight !== null && field in termKinds[named[0]].fields,
     );
@@ -73,7 +73,7 @@ function termOf(name: string): TermName {
 
 type RoleWeights = Pick<TermFlags, 'ocrWeight' | 'vlmWeight'>;
 
-/** The weight of a term by what it is: one that asks the judge, or one that reads words. */
+/** The weight of a term by its role: asking the judge, or reading words. */
 function roleWeight(name: TermName, { ocrWeight, vlmWeight }: RoleWeights): number {
   const [flag, weight] = termKinds[name].needs.judge
     ? ['--vlm-weight', vlmWeight]

@@ -1,4 +1,4 @@
-/** From a reward section to a reward that a server holds: its terms, the judge that they ask, and a name for all of it. */
+/** Opens a reward section as a reward that a server holds: its terms, the judge that they ask, and an identity for all of it. */
 import { canonicalJson, isUnhashed } from '../../config/hash.js';
 import { countedText, fileDigest } from '../../config/texts.js';
 import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
@@ -18,9 +18,9 @@ import type { ServerUser } from '../servers/upkeep.js';
 export interface ServedRewardOptions {
   readonly resolveRun: RunResolver;
   readonly onWaiting: (found: string, waitedS: number) => void;
-  /** Told what is worth knowing of the judge; see `WaitOptions`. */
+  /** Receives notes about the judge; see `WaitOptions`. */
   readonly onNote: (note: string) => void;
-  /** How a judge that it started itself fares. */
+  /** Is informed about a judge that was started for it. */
   readonly judge: ServerUser;
   readonly signal: AbortSignal;
 }
@@ -31,8 +31,8 @@ export interface OpenedReward extends ServedReward {
 }
 
 /**
- * Makes the terms of a reward section and waits for the judges that they ask. Raises ConfigError for terms that cannot be made on this
- * machine, EndpointError for a judge that stays away for `max_wait_s`.
+ * Creates the terms of a reward section and waits for the judges that they ask. Raises ConfigError for terms that cannot be created on this machine,
+ * EndpointError for a judge that stays away for `max_wait_s`.
  */
 export async function openServedReward(settings: RewardSettings, options: ServedRewardOptions): Promise<OpenedReward> {
   const judges = new Judges();
@@ -84,12 +84,12 @@ async function judgeAddress(
   return embedded.addressOf({ endpoint, model: models[0] }, user);
 }
 
-/** SHA-256 over everything that decides what is scored how: servers with the same give the same scores. */
+/** SHA-256 over everything that decides the scores: servers with equal digests give equal scores. */
 function digestOf(settings: RewardSettings, prompts: PromptSet): string {
   const deciding = leaves(rewardSchema, settings)
     .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
     .filter(({ mark, value }) => !isUnhashed(value, mark))
-    // What a file says decides, and not where this machine has it.
+    // The content of a file decides, not its path on this machine.
     .map(({ path, value, mark: { file } }) => [
       path,
       file !== undefined && typeof value === 'string' ? countedText(value, fileDigest(file, value)) : value,

@@ -1,6 +1,6 @@
 /**
- * Rewards tried on the first rows of a run's datasets, before anything is trained: each term scores answers that need no model. Terms that
- * ask a judge or a server are tried on request alone.
+ * Tries rewards on the first rows of a run's datasets before training: each term scores answers that need no model. Terms that ask a judge or a
+ * server are tried only on request.
  */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
@@ -18,40 +18,40 @@ import { Judges, keepsNothing, termServices } from '../../scoring/judges.js';
 import { failureOf, once, type Obstacle } from '../preflight/looks.js';
 import { runResolver, unfinishedRun } from '../models/resolve.js';
 
-/** So many rows of each dataset are tried before a run. */
+/** Rows of each dataset that are tried before a run. */
 const ROWS = 3;
 
-/** One answer, as one term scored it. */
+/** One answer with one term's outcome. */
 export interface Tried {
   readonly row: SampleRow;
   readonly answer: SampleAnswer;
-  /** Null where the row lacks what the term compares with. */
+  /** Null if the row lacks what the term compares with. */
   readonly outcome: Outcome | null;
-  /** What is wrong with what came back; null where nothing is. */
+  /** What is wrong with the outcome; null if nothing is. */
   readonly problem: string | null;
 }
 
-/** What became of a term. */
+/** The result of trying a term. */
 export interface TriedTerm {
   readonly name: string;
-  /** Null for one that is recorded and does not decide. */
+  /** Null for a term that is only recorded and does not decide. */
   readonly weight: number | null;
   readonly tried: readonly Tried[];
-  /** Why it was not tried; null where it was. */
+  /** Why it was not tried; null if it was. */
   readonly untried: string | null;
 }
 
-/** Where the judge of a reward is asked; null: its terms that ask one are not tried. Absent: no term is that asks anybody. */
+/** Where the judge of a reward is asked; null: its terms that ask one are not tried. Absent: no term that asks anybody is tried. */
 export type AskJudge = (reward: RewardSettings) => Promise<JudgeAddress | null>;
 
-/** The rows that a run's reward is tried on: under supervised training the held-out ones alone are scored. Raises DataError for rows that cannot be read. */
+/** The rows on which a run's reward is tried: supervised training only scores held-out ones. Raises DataError for rows that cannot be read. */
 export async function rowsToScore(settings: TrainedSettings, count: number): Promise<readonly SampledSet[]> {
   const sets = await openRecipeOf(settings).sampleRows(settings, count);
   const supervised = 'algorithm' in settings && settings.algorithm.type === 'sft';
   return supervised ? sets.filter(({ heldOut }) => heldOut) : sets;
 }
 
-/** Whether a term asks somebody who may be elsewhere. */
+/** Whether a term asks somebody who may be remote. */
 function asks({ kind: { needs } }: ChosenTerm): boolean {
   return needs.judge || needs.server === true;
 }
@@ -62,8 +62,7 @@ export function termsOf(reward: RewardSettings): ChosenTerm[] {
 }
 
 /**
- * Tries one term of a run's reward. Raises what keeps it from being made, and DataError for a row that it cannot compare with where it
- * decides.
+ * Tries one term of a run's reward. Raises what prevents it from being created, and DataError for a row that it cannot compare with if it decides.
  */
 export async function tryTerm(
   term: ChosenTerm,
@@ -109,7 +108,7 @@ function openTerm(
   });
 }
 
-/** Makes the judges that a term asks ready; false where they are not to be asked. */
+/** Prepares the judges that a term asks; false if they must not be asked. */
 async function connect(term: Term, judges: Judges, reward: RewardSettings, askJudge?: AskJudge): Promise<boolean> {
   await term.untilReady?.({ maxWaitS: 0 });
   if (judges.models.length === 0) return true;
@@ -143,7 +142,7 @@ function tryRow(term: ChosenTerm, opened: Term, row: SampleRow, decides: boolean
   );
 }
 
-/** What is wrong with an outcome. What a judge, a server or a module says of itself as unscored is not. */
+/** What is wrong with an outcome. An outcome that a judge, a server or a module reports as unscored is not wrong. */
 function problemOf({ kind, name }: ChosenTerm, outcome: Outcome, key: string): string | null {
   if (outcome.kind === 'zero_by_rule') return null;
   if (outcome.kind === 'unscored') {
@@ -162,7 +161,7 @@ export class RewardTrials {
 
   constructor(private readonly askJudge?: AskJudge) {}
 
-  /** What is wrong with the rewards of runs, or with the rows that they are tried on. `leaves`: the terms that are known to be broken. */
+  /** What is wrong with the rewards of runs, or with the rows that they are tried on. `leaves`: terms known to be broken. */
   async of(
     runs: readonly LoadedConfig[],
     leaves: (run: string, term: ChosenTerm) => boolean = () => false,
@@ -206,7 +205,7 @@ export class RewardTrials {
   }
 }
 
-/** What decides what trying a reward finds. */
+/** Everything that decides the result of trying a reward. */
 function keyOf(settings: TrainedSettings, reward: RewardSettings, leaves: (term: ChosenTerm) => boolean): string {
   const { task, data, base_exp_dir } = settings;
   const {
@@ -219,7 +218,7 @@ function keyOf(settings: TrainedSettings, reward: RewardSettings, leaves: (term:
   return JSON.stringify([task, data, base_exp_dir, prompt, environment, supervised, terms, reward.endpoint]);
 }
 
-/** One error for a term, which says the first thing that is wrong. */
+/** One error for a term, with its first problem. */
 function wrongScores({ name, tried }: TriedTerm): EditrlError[] {
   const problems = tried.flatMap(({ problem }) => problem ?? []);
   if (problems.length === 0) return [];

@@ -1,4 +1,4 @@
-/** The embedded judge: the rule judge as a process of its own, so that a run cannot tell it from any other server. */
+/** The embedded judge: the rule judge in its own process, so that a run cannot tell it from any other server. */
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../core/clock.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
@@ -9,16 +9,16 @@ import type { SayOfServer, ServerUser } from './upkeep.js';
 
 export interface EmbeddedJudgesOptions {
   readonly say: SayOfServer;
-  /** Guards the judges; one of their own where it is absent. */
+  /** Guards the judges; default: a guardian of their own. */
   readonly guardian?: Guardian;
-  /** The module of its process; this program's own by default. */
+  /** The module of its process; default: this program's own. */
   readonly program?: string;
   readonly clock?: Clock;
 }
 
 /**
- * Its address is held by this process: a run whose judge is killed loses no request but those under way, and no other user of the machine can
- * take the address meanwhile and give scores.
+ * This process holds its address: a run whose judge is killed loses only the requests under way, and no other user of the machine can take the
+ * address meanwhile and give scores.
  */
 function specification(program: string, model: string): ServerSpecification {
   return {
@@ -28,13 +28,13 @@ function specification(program: string, model: string): ServerSpecification {
     address: { kind: 'handed_over' },
     command: () => [process.execPath, program, model],
     startTimeoutS: 30,
-    // It keeps nothing that it would have to put away.
+    // It has no state to save.
     endBy: 'SIGKILL',
     lastWords: 5,
   };
 }
 
-/** The embedded judge for whoever is told to use it: started when it is first asked for, one for each model name. */
+/** Embedded judges: each is started when first needed, one for each model name. */
 export class EmbeddedJudges {
   readonly #judges = new SharedServers();
   readonly #guardian: Guardian;
@@ -44,8 +44,8 @@ export class EmbeddedJudges {
   }
 
   /**
-   * Where the judge of a reward is; the user of an embedded one is told how it fares. One that could not be kept up is started anew, at
-   * another address. Raises EndpointError where the embedded one does not start.
+   * The address of a reward's judge; the user of an embedded one is informed about it. One that could not be kept up is started again at another
+   * address. Raises EndpointError when the embedded judge does not start.
    */
   async addressOf(
     { endpoint, model }: Pick<RewardSettings, 'endpoint' | 'model'>,

@@ -1,5 +1,5 @@
 /**
- * The embedded judge's process: serves the connections that its launcher hands over, to those who know its token, and ends with the launcher.
+ * The embedded judge's process: serves the connections that its launcher hands over, to clients that know its token, and ends with the launcher.
  * Arguments: model names that it answers to.
  */
 import type { Socket } from 'node:net';
@@ -14,7 +14,7 @@ const tell = (word: FromServer): void => void process.send?.(word);
 
 process.on('disconnect', () => process.exit(0));
 process.on('message', (_message, socket) => {
-  // Without one, its client went away before it was handed over.
+  // Without a socket, the client disconnected before it was handed over.
   if (socket !== undefined) serve(socket as Socket);
   tell('taken');
 });

@@ -1,6 +1,6 @@
 /**
- * A server that this program starts in a process of its own and keeps up. One that ends is started again at the same address; it dies with this
- * process, and asks its callers for a token. How it differs from others, its specification says.
+ * A server that this program starts in its own process and keeps up. If it ends, it is restarted at the same address; it dies with this process, and
+ * requires a token from its callers. Its specification says what sets it apart from other servers.
  */
 import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
 import { dirname } from 'node:path';
@@ -14,13 +14,13 @@ import { Door, type FromServer } from './door.js';
 import { newToken, TOKEN_VARIABLE } from './token.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 
-/** Where a server listens, and how it is known to be up. */
+/** Where a server listens, and how to tell that it is up. */
 export type ServerAddress =
-  /** This process holds the address and hands connections over to the server, which speaks `FromServer`. */
+  /** This process holds the address and hands over connections to the server, which speaks `FromServer`. */
   | { readonly kind: 'handed_over' }
-  /** It listens where it likes at first, and prints a line with its URL; after a restart it is told to listen there again. */
+  /** It chooses its port at first and prints a line with its URL; a restart tells it to listen there again. */
   | { readonly kind: 'printed'; readonly urlIn: (line: string) => string | null }
-  /** It listens on a port that it is told, and is up when `ask` returns. */
+  /** It listens on a given port, and is up when `ask` returns. */
   | {
       readonly kind: 'asked';
       readonly port: number;
@@ -28,45 +28,45 @@ export type ServerAddress =
     };
 
 export interface ServerSpecification {
-  /** What it is called, such as `the embedded judge`. */
+  /** Its name, such as `the embedded judge`. */
   readonly name: string;
   /** The setting that says how it is started or found. */
   readonly where: string;
-  /** What a person can do about a server that does not start or stay up. */
+  /** What a person can do if it does not start or stay up. */
   readonly next: string;
   readonly address: ServerAddress;
   /** The program and its arguments, given the port to listen on: 0 for any. */
   readonly command: (port: number) => readonly string[];
-  /** Its environment besides this process's, given the token that its callers send; by default `TOKEN_VARIABLE`. */
+  /** Its environment besides this process's, given the token that its callers send; default: `TOKEN_VARIABLE`. */
   readonly environment?: (token: string) => Readonly<Record<string, string>>;
-  /** What to say where there is no such program. */
+  /** The message if there is no such program. */
   readonly noProgram?: { readonly where: string; readonly next: string };
   /** Seconds within which it has to be up. */
   readonly startTimeoutS: number;
   /** How it is asked to end. */
   readonly endBy: 'SIGTERM' | 'SIGKILL';
-  /** Seconds that what it started has to end after it. */
+  /** Seconds that processes it started have to end after it. */
   readonly graceS?: number;
-  /** How many of its last lines are told with its end. */
+  /** How many of its last lines are reported with its end. */
   readonly lastWords: number;
-  /** The file to which what it prints is appended. */
+  /** File to which its output is appended. */
   readonly log?: string;
-  /** Told each line that it prints. */
+  /** Called with each line that it prints. */
   readonly onLine?: (line: string) => void;
 }
 
 export interface ManagedServerOptions {
   readonly guardian: Guardian;
   readonly say: SayOfServer;
-  /** Told when it is given up. */
+  /** Called when it is given up. */
   readonly onLost?: () => void;
-  /** Who waits for its start; see `use`. Others may follow. */
+  /** The user waiting for its start; see `use`. Others may follow. */
   readonly user?: ServerUser;
   readonly clock?: Clock;
 }
 
 export class ManagedServer {
-  /** What its callers have to send, after a restart too. */
+  /** The token its callers have to send, which stays the same over restarts. */
   readonly token = newToken();
   readonly #door: Door | null;
   readonly #log: WriteStream | null;
@@ -102,7 +102,7 @@ export class ManagedServer {
     this.#log = spec.log === undefined ? null : this.#openLog(spec.log);
   }
 
-  /** Returns when it is up. Raises EndpointError where it does not start, ConfigError where there is no such program. */
+  /** Returns when it is up. Raises EndpointError when it does not start, ConfigError when there is no such program. */
   static async start(spec: ServerSpecification, options: ManagedServerOptions): Promise<ManagedServer> {
     const server = new ManagedServer(spec, options);
     try {
@@ -118,12 +118,12 @@ export class ManagedServer {
     }
   }
 
-  /** Its URL, as it says it or `http://HOST:PORT`; it stays the same for as long as the server is kept. */
+  /** Its URL, as it reports it or `http://HOST:PORT`; it stays the same while the server is kept. */
   get url(): string {
     return this.#url;
   }
 
-  /** Tells a user how the server fares, until it is over. */
+  /** Informs a user about the server until the user is done. */
   use(user: ServerUser): void {
     this.#upkeep.use(user);
   }
@@ -139,7 +139,7 @@ export class ManagedServer {
     await new Promise<void>((resolve) => (this.#log === null ? resolve() : this.#log.end(() => resolve())));
   }
 
-  /** The log is a convenience: what is wrong with it is said, and ends nothing. */
+  /** The log is a convenience: problems with it are reported, and end nothing. */
   #openLog(file: string): WriteStream {
     mkdirSync(dirname(file), { recursive: true });
     return createWriteStream(file, { flags: 'a' }).on('error', (error) =>
@@ -147,7 +147,7 @@ export class ManagedServer {
     );
   }
 
-  /** Null once it is up, else how that failed. */
+  /** Null once it is up, else how starting failed. */
   #launch(): Promise<string | null> {
     this.#starting = this.#startProcess();
     return this.#starting;
@@ -190,7 +190,7 @@ export class ManagedServer {
       env: { ...process.env, ...environment(this.token) },
       mark: guardian.markAttempt(),
       ipc: this.#door !== null,
-      // A server of that kind is a command of this program's own, which ends when its input does.
+      // Servers of that kind are this program's own commands, which end when their input does.
       tied: spec.address.kind === 'printed',
       graceS: spec.graceS ?? 0,
       onLine: (line: string) => this.#hear(line),
@@ -204,7 +204,7 @@ export class ManagedServer {
     }
   }
 
-  /** Null once it is up, else what it answered that it should not. */
+  /** Null once it is up, else what it answered wrongly. */
   async #untilUp(over: AbortSignal): Promise<string | null> {
     const { address } = this.spec;
     if (address.kind !== 'asked') return new Promise((resolve) => (this.#isUp = () => resolve(null)));
@@ -239,7 +239,7 @@ export class ManagedServer {
     this.#upkeep.ended(how);
   }
 
-  /** With its last lines, unless it was ended from outside: then they have nothing to do with it. */
+  /** Includes its last lines, unless it was ended from outside, which they have nothing to do with. */
   #howItEnded(exit: ChildExit, tail: readonly string[]): string {
     const { reason } = exitReason(exit, { told: null, kill: null });
     const words = exit.signal === 'SIGKILL' || exit.signal === 'SIGTERM' ? [] : tail.slice(-this.spec.lastWords);
@@ -247,11 +247,11 @@ export class ManagedServer {
   }
 }
 
-/** Servers that several users share: each is started when it is first asked for, and anew where it was given up since. */
+/** Servers with several users: each is started when first needed, and again if it was given up since. */
 export class SharedServers {
   readonly #servers = new Map<string, Promise<ManagedServer>>();
 
-  /** The server of a key, of which the user is told how it fares. Raises what `start` does; whoever asks next tries again. */
+  /** The server for a key, which informs the user about itself. Raises what `start` does; the next call tries again. */
   async use(
     key: string,
     start: (onLost: () => void) => Promise<ManagedServer>,

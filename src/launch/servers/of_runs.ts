@@ -1,4 +1,4 @@
-/** The servers that runs use and that are started with them: embedded judges, gateways before judges, and what samples. */
+/** The servers that are started with runs: embedded judges, gateways in front of judges, and samplers. */
 import { join } from 'node:path';
 import { modelFolder } from '../../models/reference.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
@@ -27,7 +27,7 @@ export interface ServersOptions {
 /** What a server is started for. */
 interface Serving {
   readonly attempt: number;
-  /** The GPUs of a server that samples; null for all that this process sees. */
+  /** The GPUs of a sampling server; null for all that this process sees. */
   readonly served: readonly number[] | null;
 }
 
@@ -42,8 +42,8 @@ export class ServersOfRuns {
   }
 
   /**
-   * Rank 0 has the run and wants to know its servers: it is told where they are, or why there are none. The function that is returned ends
-   * those that are the run's alone. Never rejects; `over` ends what it waits for.
+   * Answers rank 0, which has claimed the run, with the addresses of its servers, or why there are none. The returned function ends those that belong
+   * only to this run. Never rejects; `over` ends waiting.
    */
   async answer(
     settings: RunSettings,

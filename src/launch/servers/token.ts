@@ -1,10 +1,10 @@
 /**
- * Who may ask a server that this program starts by itself. It listens on a loopback address, which every user of the machine reaches: its
- * token is known to it and to the runs that use it, and to nobody else.
+ * Access to a server that this program starts. It listens on a loopback address, which every user of the machine can reach: only the server and the
+ * runs that use it know its token.
  */
 import { randomBytes } from 'node:crypto';
 
-/** Where such a server finds its token: its environment is its user's alone to read, its arguments are everybody's. */
+/** The environment variable with such a server's token: only its user can read its environment, but anybody its arguments. */
 export const TOKEN_VARIABLE = 'EDITRL_SERVER_TOKEN';
 
 /** 64 hexadecimal digits. */

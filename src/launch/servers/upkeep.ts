@@ -1,48 +1,48 @@
-/** Keeping a server up: how often one that ended is started again, with what pauses, and who is told. */
+/** Keeps a server up: how often it is restarted, with what pauses, and who is informed. */
 import { EndpointError } from '../../core/errors.js';
 import { systemClock, type Clock } from '../../core/clock.js';
 
-/** Milliseconds before the first restart; twice as many before each that follows. */
+/** Milliseconds before the first restart; doubled for each further one. */
 const FIRST_PAUSE_MS = 250;
-/** Restarts in a row that did not help: after them it is given up. */
+/** Maximum number of failed restarts in a row before it is given up. */
 const MOST_RESTARTS = 5;
-/** Milliseconds after which a restart has helped: what ends the server later is counted from 1 again. */
+/** Milliseconds after which a restart counts as successful: a later end is counted from 1 again. */
 const STEADY_MS = 60_000;
 
-/** Somebody who asks the server, and has to know how it fares. */
+/** A user of the server, who has to be informed about it. */
 export interface ServerUser {
-  /** One line: the server ended and is started again. */
+  /** Called with one line: the server ended and is being restarted. */
   readonly notice: (line: string) => void;
-  /** It was given up; nobody will answer at its address. */
+  /** Called when it was given up; nobody will answer at its address. */
   readonly lost: (error: EndpointError) => void;
-  /** Aborted when it asks no more. */
+  /** Aborted when the user is done with it. */
   readonly over: AbortSignal;
 }
 
-/** Where lines about a server go that belong to no run; `heard` says that users were told the same. */
+/** Receives lines about servers that belong to no run; `heard` means that users were told the same. */
 export type SayOfServer = (line: string, heard: boolean) => void;
 
 export interface UpkeepOptions {
-  /** What the server is called, such as `the embedded judge`. */
+  /** The server's name, such as `the embedded judge`. */
   readonly name: string;
   /** The setting that says how it is started or found. */
   readonly where: string;
-  /** Starts it at its address. Null once it is up, else how that failed, as `ended with exit code 1`. Never rejects. */
+  /** Starts it at its address. Null once it is up, else how that failed, such as `ended with exit code 1`. Never rejects. */
   readonly restart: () => Promise<string | null>;
   /** Called once when it is given up, before its users are told. */
   readonly giveUp: () => void;
   readonly say: SayOfServer;
-  /** What a person can do about a server that does not stay up. */
+  /** What a person can do if the server does not stay up. */
   readonly next: string;
   readonly clock?: Clock;
 }
 
-/** Begins with a server that is up. */
+/** Expects a server that is up. */
 export class Upkeep {
   readonly #users = new Set<ServerUser>();
   readonly #clock: Clock;
   #upSince: number;
-  /** Deaths with no steady time between them. */
+  /** Deaths without a steady period between them. */
   #deaths = 0;
   #closed = false;
   #cancel: () => void = () => {};
@@ -59,13 +59,13 @@ export class Upkeep {
     user.over.addEventListener('abort', () => this.#users.delete(user), { once: true });
   }
 
-  /** Tells a line to those who use the server, and to whoever is told of servers. */
+  /** Sends a line to the server's users, and to the listener for servers. */
   tell(line: string): void {
     this.options.say(line, this.#users.size > 0);
     for (const user of this.#users) user.notice(line);
   }
 
-  /** The server has ended, or could not be started again: `how`, as `was ended by SIGKILL`. */
+  /** The server has ended, or could not be restarted: `how`, such as `was ended by SIGKILL`. */
   ended(how: string): void {
     if (this.#closed) return;
     if (this.#clock.now() - this.#upSince >= STEADY_MS) this.#deaths = 0;
@@ -80,14 +80,14 @@ export class Upkeep {
     this.#cancel = this.#clock.after(pauseMs, () => void this.#restart());
   }
 
-  /** What ends from now on was meant to end. */
+  /** From now on, an end is intended. */
   close(): void {
     this.#closed = true;
     this.#cancel();
   }
 
   async #restart(): Promise<void> {
-    // Until it is up, it has not been up for any time.
+    // It is not counted as up until it is.
     this.#upSince = Infinity;
     const failed = await this.options.restart();
     if (failed === null) this.#upSince = this.#clock.now();

@@ -1,4 +1,4 @@
-/** A vLLM that is started with a run, kept up while it goes on, and ended with it, by its process group. */
+/** A vLLM that is started with a run, kept up during the run, and ended with it, by its process group. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../core/clock.js';
@@ -18,23 +18,23 @@ const WHERE = 'rollout.engine.serve';
 export const HOW_TO_INSTALL =
   'Install vLLM (0.10.2 or later; pip install vllm) where this program finds it, name it in rollout.engine.serve.command, or name a server that runs in rollout.engine.base_url.';
 
-/** Seconds that its readiness is asked for beyond the limit of its start, which ends that anyway. */
+/** Seconds to wait for it beyond the limit for its start, which ends it anyway. */
 const MARGIN_S = 60;
 
 export interface VllmServerOptions {
   readonly sampled: RemoteSampling;
-  /** The GPUs that it is shown; null for all that this process sees. */
+  /** The GPUs that it sees; null for all that this process sees. */
   readonly devices: readonly number[] | null;
   /** The folder of the model. */
   readonly model: string;
-  /** The file that what it prints goes to. */
+  /** File for its output. */
   readonly log: string;
   readonly guardian: Guardian;
   readonly user: ServerUser;
   readonly say: SayOfServer;
 }
 
-/** Returns when it has loaded the model. Raises EndpointError where it does not, ConfigError where there is no such program. */
+/** Returns when it has loaded the model. Raises EndpointError when it does not, ConfigError when there is no such program. */
 export async function startVllm(options: VllmServerOptions): Promise<ManagedServer> {
   const { guardian, user, say, log } = options;
   const spec = specification(options, await freePort());
@@ -54,7 +54,7 @@ function specification({ sampled, devices, model, log, user }: VllmServerOptions
     noProgram: { where: `${WHERE}.command`, next: HOW_TO_INSTALL },
     startTimeoutS,
     endBy: 'SIGTERM',
-    // It lets go of its GPU's memory before it is ended for good.
+    // Time to free its GPU's memory before it is killed.
     graceS: 15,
     lastWords: 8,
     log,
@@ -66,7 +66,7 @@ async function untilReady(
   token: string,
   { user, over, startTimeoutS }: { user: ServerUser; over: AbortSignal; startTimeoutS: number },
 ): Promise<void> {
-  // The limit of the start comes first, and says so.
+  // The limit for the start ends first, and reports it.
   const deadline = new Deadline(systemClock, 1000 * (startTimeoutS + MARGIN_S), over);
   const client = new VllmClient({
     url,
@@ -83,7 +83,7 @@ async function untilReady(
   }
 }
 
-/** The whole command line: what the run asks of a server goes before the flags that a person adds, which win. */
+/** The whole command line: the run's flags come before those that a person adds, which win. */
 export function vllmCommand({ engine, rank, contextSize }: RemoteSampling, model: string, port: number): string[] {
   const { command, devices, gpu_memory_utilization, flags } = must(engine.serve, WHERE);
   const served = must(
@@ -102,7 +102,7 @@ export function vllmCommand({ engine, rank, contextSize }: RemoteSampling, model
   ];
 }
 
-/** The key goes by the environment: arguments are everybody's to read. */
+/** The key is passed in the environment: arguments can be read by everybody. */
 function vllmEnvironment(devices: readonly number[] | null, token: string): Readonly<Record<string, string>> {
   return {
     VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True',

@@ -1,12 +1,12 @@
-/** The text of batch scripts. Pure: settings in, text out. */
+/** Generates batch scripts. Pure: settings in, text out. */
 import type { Resources } from './jobs.js';
 
-/** What every job of a submission has. */
+/** What all jobs of a submission share. */
 interface Job {
   readonly name: string;
-  /** Absolute folder that the job works in: relative paths of the config count from it. */
+  /** Absolute folder in which the job works: relative paths of the config are resolved against it. */
   readonly cwd: string;
-  /** File for what the job prints, in sbatch's notation. */
+  /** File for the job's output, in sbatch's notation. */
   readonly output: string;
   readonly account: string | null;
   readonly partition: string | null;
@@ -21,28 +21,28 @@ export interface ArrayJob extends Job {
   readonly tasks: number;
   /** At most this many tasks run at once; null means as many as fit. */
   readonly maxParallel: number | null;
-  /** The program that runs one task: it is called with the file of cells and the task's index. */
+  /** The program that runs one task, called with the file of cells and the task's index. */
   readonly program: readonly string[];
   /** Absolute path of the file of cells. */
   readonly cells: string;
-  /** How often a task that failed goes back into the queue. */
+  /** How often a failed task is requeued. */
   readonly retries: number;
-  /** Absolute path that begins those of the files in which the tasks count their retries. */
+  /** Absolute prefix of the files in which the tasks count their retries. */
   readonly retriesPrefix: string;
-  /** The names of all jobs that end with the first task that fails for good; null where the others go on. */
+  /** The names of all jobs to end with the first task that fails for good; null if the others continue. */
   readonly failFast: readonly string[] | null;
 }
 
 export interface JudgeJob extends Job {
   readonly command: readonly string[];
-  /** Absolute path of the file that gets the node's name. */
+  /** Absolute path of the file for the node's name. */
   readonly nodeFile: string;
 }
 
 /** The signal that Slurm sends before the time limit. */
 const WARNING = 'USR1';
 
-/** Passes on what the script is asked; what comes before there is a child waits for it. */
+/** Forwards signals to the script's child; earlier ones wait until there is a child. */
 const TRAPS = `requeue=
 asked=
 child=
@@ -51,9 +51,9 @@ trap 'requeue=yes; ask_to_stop' ${WARNING}
 trap ask_to_stop TERM`;
 
 /**
- * Runs one cell per task. On the warning the cell is asked to stop, which it does after a checkpoint (exit code 130), and the task
- * puts itself back into the queue. On SIGTERM the cell stops in the same way, and the task ends. A task that fails is tried again
- * as often as it may be; one that fails for good may end the others.
+ * Runs one cell per task. On the warning signal the cell is asked to stop, which it does after a checkpoint (exit code 130), and the task requeues
+ * itself. On SIGTERM the cell stops in the same way, and the task ends. A failed task is retried as often as allowed; one that fails for good may end
+ * the others.
  */
 export function arrayScript(job: ArrayJob): string {
   const array = `0-${job.tasks - 1}${job.maxParallel === null ? '' : `%${job.maxParallel}`}`;
@@ -76,7 +76,7 @@ ${afterFailure(job)}exit "$code"
 `;
 }
 
-/** Exit codes of a cell that another try cannot change, or that are no failure: done, bad config, stopped, stopped early. */
+/** Exit codes of a cell that a retry cannot change, or that are not failures: done, bad config, stopped, stopped early. */
 const FINAL_CODES = [0, 2, 130, 143];
 
 function afterFailure({ retries, retriesPrefix, failFast }: ArrayJob): string {
@@ -105,7 +105,7 @@ esac
   return `${retries > 0 ? retry : ''}${failFast === null ? '' : end}`;
 }
 
-/** Serves a judge, and says in a file on which node. Near its time limit it goes back into the queue too. */
+/** Serves a judge, and writes its node's name into a file. Near its time limit it is requeued too. */
 export function judgeScript(job: JudgeJob): string {
   return `#!/bin/bash
 ${directives(job, [])}
@@ -130,13 +130,13 @@ exit "$code"
 export interface FarewellJob extends Job {
   /** The id of the judge's job. */
   readonly judge: string;
-  /** Absolute path of the file in which every submission that uses the judge writes the name of its own farewell. */
+  /** Absolute path of the file in which every submission that uses the judge writes the name of its own farewell job. */
   readonly lastUse: string;
 }
 
 /**
- * Ends a judge once nothing needs it any more. A later submission that uses it has a farewell of its own, which comes after this one
- * and ends it instead; one that broke off on the way has none, even two minutes later.
+ * Ends a judge once nothing needs it any more. A later submission that uses it has its own farewell, which runs after this one and ends it instead; a
+ * submission that failed midway has none, even two minutes later.
  */
 export function farewellScript(job: FarewellJob): string {
   return `#!/bin/bash
@@ -160,8 +160,7 @@ rm -f "$last_use"
 }
 
 /**
- * A signal cuts \`wait\` short; only the last one has the child's own exit code. A child that has only just begun would lose the request
- * from before.
+ * A signal interrupts `wait`; only the last call gets the child's exit code. A child that has only just started would miss an earlier request.
  */
 const waitForChild = `child=$!
 [[ -z "$asked" ]] || { sleep 1; ask_to_stop; }
@@ -192,19 +191,19 @@ function directives(job: Job, more: readonly string[]): string {
     '--open-mode=append',
     '--requeue',
     `--signal=B:${WARNING}@${job.signalBeforeS}`,
-    // A job that waits for one that failed would wait for ever.
+    // A job that depends on a failed one would wait forever.
     '--kill-on-invalid-dep=yes',
     ...resources.extra,
   ];
   return flags.map((flag) => `#SBATCH ${directive(flag)}`).join('\n');
 }
 
-/** sbatch reads a directive's words as a shell does, without expanding anything. */
+/** sbatch splits a directive's words like a shell, without expanding anything. */
 function directive(flag: string): string {
   return /^[\w@%+=:,./[\]-]+$/.test(flag) ? flag : `"${flag.replace(/["\\]/g, '\\$&')}"`;
 }
 
-/** One word for the shell. */
+/** Quotes one word for the shell. */
 export function word(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
@@ -213,7 +212,7 @@ function words(texts: readonly string[]): string {
   return texts.map(word).join(' ');
 }
 
-/** A path in which sbatch replaces nothing. */
+/** A path in which sbatch substitutes nothing. */
 export function literalPath(path: string): string {
   return path.replaceAll('%', '%%');
 }

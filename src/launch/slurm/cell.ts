@@ -1,4 +1,4 @@
-/** What a task of a job array starts with: its cell, the devices that Slurm gave it, and a lock that an earlier attempt may have left. */
+/** What a task of a job array starts with: its cell, the devices from Slurm, and a lock that an earlier attempt may have left. */
 import { readFileSync } from 'node:fs';
 import type { LoadedConfig } from '../../config/load.js';
 import type { LaunchSettings } from '../../schema/launch.js';
@@ -6,7 +6,7 @@ import { RunError, UsageError } from '../../core/errors.js';
 import { lockProblem, readLock, STALE_AFTER_S, type LockWorld } from '../../run/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 
-/** Reads one line of a file of cells. Raises RunError where there is none, UsageError for a wrong index. */
+/** Reads one line of a file of cells. Raises RunError when it does not exist, UsageError for an invalid index. */
 export function readCell(file: string, index: string): LoadedConfig {
   let lines: string[];
   try {
@@ -31,7 +31,7 @@ export interface SlurmPlacement {
   readonly threads: number;
 }
 
-/** The GPUs and cores of this task's allocation; undefined where Slurm names GPUs by something else than their index. */
+/** The GPUs and cores of this task's allocation; undefined if Slurm does not name GPUs by index. */
 export function slurmPlacement(launch: LaunchSettings, env: NodeJS.ProcessEnv): SlurmPlacement | undefined {
   const visible = env['CUDA_VISIBLE_DEVICES'] ?? '';
   const names = visible === '' ? [] : visible.split(',');
@@ -47,10 +47,9 @@ export interface LeftLockOptions {
 }
 
 /**
- * A requeued job can be back before the lock that it left on another host counts as stale: it waits, instead of failing.
- * Returns when a run's lock is free, may be taken over, or is held by somebody who may live; claiming then says the rest. Waits
- * only for an earlier attempt of this very job, which may still be ending, and for a lock that an ended job left on another
- * host: two minutes at most, until its heartbeat is stale.
+ * A requeued job can be back before the lock that it left on another host counts as stale: it waits instead of failing. Returns when a run's lock is
+ * free, may be taken over, or is held by a process that may be alive; claiming then reports the rest. Waits only for an earlier attempt of this very
+ * job, which may still be ending, and for a lock that an ended job left on another host: two minutes at most, until its heartbeat is stale.
  */
 export async function waitForLeftLock(paths: RunPaths, world: LockWorld, options: LeftLockOptions): Promise<void> {
   const deadline = world.nowMs() + (STALE_AFTER_S + 1) * 1000;

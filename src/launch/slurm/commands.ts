@@ -1,10 +1,10 @@
-/** Calling Slurm's programs, and what to tell a person when they are missing or refuse. */
+/** Calls Slurm's programs, and explains it when they are missing or refuse. */
 import { execFile } from 'node:child_process';
 import { RunError } from '../../core/errors.js';
 
 type Program = 'sbatch' | 'squeue' | 'sacct' | 'scancel';
 
-/** How a program of Slurm ended. */
+/** How one of Slurm's programs ended. */
 export type Called =
   | { readonly kind: 'done'; readonly out: string }
   | { readonly kind: 'missing'; readonly words: string }
@@ -12,7 +12,7 @@ export type Called =
 
 const TIMEOUT_MS = 120_000;
 
-/** Calls a program of Slurm; `words` are its own, trimmed. */
+/** Calls one of Slurm's programs; `words` are its output, trimmed. */
 export function call(program: Program, args: readonly string[]): Promise<Called> {
   return new Promise((done) => {
     execFile(program, [...args], { timeout: TIMEOUT_MS, maxBuffer: 1 << 28 }, (error, out, err) => {
@@ -23,7 +23,7 @@ export function call(program: Program, args: readonly string[]): Promise<Called>
   });
 }
 
-/** Submits a batch script and returns the job's id. Raises RunError in sbatch's own words. */
+/** Submits a batch script and returns the job's id. Raises RunError with sbatch's message. */
 export async function submit(script: string): Promise<string> {
   const called = await call('sbatch', ['--parsable', script]);
   if (called.kind === 'missing') {

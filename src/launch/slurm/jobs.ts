@@ -1,9 +1,9 @@
-/** From runs to Slurm jobs: which runs share a job array, what each asks for, what it waits for. Nothing is submitted here. */
+/** Plans Slurm jobs for runs: which runs share a job array, the resources of each, and its dependencies. Submits nothing. */
 import type { LoadedConfig } from '../../config/load.js';
 import type { LaunchSettings, SlurmSettings } from '../../schema/launch.js';
 import { ConfigError, InternalError } from '../../core/errors.js';
 
-/** A run to be submitted: a cell of a matrix, or a run that cells start from. */
+/** A run to submit: a cell of a matrix, or a run that cells start from. */
 export interface SlurmRun {
   readonly run_name: string;
   readonly config: LoadedConfig;
@@ -11,7 +11,7 @@ export interface SlurmRun {
   readonly parents: readonly string[];
 }
 
-/** What one job asks for. */
+/** The resources of one job. */
 export interface Resources {
   readonly time: string;
   readonly gres: string | null;
@@ -20,7 +20,7 @@ export interface Resources {
   readonly extra: readonly string[];
 }
 
-/** Runs that ask for the same and wait for the same: the tasks of one array, in order. */
+/** Runs with equal resources and dependencies: the tasks of one array, in order. */
 export interface ArrayPlan {
   readonly runs: readonly SlurmRun[];
   readonly resources: Resources;
@@ -35,9 +35,8 @@ export interface ArrayPlan {
 const MAX_TASKS = 1000;
 
 /**
- * Groups runs into arrays, parents before those that start from them; the order of the runs is kept. `finished` runs are
- * not waited for. Raises ConfigError for a parent that is neither finished, nor `underWay`, nor among the runs, and where
- * the signal would come before the job has begun.
+ * Groups runs into arrays, parents before the runs that start from them, keeping the order of the runs. `finished` runs are not waited for. Raises
+ * ConfigError for a parent that is neither finished, nor `underWay`, nor among the runs, and when the signal would be sent before the job has begun.
  */
 export function planArrays(
   runs: readonly SlurmRun[],
@@ -97,7 +96,7 @@ function whatItAsks(config: LoadedConfig): Omit<ArrayPlan, 'runs' | 'after'> {
   };
 }
 
-/** The part of the settings that says what a job asks for. */
+/** The part of the settings that determines a job's resources. */
 export function resourcesOf(from: Resources): Resources {
   const { time, gres, cpus_per_task, mem, extra } = from;
   return { time, gres, cpus_per_task, mem, extra };
@@ -107,7 +106,7 @@ function coresOf(launch: LaunchSettings): number {
   return launch.processes === 'auto' ? 1 : launch.processes;
 }
 
-/** Raises ConfigError where a job would be told to stop before it could do anything. */
+/** Raises ConfigError when a job would be asked to stop before it could do anything. */
 function checkSignal(time: string, signalBeforeS: SlurmSettings['signal_before_s'], where: string): void {
   const limit = parseTime(time);
   if (limit === null) {
@@ -123,14 +122,14 @@ function checkSignal(time: string, signalBeforeS: SlurmSettings['signal_before_s
   );
 }
 
-/** Seconds of a time limit in Slurm's notation; Infinity for none, null for another text. */
+/** Seconds of a time limit in Slurm's notation; Infinity for none, null for any other text. */
 export function parseTime(text: string): number | null {
   if (/^(unlimited|infinite)$/i.test(text)) return Infinity;
   const parts = /^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$/.exec(text);
   if (parts === null) return null;
   const days = parts[1] as string | undefined;
   const [a, b, c] = parts.slice(2).map((part) => Number((part as string | undefined) ?? 0));
-  // After days come hours; three numbers are hours, minutes, seconds; else it begins with minutes.
+  // After days come hours; three numbers are hours, minutes and seconds; else it begins with minutes.
   if (days !== undefined) return Number(days) * 86_400 + a * 3600 + b * 60 + c;
   const three = (parts[4] as string | undefined) !== undefined;
   return three ? a * 3600 + b * 60 + c : a * 60 + b;

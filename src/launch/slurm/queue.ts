@@ -10,12 +10,12 @@ type Phase = 'queued' | 'running' | 'ended' | 'gone';
 /** The job that a run was last submitted as. */
 export interface SlurmJob {
   readonly run_name: string;
-  /** As Slurm's programs take it: `12_3`; null where it never came to be submitted. */
+  /** In the notation of Slurm's programs: `12_3`; null if it was never submitted. */
   readonly job: string | null;
   readonly phase: Phase;
-  /** Slurm's word, such as PENDING or NODE_FAIL; '' where Slurm has none. */
+  /** Slurm's state, such as PENDING or NODE_FAIL; '' if it has none. */
   readonly state: string;
-  /** Why it is pending, in Slurm's word. */
+  /** Slurm's reason why it is pending. */
   readonly reason: string | null;
   readonly node: string | null;
 }
@@ -54,7 +54,7 @@ const phases: Readonly<Record<string, Phase>> = {
   TIMEOUT: 'ended',
 };
 
-/** How an ended job leaves a run that did not say so itself, and why in words. */
+/** The state, and its reason in words, of a run whose job ended before the run could record its end. */
 const ends: Readonly<Record<string, readonly [RunStateName, string]>> = {
   BOOT_FAIL: ['failed', 'its node did not boot'],
   CANCELLED: ['interrupted', 'it was cancelled'],
@@ -71,8 +71,8 @@ const ends: Readonly<Record<string, readonly [RunStateName, string]>> = {
 const squeueFormat = '%i|%j|%T|%r|%N';
 
 /**
- * The jobs of all runs that were submitted from a folder of runs, by run name; empty where nothing ever was, without asking Slurm.
- * Raises RunError, in Slurm's own words, where Slurm is not here or does not answer.
+ * The jobs of all runs submitted from a folder of runs, by run name; empty, without asking Slurm, if nothing was ever submitted. Raises RunError,
+ * with Slurm's message, when Slurm is not installed or does not answer.
  */
 export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJob>> {
   const submissions = readSubmissions(baseExpDir);
@@ -85,7 +85,7 @@ export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJo
   return jobsOf(submissions, { ids: heard.ids, names: heard.names, tasks: new Map([...older, ...heard.tasks]) });
 }
 
-/** What has not ended of the judges that were submitted from a folder of runs. */
+/** Jobs that have not ended, of the judges submitted from a folder of runs. */
 export interface LiveJudges {
   /** The jobs that serve: their ids by node file. */
   readonly serving: ReadonlyMap<string, string>;
@@ -93,7 +93,7 @@ export interface LiveJudges {
   readonly farewells: ReadonlyMap<string, readonly string[]>;
 }
 
-/** Asks Slurm where there was ever a judge. Raises RunError in its own words where it does not answer. */
+/** Asks Slurm if a judge was ever submitted. Raises RunError with Slurm's message when it does not answer. */
 export async function liveJudges(baseExpDir: string): Promise<LiveJudges> {
   const submissions = readSubmissions(baseExpDir);
   const judges = submissions.flatMap((submission) => submission.judges);
@@ -117,7 +117,7 @@ export async function liveJudges(baseExpDir: string): Promise<LiveJudges> {
   };
 }
 
-/** Whether a job waits or runs. */
+/** Whether a job is waiting or running. */
 export function isUnderWay(job: SlurmJob): boolean {
   return job.phase === 'queued' || job.phase === 'running';
 }
@@ -133,8 +133,8 @@ export function describeJob(job: SlurmJob): string {
 }
 
 /**
- * What a run is doing, given its job: what `state.json` says, corrected where only Slurm knows (it waits in the queue, its node
- * failed, it was cancelled). `state` is null for a run that has not begun. Not for a run that a live process holds outside of its job.
+ * The state of a run, given its job: that of `state.json`, corrected for what only Slurm knows (it waits in the queue, its node failed, it was
+ * cancelled). `state` is null for a run that has not begun. Not for a run that a live process holds outside of its job.
  */
 export function reconcileState(
   state: RunState | null,
@@ -154,8 +154,8 @@ export function reconcileState(
 }
 
 /**
- * Ends jobs: a waiting one leaves the queue, a running one is asked to checkpoint and end, without a deadline. `atOnce` lets Slurm
- * end it within its own grace time (KillWait). Raises RunError in scancel's own words.
+ * Ends jobs: a waiting one leaves the queue, a running one is asked to checkpoint and end, without a deadline. With `atOnce`, Slurm may end it after
+ * its own grace time (KillWait). Raises RunError with scancel's message.
  */
 export async function stopJobs(jobs: readonly SlurmJob[], options: { readonly atOnce?: boolean } = {}): Promise<void> {
   const ids = (phase: Phase): string[] =>
@@ -198,7 +198,7 @@ export function parseSacct(text: string): Map<string, Heard> {
 
 function jobsOf(submissions: readonly Submission[], heard: ReturnType<typeof parseSqueue>): Map<string, SlurmJob> {
   const jobs = new Map<string, SlurmJob>();
-  // A later submission of a run stands for the earlier ones.
+  // A later submission of a run replaces earlier ones.
   for (const array of submissions.flatMap((submission) => submission.arrays)) {
     const id = array.job_id ?? heard.names.get(array.name) ?? null;
     for (const [index, run_name] of array.runs.entries()) {
@@ -217,12 +217,12 @@ function jobsOf(submissions: readonly Submission[], heard: ReturnType<typeof par
   return jobs;
 }
 
-/** A word that a later Slurm has is taken for a running job: nothing is submitted twice. */
+/** A state that only a later Slurm version has counts as running, so that nothing is submitted twice. */
 function phaseOf(state: string): Phase {
   return phases[state] ?? 'running';
 }
 
-/** What accounting knows of jobs that the controller has forgotten; nothing where the cluster keeps no accounts. */
+/** What accounting knows of jobs that the controller has dropped; empty if the cluster has no accounting. */
 async function askAccounting(arrays: readonly ArrayRecord[]): Promise<Map<string, Heard>> {
   const ids = arrays.flatMap(({ job_id }) => job_id ?? []).join(',');
   const args = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList', `--jobs=${ids}`];

@@ -1,15 +1,15 @@
 /**
- * What was submitted: one folder per submission below `<base_exp_dir>/.slurm/`, which no run can be named like. It holds the
- * batch scripts, the files of cells, and `jobs.json`, which says which run is which task.
+ * The record of submissions: one folder per submission below `<base_exp_dir>/.slurm/`, a name that no run can have. It contains the batch scripts,
+ * the files of cells, and `jobs.json`, which maps runs to tasks.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeFileAtomic } from '../../core/files.js';
 import { readJson } from '../../run/state.js';
 
-/** A job array as it was submitted. */
+/** A submitted job array. */
 export interface ArrayRecord {
-  /** Slurm's name of the job, unique to this array: the job is found by it where the id was not written down any more. */
+  /** Slurm's name of the job, unique to this array: the job is found by it if its id was not recorded in time. */
   readonly name: string;
   /** Null until sbatch has answered. */
   readonly job_id: string | null;
@@ -23,7 +23,7 @@ export interface JudgeRecord {
   readonly node_file: string;
 }
 
-/** A job that ends a judge after the runs of its submission, if no later submission uses the judge by then. */
+/** A job that ends a judge after the runs of its submission, unless a later submission uses the judge by then. */
 export interface FarewellRecord {
   /** Slurm's name of the job, unique to it. */
   readonly name: string;
@@ -50,7 +50,7 @@ export function writeSubmission(dir: string, submission: Submission): void {
   writeFileAtomic(join(dir, 'jobs.json'), `${JSON.stringify(submission, null, 2)}\n`);
 }
 
-/** Every submission below a folder of runs, oldest first. Raises RunError for a record that is not readable. */
+/** Every submission below a folder of runs, oldest first. Raises RunError for an unreadable record. */
 export function readSubmissions(baseExpDir: string): Submission[] {
   const dir = submissionsDir(baseExpDir);
   if (!existsSync(dir)) return [];

@@ -1,4 +1,4 @@
-/** What runs are doing, with what only Slurm knows about those that were submitted; and stopping these. */
+/** The status of runs, including what only Slurm knows about submitted ones; and stopping those. */
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../../core/errors.js';
 import { RunPaths } from '../../run/paths.js';
@@ -11,13 +11,13 @@ import { describeJob, isUnderWay, reconcile, reconcileState, stopJobs, type Slur
 
 export interface SlurmStatuses {
   readonly statuses: readonly RunStatus[];
-  /** Why Slurm could not be asked, one text per folder of runs; the statuses are then as the run directories say. */
+  /** Why Slurm could not be asked, one text per folder of runs; the statuses are then those of the run directories. */
   readonly problems: readonly string[];
 }
 
 /**
- * The statuses of runs, corrected by Slurm where a run's own records cannot know: it waits in the queue, its node failed, it was
- * cancelled. In `alsoQueuedIn` folders, runs that were submitted and never began are added.
+ * The statuses of runs, corrected by Slurm for what a run's own records cannot know: it waits in the queue, its node failed, it was cancelled. Adds
+ * runs in `alsoQueuedIn` folders that were submitted but never began.
  */
 export async function readStatuses(
   runs: readonly RunPaths[],
@@ -43,7 +43,7 @@ export async function readStatuses(
 
 function corrected(run: RunPaths, job: SlurmJob | undefined): RunStatus {
   const status = readStatus(run);
-  // Whoever holds the run knows best; a job that has ended says nothing about an attempt outside of it.
+  // The process that holds the run knows best; an ended job says nothing about an attempt outside of it.
   if (job === undefined || status.state === 'unreadable') return status;
   if (!isUnderWay(job) && liveLock(run) !== null) return status;
   const { state, reason } = reconcileState(readState(run), job);
@@ -51,8 +51,7 @@ function corrected(run: RunPaths, job: SlurmJob | undefined): RunStatus {
 }
 
 /**
- * Asks the jobs of runs to end, where they have any that wait or run; see `stopJobs`. Returns the names of these runs. Raises
- * RunError in Slurm's own words.
+ * Asks the waiting or running jobs of runs to end; see `stopJobs`. Returns the names of these runs. Raises RunError with Slurm's message.
  */
 export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): Promise<ReadonlyMap<string, SlurmJob>> {
   const stopped = new Map<string, SlurmJob>();
@@ -68,7 +67,8 @@ export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): P
 }
 
 /**
- * What is under way in a folder of runs beside those that processes hold: sweeps, runs that wait for others, and what Slurm has yet to start. Raises RunError where runs were submitted from the folder and Slurm does not answer.
+ * Activity in a folder of runs besides the runs that processes hold: sweeps, runs that wait for others, and jobs that Slurm has yet to start. Raises
+ * RunError when runs were submitted from the folder and Slurm does not answer.
  */
 export async function underWay(baseExpDir: string): Promise<UnderWay[]> {
   if (!existsSync(baseExpDir)) return [];

@@ -1,4 +1,4 @@
-/** Submitting runs: files of cells and batch scripts into the folder of runs, sbatch in the order of the parents. */
+/** Submits runs: writes files of cells and batch scripts into the folder of runs, and calls sbatch in the order of the parents. */
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
@@ -24,34 +24,34 @@ import {
 } from './record.js';
 
 export interface SubmitOptions {
-  /** What runs `cell FILE INDEX` on a node: `[node, …/main.js]`; the same paths have to be there on every node. */
+  /** Runs `cell FILE INDEX` on a node: `[node, …/main.js]`; the paths have to be the same on every node. */
   readonly program: readonly string[];
-  /** Begins the jobs' names in squeue. */
+  /** Prefix of the jobs' names in squeue. */
   readonly name: string;
-  /** At most this many tasks of one array at once; null means as many as fit. */
+  /** Maximum number of tasks of one array that run at once; null means as many as fit. */
   readonly maxParallel?: number | null;
-  /** How often a run that failed goes back into the queue; 0 unless given. */
+  /** How often a failed run is requeued; default: 0. */
   readonly retries?: number;
   /** Whether the first run that fails for good ends the others: waiting ones leave the queue, running ones checkpoint and end. */
   readonly failFast?: boolean;
 }
 
-/** What came of a submission. */
+/** The result of a submission. */
 export interface Submitted {
-  /** The folder that holds its scripts and its record; null where nothing was left to submit. */
+  /** The folder with its scripts and its record; null if nothing was left to submit. */
   readonly dir: string | null;
   readonly arrays: readonly ArrayRecord[];
   readonly judges: readonly JudgeRecord[];
   /** Names of runs that are finished. */
   readonly finished: readonly string[];
-  /** Jobs from an earlier submission that wait or run. */
+  /** Waiting or running jobs of an earlier submission. */
   readonly underWay: readonly SlurmJob[];
 }
 
 /**
- * Submits what is neither finished nor in the queue already: cells, and the parents that these need. Raises ConfigError for
- * settings that cannot be submitted, or that are not those of the run in the directory; RunError where Slurm is not here or refuses
- * (its own words). What was accepted until then stays submitted, and is not submitted again by the next call.
+ * Submits cells that are neither finished nor already in the queue, and the parents that they need. Raises ConfigError for settings that cannot be
+ * submitted, or that differ from those of the run in the directory; RunError when Slurm is not installed or refuses (with its message). What was
+ * accepted until then stays submitted, and the next call does not submit it again.
  */
 export async function submitCells(
   cells: readonly SlurmRun[],
@@ -101,18 +101,18 @@ interface UsedJudge {
   readonly own: boolean;
   /** The name of the job that ends it. */
   readonly farewell: string;
-  /** Jobs of earlier submissions that would end it, and will leave it to this one. */
+  /** Jobs of earlier submissions that would end it, and will leave that to this one. */
   readonly earlier: readonly string[];
 }
 
-/** What a submission records, by where. */
+/** The lists of jobs that a submission records. */
 interface Jobs {
   readonly arrays: ArrayRecord;
   readonly judges: JudgeRecord;
   readonly farewells: FarewellRecord;
 }
 
-/** One submission: every step is on record before and after sbatch is called, so that no job is lost and none doubled. */
+/** One submission: every step is recorded before and after calling sbatch, so that no job is lost or submitted twice. */
 class SubmissionUnderWay {
   readonly dir: string;
   readonly #id: string;
@@ -138,7 +138,7 @@ class SubmissionUnderWay {
   async judges(configs: readonly LoadedConfig[]): Promise<void> {
     const wanted = new Map(configs.flatMap((config) => judgeOf(config) ?? []).map((judge) => [judge.nodeFile, judge]));
     if (wanted.size === 0) return;
-    // First of all, so that a judge which is still there now is not ended for the sake of earlier runs alone.
+    // Done first, so that a judge which is still running now is not ended on account of earlier runs only.
     for (const [index, nodeFile] of [...wanted.keys()].entries()) {
       mkdirSync(dirname(nodeFile), { recursive: true });
       writeFileAtomic(lastUseOf(nodeFile), this.#farewellName(index));
@@ -160,14 +160,14 @@ class SubmissionUnderWay {
         command: settings.command,
         nodeFile,
       });
-      // What an earlier judge left there names a node that serves no more.
+      // An earlier judge left the name of a node that no longer serves.
       rmSync(nodeFile, { force: true });
       const id = await this.#enter('judges', { name, node_file: nodeFile }, `judge_${index}.sh`, script);
       this.#judges.set(nodeFile, { ...used, id, own: true });
     }
   }
 
-  /** `earlier`: the jobs of runs from before; `arrays`: how many arrays there will be. */
+  /** `earlier`: jobs of parents submitted earlier; `arrays`: the number of arrays of this submission. */
   async array(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>, arrays: number): Promise<void> {
     const index = this.record.arrays.length;
     const cells = join(this.dir, `cells_${index}.jsonl`);
@@ -197,9 +197,9 @@ class SubmissionUnderWay {
   }
 
   /**
-   * A judge ends when the runs of every submission that uses it have ended. One that this submission started for nothing, as none
-   * of its arrays was accepted, ends at once. `failure` is what ended the submission early, null where nothing did; it is named in
-   * the RunError that is raised where the judge's end is refused as well.
+   * A judge ends when the runs of every submission that uses it have ended. A judge that this submission started in vain, because none of its arrays
+   * was accepted, ends at once. `failure` is what ended the submission early, null if nothing did; the RunError raised when ending the judge is
+   * refused too mentions it.
    */
   async farewells(failure: unknown): Promise<void> {
     for (const [nodeFile, judge] of this.#judges) {
@@ -261,13 +261,13 @@ class SubmissionUnderWay {
     });
     const parts = [
       ...(parents.length === 0 ? [] : [`afterok:${parents.join(':')}`]),
-      // Workers get their devices when the judge has its own; that it is loaded, they see themselves.
+      // Workers get their devices once the judge has its own; whether it is loaded, they check themselves.
       ...(judges.length === 0 ? [] : [`after:${[...new Set(judges)].join(':')}`]),
     ];
     return parts.length === 0 ? null : parts.join(',');
   }
 
-  /** Submits a job, which is on record before and after; returns its id. */
+  /** Submits a job, recorded before and after; returns its id. */
   async #enter<K extends keyof Jobs>(
     kind: K,
     job: Omit<Jobs[K], 'job_id'>,
@@ -287,7 +287,7 @@ class SubmissionUnderWay {
     return id;
   }
 
-  /** What a task prints, and what Slurm itself says about it, lands in its run's directory. */
+  /** Links a task's output, including Slurm's own messages, into its run's directory. */
   #linkLog(config: LoadedConfig, array: number, task: number): void {
     const logs = RunPaths.of(config.settings).logsDir;
     const link = join(this.dir, `array_${array}_${task}.log`);
@@ -300,7 +300,7 @@ class SubmissionUnderWay {
   }
 }
 
-/** A judge that a config wants as a job of its own. */
+/** A judge that a config wants as a separate job. */
 function judgeOf(
   config: LoadedConfig,
 ): { nodeFile: string; slurm: SlurmSettings; settings: NonNullable<SlurmSettings['judge']> } | null {
@@ -320,14 +320,14 @@ function judgeOf(
   return { nodeFile: resolve(file), slurm, settings: slurm.judge };
 }
 
-/** Another trainer has no endpoint of ours: it finds the judge's node in `judge_node.txt` beside its run. */
+/** Another trainer has no endpoint setting: it finds the judge's node in `judge_node.txt` beside its run. */
 function nodeFileOf({ settings }: LoadedConfig): string | null {
   if (!isTrainable(settings)) return join(settings.base_exp_dir, 'judge_node.txt');
   const endpoint = rewardOf(settings)?.endpoint ?? '';
   return typeof endpoint === 'string' || Array.isArray(endpoint) ? null : endpoint.node_file;
 }
 
-/** Cells that are not done, and the runs that these need, transitively. */
+/** Cells that are not done, and the runs that they need, transitively. */
 function needed(cells: readonly SlurmRun[], runs: readonly SlurmRun[], done: ReadonlySet<string>): SlurmRun[] {
   const wanted = new Set<string>();
   const byName = new Map(runs.map((run) => [run.run_name, run]));
@@ -354,7 +354,7 @@ function baseOf(runs: readonly SlurmRun[]): string {
   });
 }
 
-/** Raises ConfigError for runs whose directories are of other settings, or cannot be read: their jobs could only fail. */
+/** Raises ConfigError for runs whose directories have other settings or cannot be read: their jobs could only fail. */
 function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<string, Found>): void {
   const refused = runs.flatMap(({ run_name }) => {
     const found = looks.get(run_name);
@@ -366,7 +366,7 @@ function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<strin
   });
 }
 
-/** Beside the node file: the name of the farewell that ends the judge, which is that of the submission that used it last. */
+/** The file beside the node file with the name of the farewell that ends the judge: that of the last submission to use it. */
 function lastUseOf(nodeFile: string): string {
   return `${nodeFile}.last_use`;
 }
@@ -376,7 +376,7 @@ function textOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** So that a run in the queue says so before it has ever begun. */
+/** Records that a run is queued before it has ever begun. */
 function sayQueued(config: LoadedConfig, job: string): void {
   const paths = RunPaths.of(config.settings);
   const state = readState(paths);

@@ -1,4 +1,4 @@
-/** One run on Slurm: an array of one, after the runs that it starts from. */
+/** Submits one run to Slurm: an array of one, after the runs that it starts from. */
 import type { LoadedConfig } from '../../config/load.js';
 import { checkRunnable, dependencies } from '../../config/models.js';
 import { RunPaths } from '../../run/paths.js';
@@ -10,8 +10,8 @@ import { lookBefore, requireNone, unfinished } from '../preflight/preflight.js';
 import { submitCells, type Submitted } from './submit.js';
 
 /**
- * Submits a run and what it starts from, where nothing is in the way of any of them. With `fresh` what lies under the run's name is kept
- * beside it; `aside` is then its folder. Raises ConfigError for runs that need each other, what is in the way, and what `submitCells` raises.
+ * Submits a run and what it starts from, if nothing prevents any of them. With `fresh`, what the run's name held before is kept beside it; `aside` is
+ * then its folder. Raises ConfigError for runs that depend on each other in a cycle, what prevents a run, and what `submitCells` raises.
  */
 export async function submitRun(
   config: LoadedConfig,
@@ -23,7 +23,7 @@ export async function submitRun(
   const claimed = fresh ? configs.slice(0, -1) : configs;
   requireNone(await lookBefore(configs, { claimed, anew: new Set(fresh ? [config] : []) }));
   await fetchModels(configs, new Set(fresh ? [config] : []));
-  // What is only warned of, the workers write into their logs.
+  // The workers write mere warnings into their logs.
   await requireRoom(unfinished(configs, new Set(fresh ? [config] : [])), () => {});
   const runs = chain.map((link) => {
     checkRunnable(link.config);

@@ -25,12 +25,12 @@ import { inspect, markStopped, metricAt } from './truth.js';
 export interface SweepChoice {
   /** A pattern over the cells' names; null means all of them. */
   readonly only: string | null;
-  /** Only cells whose last attempt failed or was interrupted, or that start from such a run. */
+  /** Only cells whose last attempt failed or was interrupted, or whose parent's did. */
   readonly failed: boolean;
 }
 
 export interface SweepLimits {
-  /** Most runs at once; null means as many as there is room for. */
+  /** Maximum number of runs at once; null means as many as fit. */
   readonly maxParallel: number | null;
   readonly retries: number;
   readonly failFast: boolean;
@@ -45,7 +45,7 @@ export interface PreparedSweep {
   readonly baseExpDir: string;
 }
 
-/** What became of one run. */
+/** The outcome of one run. */
 export interface RunOutcome {
   readonly run_name: string;
   readonly state: Phase;
@@ -55,7 +55,7 @@ export interface RunOutcome {
 export interface SweepOutcome {
   readonly runs: readonly RunOutcome[];
   readonly results: Results;
-  /** Where the table was written, without its extension. */
+  /** Path of the written table, without its extension. */
   readonly resultsFile: string;
 }
 
@@ -65,7 +65,7 @@ const world: RunWorld = {
   metricAt: (config, metric, iteration) => metricAt(RunPaths.of(config.settings), metric, iteration),
 };
 
-/** The cells that a sweep is asked for. Raises UsageError when a pattern means none. */
+/** The cells that a sweep should run. Raises UsageError when a pattern matches none. */
 export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepRun[] {
   const named = choice.only === null ? experiment.cells : experiment.cells.filter(namePattern(choice.only));
   if (choice.only !== null) requireChosen(named, experiment, choice.only);
@@ -73,8 +73,8 @@ export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepR
 }
 
 /**
- * Chooses the runs and checks all that can be checked before anything starts. Raises UsageError when a pattern means
- * nothing, ConfigError for runs that cannot run here.
+ * Chooses the runs and checks everything that can be checked before anything starts. Raises UsageError when a pattern matches nothing, ConfigError
+ * for runs that cannot run here.
  */
 export async function prepareSweep(
   experiment: Experiment,
@@ -84,7 +84,7 @@ export async function prepareSweep(
   const devices = detectDevices();
   const chosen = new Set(chooseCells(experiment, choice).map((cell) => cell.run_name));
   const jobs = planJobs(experiment, devices, (cell) => chosen.has(cell.run_name));
-  // Folders of other settings are refused one by one, while the other runs go on.
+  // Folders with other settings are refused one by one, while the other runs continue.
   requireNone(
     await lookBefore(
       jobs.map(({ config }) => config),
@@ -93,7 +93,7 @@ export async function prepareSweep(
   );
   const baseExpDir = must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir;
   const prepared = { experiment, jobs, limits, devices, baseExpDir };
-  // Whatever does not fit on the empty machine raises here.
+  // Raises for whatever does not fit even on the empty machine.
   const slots = makeSlots(prepared);
   for (const { processes, device } of jobs) {
     const placement = slots.tryAcquire(processes, device);
@@ -102,7 +102,7 @@ export async function prepareSweep(
   return prepared;
 }
 
-/** What is recorded of an experiment: its runs, and which folders are another's. */
+/** The record of an experiment: its runs, and which folders belong to another. */
 export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format'> {
   const recorded = ({ run_name, axes, parents, differs, config }: Cell): RecordedRun => {
     const found = inspect(config);
@@ -121,7 +121,7 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
   };
 }
 
-/** The schedule as it would begin, and the order in which runs would start if all took the same time. */
+/** The schedule as it would begin, and the order in which runs would start if all took equally long. */
 export function rehearse(prepared: PreparedSweep): { schedule: Schedule; order: PlannedJob[] } {
   const { jobs, limits } = prepared;
   const options = { jobs, retries: 0, failFast: false, halving: null };
@@ -151,8 +151,7 @@ export function rehearse(prepared: PreparedSweep): { schedule: Schedule; order: 
 }
 
 /**
- * Sweeps: to the end, or until `stop` is aborted. Writes the result table. Raises RunError when another scheduler has the
- * experiment.
+ * Runs the sweep to its end, or until `stop` is aborted. Writes the result table. Raises RunError when another scheduler has the experiment.
  */
 export async function sweep(
   prepared: PreparedSweep,
@@ -190,7 +189,7 @@ function makeSlots({ experiment, jobs, limits, devices }: PreparedSweep): Device
   return new DeviceSlots(devices, commonDevices(experiment, jobs, devices), Math.max(1, Math.min(atOnce, all)));
 }
 
-/** The GPUs that the runs may share out; null means all. What runs on the CPU beside GPUs has no say. */
+/** The GPUs that the runs may share; null means all. Runs on the CPU beside GPUs do not matter. */
 function commonDevices(
   experiment: Experiment,
   jobs: readonly PlannedJob[],
@@ -236,7 +235,7 @@ function outcomes(schedule: Schedule): RunOutcome[] {
   }));
 }
 
-/** Over all cells of the experiment, also those that this sweep was not asked for. */
+/** Covers all cells of the experiment, including those outside this sweep. */
 function collectResults(experiment: Experiment, schedule: Schedule): Results {
   const swept = new Set(schedule.jobs.map((job) => job.name));
   const runs = experiment.cells.map((cell) => ({
@@ -261,7 +260,7 @@ function phaseOf(found: Found): Phase {
   return found.kind === 'open' && found.failed !== null ? 'failed' : phases[found.kind];
 }
 
-/** Null for a run that has not begun, or whose records cannot be read: the sweep has said why. */
+/** Null for a run that has not begun, or whose records cannot be read: the sweep has reported why. */
 function reportOf(cell: SweepRun): RunReport | null {
   try {
     return readRun(RunPaths.of(cell.config.settings));
@@ -271,7 +270,7 @@ function reportOf(cell: SweepRun): RunReport | null {
   }
 }
 
-/** As its record has them, which say what its evaluations were measured by; the config's where it has not begun or its record cannot be read. */
+/** The recorded settings, which say what its evaluations were measured by; the config's if it has not begun or its record cannot be read. */
 function settingsOf({ config }: SweepRun): ReadSettings {
   let settings: object = config.settings;
   try {

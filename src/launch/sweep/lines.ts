@@ -1,4 +1,4 @@
-/** What a sweep says about each event, in lines that stand for themselves. */
+/** The lines that a sweep prints about each event, understandable on their own. */
 import { formatDuration } from '../../run/progress.js';
 import type { SweepEvent } from './sweep.js';
 import type { Paint } from '../../core/colour.js';
@@ -36,7 +36,7 @@ const SAY: Say = {
   stopped: ({ name, reason }, paint) => [`${paint('stopped', 'yellow')}  ${name} ${reason}`],
 };
 
-/** The lines of an event; none for those that others tell of: a view itself says what finished. */
+/** The lines of an event; none for events that the view itself reports, such as what finished. */
 export function eventLines(event: SweepEvent, paint: Paint): string[] {
   const say = SAY[event.kind] as (event: SweepEvent, paint: Paint) => string[];
   return say(event, paint);

@@ -1,4 +1,4 @@
-/** One scheduler at a time for an experiment: two would share out the same devices twice. */
+/** Allows one scheduler at a time for an experiment: two would assign the same devices twice. */
 import { existsSync, readdirSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
@@ -14,7 +14,7 @@ function lockPaths(baseExpDir: string, experiment: string): RunPaths {
   return new RunPaths(baseExpDir, `${experiment}${SUFFIX}`);
 }
 
-/** An experiment that a scheduler is at work on. */
+/** An experiment with a scheduler at work. */
 export interface LiveSweep {
   readonly experiment: string;
   /** The folder with the scheduler's lock. */
@@ -33,8 +33,8 @@ export function liveSweeps(folders: readonly string[]): LiveSweep[] {
 }
 
 /**
- * Holds the experiment for this process until the returned function is called. A dead holder's lock is taken over. Raises
- * RunError naming the holder when another scheduler lives, or when the disk refuses.
+ * Holds the experiment for this process until the returned function is called. Takes over a dead holder's lock. Raises RunError naming the holder
+ * when another scheduler is alive, or when the disk refuses.
  */
 export function lockExperiment(baseExpDir: string, experiment: string, onLost: (error: unknown) => void): () => void {
   const paths = lockPaths(baseExpDir, experiment);

@@ -1,4 +1,4 @@
-/** Finished cells that were evaluated without what the experiment compares them by: their records are scored by it. */
+/** Scores the records of finished cells by the experiment's measures that their evaluations lack. */
 import type { Experiment } from '../../config/experiment/load.js';
 import { EditrlError, must } from '../../core/errors.js';
 import { isTrainable, rewardOf } from '../../recipes/settings.js';
@@ -13,7 +13,7 @@ import { runResolver } from '../models/resolve.js';
 import type { SweepRun } from './plan.js';
 import { inspect } from './truth.js';
 
-/** Scores the first and the last evaluation of each finished cell by the measures that it lacks. What cannot be done is said, and nothing is raised for it. */
+/** Scores the first and the last evaluation of each finished cell by the measures it lacks. Problems are reported and never raised. */
 export async function measureFinished(
   { cells, measure }: Pick<Experiment, 'cells' | 'measure'>,
   say: (sentence: string) => void,
@@ -46,7 +46,7 @@ async function measureCell(
   const recordedReward = rewardOf(settings);
   if (recordedReward === null || !isTrainable(settings) || inspect(config).kind !== 'finished') return;
   const paths = RunPaths.of(config.settings);
-  // What its evaluations were measured by is what its record says: a finished run never saw a measure that was named since.
+  // The record says what its evaluations were measured by: a finished run never saw a measure that was added since.
   const recorded = must(readRecord(paths), `the record of ${settings.run_name}`).settings;
   const read = (path: string): unknown => getPath(recorded, path);
   const { heldout } = readRun(paths);

@@ -1,4 +1,4 @@
-/** From an experiment to the jobs of a sweep: which runs, in which order, with how many processes each. */
+/** Plans the jobs of a sweep: which runs, in which order, with how many processes each. */
 import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
 import { deviceKind, processesOf } from '../machine/device_kind.js';
@@ -11,14 +11,14 @@ export interface SweepRun {
   readonly run_name: string;
   readonly axes: Readonly<Record<string, string>>;
   readonly config: LoadedConfig;
-  /** run_names of the runs that it starts from. */
+  /** Names of the runs that it starts from. */
   readonly parents: readonly string[];
 }
 
 export interface SweepMatrix {
   readonly name: string;
   readonly cells: readonly SweepRun[];
-  /** Runs that cells start from, transitively, and that are no cells themselves. */
+  /** Runs that cells start from, transitively, and that are not cells themselves. */
   readonly parents: readonly SweepRun[];
 }
 
@@ -31,7 +31,7 @@ export interface PlannedJob extends Job {
 }
 
 /**
- * The chosen cells, each after the runs that it starts from, which are listed once. Raises ConfigError for one that chooses its GPUs itself.
+ * The chosen cells, each after the runs that it starts from, which are listed once. Raises ConfigError for a run that chooses its GPUs itself.
  */
 export function planJobs(
   matrix: SweepMatrix,
@@ -64,7 +64,7 @@ export function planJobs(
   return [...jobs.values()];
 }
 
-/** The names that a pattern means: `*` and `?` as in a shell over the whole name, or else a part of it. */
+/** Matches names against a pattern: with `*` and `?` like a shell over the whole name, else as a substring. */
 export function namePattern(pattern: string): (run: Pick<SweepRun, 'run_name'>) => boolean {
   if (!/[*?]/.test(pattern)) return ({ run_name }) => run_name.includes(pattern);
   const source = pattern
@@ -75,7 +75,7 @@ export function namePattern(pattern: string): (run: Pick<SweepRun, 'run_name'>) 
   return ({ run_name }) => expression.test(run_name);
 }
 
-/** Raises UsageError when a pattern leaves no cell. */
+/** Raises UsageError when a pattern matches no cell. */
 export function requireChosen(chosen: readonly SweepRun[], matrix: SweepMatrix, pattern: string): void {
   if (chosen.length > 0) return;
   const some = matrix.cells.slice(0, 3).map((cell) => cell.run_name);

@@ -8,11 +8,11 @@ import { eventLines, refusedLines } from './lines.js';
 import type { Schedule } from './schedule.js';
 import type { RunningJob, SweepEvent, SweepView } from './sweep.js';
 
-/** Events that a screen shows by itself. */
+/** Events that a screen shows anyway. */
 const PASSING: ReadonlySet<SweepEvent['kind']> = new Set(['started', 'paused']);
 
 export class SweepReporter implements SweepView {
-  /** Runs whose failure was told when it happened. */
+  /** Runs whose failure has been reported. */
   readonly #told = new Set<string>();
 
   constructor(

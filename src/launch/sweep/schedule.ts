@@ -1,6 +1,6 @@
 /**
- * What a sweep does next, and nothing else: no clock, no disk, no process. Runs go in, what became of them goes in, and out
- * come the runs that may start and what has to be told. The same results give the same decisions in every order of arrival.
+ * Decides what a sweep does next, and nothing else: no clock, no disk, no process. Its input is the runs and their outcomes, its output the runs that
+ * may start and the notices to print. The same results give the same decisions in every order of arrival.
  */
 import { InternalError } from '../../core/errors.js';
 import { rank, type Halving } from './halving.js';
@@ -23,7 +23,7 @@ export type Phase =
   /** It has reached a rung of successive halving and waits for the others. */
   | 'at_rung'
   | 'finished'
-  /** Successive halving gave it up. */
+  /** Successive halving stopped it. */
   | 'stopped'
   | 'failed'
   /** A run that it starts from failed. */
@@ -36,8 +36,8 @@ export type Found =
   | { readonly kind: 'stopped'; readonly iteration: number; readonly reason: string }
   | { readonly kind: 'elsewhere'; readonly holder: string }
   /**
-   * Something has to be done yet; `failed` tells why the last attempt failed, where it did. One that somebody stopped, or that its
-   * judge left alone, was interrupted.
+   * It is not finished; `failed` says why the last attempt failed, if it did. A run that somebody stopped, or whose judge stayed away, was
+   * interrupted.
    */
   | {
       readonly kind: 'open';
@@ -54,7 +54,7 @@ export type Ended =
   | { readonly kind: 'interrupted' }
   | { readonly kind: 'failed'; readonly reason: string; readonly mayRetry: boolean };
 
-/** What a person is told; of a stopped run, its directory as well. */
+/** A message for people; for a stopped run, also for its directory. */
 export type Notice =
   | { readonly kind: 'retry'; readonly name: string; readonly retry: number; readonly of: number }
   | { readonly kind: 'gave_up'; readonly name: string; readonly reason: string }
@@ -62,16 +62,16 @@ export type Notice =
   | { readonly kind: 'stopped'; readonly name: string; readonly reason: string };
 
 export interface ScheduleOptions {
-  /** How often a run that failed is started again. */
+  /** How often a failed run is restarted. */
   readonly retries: number;
   /** Starts nothing more after the first run that failed for good. */
   readonly failFast: boolean;
   readonly halving: Halving | null;
-  /** A cell's metric at a rung, from what it recorded; null where it has none. Asked once it has reached the rung. */
+  /** A cell's metric at a rung, from its records; null if there is none. Called once it has reached the rung. */
   readonly measure: (name: string, iteration: number) => number | null;
 }
 
-/** A run that may start, and how far it goes: less than its `numIterations` up to a rung. */
+/** A run that may start, and how far it runs: less than its `numIterations` up to a rung. */
 export interface Start {
   readonly job: Job;
   readonly untilIteration: number;
@@ -82,12 +82,12 @@ interface Tracked {
   readonly children: Tracked[];
   readonly rungs: readonly number[];
   phase: Phase;
-  /** Place in the queue: a retry goes to its end. */
+  /** Position in the queue: a retry goes to the end. */
   turn: number;
   failures: number;
-  /** Rungs that it has passed. */
+  /** Number of rungs passed. */
   passed: number;
-  /** Iterations that are done for certain: those of a rung or of the whole run. */
+  /** Iterations that are certainly done: those of a rung or of the whole run. */
   reached: number;
   reason: string | null;
 }
@@ -96,7 +96,7 @@ export class Schedule {
   readonly #runs = new Map<string, Tracked>();
   #nextTurn: number;
   #halted = false;
-  /** Everything that was queued when it was last put in order, and since then started or blocked perhaps; null: out of date. */
+  /** All runs that were queued when it was last sorted, though some may have started or been blocked since; null: out of date. */
   #queue: Tracked[] | null = null;
 
   /** Raises InternalError for a parent that is not among the jobs. */
@@ -124,9 +124,9 @@ export class Schedule {
     this.#nextTurn = jobs.length;
   }
 
-  /** What the run directories say, before the start or when another process has let go of a run. */
+  /** Takes the state of the run directories, at the start or when another process has released a run. */
   found(states: ReadonlyMap<string, Found>): Notice[] {
-    // What a run that will not finish blocks depends on what is finished already.
+    // What an unfinishable run blocks depends on what is already finished.
     const last = (kind: Found['kind']): number => (kind === 'refused' || kind === 'stopped' ? 1 : 0);
     const notices = [...states]
       .sort(([, a], [, b]) => last(a.kind) - last(b.kind))
@@ -194,12 +194,12 @@ export class Schedule {
     return this.#run(name).phase;
   }
 
-  /** Why a run is in its phase, where there is more to say. */
+  /** Why a run is in its phase, if there is more to say. */
   reason(name: string): string | null {
     return this.#run(name).reason;
   }
 
-  /** The runs in a phase; queued ones in the order in which they come. */
+  /** The runs in a phase; queued ones in the order in which they will run. */
   names(phase: Phase): string[] {
     return [...this.#runs.values()]
       .filter((run) => run.phase === phase)
@@ -228,7 +228,7 @@ export class Schedule {
         return [];
       case 'open':
         run.reached = found.iteration;
-        // A run that somebody else let fail while this sweep looked on is this sweep's to retry.
+        // A run that failed under another process while this sweep was watching is this sweep's to retry.
         if (run.phase === 'elsewhere' && found.failed !== null) {
           return this.#failed(run, { kind: 'failed', reason: found.failed, mayRetry: true });
         }
@@ -253,7 +253,7 @@ export class Schedule {
     return [{ kind: 'gave_up', name: run.job.name, reason: end.reason }, ...this.#block(run), ...this.#decideRungs()];
   }
 
-  /** Everything that starts from a run that will not finish. */
+  /** Blocks everything that starts from a run that will not finish. */
   #block(run: Tracked): Notice[] {
     const notices: Notice[] = [];
     const visit = (parent: Tracked): void => {
@@ -273,7 +273,7 @@ export class Schedule {
     if (this.#queue === null) {
       this.#queue = [...this.#runs.values()].filter((run) => run.phase === 'queued').sort((a, b) => a.turn - b.turn);
     }
-    // What was started at its front need not be looked at again.
+    // Runs started from its front need not be checked again.
     const first = this.#queue.findIndex((run) => run.phase === 'queued');
     if (first !== 0) this.#queue = first < 0 ? [] : this.#queue.slice(first);
     return this.#queue;
@@ -292,7 +292,7 @@ export class Schedule {
     return run.rungs[run.passed] ?? run.job.numIterations;
   }
 
-  /** Puts a run where its iterations have brought it. */
+  /** Updates a run's phase after it has reached a number of iterations. */
   #settle(run: Tracked): void {
     const { phase } = run;
     if (phase === 'stopped' || phase === 'failed' || phase === 'blocked') return;
@@ -302,10 +302,10 @@ export class Schedule {
     else if (phase !== 'queued') this.#enqueue(run);
   }
 
-  /** Rung after rung, as far as all contenders have come. */
+  /** Decides rung after rung, as far as all contenders have come. */
   #decideRungs(): Notice[] {
     const { halving, measure } = this.options;
-    // Once the sweep is halted, who has not come to a rung may still come to it in the next one.
+    // After the sweep is halted, a run that has not reached a rung may still reach it in the next sweep.
     if (halving === null || this.#halted) return [];
     const notices: Notice[] = [];
     for (const [level, rung] of halving.rungs.entries()) {
@@ -327,7 +327,7 @@ export class Schedule {
           run.passed++;
           this.#settle(run);
         } else if (run.reached >= run.job.numIterations) {
-          // It is finished already, from before there were rungs: nothing is left to save.
+          // It finished before there were rungs: nothing is left to save.
           run.phase = 'finished';
         } else {
           run.phase = 'stopped';

@@ -1,4 +1,4 @@
-/** A sweep where Slurm places the runs: it is submitted, not carried out. */
+/** A sweep whose runs Slurm places: it submits the runs instead of running them. */
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must } from '../../core/errors.js';
 import { writeExperiment } from '../../run/experiment.js';
@@ -7,7 +7,7 @@ import { lookBefore, requireNone } from '../preflight/preflight.js';
 import type { Submitted } from '../slurm/submit.js';
 import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from './experiment.js';
 
-/** Whether Slurm places the runs. Raises ConfigError where it places some of them only, or is asked for what it cannot do. */
+/** Whether Slurm places the runs. Raises ConfigError when it places only some of them, or is asked for something it cannot do. */
 export function usesSlurm(experiment: Experiment): boolean {
   const runs = [...experiment.cells, ...experiment.parents];
   const onSlurm = runs.filter(({ config }) => config.settings.launch.backend === 'slurm');

@@ -1,4 +1,4 @@
-/** Carries a schedule out: starts runs where there is room, tells what becomes of them, and looks after the sweep's stop. */
+/** Carries out a schedule: starts runs when there is room, reports their outcomes, and handles the sweep's stop. */
 import type { LoadedConfig } from '../../config/load.js';
 import { EditrlError, InternalError, must } from '../../core/errors.js';
 import type { DeviceKind, Placement } from '../machine/devices.js';
@@ -7,10 +7,10 @@ import type { Halving } from './halving.js';
 import type { PlannedJob } from './plan.js';
 import { Schedule, type Ended, type Found, type Notice } from './schedule.js';
 
-/** How long it waits before it looks again at runs that other processes hold. */
+/** Interval between checks of runs that other processes hold. */
 const LOOK_AGAIN_MS = 500;
 
-/** What starts runs: the Launcher, or a fake one. */
+/** Starts runs: the Launcher, or a fake one. */
 export interface Runner {
   runOnly(
     config: LoadedConfig,
@@ -18,9 +18,9 @@ export interface Runner {
   ): Promise<{ readonly kind: 'finished' | 'already_finished' | 'interrupted' }>;
 }
 
-/** What hands out room: DeviceSlots, or fake ones. */
+/** Assigns room: DeviceSlots, or a fake. */
 export interface Slots {
-  /** Slots that nobody has. */
+  /** Number of free slots. */
   free(kind: DeviceKind): number;
   tryAcquire(processes: number, kind: DeviceKind): Placement | null;
   release(placement: Placement): void;
@@ -30,7 +30,7 @@ export interface Slots {
 export interface RunWorld {
   inspect(config: LoadedConfig): Found;
   markStopped(config: LoadedConfig, reason: string): void;
-  /** The last value of a metric up to an iteration; null where there is none. */
+  /** The last value of a metric up to an iteration; null if there is none. */
   metricAt(config: LoadedConfig, metric: string, iteration: number): number | null;
 }
 
@@ -42,12 +42,12 @@ export interface RunningJob {
   readonly startedMs: number;
 }
 
-/** Why an attempt failed, for a person. */
+/** Why an attempt failed, for people. */
 export interface Failure {
   readonly reason: string;
   /** The last lines of the worker's log. */
   readonly lastLines: readonly string[];
-  /** What to do about it; null where that is not known, or is part of the reason. */
+  /** What to do about it; null if unknown, or if the reason includes it. */
   readonly advice: string | null;
 }
 
@@ -60,13 +60,13 @@ export type SweepEvent =
   | { readonly kind: 'elsewhere'; readonly name: string; readonly holder: string }
   | Notice;
 
-/** Who is told. `begin` comes first, with the schedule and the runs under way, which stay live; `end` comes last. */
+/** Shows the sweep. `begin` comes first, with the schedule and the runs under way, which stay live; `end` comes last. */
 export interface SweepView {
   begin(schedule: Schedule, running: ReadonlyMap<string, RunningJob>): void;
   tell(event: SweepEvent): void;
-  /** A sentence that belongs to no run. */
+  /** A message that belongs to no run. */
   remark(sentence: string): void;
-  /** Harmless when it was called before. */
+  /** Harmless if called again. */
   end(): void;
 }
 
@@ -75,7 +75,7 @@ export interface SweepOptions {
   readonly retries: number;
   readonly failFast: boolean;
   readonly halving: Halving | null;
-  /** Most runs at once; null means as many as there is room for. */
+  /** Maximum number of runs at once; null means as many as fit. */
   readonly maxParallel: number | null;
 }
 
@@ -84,7 +84,7 @@ export interface SweepServices {
   readonly slots: Slots;
   readonly world: RunWorld;
   readonly view: SweepView;
-  /** Aborted, it lets runs checkpoint and stop, and starts nothing more. */
+  /** When aborted, runs checkpoint and stop, and nothing more starts. */
   readonly stop: AbortSignal;
 }
 
@@ -111,7 +111,7 @@ export function openSchedule(
   return { schedule, notices };
 }
 
-/** Whether a slot of one of these kinds is free: else no run need be looked at. */
+/** Whether a slot of one of these kinds is free; if not, no run needs to be considered. */
 export function hasRoom(slots: Pick<Slots, 'free'>, kinds: Iterable<DeviceKind>): boolean {
   return [...kinds].some((kind) => slots.free(kind) > 0);
 }
@@ -124,7 +124,7 @@ class Sweep {
   readonly #stopRuns = new AbortController();
   readonly #schedule: Schedule;
   readonly #before: readonly Notice[];
-  /** What went wrong in the sweep's own work, as against in a run. */
+  /** An error in the sweep itself, as opposed to in a run. */
   #broken: { readonly error: unknown } | null = null;
 
   constructor(
@@ -154,7 +154,7 @@ class Sweep {
         await this.#somethingHappens();
       }
     } catch (error) {
-      // Nothing that was started is left alone.
+      // Nothing that was started may be left running.
       this.#halt();
       await Promise.allSettled(this.#attempts.values());
       throw error;
@@ -170,7 +170,7 @@ class Sweep {
     this.#stopRuns.abort();
   }
 
-  /** In order, but a run that has no room lets smaller ones go first. */
+  /** In order, but a run without enough room lets smaller ones go first. */
   #startWhatFits(): void {
     const limit = this.options.maxParallel ?? Number.POSITIVE_INFINITY;
     for (const start of this.#schedule.startable()) {
@@ -189,7 +189,7 @@ class Sweep {
     this.#schedule.started(job.name);
     this.#running.set(job.name, running);
     this.services.view.tell({ kind: 'started', running });
-    // Kept for the loop to raise: of two attempts that end in one turn, it is woken by the first.
+    // Kept for the loop to raise: if two attempts end in the same turn, only the first wakes it.
     const attempt = this.#attempt(running).catch((error: unknown) => {
       this.#broken ??= { error };
     });
@@ -239,7 +239,7 @@ class Sweep {
     return true;
   }
 
-  /** Whether its worker died because somebody killed the run on purpose, who has said so in its directory. */
+  /** Whether its worker died because somebody killed the run on purpose, as its directory then says. */
   #wasStopped(job: PlannedJob): boolean {
     const found = this.services.world.inspect(job.config);
     return found.kind === 'open' && found.interrupted;
@@ -276,13 +276,16 @@ class Sweep {
   }
 }
 
-/** The config with fewer iterations. An experiment with rungs has only runs that may grow (`loadExperiment`), so its result is that of one that went on at once. */
+/**
+ * The config with fewer iterations. In an experiment with rungs all runs may grow (`loadExperiment`), so the result equals that of an uninterrupted
+ * run.
+ */
 function upTo(config: LoadedConfig, iteration: number): LoadedConfig {
   if (iteration >= config.settings.num_iterations) return config;
   return { ...config, settings: { ...config.settings, num_iterations: iteration } };
 }
 
-/** What another try cannot change: a wrong config, a defect of ours. */
+/** False for what a retry cannot change: a wrong config, or a bug in this program. */
 function mayRetry(error: unknown): boolean {
   return error instanceof EditrlError && error.exitCode !== 2 && !(error instanceof InternalError);
 }
@@ -293,7 +296,7 @@ function failureOf(error: unknown): Failure {
   return { reason: error instanceof Error ? error.message : String(error), lastLines: [], advice: null };
 }
 
-/** Waits, but not beyond either signal. */
+/** Waits until the time is over or one of the signals aborts. */
 async function delay(milliseconds: number, ...signals: readonly AbortSignal[]): Promise<void> {
   if (signals.some((signal) => signal.aborted)) return;
   await new Promise<void>((resolve) => {

@@ -10,7 +10,7 @@ import { formatChanges, readRecord } from '../../run/record.js';
 import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
 import type { Found } from './schedule.js';
 
-/** Looks at one run. A directory that cannot be read, or is of other settings, is `refused`; nothing is raised for it. */
+/** Inspects one run. A directory that is unreadable or has other settings is `refused`; never raises for it. */
 export function inspect(config: LoadedConfig): Found {
   const paths = RunPaths.of(config.settings);
   try {
@@ -49,7 +49,7 @@ function otherSettings(changes: readonly SettingChange[], config: LoadedConfig):
   ].join('\n');
 }
 
-/** Writes into a run's directory that the sweep gave it up, so that no later command continues it. */
+/** Records in a run's directory that the sweep stopped it, so that no later command continues it. */
 export function markStopped(config: LoadedConfig, reason: string): void {
   const paths = RunPaths.of(config.settings);
   const lock = acquireLock(paths);
@@ -67,7 +67,7 @@ export function markStopped(config: LoadedConfig, reason: string): void {
   }
 }
 
-/** The last finite value of a metric up to an iteration; null where there is none. */
+/** The last finite value of a metric up to an iteration; null if there is none. */
 export function metricAt(paths: RunPaths, metric: string, iteration: number): number | null {
   const values = readMetrics(paths)
     .filter((line) => line.iteration <= iteration)

@@ -1,7 +1,6 @@
 /**
- * One worker of a run: the program that a launcher starts once per rank. Rank 0 claims the run, makes its data, trains and
- * records; the others take part in its process group. What is needed only later is loaded only later, so that the first log line
- * comes soon.
+ * One worker of a run: the program that a launcher starts once per rank. Rank 0 claims the run, makes its data, trains and records; the others take
+ * part in its process group. Modules needed only later are loaded later, so that the first log line comes soon.
  */
 import { InternalError } from '../../core/errors.js';
 import { autoProvider } from '../../engines/onnx/cuda.js';
@@ -21,15 +20,15 @@ import { ownRun } from '../ownership/owner.js';
 import { packError, unpackError, type FromWorker, type RunKind, type RunServers, type ToWorker } from './protocol.js';
 
 const HEARTBEAT_EVERY_MS = 1000;
-/** What a shell says of a process that SIGTERM ended. */
+/** The exit code that shells report for a process ended by SIGTERM. */
 const ENDED = 143;
 
-/** Ranks wait for rank 0, which makes the data first where there is none, and waits for servers. */
+/** Ranks wait this long for rank 0, which may have to make the data first, and waits for servers. */
 const MEETING_MS = 30 * 60_000;
 
 type Start = Extract<ToWorker, { kind: 'start' }>;
 
-/** What rank 0 knows and the others need. */
+/** What rank 0 knows and the other ranks need. */
 interface Told {
   readonly attempt: number;
   readonly servers: RunServers;
@@ -48,7 +47,7 @@ class Worker {
   });
   /** Why one of them will not answer any more. */
   #serverLost: Error | null = null;
-  /** Rank 0's, once the run is its own. */
+  /** Rank 0's log, once it owns the run. */
   #log: RunLog | null = null;
   readonly #rank = Number(process.env['RANK'] ?? 0);
 
@@ -59,7 +58,7 @@ class Worker {
     for (const signal of this.#rank === 0 ? (['SIGINT', 'SIGTERM'] as const) : []) {
       process.on(signal, () => this.#stop.abort());
     }
-    // Whoever waits for them says so; a run that ends before does not.
+    // The code that waits for them reports the error; a run that ends earlier does not.
     this.#servers.catch(() => {});
     process.on('message', (message) => this.#receive(message as ToWorker));
     setInterval(() => tell({ kind: 'heartbeat' }), HEARTBEAT_EVERY_MS).unref();
@@ -76,7 +75,7 @@ class Worker {
       case 'server_lost':
         this.#serverLost = unpackError(message.error);
         this.#noServers(this.#serverLost);
-        // Whoever waits for it waits in vain.
+        // Waiting for it would be in vain.
         this.#stop.abort();
         return;
       case 'notice':
@@ -149,7 +148,7 @@ class Worker {
       import('../models/resolve.js'),
     ]);
     const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, notedParents(handle, log));
-    // Pinned before anything is made of them, and before the other ranks look.
+    // Pinned before anything is made from them, and before the other ranks look.
     for (const { run } of handle.record.parents) resolveRun({ run: String(run), config: '' });
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const servers = await this.#serversOrStop();
@@ -182,7 +181,7 @@ class Worker {
     return end.kind;
   }
 
-  /** Where the run's servers are; null where the run is asked to stop before they are there: one may take half an hour to load its model. */
+  /** The addresses of the run's servers; null if the run is asked to stop before they are up: loading a model may take half an hour. */
   #serversOrStop(): Promise<RunServers | null> {
     const { signal } = this.#stop;
     const stopped = new Promise<null>((resolve) => {
@@ -192,7 +191,7 @@ class Worker {
     return Promise.race([this.#servers, stopped]);
   }
 
-  /** The other ranks: they compute what rank 0 says, and own nothing. */
+  /** The other ranks compute what rank 0 says, and own nothing. */
   async #follow({ config, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
     const { group, told } = await this.#meet(null, servedWithin(settings));
@@ -220,7 +219,7 @@ class Worker {
     }
   }
 
-  /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do; these wait for its servers, too. */
+  /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do; the others wait for its servers, too. */
   async #meet(known: Told | null, servedWithinS = 0): Promise<{ group: ProcessGroup; told: Told | null }> {
     const { openProcessGroup } = await import('../../group/process_group.js');
     const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS + 1000 * servedWithinS });
@@ -228,17 +227,17 @@ class Worker {
   }
 }
 
-/** Models of the reward's own compute on its GPU where one is named, and there is what computes on it. */
+/** The reward's own models run on its GPU if one is named and there is an engine for it. */
 function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pick<TrainingContext, 'rewardSession'> {
   return device === undefined || autoProvider() === 'cpu' ? {} : { rewardSession: { provider: 'cuda', device } };
 }
 
-/** Seconds within which a server that is started with a run has to be there. */
+/** Seconds within which a server that is started with a run has to be up. */
 function servedWithin(settings: TrainedSettings): number {
   return recipeOf(settings).sampler(settings)?.engine.serve?.start_timeout_s ?? 0;
 }
 
-/** A share of the cores takes the place of "all of them", and each part's engine knows its GPU. */
+/** Replaces "all cores" by a share of them, and gives each part's engine its GPU. */
 function withThreads(settings: RunSettings, threads: number, places: Start['places'] = {}): TrainedSettings {
   if (!isTrainable(settings)) throw new InternalError("another trainer's run reached this program's own");
   return withEngines(settings, (engine, key) => {
@@ -251,7 +250,7 @@ function withThreads(settings: RunSettings, threads: number, places: Start['plac
   });
 }
 
-/** Pins the checkpoints of other runs that a run uses, and says where one is not the newest because that is not whole. */
+/** Pins the checkpoints of other runs that a run uses, and warns if one is not the newest because that is not whole. */
 function notedParents(handle: RunHandle, log: RunLog): (run: string, checkpoint: WholeCheckpoint) => void {
   return (run, checkpoint) => {
     handle.noteParent(run, checkpoint);
@@ -269,7 +268,7 @@ function tell(message: FromWorker): void {
   process.send?.(message);
 }
 
-/** Returns when the launcher has been sent the message, so that ending does not lose it. */
+/** Resolves when the message has been sent to the launcher, so that ending does not lose it. */
 function said(message: FromWorker): Promise<void> {
   return new Promise((resolve) => {
     if (process.send === undefined) throw new InternalError('a worker was started without a channel to its launcher');

@@ -1,4 +1,4 @@
-/** What a launcher and its own workers say to each other over their channel. Everything is plain JSON. */
+/** Messages between a launcher and its own workers over their channel. Everything is plain JSON. */
 import type { LoadedConfig } from '../../config/load.js';
 import {
   CheckpointError,
@@ -24,10 +24,10 @@ import { memoryAdvice } from '../processes/out_of_memory.js';
 /** How a run ended that did not fail. */
 export type RunKind = 'finished' | 'already_finished' | 'interrupted';
 
-/** Where the servers of a run are; null for what it has none of. */
+/** Addresses of a run's servers; null for those it does not have. */
 export interface RunServers {
   readonly judge: JudgeAddress | null;
-  /** One that was started with the run. */
+  /** A sampling server that was started with the run. */
   readonly sampler: SamplerAddress | null;
 }
 
@@ -44,7 +44,7 @@ export type ToWorker =
       readonly devices: readonly string[];
       /** CPU threads of this rank; 0 means all. */
       readonly threads: number;
-      /** Which of the GPUs that it sees compute what; absent where nothing is said of that. */
+      /** Which of the visible GPUs computes which part; absent if the settings do not say. */
       readonly places?: Partial<Record<PlacedPart, number>>;
     }
   /** The answer to `claimed`. */
@@ -65,7 +65,7 @@ export type FromWorker =
   | { readonly kind: 'ended'; readonly result: RunKind }
   | { readonly kind: 'failed'; readonly error: ErrorMessage };
 
-/** An error on its way from one process to another. */
+/** An error sent from one process to another. */
 export interface ErrorMessage {
   /** The name of its class. */
   readonly name: string;
@@ -75,7 +75,7 @@ export interface ErrorMessage {
   readonly stack?: string;
 }
 
-/** What a rank raises that another one left alone: somebody else's error says more. */
+/** The error that a rank raises when another one abandons it: the other rank's error says more. */
 export const PEER_LOST = 'ProcessGroupError';
 
 type ErrorClass = new (message: string, details?: ErrorDetails) => EditrlError;
@@ -93,7 +93,7 @@ const CLASSES: Readonly<Record<string, ErrorClass>> = {
   [PEER_LOST]: RunError,
 };
 
-/** `rank`: of the worker that it is packed in, which is said of memory that ran out there. */
+/** `rank`: the rank of the worker that packs it, mentioned if memory ran out there. */
 export function packError(error: unknown, rank: number | null = null): ErrorMessage {
   if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
   const { stack } = error;
@@ -105,7 +105,7 @@ type Described = Pick<ErrorMessage, 'name' | 'message' | 'where' | 'next'>;
 function detailsOf(error: Error): Described {
   const { name, message } = error;
   const few = saysTooManyFiles(error) ? openFilesAdvice() : undefined;
-  // As an error with advice: one without would be shown with a stack.
+  // As an error with advice: an error without advice would be shown with a stack trace.
   if (!(error instanceof EditrlError)) {
     return few === undefined ? { name, message } : { name: 'RunError', message, next: few };
   }
@@ -113,7 +113,7 @@ function detailsOf(error: Error): Described {
   return { name, message, ...(where === undefined ? {} : { where }), ...(next === undefined ? {} : { next }) };
 }
 
-/** What the engine or the runtime says when an allocation failed, as an error with advice; null for another error. */
+/** An error with advice for the engine's or the runtime's message about a failed allocation; null for any other error. */
 function ofMemory(error: Error, rank: number | null): Described | null {
   if (error instanceof EditrlError && !(error instanceof EngineError)) return null;
   const next = memoryAdvice(error.message);
