@@ -4,12 +4,12 @@ import { getPath, setPath } from '../schema/paths.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { recipeOf } from './settings.js';
 
-/** The engines of a run; the first computes what learns. */
+/** The engines of a run; the first computes the model that learns. */
 export function enginesOf(settings: TrainedSettings): EngineSettings[] {
   return engineKeys(settings).map((key) => getPath(settings, key) as EngineSettings);
 }
 
-/** Where its engines stand: what a server computes has none. */
+/** Dotted keys of its engine sections; a model on a server has none. */
 export function engineKeys(settings: TrainedSettings): string[] {
   return recipeOf(settings).engines.filter((key) => getPath(settings, key) !== undefined);
 }

@@ -1,4 +1,4 @@
-/** A conversation as a run's are, before any row of its data is read: some templates refuse a system message, or turns of one kind. */
+/** A conversation like those of a run, before any row of its data is read: some templates refuse a system message, or turns of some kind. */
 import type { Message, MessageContent } from '../models/chat/template.js';
 
 export interface ExampleConversation {
@@ -6,7 +6,7 @@ export interface ExampleConversation {
   readonly variables: Readonly<Record<string, unknown>>;
 }
 
-/** Of a recipe's settings what stands around every question. */
+/** The settings around every question. */
 interface Prompt {
   readonly chat: boolean;
   readonly system: string | null;
@@ -16,13 +16,13 @@ interface Prompt {
 
 const QUESTION = 'a question';
 
-/** Words alone, or after a picture. */
+/** Only words, or words after a picture. */
 const questions = {
   words: QUESTION,
   'words and pictures': [{ type: 'image' }, { type: 'text', text: QUESTION }],
 } as const satisfies Readonly<Record<string, MessageContent>>;
 
-/** Null where the prompts are bare words. */
+/** Null if the prompts are bare words. */
 export function exampleConversation(
   { chat, system, examples = [], variables }: Prompt,
   asks: keyof typeof questions,

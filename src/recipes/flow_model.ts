@@ -1,4 +1,4 @@
-/** What recipes share with a flow transformer: its shape, what has to be there around it, and what it takes where it only draws. */
+/** What recipes with a flow transformer share: its shape, the models it needs around it, and its memory if it only draws. */
 import type { z } from 'zod';
 import type { flowInitFields } from '../schema/flow_init.js';
 import type { ModelReference } from '../schema/model.js';
@@ -10,7 +10,7 @@ import type { FlowModelShape, Need, ShapeOf } from './recipe.js';
 /** Pixels on a side of a picture for each latent on a side, of common autoencoders. */
 export const ASSUMED_REDUCTION = 8;
 
-/** The shape of a transformer from random weights; `reduction` is how many pixels a latent stands for on a side. */
+/** The shape of a transformer with random weights; `reduction` is the number of pixels per latent along a side. */
 export function freshFlowShape(
   init: z.output<z.ZodObject<typeof flowInitFields>>,
   {
@@ -33,7 +33,7 @@ export function freshFlowShape(
   };
 }
 
-/** The frozen models around a flow transformer that lie in folders. */
+/** The frozen models around a flow transformer that are stored in folders. */
 export function flowPartNeeds(
   parts: Partial<Record<'vae' | 'text_encoder' | 'image_encoder', ModelReference | null>>,
 ): Need[] {
@@ -42,7 +42,7 @@ export function flowPartNeeds(
   );
 }
 
-/** What the guidance of a section's model is measured from, where a run makes that model; one that is there says it when it is looked at. */
+/** Needs of the guidance of a section's model, if a run makes that model; an existing model is checked when it is opened. */
 export function guidanceNeeds(
   section: 'policy' | 'environment',
   model: ModelReference | null,
@@ -89,7 +89,7 @@ type Environment =
   | { readonly type: 'images_api' | 'images_api_text_prompt' | 'render_server' }
   | null;
 
-/** A frozen flow model that makes pictures of answers, with what is around it; nothing of it is here where a server makes them. */
+/** A frozen flow model that makes pictures of answers, with the models around it; nothing is needed here if a server makes them. */
 export function frozenFlowPart(
   parts: readonly ('vae' | 'text_encoder')[],
 ): Part<TrainedSettings & { readonly environment: Environment }> {

@@ -1,34 +1,34 @@
-/** How much memory training takes, and how much disk a checkpoint, from shapes alone, before anything is built. */
+/** Estimates the memory that training takes, and the disk space of a checkpoint, from shapes alone, before anything is built. */
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import type { TrainedParts } from '../nets/vision/config.js';
 import type { ModelReference } from '../schema/model.js';
 import type { DecoderShape, FlowModelShape, ShapeOf, VisionShape } from './recipe.js';
 
-/** What a process takes before it holds a model: the runtime, the engine and their libraries. */
+/** Memory of a process before it loads a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
 /** Bytes of a number. */
 export const FLOAT = 4;
-/** Weights, gradient, that of a later micro-batch, what the engine hands back of one, and the optimizer's two moments. */
+/** Weights, gradient, a later micro-batch's gradient, the engine's output of one, and the optimizer's two moments. */
 const COPIES_TRAINED = 6;
-/** Frozen weights lie beside those that sampling holds packed. */
+/** Frozen weights exist once more in packed form for sampling. */
 const COPIES_FROZEN = 2;
-/** Of these a checkpoint has the weights and the moments. */
+/** A checkpoint saves the weights and the moments. */
 const COPIES_SAVED = 3;
 /** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
 const ACTIVATIONS_PER_WIDTH = 14;
 /**
- * What is live at once beside what is kept, in layers: the gradients of the layer that is due, and where it is computed again what that
- * makes. `npm run bench -- memory` measures it: peaks grow with the context as these say, to a tenth.
+ * Layers that are live at once besides what is kept: the gradients of the current layer and, if it is recomputed, its values. `npm run bench --
+ * memory` measures this: peaks grow with the context as predicted, to within a tenth.
  */
 const LIVE_LAYERS = { kept: 1, computedAgain: 3 };
-/** Vocabulary of the tiny world, where the policy starts from random weights and its tokenizer is made with the data. */
+/** Vocabulary of the tiny world, for a policy with random weights whose tokenizer is made with the data. */
 const ASSUMED_VOCABULARY = 512;
-/** Logits are computed piece by piece: of a piece so many columns, or so many elements, and so many values of each. */
+/** Logits are computed in pieces: at most this many columns, or elements, per piece, with this many values kept for each. */
 const PIECE = { columns: 1024, elements: 2 ** 22, values: 4 };
 
 /**
- * Bytes of a process that trains so many parameters, keeps `activations` values for the backward pass, and `copies` further copies of
- * the weights, beside so many parameters that are frozen, each of which lies there `copiesFrozen` times.
+ * Bytes of a process that trains this many parameters, keeps `activations` values for the backward pass and `copies` further copies of the weights,
+ * and holds this many frozen parameters `copiesFrozen` times.
  */
 export function trainingBytes(
   parameters: number,
@@ -40,7 +40,7 @@ export function trainingBytes(
   return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + copiesFrozen * frozen);
 }
 
-/** Bytes of the weights of a frozen model; 0 for none, or one of which nothing is known. */
+/** Bytes of the weights of a frozen model; 0 for none, or for an unknown one. */
 export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
   const shape = reference === null ? null : shapeOf(reference);
   if (shape === null || !('kind' in shape)) return 0;
@@ -48,14 +48,14 @@ export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf):
   return shape.kind === 'flow' ? FLOAT * flowModelParameters(shape) : 0;
 }
 
-/** Bytes of a checkpoint of so many trained parameters, with their moving averages where these are kept. */
+/** Bytes of a checkpoint of this many trained parameters, with their moving averages if these are kept. */
 export function checkpointBytes(parameters: number, averaged: boolean): number {
   return FLOAT * (COPIES_SAVED + (averaged ? 1 : 0)) * parameters;
 }
 
 /**
- * Parameters of a decoder: one of width d, feed-forward width f, L layers, q and k wide queries and keys, and vocabulary V has
- * L(2dq + 2dk + 3df) + 2Vd, or Vd where the head shares the embeddings.
+ * Parameters of a decoder with width d, feed-forward width f, L layers, queries of width q, keys of width k, and vocabulary V: L(2dq + 2dk + 3df) +
+ * 2Vd, or + Vd if the head shares the embeddings.
  */
 export function decoderParameters(shape: DecoderShape): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
@@ -65,20 +65,20 @@ export function decoderParameters(shape: DecoderShape): number {
   return layers * (attention + 3 * d * f) + tables * (shape.vocab_size ?? ASSUMED_VOCABULARY) * d;
 }
 
-/** A micro-batch as the training graph computes it: answers of one prompt share what is computed of that. */
+/** A micro-batch in the training graph: answers to one prompt share its computation. */
 export interface MicroBatch {
   readonly prompts: number;
   readonly answersPerPrompt: number;
   readonly promptTokens: number;
   readonly answerTokens: number;
-  /** Whether a layer keeps its input alone, and computes the rest again. */
+  /** Whether a layer keeps only its input, and recomputes the rest. */
   readonly gradientCheckpointing: boolean;
 }
 
 /**
- * Values that a decoder of h heads keeps for the backward pass of a micro-batch of P prompts of Tp tokens with G answers of Ta tokens each, in
- * P (Tp + G Ta) rows: 14d + 3f a row and layer, and for attention h P (Tp² + G Ta (Tp + Ta)) a layer; and those of one piece of its logits. With
- * checkpointing a layer keeps its input, d a row.
+ * Values that a decoder with h heads keeps for the backward pass of a micro-batch of P prompts of Tp tokens with G answers of Ta tokens each, in P
+ * (Tp + G Ta) rows: 14d + 3f per row and layer, for attention h P (Tp² + G Ta (Tp + Ta)) per layer, and those of one piece of its logits. With
+ * checkpointing a layer only keeps its input, d per row.
  */
 export function decoderActivations(shape: DecoderShape, batch: MicroBatch): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
@@ -95,8 +95,8 @@ export function decoderActivations(shape: DecoderShape, batch: MicroBatch): numb
 }
 
 /**
- * Parameters of adapters of rank r on every linear layer but the head: r (in + out) each, at most L r (8d + 3 (d + f)); fewer where keys and
- * values are narrower, or fewer layers are adapted.
+ * Parameters of adapters of rank r on every linear layer except the head: r (in + out) each, at most L r (8d + 3 (d + f)); fewer if keys and values
+ * are narrower, or fewer layers are adapted.
  */
 export function adapterParameters(shape: DecoderShape, rank: number): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers } = shape;
@@ -104,8 +104,8 @@ export function adapterParameters(shape: DecoderShape, rank: number): number {
 }
 
 /**
- * Parameters of the parts of a model that sees, by the names of `policy.train`. An encoder of width w, feed-forward width f and L blocks has L (4w² + 3wf)
- * and its patches' kernels; its connector, which joins squares of s patches for a decoder of width d, (sw)² + swd.
+ * Parameters of the parts of a model that sees, by the names of `policy.train`. An encoder of width w, feed-forward width f and L blocks has L (4w² +
+ * 3wf) and its patch kernels; its connector, which joins squares of s patches for a decoder of width d, has (sw)² + swd.
  */
 export function seeingParameters(shape: DecoderShape, vision: VisionShape): Record<keyof TrainedParts, number> {
   const { depth, width, inner, patch_size, temporal_patch_size, spatial_merge_size } = vision;
@@ -117,7 +117,7 @@ export function seeingParameters(shape: DecoderShape, vision: VisionShape): Reco
   };
 }
 
-/** Those of adapters of rank r on every linear layer of each part: r (in + out) each. */
+/** Parameters of adapters of rank r on every linear layer of each part: r (in + out) each. */
 export function seeingAdapterParameters(
   shape: DecoderShape,
   vision: VisionShape,
@@ -133,8 +133,8 @@ export function seeingAdapterParameters(
 }
 
 /**
- * Values that an encoder keeps for the backward pass of so many patches, of which `together` see each other: 14w + 3f a patch and block, and its
- * scores. One that is frozen keeps those of the block that is due.
+ * Values that an encoder keeps for the backward pass of this many patches, `together` of which see each other: 14w + 3f per patch and block, and its
+ * scores. A frozen encoder only keeps those of the current block.
  */
 export function visionActivations(
   { depth, width, inner, num_heads }: VisionShape,
@@ -147,8 +147,8 @@ export function visionActivations(
 }
 
 /**
- * Bytes of what a process keeps of pictures, where a run has so many prompts, `held` of them at once, of so many tokens that may all be pictures:
- * their frames, and what frozen parts make of them, `made` values a token. Both are bounded; what an iteration works at stays all the same.
+ * Bytes of cached pictures in a process, for a run with this many prompts, `held` of them at once, whose tokens may all be pictures: their frames,
+ * and the outputs of frozen parts, `made` values per token. Both caches are bounded, but what an iteration is using stays regardless.
  */
 export function keptPictures(
   { patch_size, spatial_merge_size, temporal_patch_size }: VisionShape,
@@ -164,29 +164,29 @@ export function keptPictures(
   return Math.min(prompts * frames, KEPT_BYTES + held * frames) + Math.min(prompts * features, KEPT_BYTES);
 }
 
-/** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer of four widths. */
+/** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer four widths wide. */
 const FLOW_ACTIVATIONS_PER_WIDTH = 40;
 
 /**
- * Matrices of a flow transformer's blocks, without its IP-Adapter: a joint block has 24 w^2 for both streams and 12 w^2 of modulation, a single
- * one 12 w^2 and 3 w^2.
+ * Matrices of a flow transformer's blocks, without its IP-Adapter: a joint block has 24 w^2 for both streams and 12 w^2 for modulation, a single
+ * block 12 w^2 and 3 w^2.
  */
 export function flowModelParameters({ width, layers, singleLayers }: FlowModelShape): number {
   return (layers * 36 + singleLayers * 15) * width ** 2;
 }
 
-/** Those of its IP-Adapter: keys and values of each joint block, and the layer that makes tokens of a style image. */
+/** Parameters of its IP-Adapter: keys and values of each joint block, and the layer that turns a style image into tokens. */
 export function imagePromptParameters({ width, layers, textWidth, imagePrompt }: FlowModelShape): number {
   if (imagePrompt === null) return 0;
   return layers * 2 * textWidth * width + imagePrompt.tokens * imagePrompt.width * textWidth;
 }
 
-/** Those of LoRA of rank r on every linear layer of the blocks, r (in + out) each: 50 w a joint block, 21 w a single one. */
+/** Parameters of LoRA of rank r on every linear layer of the blocks, r (in + out) each: 50 w for a joint block, 21 w for a single one. */
 export function flowAdapterParameters({ width, layers, singleLayers }: FlowModelShape, rank: number): number {
   return rank * (layers * 50 + singleLayers * 21) * width;
 }
 
-/** Values that it keeps for the backward pass of so many pictures of so many tokens, text included. */
+/** Values that it keeps for the backward pass of this many pictures with this many tokens each, including text. */
 export function flowActivations(
   { width, heads, layers, singleLayers }: FlowModelShape,
   pictures: number,

@@ -1,4 +1,4 @@
-/** Every recipe that this program trains, as far as its workers must know it. Another recipe is one line here, and one in settings.ts. */
+/** Every recipe that this program trains, as its workers need it. To add a recipe, add one line here and one in settings.ts. */
 import { must } from '../core/errors.js';
 import { resolveProvider } from '../engines/onnx/provider.js';
 import type { TrainedSettings } from '../schema/run.js';
@@ -32,7 +32,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_editor: imageEditor,
 };
 
-/** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */
+/** A run's recipe for the loop. Opening it raises EngineError when this machine lacks what its engines need. */
 export function opening(settings: TrainedSettings): OpenedRecipe {
   return {
     columns: recipeOf(settings).columns(settings),

@@ -1,4 +1,4 @@
-/** Opens what rewrites prompts outside of a run: a policy that `prompt_enhance` has trained, or any language model as it is. */
+/** Opens prompt rewriting outside of a run: with a policy that `prompt_enhance` has trained, or with any language model as it is. */
 import { DataError, UsageError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
 import { resolveProvider } from '../engines/onnx/provider.js';
@@ -18,40 +18,42 @@ import { opensThought, written } from './open_words_task.js';
 import { questionOf } from './text_answers/conversation.js';
 import { openTextWords } from './text_answers/task.js';
 
-/** A prompt, rewritten. */
+/** A rewritten prompt. */
 export interface Enhanced {
   readonly prompt: string;
-  /** What a model for pictures is to be asked: may be no words at all. */
+  /** The prompt for an image model; may be empty. */
   readonly enhanced_prompt: string;
-  /** What was taken away around it, piece by piece. */
+  /** The pieces that were stripped around it. */
   readonly stripped: readonly string[];
-  /** Whether it ended by itself, and not at the longest answer. */
+  /** Whether it ended by itself rather than at the length limit. */
   readonly finished: boolean;
-  /** Tokens at the rewrite's end that the run's image model leaves out; null where nobody says how much is read. */
+  /** Tokens at the rewrite's end that the run's image model does not read; null if its limit is unknown. */
   readonly unread: number | null;
-  /** Tokens at the end of the prompt that CLIP leaves out when the run's reward compares pictures with it; null where none does. */
+  /** Tokens at the prompt's end that CLIP does not read when the run's reward compares pictures with the prompt; null if no reward does. */
   readonly prompt_unread: number | null;
 }
 
 export interface Enhancer {
-  /** What is not known of how rewrites are read. */
+  /** What is unknown about how rewrites are read. */
   readonly problems: readonly string[];
-  /** In their order. The same prompt, position and seed give the same rewrite. Raises DataError for one that leaves no room for an answer. */
+  /** In their order. The same prompt, position and seed give the same rewrite. Raises DataError for a prompt that leaves no room for an answer. */
   enhance(prompts: readonly string[], first: number): Promise<Enhanced[]>;
   dispose(): Promise<void>;
 }
 
-/** Of settings what a rewrite follows. */
+/** The settings that a rewrite depends on. */
 type Enhancing = Pick<PromptEnhanceSettings, 'policy' | 'prompt' | 'rollout' | 'data'>;
 
 export interface EnhancerOptions {
   readonly resolveRun: RunResolver;
   readonly seed: number;
-  /** In place of those of the settings. */
+  /** Overrides the settings. */
   readonly sampling: Partial<Pick<TokenSampling, 'temperature' | 'maxTokens'>>;
 }
 
-/** That of a run of `prompt_enhance`, with the weights and the words in a checkpoint of it. Raises UsageError for another kind of run. */
+/**
+ * Rewrites with a run of `prompt_enhance`, using the weights and the vocabulary of one of its checkpoints. Raises UsageError for another kind of run.
+ */
 export function openRunEnhancer(
   settings: RunSettings,
   checkpoint: string,
@@ -68,7 +70,7 @@ export function openRunEnhancer(
   return openEnhancer({ policy: made, prompt, rollout, data }, options, readersOf(enhance, options.resolveRun));
 }
 
-/** That of a language model as it is, told what the recipe's default tells it. Raises CheckpointError and DataError as training does. */
+/** Rewrites with an unchanged language model, given the recipe's default instructions. Raises CheckpointError and DataError as training does. */
 export function openModelEnhancer(model: ModelReference, options: EnhancerOptions): Promise<Enhancer> {
   return openEnhancer(defaultEnhancing(model), options, NO_READERS);
 }
@@ -134,7 +136,7 @@ async function openEnhancer(
   };
 }
 
-/** Of a prompt in a message. */
+/** How much of a prompt a message shows. */
 const SHOWN = 60;
 
 function tooLong(prompt: string, tokens: number, size: number): DataError {

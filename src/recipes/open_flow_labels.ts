@@ -1,4 +1,4 @@
-/** Labelled pictures as supervised training takes them: at drawn noise levels the velocity that leads from noise to the picture (flow matching). */
+/** Labelled pictures for supervised training: at random noise levels, the velocity that leads from noise to the picture (flow matching). */
 import { RandomStream } from '../core/random.js';
 import type { FlowAction, FlowAnswer, FlowAsked } from '../policies/flow/batch.js';
 import { unconditional } from '../policies/flow/rows.js';
@@ -8,9 +8,9 @@ import type { Prompt } from '../scoring/task.js';
 import type { Labelled } from '../train/supervised.js';
 import { labelsOf, type Labels } from './open_training.js';
 
-/** A prompt with the picture that is wanted of it. */
+/** A prompt with its wanted picture. */
 export interface PicturePrompt extends Prompt, FlowAsked {
-  /** [N, C] of the wanted picture, as the model would leave it. */
+  /** [N, C] of the wanted picture, in the form of the model's output. */
   readonly wanted: () => Promise<Float32Array>;
 }
 
@@ -35,7 +35,7 @@ export function flowLabels<P extends PicturePrompt, S extends { readonly length:
   return labelsOf(
     {
       heldOut: task.heldOut,
-      // Every picture at one noise level, drawn evenly, a share of them without words and style.
+      // Each picture at one noise level, drawn uniformly, a share of them without words and style.
       at: async (index) => {
         const random = new RandomStream(seed, 'noise levels', index);
         const prompt = await task.prompt(index);
@@ -43,7 +43,7 @@ export function flowLabels<P extends PicturePrompt, S extends { readonly length:
         const shown = isBare ? { ...prompt, flow: unconditional(prompt.flow) } : prompt;
         return labelled(task, shown, random.uniform(), random);
       },
-      // At noise levels that are spread evenly, always the same; neighbours in the set lie far apart in noise.
+      // At evenly spaced noise levels, always the same; neighbours in the set get very different levels.
       heldOutAt: async (source, i, count) => {
         const random = new RandomStream('held-out noise', i);
         const level = ((i * GOLDEN) % 1) * (1 - 1 / count) + 0.5 / count;
@@ -57,8 +57,8 @@ export function flowLabels<P extends PicturePrompt, S extends { readonly length:
 const GOLDEN = 0.6180339887498949;
 
 /**
- * x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. A model that predicts x0 errs by 1 / sigma as much in the velocity:
- * its loss is weighed by sigma^2, which makes it the error of x0.
+ * x = (1 - sigma) x0 + sigma eps, from which the velocity eps - x0 is learnt. For a model that predicts x0, an error is multiplied by 1 / sigma in
+ * the velocity: its loss is weighted by sigma^2, which makes it the error of x0.
  */
 async function labelled<P extends PicturePrompt>(
   task: Pick<LabelledPictures<P, never>, 'predictsSample'>,

@@ -5,7 +5,10 @@ import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../environments
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { EngineSettings, ModelReference } from '../schema/model.js';
 
-/** What is between pictures and latents; pixels themselves where none is named. Raises CheckpointError where the autoencoder cannot be read. */
+/**
+ * Converts between pictures and latents; latents are the pixels if no autoencoder is named. Raises CheckpointError when the autoencoder cannot be
+ * read.
+ */
 export function openCodec(vae: ModelReference | null, engine: EngineSettings, resolveRun: RunResolver): PictureCodec {
   if (vae === null) return pixelCodec;
   const folder = modelFolder(vae, resolveRun);

@@ -1,4 +1,4 @@
-/** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and what cuts pictures. */
+/** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and the image processor. */
 import { LRUCache } from 'lru-cache';
 import { encodePng, type RgbImage } from '../core/image.js';
 import { Datasets } from '../data/datasets.js';
@@ -34,7 +34,7 @@ import {
 import { bareWords, seenWords } from './open_seen_words.js';
 import type { SeeingSettings } from './token_policy.js';
 
-/** A dataset of edits as the task asks them. */
+/** A dataset of edits with the task's questions. */
 export interface PicturedSource extends AskedSource {
   readonly edits: SampleSource<PicturedEdit>;
 }
@@ -45,7 +45,7 @@ interface ListedSource {
   readonly coefficient: number | null;
 }
 
-/** Of a recipe's settings what its prompts follow. */
+/** The settings that the prompts depend on. */
 export interface PicturedSettings extends WordsSettings {
   readonly data: {
     readonly dir: string;
@@ -59,18 +59,18 @@ export interface PicturedSettings extends WordsSettings {
   readonly prompt: WordsSettings['prompt'] & { readonly system: string | null; readonly chat: boolean };
 }
 
-/** The words of a task with pictures, and what these are seen by. */
+/** The words of a task with pictures, and how these are seen. */
 export interface PicturedTask<S extends PicturedSettings> {
   readonly words: WordsTask<S, PicturedSource>;
   readonly seeing: Seeing;
   readonly pictures: PictureFiles;
-  /** What the chat template writes before the picture where its variables ask for that (Qwen's `add_vision_id`); else empty. */
+  /** What the chat template writes before the picture if its variables request that (Qwen's `add_vision_id`); else empty. */
   readonly pictureName: readonly number[];
-  /** A blank instruction with the picture of a prompt, as the policy reads it before it answers. */
+  /** A blank instruction with a prompt's picture, as the policy reads it before it answers. */
   readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
 }
 
-/** Opens datasets, the tokenizer and what cuts pictures. Raises DataError or CheckpointError naming what is missing. */
+/** Opens datasets, the tokenizer and the image processor. Raises DataError or CheckpointError naming what is missing. */
 export async function openPicturedTask<S extends PicturedSettings>(
   settings: S,
   resolveRun: RunResolver,
@@ -102,7 +102,7 @@ export async function openPicturedTask<S extends PicturedSettings>(
   };
 }
 
-/** The first edits of each dataset: the labelled picture, and the source unchanged. Raises DataError for one that is broken. */
+/** The first edits of each dataset, with the labelled picture and the unchanged source. Raises DataError for a broken one. */
 export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: number): Promise<SampledSet[]> {
   const { data } = settings;
   const read = async (path: string | null, where: string): Promise<RgbImage | null> =>
@@ -130,12 +130,14 @@ export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: 
   );
 }
 
-/** What a prompt of such a task asks for. */
+/** The edit that a prompt of such a task asks for. */
 export function editOf({ row }: Pick<TextPrompt, 'row'>): PicturedEdit {
   return row as unknown as PicturedEdit;
 }
 
-/** The place in a prompt at which its picture begins, or `name` where that stands before it: what is before these is the system's, or none's. */
+/**
+ * The index in a prompt at which its picture begins, or `name` if that precedes it; everything before belongs to the system message or to no turn.
+ */
 export function pictureStart(
   ids: readonly number[],
   { tokens }: Pick<Seeing, 'tokens'>,
@@ -146,7 +148,7 @@ export function pictureStart(
   return named >= 0 && name.every((id, i) => ids[named + i] === id) ? named : start;
 }
 
-/** Those of the tiny world's grid. */
+/** The vocabulary of the tiny world's grid. */
 function vocabularyOf({ data }: Pick<PicturedSettings, 'data'>): readonly string[] {
   if (data.tiny === null) return tinyVocabulary();
   const { grid, cell, names } = data.tiny;
@@ -172,7 +174,7 @@ function questionOf({ instruction, response }: PicturedEdit, prompt: PicturedSet
   return { asked: askedOf(instruction, prompt), instruction, ...label };
 }
 
-/** An instruction that says nothing, as Qwen-Image-Edit's guidance is measured from: a space is what its pipeline is called with. */
+/** An empty instruction, which Qwen-Image-Edit's guidance is measured from: its pipeline is called with a space. */
 const BLANK = ' ';
 
 function askedOf(instruction: string, { system, chat }: PicturedSettings['prompt']): Question['asked'] {
@@ -181,7 +183,7 @@ function askedOf(instruction: string, { system, chat }: PicturedSettings['prompt
   return chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts);
 }
 
-/** Pictures from files; those read last are kept. */
+/** Pictures from files, with a cache of the latest ones. */
 export class PictureFiles {
   readonly #kept = new LRUCache<string, RgbImage>({
     maxSize: KEPT_BYTES,

@@ -1,9 +1,9 @@
-/** Latents in an episode's record: numbers of half precision, in base64. */
+/** Latents in an episode's record: half-precision numbers in base64. */
 import { RunError } from '../core/errors.js';
 import { halfToFloat, narrow } from '../core/safetensors.js';
 import type { RecordedEpisode } from '../run/episodes.js';
 
-/** Latents as they are recorded, and as they read back: what is judged is the latter, so that it can be judged again. */
+/** Latents in recorded form, and as they read back: the latter are judged, so that they can be judged again. */
 export function asRecorded(latents: Float32Array): {
   readonly latents: Float32Array;
   readonly record: { readonly latents: string };

@@ -1,4 +1,4 @@
-/** Opens what recipes share whose policy sees: what cuts its pictures, and the model that training starts from. */
+/** Opens what recipes with a vision-language policy share: its image processor, and the model that training starts from. */
 import { DataError, must } from '../core/errors.js';
 import { openPictureProcessor, plainProcessor, type PictureProcessor } from '../models/pictures/processor.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
@@ -11,13 +11,13 @@ import type { PolicyModel } from '../policies/tokens/model.js';
 import { VISION } from './open_seen_words.js';
 import type { SeeingSettings } from './token_policy.js';
 
-/** What turns pictures into what a policy's model reads, and the tokens that stand for them. */
+/** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
 export interface Seeing {
   readonly processor: PictureProcessor;
   readonly tokens: FreshEyes['tokens'];
 }
 
-/** Raises CheckpointError for a model that does not see, DataError for a tokenizer without the tokens of pictures. */
+/** Raises CheckpointError for a model that does not see, DataError for a tokenizer without the tokens for pictures. */
 export function openSeeing(
   { model, init, pixels }: Pick<SeeingSettings, 'model' | 'init' | 'pixels'>,
   tokenizer: Pick<Tokenizer, 'id'>,
@@ -38,7 +38,7 @@ export function openSeeing(
   return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens };
 }
 
-/** The model that a policy which sees starts from. Raises as `loadPolicy` and `initSeeingPolicy`. */
+/** The model that a policy which sees starts from. Raises as `loadPolicy` and `initSeeingPolicy` do. */
 export function startingSeeingModel<P extends TokenPrompt>(
   { policy, seed }: { readonly policy: SeeingSettings; readonly seed: number },
   format: TokenFormat<P>,

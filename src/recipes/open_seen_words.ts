@@ -2,7 +2,7 @@
 import type { Part } from '../data/conversations.js';
 import type { WorldWords } from './open_vocabulary.js';
 
-/** What stands around a picture, and in its place, as in Qwen's vocabularies. */
+/** Tokens around a picture, and in its place, as in Qwen's vocabularies. */
 export const VISION = {
   start: '<|vision_start|>',
   end: '<|vision_end|>',
@@ -10,14 +10,14 @@ export const VISION = {
   video: '<|video_pad|>',
 } as const;
 
-/** What is said, in one text. */
+/** The parts as one text. */
 export function bareWords(parts: readonly Part[]): string {
   return parts
     .map((part) => (part.type === 'text' ? part.text : `${VISION.start}${VISION[part.type]}${VISION.end}`))
     .join('');
 }
 
-/** Words of the tiny world, for a model from random weights that sees. */
+/** Words of the tiny world, for a model with random weights that sees. */
 export function seenWords(
   words: readonly string[],
   { policy }: { readonly policy: { readonly assistant_prefill: string } },

@@ -1,4 +1,4 @@
-/** Opens what recipes share whose policy is a decoder that writes tokens: the policy itself, and its training by GRPO or by SFT. */
+/** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
 import { DataError } from '../core/errors.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
@@ -23,10 +23,10 @@ import { openTraining, type Labels, type Rewarded, type Supervised } from './ope
 import { remoteSampling } from './sampler.js';
 import { packsAll, type DecoderSettings } from './token_policy.js';
 
-/** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
+/** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
 const MISMATCH_ALARM = 1e-3;
 
-/** Of a recipe's settings what its policy and training follow. */
+/** The settings that the policy and its training depend on. */
 type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> & {
   readonly validation: ValidationSettings & Pick<RewardSettings, 'measure'>;
   readonly algorithm: GrpoSettings | WordsSftSettings;
@@ -35,17 +35,17 @@ type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
   readonly reward: RewardSettings;
 };
 
-/** What a recipe lets its policy write. */
+/** What a recipe allows its policy to write. */
 export interface TokenForms {
-  /** Whether only tokens are sampled that the format allows. */
+  /** Whether only tokens that the format allows are sampled. */
   readonly constrained: boolean;
-  /** Whether a token's distribution is over its own part of the vocabulary alone, where there are two. */
+  /** Whether a token's distribution covers only its own part of the vocabulary, if there are two. */
   readonly separateVocabularies: boolean;
-  /** Whether supervised training, too, keeps the weights that it starts from, as GRPO does; absent: no. */
+  /** Whether supervised training also keeps its starting weights, as GRPO does; default: no. */
   readonly keepsStart?: boolean;
 }
 
-/** Opens the policy where it is trained. Raises what reading its model and reaching its trainer raise. */
+/** Opens the policy where it is trained. Raises what reading its model and reaching its trainer raises. */
 type OpenTrainer = <P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
@@ -63,11 +63,11 @@ const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
   },
 };
 
-/** The policy that training starts from, opened by the trainer that the settings name. */
+/** The policy that training starts from, opened by the trainer in the settings. */
 export const openTrainedPolicy: OpenTrainer = (settings, ...rest) =>
   trainers[settings.policy.trainer.type](settings, ...rest);
 
-/** The policy that this process trains: from the referenced model, or from random weights. */
+/** The policy that this process trains: from the referenced model, or with random weights. */
 export function openTokenPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
@@ -82,7 +82,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
     optimizer,
     contextSize: policy.model_context_size,
     constrained,
-    // Labels are learnt as language models learn them: over the whole vocabulary, untempered.
+    // Labels are learnt as language models learn them: over the whole vocabulary, at temperature 1.
     separateVocabularies: !supervised && separateVocabularies,
     learner: {
       temperature: supervised ? 1 : rollout.temperature,
@@ -110,7 +110,7 @@ export function startingModel<P extends TokenPrompt>(
   return initPolicy(policy.init, format, seed);
 }
 
-/** Training by the algorithm of the settings, with its scorer and its held-out evaluation. */
+/** Training by the algorithm in the settings, with its scorer and its held-out evaluation. */
 export async function openTokenTraining<
   P extends Prompt & TokenAsked<T>,
   T extends TokenPrompt,
@@ -125,9 +125,9 @@ export async function openTokenTraining<
     readonly task: Task<P, TokenAnswer>;
     readonly policy: LanguagePolicy<T>;
     readonly labels: (algorithm: Supervised<S>) => Labels<P, TokenAnswer>;
-    /** Which tokens of an answer carry the loss where it is learnt from rewards. */
+    /** Which tokens of an answer carry the loss when learning from rewards. */
     readonly trained: (algorithm: Rewarded<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
-    /** Whether anything scores its answers; absent: yes. */
+    /** Whether its answers are scored; default: yes. */
     readonly isScored?: boolean;
   },
 ): Promise<Training> {

@@ -1,4 +1,4 @@
-/** Opens the training of any policy, by labels or by rewards, with what scores its answers and its held-out evaluation. */
+/** Opens the training of any policy, from labels or from rewards, with its scorer and its held-out evaluation. */
 import { InternalError } from '../core/errors.js';
 import type { Answer, Policy } from '../policies/policy.js';
 import { measuredReward } from '../rewards/schema/reward.js';
@@ -14,15 +14,15 @@ import type { Training } from '../train/loop.js';
 import { scheduleOf } from '../train/schedule.js';
 import { SupervisedTraining, type Labelled, type SupervisedDeps } from '../train/supervised.js';
 
-/** What supervised training learns from, and what its held-out loss is taken over. */
+/** What supervised training learns from, and what its held-out loss is computed on. */
 export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, A, never>, 'batch' | 'heldOutBatch'>;
 
-/** Where the labelled answers of a task are. */
+/** Source of a task's labelled answers. */
 interface LabelSource<P, A, S extends { readonly length: number }> {
   readonly heldOut: readonly { readonly source: S }[];
-  /** That at a global position of the endless training order, for the batch of an iteration. */
+  /** The labelled answer at a global position of the endless training order, for the batch of an iteration. */
   readonly at: (globalIndex: number, iteration: number) => Promise<Labelled<P, A>>;
-  /** That of a held-out sample, the first `count` of whose dataset are taken. */
+  /** The labelled answer of a held-out sample; the first `count` of its dataset are used. */
   readonly heldOutAt: (source: S, index: number, count: number) => Promise<Labelled<P, A>>;
 }
 
@@ -44,7 +44,7 @@ export function labelsOf<P extends Prompt, A extends Answer, S extends { readonl
   };
 }
 
-/** What answers prompts, and what becomes of the answers. */
+/** What answers prompts, and what happens to the answers. */
 interface Answering<P extends Prompt, A extends Answer, H> {
   readonly task: Task<P, A>;
   readonly policy: Policy<NoInfer<P>, A, H>;
@@ -53,7 +53,7 @@ interface Answering<P extends Prompt, A extends Answer, H> {
   readonly longestAnswer: number | null;
 }
 
-/** What scores the answers; null where a supervised run has no judge, and so reports losses alone. */
+/** Scores the answers; null if a supervised run has no judge, and so only reports losses. */
 export async function openEvaluation<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings & Pick<TrainedSettings, 'algorithm'>,
   context: TrainingContext,
@@ -66,7 +66,7 @@ export async function openEvaluation<P extends Prompt, A extends Answer, H>(
   return { ...collector, heldOut: openHeldOut(settings, context, collector, manners, longestAnswer) };
 }
 
-/** Training by labels. The held-out evaluation, where there is one, also disposes the policy and the task. */
+/** Training from labels. The held-out evaluation, if there is one, also disposes of the policy and the task. */
 export function openSupervised<P extends Prompt, A extends Answer, H>(
   settings: TrainedSettings & { readonly algorithm: WordsSftSettings },
   {
@@ -90,11 +90,11 @@ export function openSupervised<P extends Prompt, A extends Answer, H>(
   });
 }
 
-/** Of a run's settings what training by either follows. */
+/** The run settings that training of either kind depends on. */
 export type LearntSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
   JudgedSettings & { readonly algorithm: GrpoSettings | WordsSftSettings };
 
-/** Training by the algorithm of the settings: by labels, or by rewards. */
+/** Training by the algorithm in the settings: from labels or from rewards. */
 export async function openTraining<P extends Prompt, A extends Answer, H, S extends LearntSettings>(
   settings: S,
   context: TrainingContext,
@@ -104,7 +104,7 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
     rewards,
     ...answering
   }: Answering<P, A, H> & {
-    /** Whether anything scores its answers; absent: yes. */
+    /** Whether its answers are scored; default: yes. */
     readonly isScored?: boolean;
     readonly labels: (algorithm: Supervised<S>) => Labels<P, A>;
     readonly rewards: (
@@ -124,6 +124,6 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
   return openGrpo({ ...settings, algorithm }, context, parts);
 }
 
-/** The algorithm of settings that learn from labels, and of those that learn from rewards. */
+/** The algorithm settings for learning from labels, and those for learning from rewards. */
 export type Supervised<S extends LearntSettings> = Extract<S['algorithm'], { readonly type: 'sft' }>;
 export type Rewarded<S extends LearntSettings> = Exclude<S['algorithm'], { readonly type: 'sft' }>;

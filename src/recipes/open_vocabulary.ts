@@ -1,4 +1,4 @@
-/** Opens what a policy reads and writes words by: a tokenizer with what ends an answer, and a chat template. */
+/** Opens a policy's vocabulary: a tokenizer with the tokens that end an answer, and a chat template. */
 import { DataError } from '../core/errors.js';
 import type { Reader } from '../models/chat/prompt.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
@@ -8,14 +8,14 @@ import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { WordTokenizer, wordTokenizerJson } from '../models/tokenizer/words.js';
 import type { ModelReference } from '../schema/model.js';
 
-/** A tokenizer with what ends an answer in it. */
+/** A tokenizer with the tokens that end an answer. */
 export interface Words extends Reader {
   readonly ends: readonly number[];
-  /** The one of them that labels end with. */
+  /** The end token that labels use. */
   readonly end: number;
 }
 
-/** Of a recipe's settings what its words come from. */
+/** The settings that its words come from. */
 export interface WordsOf {
   readonly policy: { readonly tokenizer: ModelReference | null; readonly model: ModelReference | null };
   readonly prompt: { readonly chat: boolean };
@@ -24,12 +24,12 @@ export interface WordsOf {
 /** Ends an answer of a model that was made here. */
 export const END = '<|end|>';
 
-/** What a model from random weights reads and writes in the tiny world. */
+/** The vocabulary of a model with random weights in the tiny world. */
 export interface WorldWords {
   readonly words: readonly string[];
-  /** The settings' own texts, whose words it needs, too. */
+  /** The settings' own texts, whose words it also needs. */
   readonly texts: readonly string[];
-  /** Tokens that are no words, besides the one that ends an answer. */
+  /** Tokens that are not words, besides the one that ends an answer. */
   readonly special: readonly string[];
 }
 

@@ -1,4 +1,4 @@
-/** Opens recipes that train a network of pictures on whole batches, by its loss alone. */
+/** Opens recipes that train a network for pictures on whole batches by its loss alone. */
 import { Datasets } from '../data/datasets.js';
 import type { SampleSource } from '../data/types.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
@@ -18,7 +18,7 @@ type WholeBatchSettings<T> = TrainedSettings &
     readonly environment: { readonly engine: EngineSettings };
   };
 
-/** A recipe whose datasets `open` opens, each at its path, and whose network `networkOf` makes. */
+/** A recipe whose datasets `open` opens, each by its path, and whose network `networkOf` makes. */
 export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
   tiny: Pick<TinyDataset<D>, 'make' | 'placesOf'>,
   open: (path: string, settings: S) => Promise<SampleSource<T>>,

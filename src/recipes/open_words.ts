@@ -18,13 +18,13 @@ type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
 };
 
 interface WordsTraining {
-  /** Where it is no decoder that the settings name by themselves. */
+  /** The decoder, if it is not the one that the settings name. */
   readonly model?: PolicyModel;
-  /** What is made of the words, where they are not answers by themselves; from then on it closes them. */
+  /** Wraps the task if the words are not the final answers; from then on it disposes of them. */
   readonly around?: (policy: LanguagePolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
-  /** Whether anything scores its answers; absent: yes. */
+  /** Whether its answers are scored; default: yes. */
   readonly isScored?: boolean;
-  /** Whether supervised training keeps the weights that it starts from; absent: no. */
+  /** Whether supervised training keeps its starting weights; default: no. */
   readonly keepsStart?: boolean;
 }
 
@@ -66,7 +66,7 @@ export function wordLabels(task: WordsTask, sizes: Parameters<typeof labelsOf>[1
   );
 }
 
-/** The labelled answer. Raises DataError where the row has none, or one that does not fit. */
+/** The labelled answer. Raises DataError when the row has none, or one that does not fit. */
 async function labelled(task: WordsTask, prompt: TextPrompt): Promise<Labelled<TextPrompt, TokenAnswer>> {
   if (prompt.expected === undefined) throw unlabelled('supervised training', prompt.id);
   const ids = await task.labelIds(prompt.expected);

@@ -1,4 +1,4 @@
-/** What recipes share whose policy answers in words: prompts of any source, a tokenizer with its chat template, and answers as words. */
+/** What recipes share whose policy answers in words: prompts from any source, a tokenizer with its chat template, and answers as words. */
 import { DataError, RunError } from '../core/errors.js';
 import type { ListDigest } from '../data/datalist.js';
 import type { Datasets } from '../data/datasets.js';
@@ -16,59 +16,59 @@ import type { PromptRoom, RoomLimits } from '../scoring/prompt_room.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
 import type { Words } from './open_vocabulary.js';
 
-/** What a sample asks. */
+/** The question of a sample. */
 export interface Question {
-  /** A conversation, or bare words where there is no chat. */
+  /** A conversation, or bare words if there is no chat. */
   readonly asked: readonly Message[] | string;
-  /** The last words of the user. */
+  /** The user's last words. */
   readonly instruction: string;
-  /** The labelled answer, where there is one. */
+  /** The labelled answer, if there is one. */
   readonly expected?: string;
 }
 
 /** A dataset of questions. */
 export interface AskedSource {
-  /** The path as it was given. */
+  /** The path as given. */
   readonly name: string;
   readonly length: number;
   readonly remark: string | null;
   readonly digest: ListDigest;
-  /** Names a sample, whichever machine it is on. */
+  /** Names a sample independently of the machine. */
   id(index: number): string;
-  /** Where a sample stands, for messages. */
+  /** Where a sample is, for messages. */
   place(index: number): string;
-  /** Raises DataError for a sample of another form. */
+  /** Raises DataError for a sample with another form. */
   ask(index: number): Question;
-  /** All that rewards may know of a sample. */
+  /** Everything that rewards may know about a sample. */
   row(index: number): Row;
 }
 
-/** What a question shows beside its words. */
+/** What a question shows besides its words. */
 export interface Shown {
   readonly ids: readonly number[];
   readonly pictures: readonly Picture[];
-  /** What a person is shown of it, as a PNG. */
+  /** The picture for people, as a PNG. */
   readonly png: () => Promise<Uint8Array>;
 }
 
-/** How the questions of a recipe are seen. */
+/** How the pictures of a recipe's questions are shown to the policy. */
 export interface Sight<Source extends AskedSource = AskedSource> {
-  /** Tokens of the pictures of a sample at most, known without opening them. */
+  /** Upper bound for the tokens of a sample's pictures, known without opening them. */
   mostTokens(source: Source, index: number): number;
-  /** The ids of a prompt with those of its pictures. Raises DataError for pictures that cannot be read, or do not go with the words. */
+  /** The ids of a prompt including those of its pictures. Raises DataError for pictures that cannot be read, or do not match the words. */
   show(source: Source, index: number, ids: readonly number[]): Promise<Shown>;
 }
 
 /** A prompt of the task, ready for the policy. */
 export interface TextPrompt extends Prompt, TokenAsked {
-  /** The labelled answer, where the sample has one. */
+  /** The labelled answer, if the sample has one. */
   readonly expected?: string;
   readonly row: Row;
   /** Whether the template has opened the policy's thoughts. */
   readonly thinks: boolean;
 }
 
-/** Of a recipe's settings what this task follows. */
+/** The settings that this task depends on. */
 export interface WordsSettings {
   readonly seed: number;
   readonly algorithm: { readonly type: 'grpo' | 'ppo' | 'sft' };
@@ -78,7 +78,7 @@ export interface WordsSettings {
   readonly policy: {
     readonly model_context_size: number;
     readonly assistant_prefill: string;
-    /** Absent or null: rewards read all that the policy writes. */
+    /** Absent or null: rewards read everything that the policy writes. */
     readonly thinking?: { readonly open: string; readonly close: string } | null;
   };
   readonly prompt: { readonly variables: Readonly<Record<string, unknown>> };
@@ -87,13 +87,13 @@ export interface WordsSettings {
 interface Parts<Source extends AskedSource> {
   readonly words: Words;
   readonly data: Datasets<Source>;
-  /** Null where questions are words alone. */
+  /** Null if questions are only words. */
   readonly sight: Sight<Source> | null;
 }
 
-/** Rows of a dataset whose room is looked at, at most: they stand for the others. */
+/** Maximum number of rows of a dataset whose room is computed: they represent the others. */
 const MOST_LOOKED_AT = 512;
-/** Tokens that a tokenizer puts around a text, at most. */
+/** Maximum number of tokens that a tokenizer adds around a text. */
 const MOST_AROUND = 8;
 
 export class WordsTask<
@@ -106,7 +106,7 @@ export class WordsTask<
   private constructor(
     readonly settings: S,
     readonly words: Words,
-    /** The words that every answer is made to begin with. */
+    /** The words with which every answer begins. */
     private readonly prefill: readonly number[],
     readonly data: Datasets<Source>,
     private readonly sight: Sight<Source> | null,
@@ -128,7 +128,7 @@ export class WordsTask<
     return episodes_per_iteration / generations_per_sample;
   }
 
-  /** How many rows of each source a run may ask, from the first one on: held-out ones as many as are evaluated. */
+  /** How many rows of each source a run may ask, from the first one: for held-out sources, as many as are evaluated. */
   get asked(): ReadonlyMap<Source, number> {
     const { prompts } = this.settings.validation;
     return new Map([
@@ -142,7 +142,7 @@ export class WordsTask<
     return this.promptOf(source, index);
   }
 
-  /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
+  /** Raises DataError for a row with another form, a failing template, and when the context leaves no room for an answer. */
   async promptOf(source: Source, index: number): Promise<TextPrompt> {
     const { instruction, expected, text, addSpecial } = this.#textOf(source, index);
     const place = source.place(index);
@@ -158,7 +158,7 @@ export class WordsTask<
     return { id: source.id(index), instruction, sourcePng: shown?.png ?? null, tokens, thinks, ...label, row };
   }
 
-  /** A labelled answer as the policy would write it, after the words that answers are made to begin with, and its end. */
+  /** A labelled answer as the policy would write it, after the prescribed beginning, with its end. */
   async labelIds(expected: string): Promise<Int32Array> {
     const prefill = this.settings.policy.assistant_prefill;
     const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
@@ -166,8 +166,9 @@ export class WordsTask<
   }
 
   /**
-   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, or has no labelled answer where one is needed, or one that the reward cannot compare with,
-   * and where the context leaves some no room for an answer, or for the labelled one that is learnt: how many these are, and the first of them.
+   * Checks every prompt that a run may ask. Raises DataError for the first that cannot be asked, that lacks a needed labelled answer, or whose label
+   * the reward cannot compare with. Also raises it when the context leaves some prompts no room for an answer, or for the labelled one that is
+   * learnt, with their number and the first of them.
    */
   async checkPrompts(): Promise<void> {
     let first: { readonly place: string; readonly tokens: number } | null = null;
@@ -186,14 +187,14 @@ export class WordsTask<
         const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
         if (wrong !== null) throw wrongLabel(wrong, source.place(index));
         const label = learnt ? (expected ?? '') : '';
-        // A token stands for a byte at least, but for those that a tokenizer puts around a text.
+        // A token represents at least one byte, except for those that a tokenizer adds around a text.
         const seen = this.sight?.mostTokens(source, index) ?? 0;
         const most = Buffer.byteLength(text) + Buffer.byteLength(label) + MOST_AROUND + seen;
         if (text.trim() !== '' && most < policy.model_context_size) continue;
         const said = await this.#encode(text, addSpecial, source.place(index));
-        // The last token of an answer is written, and not read.
+        // The last token of an answer is written, but never read.
         const answer = learnt ? (await this.labelIds(label)).subarray(0, -1) : [];
-        // Pictures are opened only where they might not fit.
+        // Pictures are opened only if they might not fit.
         if (said.length + seen + answer.length < policy.model_context_size) continue;
         const ids = [...((await this.sight?.show(source, index, said))?.ids ?? said), ...answer];
         if (this.#leavesRoom(ids)) continue;
@@ -206,7 +207,7 @@ export class WordsTask<
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
   }
 
-  /** The ids of a question that no sample asks, without the words that answers begin with. Raises DataError as `promptOf`. */
+  /** The ids of a question that no sample asks, without the prescribed beginning of answers. Raises DataError as `promptOf` does. */
   async idsOf(asked: Question['asked'], where: string): Promise<readonly number[]> {
     const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
     const { text, addSpecial } = promptText(this.words, asked, options);
@@ -214,8 +215,8 @@ export class WordsTask<
   }
 
   /**
-   * How much room the context leaves for answers, in each dataset whose prompts are answered: under supervised training the held-out ones. Raises as
-   * `checkPrompts` for a prompt that cannot be asked.
+   * How much room the context leaves for answers, in each dataset whose prompts are answered: in supervised training only the held-out ones. Raises
+   * as `checkPrompts` does for a prompt that cannot be asked.
    */
   async room(): Promise<PromptRoom[]> {
     const { algorithm } = this.settings;
@@ -248,7 +249,7 @@ export class WordsTask<
     return { context: policy.model_context_size, answer: rollout.max_response_tokens };
   }
 
-  /** Raises DataError for a text without a token, which there is nothing to go on from. */
+  /** Raises DataError for a text without any token, which cannot be continued. */
   async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
     const ids = await this.words.tokenizer.encode(text, { addSpecial });
     if (ids.length > 0) return ids;
@@ -300,7 +301,7 @@ export class WordsTask<
     );
   }
 
-  /** What an answer says, from the words that it was made to begin with: read as one, since a tokenizer may drop the space before a first word. */
+  /** The text of an answer including its prescribed beginning: decoded together, since a tokenizer may drop the space before a first word. */
   textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
     const said = finished ? ids.subarray(0, -1) : ids;
     return this.words.tokenizer.decode([...this.prefill, ...said], { skipSpecial: true });
@@ -318,7 +319,7 @@ export class WordsTask<
   async dispose(): Promise<void> {}
 }
 
-/** What is wrong with a row that has no labelled answer, which something needs. */
+/** The error for a row without a labelled answer that something needs. */
 export function unlabelled(needs: string, where: string): DataError {
   return new DataError(`the row has no labelled answer, and ${needs} needs one`, {
     where,
@@ -330,13 +331,13 @@ function wrongLabel(wrong: string, where: string): DataError {
   return new DataError(wrong, { where, next: 'Correct this label, or leave the row out.' });
 }
 
-/** What a policy wrote: what it thought, null where it did not, and what rewards read. */
+/** What a policy wrote: its thoughts, null if there are none, and what rewards read. */
 export interface Written {
   readonly thought: string | null;
   readonly answer: string;
 }
 
-/** Whether the template has opened the policy's thoughts, in a text that ends with the words that answers are made to begin with. */
+/** Whether the template has opened the policy's thoughts, in a text that ends with the prescribed beginning of answers. */
 export function opensThought(text: string, prefill: string, thinking: { readonly open: string } | null): boolean {
   return (
     thinking !== null &&
@@ -348,7 +349,7 @@ export function opensThought(text: string, prefill: string, thinking: { readonly
 }
 
 /**
- * Cuts a text at its thinking tags, of which the prompt may have `opened` the first. One that opens and is never closed holds no answer.
+ * Splits a text at its thinking tags, the first of which the prompt may have `opened`. A thought that is never closed leaves no answer.
  */
 export function written(
   text: string,

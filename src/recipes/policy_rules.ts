@@ -12,7 +12,7 @@ export const policyRules: readonly Rule[] = [
   ...samplerRules,
 ];
 
-/** A policy starts from a checkpoint or from random weights; one that has neither is a base for others, and cannot run by itself. */
+/** A policy starts from a checkpoint or from random weights; a config with neither is a base for others, and cannot run by itself. */
 function start(read: Reader): Problem[] {
   const model = read('policy.model');
   const init = read('policy.init');
@@ -23,7 +23,7 @@ function start(read: Reader): Problem[] {
   );
 }
 
-/** Adapters stand on weights that somebody can load again. */
+/** Adapters need base weights that others can load. */
 function adapter(read: Reader): Problem[] {
   const lora = read('policy.lora');
   if (lora === undefined || lora === null || read('policy.model') !== null || read('policy.init') === null) return [];
@@ -71,7 +71,7 @@ function pixelLimits(read: Reader): Problem[] {
   });
 }
 
-/** A window holds the patches of one token at least. */
+/** A window has to contain at least the patches of one token. */
 function wholeWindows(read: Reader): Problem[] {
   const window = number(read, 'policy.init.vision.window_size');
   const patch = number(read, 'policy.init.vision.patch_size');

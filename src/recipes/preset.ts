@@ -1,4 +1,4 @@
-/** Puts a recipe together from its parts: what each part says of itself is gathered here, once for every recipe. */
+/** Assembles a recipe from its parts: gathers what each part contributes, once for every recipe. */
 import { measuredReward } from '../rewards/schema/reward.js';
 import type { PictureServer } from '../schema/editor.js';
 import type { TrainedSettings } from '../schema/run.js';
@@ -7,16 +7,16 @@ import { sourcesOf, type ModelShape, type Need, type ShapeOf, type SizeIn, type 
 import type { Rule } from './rules.js';
 import type { RemoteSampling } from './sampler.js';
 
-/** A part of a recipe: its policy, its data, its environment, or how it learns. It leaves out what it has nothing to say of. */
+/** A part of a recipe: its policy, its data, its environment, or how it learns. It omits members that it has nothing to add to. */
 export interface Part<S extends TrainedSettings = TrainedSettings> {
   readonly rules?: readonly Rule[];
-  /** Dotted keys at which it names models that stay as they are, in the order in which these are made. */
+  /** Dotted keys at which it names frozen models, in the order in which these are made. */
   readonly models?: readonly string[];
-  /** Those of `models` of which the tokenizer alone is read. */
+  /** The keys of `models` of which only the tokenizer is read. */
   readonly tokenizers?: readonly string[];
-  /** Dotted keys of engine sections, but for that of what learns. */
+  /** Dotted keys of engine sections, except for the learner's. */
   readonly engines?: readonly string[];
-  /** What learns; exactly one part of a recipe has it. */
+  /** The learner; exactly one part of a recipe has it. */
   readonly learns?: Learner<S>;
   needs?(settings: S, shapeOf: ShapeOf): readonly Need[];
   /** Bytes of the frozen models that make pictures. */
@@ -30,23 +30,23 @@ export interface Part<S extends TrainedSettings = TrainedSettings> {
 export interface Learner<S extends TrainedSettings> {
   /** Dotted key of its engine. */
   readonly engine: string;
-  /** Dotted key of the model that it starts from; null where it always starts from random weights. */
+  /** Dotted key of the model that it starts from; null if it always starts from random weights. */
   readonly start: string | null;
-  /** How many parameters it trains, estimated; null where the settings do not tell. */
+  /** Estimated number of parameters that it trains; null if the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
-  /** Estimated bytes of one process, without those of `Part.imageMemory`; null where the settings do not tell. */
+  /** Estimated bytes of one process, without those of `Part.imageMemory`; null if the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   sampler?(settings: S): RemoteSampling | null;
-  /** How many rows the episodes of an iteration are learnt from as; absent where nothing is learnt from rewards. */
+  /** Number of rows that the episodes of an iteration become in training; absent if nothing is learnt from rewards. */
   rows?(settings: S): number;
 }
 
-/** A recipe by its parts, in the order in which their rules and needs are looked at, with what it has in place of what they say. */
+/** A recipe by its parts, in the order in which their rules and needs are checked, with overrides of its own. */
 export type Preset<S extends TrainedSettings> = Pick<TrainedRecipe<S>, 'name' | 'schema'> &
   Partial<TrainedRecipe<S>> & { readonly parts: readonly Part<S>[] };
 
-/** Datasets that are looked at one by one. */
+/** Datasets that are checked one by one. */
 export function datasets<S extends TrainedSettings>(needOf: (path: string, settings: S) => Need): Part<S> {
   return { needs: (settings) => sourcesOf(settings.data).map(({ path }) => needOf(path, settings)) };
 }
@@ -54,7 +54,7 @@ export function datasets<S extends TrainedSettings>(needOf: (path: string, setti
 /** Pictures with captions. */
 export const captionedPictures = datasets((path) => ({ kind: 'rows', path, columns: ['file_name', 'text'] }));
 
-/** The recipe that the parts make. */
+/** Assembles the recipe. */
 export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>): TrainedRecipe<S> {
   const [learns] = parts.flatMap((part) => part.learns ?? []);
   const isScored = 'reward' in own.schema.shape;
@@ -102,7 +102,7 @@ export function stepsPerIteration({ algorithm }: Pick<TrainedSettings, 'algorith
   return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 
-/** What is left open of a policy that neither starts from a model nor from random weights; `besides` is another name of the key. */
+/** The problem of a policy that starts neither from a model nor from random weights; `besides` is another name of the key. */
 export function startMissing(
   { policy }: { readonly policy: { readonly model: unknown; readonly init: unknown } },
   besides = '',

@@ -1,7 +1,7 @@
 /**
- * What everybody else must know of a recipe, as pure functions of its settings. It is as light as a schema: the config reads it. All
- * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes of different settings
- * stand in one table; `recipeOf` gives each settings of its own kind.
+ * What other modules need to know about a recipe, as pure functions of its settings. It is as light as a schema, because the config loads it. All
+ * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes with different settings fit into
+ * one table; `recipeOf` pairs settings with their recipe.
  */
 import type { z } from 'zod';
 import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
@@ -15,14 +15,14 @@ import type { Rule } from './rules.js';
 import type { RemoteSampling } from './sampler.js';
 
 interface RecipeCommon<S extends RunSettings> {
-  /** What a config's `task` says. */
+  /** The value of a config's `task`. */
   readonly name: S['task'];
   readonly schema: z.ZodObject;
-  /** What must hold between fields; that no model is the run itself is looked at for every recipe. */
+  /** Rules between fields. That no model is the run itself is checked for every recipe. */
   readonly rules: readonly Rule[];
 }
 
-/** A run whose trainer is another program: what that needs, it finds in the settings itself. */
+/** A run whose trainer is another program, which finds what it needs in the settings itself. */
 export interface ForeignRecipe<S extends RunSettings = RunSettings> extends RecipeCommon<S> {
   readonly trainer: 'another program';
 }
@@ -30,43 +30,45 @@ export interface ForeignRecipe<S extends RunSettings = RunSettings> extends Reci
 /** A run that this program's workers train. */
 export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends RecipeCommon<S> {
   readonly trainer: 'this program';
-  /** Dotted keys at which it names models, which may be other runs: in the order in which these are made. Reward terms' are found by `reward`. */
+  /**
+   * Dotted keys at which it names models, which may be other runs, in the order in which these are made. Those of reward terms come from `reward`.
+   */
   readonly models: readonly string[];
-  /** Those of `models` of which the tokenizer alone is read. */
+  /** The keys of `models` of which only the tokenizer is read. */
   readonly tokenizers: readonly string[];
-  /** Dotted keys of its engine sections; the first computes what learns. */
+  /** Dotted keys of its engine sections; the first is the learner's. */
   readonly engines: readonly [string, ...string[]];
-  /** The section `reward`; null where nothing is scored. */
+  /** The section `reward`; null if nothing is scored. */
   reward(settings: S): RewardSettings | null;
-  /** What samples its answers elsewhere; null where the policy's own engine does. */
+  /** The remote server that samples its answers; null if the policy's own engine does. */
   sampler(settings: S): RemoteSampling | null;
-  /** The server that makes pictures of its answers; null where none does. */
+  /** The server that makes pictures of its answers; null if none does. */
   images(settings: S): PictureServer | null;
-  /** How many parameters it trains, estimated; null where the settings do not tell. */
+  /** Estimated number of parameters that it trains; null if the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
-  /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
+  /** Estimated bytes of one process, right within a factor of two; null if the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
-  /** Of `memory`, the bytes of what makes pictures. */
+  /** The part of `memory` for models that make pictures. */
   imageMemory(settings: S, shapeOf: ShapeOf): number;
-  /** The shape of the model that the run makes; null for one of another kind, or not known. */
+  /** The shape of the model that the run makes; null for another kind of model, or if unknown. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** Optimizer steps of one iteration. */
   stepsPerIteration(settings: S): number;
   /** Micro-batches of one optimizer step: processes beyond that have nothing to compute. */
   microBatches(settings: S): number;
-  /** What a run's line per iteration shows. */
+  /** The columns of a run's line per iteration. */
   columns(settings: S): readonly ProgressColumn[];
-  /** The setting that may end a run before its last iteration, with its value; null where none does. */
+  /** The setting that may end a run before its last iteration, with its value; null if there is none. */
   patience(settings: S): { readonly key: string; readonly value: number } | null;
-  /** What has to be there before it is trained, and is looked at before its parents are. That models are there at all is looked at for every recipe. */
+  /** What has to exist before it is trained; checked before its parents are trained. That models exist at all is checked for every recipe. */
   needs(settings: S, shapeOf: ShapeOf): readonly Need[];
-  /** What a person should know about settings that are valid. */
+  /** Warnings about valid settings. */
   warnings(settings: S): readonly string[];
-  /** What valid settings leave open that a run has to have, one line each; such settings are a base for others. */
+  /** What valid settings lack that a run needs, one line each; such settings are a base for others. */
   missing(settings: S): readonly string[];
 }
 
-/** Something on this machine that can be looked at without computing; `launch/preflight/needs.ts` has one line for each kind. */
+/** Something on this machine that can be checked without computing; `launch/preflight/needs.ts` has one line for each kind. */
 export type Need =
   | {
       readonly kind: 'flow_part';
@@ -78,20 +80,20 @@ export type Need =
       readonly folder: string;
       readonly trains: 'all' | 'adapter' | 'lora';
       readonly lora: z.output<typeof lora> | null;
-      /** The IP-Adapter that is begun on it. */
+      /** The new IP-Adapter for it. */
       readonly begun: { readonly tokens: number; readonly scale: number } | null;
-      /** Under which guidance it answers before the run has taught it anything; null for none. */
+      /** The guidance under which it answers before the run has taught it anything; null for none. */
       readonly guidance: number | null;
     }
-  /** A flow model that stays as it is. */
+  /** A frozen flow model. */
   | { readonly kind: 'frozen_flow'; readonly folder: string; readonly guidance: number | null }
-  /** A flow model that a run makes, guided: of pictures, it is shown so large a share without words. */
+  /** A guided flow model that a run makes, with the share of pictures that it is shown without words. */
   | { readonly kind: 'guidance'; readonly section: 'policy' | 'environment'; readonly dropout: number }
   | { readonly kind: 'datalist'; readonly path: string }
-  /** A datalist of edits, of which the first is read, too. */
+  /** A datalist of edits, the first of which is read too. */
   | { readonly kind: 'edits'; readonly path: string }
   | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
-  /** A list of questions about videos, whose samples are to be whole, and the first's video is opened. */
+  /** A list of questions about videos, whose samples have to be complete; the first one's video is opened. */
   | {
       readonly kind: 'questions';
       readonly path: string;
@@ -104,39 +106,39 @@ export type Need =
       readonly path: string;
       /** Whether a reward reads the text that each prompt quotes. */
       readonly quoted: boolean;
-      /** Both sides of every picture are to be multiples of it. */
+      /** Both sides of every picture have to be multiples of this. */
       readonly side: number;
-      /** The side of the squares that pictures are brought to; null: they are taken as they are. */
+      /** The side of the squares that pictures are scaled to; null: they keep their size. */
       readonly resolution: number | null;
     }
   | {
       readonly kind: 'decoder';
       readonly folder: string;
       readonly lora: z.output<typeof lora> | null;
-      /** The longest sequence that it is given. */
+      /** The longest sequence that it will get. */
       readonly contextSize: number;
-      /** Of a model that has to see: the parts that train; absent: it reads words alone. */
+      /** For a model that has to see: the parts that train; absent: it only reads words. */
       readonly sees?: TrainedParts;
     }
   | {
       readonly kind: 'tokenizer';
       readonly folder: string;
-      /** A conversation such as the run's are, which its chat template has to take; null where none is written with it. */
+      /** A conversation like the run's, which its chat template has to accept; null if the template is not used. */
       readonly conversation: ExampleConversation | null;
-      /** The folder of the model that reads its tokens; null where that is not known yet. */
+      /** The folder of the model that reads its tokens; null if not known yet. */
       readonly model: string | null;
     }
   | {
       /** A vocabulary of words and images. */
       readonly kind: 'joint_vocabulary';
       readonly tokenizer: string;
-      /** The folders of the model that reads its tokens, and of the image tokenizer of its codes; null where they are not known yet. */
+      /** The folders of the model that reads its tokens, and of the image tokenizer of its codes; null if not known yet. */
       readonly model: string | null;
       readonly images: string | null;
     }
   | { readonly kind: 'vision_tokenizer'; readonly folder: string };
 
-/** The folder that a reference names; null where it names another run or a repository, whose folder is not known yet. */
+/** The folder that a reference names; null if it names another run or a repository, whose folder is not known yet. */
 export function folderOf(reference: ModelReference | null): string | null {
   return typeof reference === 'string' ? reference : null;
 }
@@ -148,24 +150,24 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
-/** What of a model decides its memory, and who can use it. */
+/** What decides a model's memory, and what it can be used for. */
 export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | GraphsShape;
 
-/** Of a frozen model that is read as graphs: CLIP, or what an image model's prompts are read by. */
+/** For a frozen model that is loaded as graphs: CLIP, or the encoder of an image model's prompts. */
 export interface GraphsShape {
   readonly kind: 'graphs';
-  /** What its weights take. */
+  /** Bytes of its weights. */
   readonly bytes: number;
 }
 
-/** Of an autoencoder of pictures. */
+/** For an autoencoder of pictures. */
 export interface AutoencoderShape {
   readonly kind: 'autoencoder';
-  /** A side of a picture by that of its latents. */
+  /** Side of a picture divided by that of its latents. */
   readonly reduction: number;
 }
 
-/** Of a flow transformer. */
+/** For a flow transformer. */
 export interface FlowModelShape {
   readonly kind: 'flow';
   readonly width: number;
@@ -174,15 +176,18 @@ export interface FlowModelShape {
   readonly singleLayers: number;
   /** Width of a text token. */
   readonly textWidth: number;
-  /** Side of the square of pixels that one token stands for. */
+  /** Side of the square of pixels that one token represents. */
   readonly patch: number;
   /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
   readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
-  /** The share of pictures that it is shown without words, which guidance is measured from; null where nobody says, or it is told the guidance. */
+  /**
+   * The share of pictures that it is shown without words, which guidance is measured from; null if unknown, or if it takes the guidance scale as an
+   * input.
+   */
   readonly conditionDropout: number | null;
 }
 
-/** Of a decoder. */
+/** For a decoder. */
 export type DecoderShape = Pick<
   DecoderInit,
   | 'hidden_size'
@@ -194,18 +199,18 @@ export type DecoderShape = Pick<
   | 'tie_word_embeddings'
 > & {
   readonly kind?: 'decoder';
-  /** Absent where the vocabulary is made with the data. */
+  /** Absent if the vocabulary is made with the data. */
   readonly vocab_size?: number;
-  /** Of a model that sees. */
+  /** For a model that sees. */
   readonly vision?: VisionShape;
 };
 
-/** Of a vision encoder with its connector. */
+/** For a vision encoder with its connector. */
 export type VisionShape = Pick<
   VisionConfig,
   'depth' | 'width' | 'inner' | 'num_heads' | 'patch_size' | 'temporal_patch_size' | 'spatial_merge_size'
 >;
-/** The shape of the model that a reference names; null where it is not known before it is opened. */
+/** The shape of the model that a reference names; null if unknown before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
-/** The largest picture of the dataset at a path; null where none can be read. */
+/** The largest picture of the dataset at a path; null if none can be read. */
 export type SizeIn = (path: string) => { readonly width: number; readonly height: number } | null;

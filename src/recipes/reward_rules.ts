@@ -7,23 +7,23 @@ import { problem, type Problem, type Reader, type Rule } from './rules.js';
 
 type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'measure'>>;
 
-/** How far a sum of weights that were written by hand may be from 1. */
+/** Tolerance for a sum of hand-written weights to differ from 1. */
 const weightTolerance = 1e-6;
 
-/** What the config says about its reward; null where a part of it is wrong by itself. */
+/** The config's reward; null if a part of it is invalid by itself. */
 function rewardChoice(read: Reader): Choice | null {
   const choice = {
     mode: read('reward.mode'),
     terms: read('reward.terms'),
     also_compute: read('reward.also_compute'),
-    // A reward server has neither, and its terms keep the rules all the same.
+    // A reward server has neither, but its terms still have to obey the rules.
     defaults: read('reward.defaults') ?? 2,
     measure: read('validation.measure') ?? [],
   };
   return Object.values(choice).includes(undefined) ? null : (choice as Choice);
 }
 
-/** Of a reward section, wherever it stands. */
+/** Rules for a reward section, wherever it appears. */
 export const rewardRules: readonly Rule[] = [terms, perTerm, endpoint];
 
 function terms(read: Reader): Problem[] {
@@ -34,7 +34,7 @@ function terms(read: Reader): Problem[] {
   return [weights, repeated, withoutFields, conflicts, deciding].flatMap((rule) => rule(choice));
 }
 
-/** The lists of terms with their own fields, by where they stand. */
+/** The lists of terms that have fields, by their keys. */
 function termLists({
   terms,
   measure,
@@ -45,7 +45,7 @@ function termLists({
   ];
 }
 
-/** Of what decides and of what held-out answers are measured by, the kinds that a recipe cannot do with: a problem for either. */
+/** Reports terms of kinds that a recipe cannot use, separately for those that decide and those that held-out answers are measured by. */
 function unsuitable(choice: Choice, isSo: (kind: TermKind) => boolean, say: (names: string) => string): Problem[] {
   const found = (kinds: readonly TermKind[], key: string): Problem[] => {
     const names = kinds.filter(isSo).map(({ name }) => name);
@@ -98,7 +98,7 @@ function repeated(choice: Choice): Problem[] {
   });
 }
 
-/** A mode, and what is computed besides, has no place for fields. */
+/** Terms given by `mode` or `also_compute` cannot have fields. */
 function withoutFields({ mode, also_compute }: Choice): Problem[] {
   const bare: readonly (readonly [string, TermName])[] = [
     ...(mode === null ? [] : [['reward.mode', mode] as const]),
@@ -112,7 +112,7 @@ function withoutFields({ mode, also_compute }: Choice): Problem[] {
   });
 }
 
-/** What is only looked at decides nothing. */
+/** A term that is only recorded cannot decide. */
 function deciding(choice: Choice): Problem[] {
   const names = decidingKinds(choice).flatMap(({ name, recordedOnly }) => (recordedOnly === true ? [name] : []));
   if (names.length === 0) return [];
@@ -122,7 +122,7 @@ function deciding(choice: Choice): Problem[] {
   );
 }
 
-/** For recipes whose answers become pictures of words alone. */
+/** For recipes whose answers become pictures from words alone. */
 export const noSource: Rule = (read) => {
   const choice = rewardChoice(read);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
@@ -134,7 +134,7 @@ export const noSource: Rule = (read) => {
   );
 };
 
-/** Fields of a term that do not go together. */
+/** Fields of a term that contradict each other. */
 function conflicts(choice: Choice): Problem[] {
   return termLists(choice).flatMap(([key, terms]) =>
     terms.flatMap((term, index) => {
@@ -145,7 +145,7 @@ function conflicts(choice: Choice): Problem[] {
   );
 }
 
-/** For recipes whose datasets hold no labelled words. */
+/** For recipes whose datasets have no labelled words. */
 export const noLabelledWords: Rule = (read) => {
   const choice = rewardChoice(read);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
@@ -173,7 +173,7 @@ export const noImages: Rule = (read) => {
   );
 };
 
-/** For recipes that keep thoughts from rewards: one that looks for them would never find any. */
+/** For recipes that hide thoughts from rewards: a term that looks for them would never find any. */
 export const thoughtsOnce: Rule = (read) => {
   const choice = rewardChoice(read);
   if (choice === null || modeOrTerms(choice).length > 0 || read('policy.thinking.open') !== '<think>') return [];
@@ -185,7 +185,7 @@ export const thoughtsOnce: Rule = (read) => {
   );
 };
 
-/** Normalising each term by itself needs terms, and is done within the group by their standard deviations. */
+/** Normalising each term separately needs terms, and works within the group by their standard deviations. */
 function perTerm(read: Reader): Problem[] {
   const choice = rewardChoice(read);
   if (choice === null || read('algorithm.advantage.per_term') !== true) return [];
@@ -215,7 +215,7 @@ function endpoint(read: Reader): Problem[] {
     const asking = termsThatAsk(choice);
     const [trainedOn] = termsThatAsk({ ...choice, measure: [] });
     const learns = ['grpo', 'ppo'].includes(read('algorithm.type') as string);
-    // Without its judge a supervised run scores no answers, and so measures none.
+    // Without its judge, a supervised run scores no answers, and so measures none.
     if (asking.length === 0 || (!learns && choice.measure.length === 0)) return [];
     return problem(
       'reward.endpoint',

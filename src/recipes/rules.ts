@@ -1,4 +1,4 @@
-/** Combinations of settings that cannot work, although each value alone may stand. */
+/** Combinations of settings that cannot work, although each value is valid by itself. */
 
 /** What is wrong with a config, in one line. */
 export interface Problem {
@@ -7,17 +7,17 @@ export interface Problem {
   readonly message: string;
 }
 
-/** Reads defaulted values by dotted path; undefined where the value is absent or already known to be wrong. */
+/** Reads defaulted values by dotted path; undefined if the value is absent or already known to be invalid. */
 export type Reader = (path: string) => unknown;
 
-/** One combination. A rule stays silent when one of its values is wrong by itself. */
+/** One combination. A rule stays silent if one of its values is invalid by itself. */
 export type Rule = (read: Reader) => readonly Problem[];
 
 export function problem(key: string, message: string): Problem[] {
   return [{ key, message }];
 }
 
-/** A number, or null where none can be read. */
+/** A number; null if there is none. */
 export function number(read: Reader, path: string): number | null {
   const value = read(path);
   return typeof value === 'number' ? value : null;

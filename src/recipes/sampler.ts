@@ -1,10 +1,10 @@
-/** What a server that samples has to serve, and rules about it. */
+/** What a sampling server has to serve, and rules about it. */
 import type { ModelReference } from '../schema/model.js';
 import type { SamplingEngine } from '../schema/sampler.js';
 import { isObject } from '../schema/walk.js';
 import { number, problem, type Problem, type Reader, type Rule } from './rules.js';
 
-/** What samples a run's answers, and which model with which adapters it has to serve. */
+/** The server that samples a run's answers, and the model and adapters that it has to serve. */
 export interface RemoteSampling {
   readonly engine: SamplingEngine;
   readonly model: ModelReference;
@@ -12,7 +12,7 @@ export interface RemoteSampling {
   readonly contextSize: number;
 }
 
-/** Of a recipe with a token policy whose settings are valid; null where the policy's own engine samples. */
+/** For a recipe with a token policy and valid settings; null if the policy's own engine samples. */
 export function remoteSampling({
   rollout: { engine },
   policy: { model, lora, model_context_size: contextSize },
@@ -28,7 +28,7 @@ export function remoteSampling({
   return { engine, model, rank: lora.rank, contextSize };
 }
 
-/** The ranks that vLLM can be started for: `--max-lora-rank`. */
+/** The ranks with which vLLM can be started: `--max-lora-rank`. */
 export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 export const samplerRules: readonly Rule[] = [oneServer, adaptersAlone, servedRank, anyToken, wordsAlone, ownDevices];
@@ -44,7 +44,7 @@ function oneServer(read: Reader): Problem[] {
   );
 }
 
-/** What changes has to reach a running server: its file route brings adapters, and nothing else. */
+/** Training's changes have to reach a running server, whose file route accepts only adapters. */
 function adaptersAlone(read: Reader): Problem[] {
   if (!isObject(read('rollout.engine')) || read('policy.lora') !== null) return [];
   return problem(
@@ -60,7 +60,7 @@ function servedRank(read: Reader): Problem[] {
   return problem('policy.lora.rank', `found ${rank}; allowed with rollout.engine vllm: at most ${most}`);
 }
 
-/** Which tokens may follow is known to the policy's format, and not to the server. */
+/** The policy's format knows which tokens may come next, but the server does not. */
 function anyToken(read: Reader): Problem[] {
   if (!isObject(read('rollout.engine')) || read('policy.emu3_use_logit_processor') !== true) return [];
   return problem(
@@ -69,7 +69,7 @@ function anyToken(read: Reader): Problem[] {
   );
 }
 
-/** A server is sent tokens: of pictures, it would see the placeholders. */
+/** A server receives only tokens: instead of pictures it would see their placeholders. */
 function wordsAlone(read: Reader): Problem[] {
   if (!isObject(read('rollout.engine')) || read('policy.pixels') === undefined) return [];
   return problem(

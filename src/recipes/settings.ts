@@ -1,4 +1,4 @@
-/** Every recipe, as far as a config and those who plan and launch must know it. */
+/** Every recipe, as configs, planning and launching need it. */
 import { InternalError } from '../core/errors.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
@@ -16,7 +16,7 @@ import { textToImage } from './text_to_image/settings.js';
 import { videoActions } from './video_actions/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
-/** By the name that a config's `task` gives it. Another recipe is one folder beside this file and one line here, and one in open.ts. */
+/** By the name in a config's `task`. To add a recipe, add a folder beside this file, one line here and one in open.ts. */
 export const recipes = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
@@ -40,7 +40,7 @@ export type TrainedName = {
   [Name in keyof typeof recipes]: (typeof recipes)[Name] extends { readonly trainer: 'this program' } ? Name : never;
 }[keyof typeof recipes];
 
-/** The recipe that a config's `task` names, whatever stands there; undefined for none. */
+/** The recipe that a config's `task` names, whatever its type; undefined if there is none. */
 export function recipeNamed(task: unknown): Recipe | undefined {
   return byName.get(task);
 }
@@ -54,7 +54,7 @@ export function recipeOf({ task }: Pick<RunSettings, 'task'>): Recipe {
   return recipe;
 }
 
-/** What scores a run's episodes; null where nothing does. */
+/** What scores a run's episodes; null if nothing does. */
 export function rewardOf(settings: RunSettings): RewardSettings | null {
   return isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
 }

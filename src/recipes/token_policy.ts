@@ -1,4 +1,4 @@
-/** What recipes share whose policy is a decoder that writes tokens: its settings, and what others must know of it. */
+/** What recipes with a token decoder as policy share: its settings, and what other modules need to know about it. */
 import { z } from 'zod';
 import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import { positiveInteger, result, section } from '../schema/mark.js';
@@ -30,7 +30,7 @@ import { startMissing, stepsPerIteration, type Part } from './preset.js';
 import type { DecoderShape, ShapeOf, VisionShape } from './recipe.js';
 import { remoteSampling } from './sampler.js';
 
-/** The decoder: where it starts, and what of it is trained. */
+/** The decoder: where it starts, and which parts train. */
 export const decoderFields = {
   model: optionalModel(
     'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
@@ -54,7 +54,7 @@ const limits = (what: string, least: number, most: number) =>
     })
     .prefault({});
 
-/** A decoder that sees: where it starts, what of it is trained, and how large pictures are shown. */
+/** A decoder that sees: where it starts, which parts train, and how large pictures are shown. */
 export const seeingFields = {
   ...decoderFields,
   init: decoderInit
@@ -78,7 +78,7 @@ export type SeeingSettings = z.output<z.ZodObject<typeof seeingFields>>;
 
 export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
 
-/** Of a recipe's settings what its decoder's needs follow from. */
+/** The settings that the decoder's needs depend on. */
 export type TokenRecipeSettings = TrainedSettings & {
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
@@ -115,8 +115,8 @@ export const decoderPart = {
 } as const satisfies Part<TokenRecipeSettings>;
 
 /**
- * Copies of the trained weights: the moving averages, what sampling holds packed, and the frozen reference, which shares all weights with a
- * model that has an adapter.
+ * Copies of the trained weights: the moving averages, the packed ones for sampling, and the frozen reference, which shares all weights with a model
+ * that has an adapter.
  */
 function copiesOf(settings: TokenRecipeSettings): number {
   const { policy, optimizer, algorithm } = settings;
@@ -137,7 +137,7 @@ export const seeingPart = {
       if (sizes === null) return null;
       const { shape, vision, trained, frozen } = sizes;
       const batch = largestBatch(settings);
-      // A prompt may be pictures from end to end, but for an answer; labels may be short.
+      // A prompt may be all pictures, apart from room for an answer; labels may be short.
       const { pixels, train, model_context_size: context } = settings.policy;
       const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
       const tokens = settings.algorithm.type === 'sft' ? context : batch.promptTokens;
@@ -150,7 +150,7 @@ export const seeingPart = {
   },
 } as const satisfies Part<SeeingRecipeSettings>;
 
-/** With how many parameters that train, or their adapters, and how many that do not. */
+/** The number of parameters that train, or of their adapters, and of those that do not. */
 function seeingSizes(
   settings: Pick<SeeingRecipeSettings, 'policy'>,
   shapeOf: ShapeOf,
@@ -175,7 +175,7 @@ function seeingSizes(
   return { shape, vision, trained: adapters, frozen: of(parts, true) + of(parts, false) };
 }
 
-/** How many prompts a run may ask, and how many it works at together. */
+/** How many prompts a run may ask, and how many it processes together. */
 function promptsOf({ algorithm, rollout, num_iterations, validation, data }: SeeingRecipeSettings): {
   readonly prompts: number;
   readonly held: number;
@@ -189,7 +189,7 @@ function promptsOf({ algorithm, rollout, num_iterations, validation, data }: See
   return { prompts: num_iterations * asked + heldOut, held: Math.max(asked, validation.prompts) };
 }
 
-/** Values of a picture's token that are kept: those behind everything that is frozen. */
+/** Values kept per picture token: the outputs of all frozen parts. */
 function madePerToken(shape: DecoderShape, vision: VisionShape, train: SeeingSettings['train']): number {
   if (train.mm_vision) return 0;
   return train.mm_mlp ? vision.spatial_merge_size ** 2 * vision.width : shape.hidden_size;
@@ -206,7 +206,7 @@ interface LearningSettings {
   readonly algorithm: GrpoSettings | FlowGrpoSettings | WordsSftSettings;
 }
 
-/** What to know of a clip range that clips nothing. */
+/** A warning about a clip range that clips nothing. */
 export function idleClip(settings: LearningSettings): string[] {
   const { algorithm } = settings;
   if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
@@ -215,12 +215,12 @@ export function idleClip(settings: LearningSettings): string[] {
   ];
 }
 
-/** What steps of decoding hold packed follows from, and what does without it. */
+/** The settings that decide which weights decoding steps hold packed. */
 type SamplingSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout'> & {
   readonly policy: Pick<DecoderSettings, 'engine'>;
 };
 
-/** Whether all weights are packed to sample with, and not those alone that do not train. */
+/** Whether all weights are packed for sampling, not just the frozen ones. */
 export function packsAll(settings: SamplingSettings): boolean {
   return settings.rollout.packed_weights === 'all' && whyUnpacked(settings) === null;
 }
@@ -238,11 +238,11 @@ function idlePacking(settings: SamplingSettings): string[] {
   return [`rollout.packed_weights has no effect: ${why}`];
 }
 
-/** The micro-batch that takes most: a context full of tokens, of which the answer has as many as it may. */
+/** The largest micro-batch: a full context with the longest possible answer. */
 function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSettings): MicroBatch {
   const { per_device_batch_size: answers, gradient_checkpointing: gradientCheckpointing } = optimizer;
   const context = policy.model_context_size;
-  // Labels are answers of a prompt each, of any length.
+  // Labels are one answer per prompt, of any length.
   const [together, longest] =
     algorithm.type === 'sft' ? [1, context] : [rollout.generations_per_sample, rollout.max_response_tokens];
   const answersPerPrompt = Math.min(answers, together);

@@ -3,10 +3,10 @@ import type { ReadSettings } from '../schema/mark.js';
 import { isObject } from '../schema/walk.js';
 import { indivisible, number, problem, type Problem, type Reader, type Rule } from './rules.js';
 
-/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
+/** A supervised run learns only from labels: its sampled answers and their scores are only for people to look at. */
 export const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
-/** A micro-batch has a fixed composition, so a batch is made of whole ones. */
+/** A micro-batch has a fixed composition, so a batch consists of whole micro-batches. */
 export const wholeBatches: Rule = (read) =>
   indivisible(
     read,
@@ -15,7 +15,7 @@ export const wholeBatches: Rule = (read) =>
     'so that micro-batches have a fixed size',
   );
 
-/** Of every recipe that this program trains. */
+/** Rules of every recipe that this program trains. */
 export const sharedRules: readonly Rule[] = [
   (read) => [...coefficients(read, 'data.train'), ...coefficients(read, 'data.validation')],
   decay,
@@ -28,7 +28,7 @@ export const sharedRules: readonly Rule[] = [
   },
 ];
 
-/** Of answers that are sampled and compared within their groups. */
+/** Rules for answers that are sampled and compared within their groups. */
 export const groupRules: readonly Rule[] = [
   (read) =>
     indivisible(
@@ -56,7 +56,7 @@ export const groupRules: readonly Rule[] = [
   },
 ];
 
-/** Of token policies, whose minibatches are whole groups. */
+/** Rules for token policies, whose minibatches are whole groups. */
 export const tokenGroupRules: readonly Rule[] = [
   ...groupRules,
   (read) => {
@@ -80,7 +80,7 @@ export const tokenGroupRules: readonly Rule[] = [
   },
 ];
 
-/** What tells how a learning rate falls needs one that does, and a fall begins after warm-up. */
+/** Settings of a decay need a schedule that decays, and a decay begins after warm-up. */
 function decay(read: Reader): Problem[] {
   const schedule = read('optimizer.schedule');
   const steps = number(read, 'optimizer.decay_steps');

@@ -1,4 +1,4 @@
-/** What recipes have alike that train a network of pictures on whole batches, by its loss alone: no policy, no rewards, nothing to start from. */
+/** What recipes share that train a network for pictures on whole batches by its loss alone: no policy, no rewards, nothing to start from. */
 import type { TrainedSettings } from '../schema/run.js';
 import { preset, type Learner, type Preset } from './preset.js';
 import type { TrainedRecipe } from './recipe.js';

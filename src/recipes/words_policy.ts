@@ -1,4 +1,4 @@
-/** What recipes share whose policy answers in words: the sections of the policy and the prompt, and what must hold and be there for them. */
+/** What recipes share whose policy answers in words: the sections for the policy and the prompt, with their rules and needs. */
 import { z } from 'zod';
 import { result, section } from '../schema/mark.js';
 import { optionalModel, type ModelReference } from '../schema/model.js';
@@ -21,7 +21,7 @@ import {
 
 const words = z.string().min(1);
 
-/** Beside the fields of a decoder. */
+/** In addition to the fields of a decoder. */
 const wordsFields = {
   tokenizer: optionalModel(
     "Tokenizer and chat template: a local path, {hub, revision} or {run, config}; null means policy.model's own, or with policy.init the words of the tiny world.",
@@ -36,7 +36,7 @@ const wordsFields = {
 /** A policy that sees and answers in words. */
 export const seeingPolicy = section('The vision-language model.', z.strictObject({ ...seeingFields, ...wordsFields }));
 
-/** A policy that answers in words; its thoughts stand between `thinking` where a config says nothing else. */
+/** A policy that answers in words; `thinking` is the default for the tags around its thoughts. */
 export const textPolicyWith = (thinking: ThinkingTags) =>
   section(
     'The language model.',
@@ -58,7 +58,7 @@ const chat = result(
 const variables = (such: string) =>
   result(`Further names for the chat template${such}.`, z.record(z.string(), z.json()).default({}));
 
-/** How a sample with pictures becomes what the policy is asked. */
+/** How a sample with pictures becomes the policy's question. */
 export const seeingPrompt = section(
   'How a question becomes what the policy is asked.',
   z
@@ -73,7 +73,7 @@ export const seeingPrompt = section(
     .prefault({}),
 );
 
-/** How a row of words becomes what the policy is asked. */
+/** How a row of words becomes the policy's question. */
 export const textPrompt = section(
   'How a row of the dataset becomes what the policy is asked.',
   z
@@ -93,7 +93,7 @@ export const textPrompt = section(
     .prefault({}),
 );
 
-/** A system message, examples and a template's own names have no place in bare words. */
+/** A system message, examples and a template's own names cannot be used in bare words. */
 export function turnsNeedChat(read: Reader): Problem[] {
   if (read('prompt.chat') !== false) return [];
   const isSet = (value: unknown): boolean =>
@@ -104,7 +104,7 @@ export function turnsNeedChat(read: Reader): Problem[] {
   });
 }
 
-/** A model from random weights writes in somebody's tokens. */
+/** A model with random weights needs a vocabulary from somewhere. */
 export function ownWords(read: Reader): Problem[] {
   if (read('policy.init') === null || read('policy.tokenizer') !== null || read('data.tiny') !== null) return [];
   return problem(
@@ -113,7 +113,7 @@ export function ownWords(read: Reader): Problem[] {
   );
 }
 
-/** What a model that reads words, or words and pictures where it says what of it trains, has to have. */
+/** Needs of a model that reads words; it also has to see if the settings say which of its parts train. */
 export function wordsNeeds(
   {
     model: start,

@@ -1,4 +1,4 @@
-/** What draws the pictures that responses lead to: a model of this process, or a server. */
+/** Draws the pictures that responses describe: a model of this process, or a server. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
@@ -13,86 +13,86 @@ import type { HiddenStates, ToRead } from '../../policies/tokens/hidden_states.j
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { EditorSettings } from '../../schema/editor.js';
 
-/** What a policy answers here; one from a record comes with what its picture is found by. */
+/** A policy's answer here; one from a record includes what identifies its picture. */
 export interface ResponseAnswer extends TokenAnswer, Remembered {}
 
-/** What of a recorded answer its picture is found by, without the policy. */
+/** The part of a recorded answer that identifies its picture without the policy. */
 export interface Remembered {
-  /** Those of the picture itself. */
+  /** Latents of the picture itself. */
   readonly latents?: Float32Array;
-  /** SHA-256 of the hidden states that a server was sent. */
+  /** SHA-256 of the hidden states sent to a server. */
   readonly statesDigest?: string;
-  /** Of those of a blank instruction, where it was sent these, too. */
+  /** SHA-256 of the hidden states of a blank instruction, if these were sent too. */
   readonly blankDigest?: string;
 }
 
-/** An edit that is wanted. */
+/** A requested edit. */
 export interface WantedEdit {
   /** The episode's name. */
   readonly key: string;
-  /** The picture before it, as `Drawing.fitted` gave it: the same object for all edits of a prompt. */
+  /** The picture to edit, as `Drawing.fitted` returned it: the same object for all edits of a prompt. */
   readonly source: RgbImage;
-  /** What the model is told, in words. */
+  /** The instruction to the model, in words. */
   readonly words: string;
-  /** What it is told, as what the policy reads. */
+  /** The instruction to the model, as tokens for the policy to read. */
   readonly read: ToRead;
-  /** A blank instruction with the same picture, where `Drawing.asksBlank` says that guidance is measured from it, else null. */
+  /** A blank instruction with the same picture, if `Drawing.asksBlank`, else null. */
   readonly blank: BlankEdit | null;
-  /** Of the noise that it begins with. */
+  /** Source of the initial noise. */
   readonly random: RandomStream;
   readonly answer: ResponseAnswer;
 }
 
 export interface BlankEdit {
-  /** The file of its picture, which all that is read of it follows from. */
+  /** The file of its picture, which determines everything that is read of it. */
   readonly picture: string;
   readonly read: ToRead;
 }
 
 export interface DrawnEdit {
   readonly picture: MadePicture;
-  /** What the episode's record holds of it. */
+  /** Fields for the episode's record. */
   readonly record: Readonly<Record<string, unknown>>;
 }
 
 export interface Drawing {
-  /** Whether edits are to come with a blank instruction. */
+  /** Whether edits need a blank instruction. */
   readonly asksBlank: boolean;
-  /** A picture as it is edited and judged. Raises DataError, naming `path` and `where`, for one of a size that cannot be edited. */
+  /** A picture in the size in which it is edited and judged. Raises DataError, naming `path` and `where`, for a size that cannot be edited. */
   fitted(image: RgbImage, path: string, where: string): RgbImage;
-  /** A picture for each edit, in their order; raises as `ImageModel.generate`. */
+  /** A picture for each edit, in their order; raises as `ImageModel.generate` does. */
   draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]>;
-  /** What a record holds that pictures are found by. Raises RunError for a record without it. */
+  /** The fields of a record that identify pictures. Raises RunError for a record without them. */
   remembered(episode: RecordedEpisode): Remembered;
-  /** As `ImageModel.keep`. */
+  /** See `ImageModel.keep`. */
   keep?(): Promise<void>;
   dispose(): Promise<void>;
 }
 
-/** What a policy's reading is asked by. */
+/** Gives the hidden states of a policy's reading. */
 interface ReadingPolicy {
   read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]>;
 }
 
-/** Whether what draws is told the states of the weights that training started from. */
+/** Whether the model that draws gets the states of the weights that training started from. */
 export function isReadByStart(environment: EditorSettings): boolean {
   return 'read_by' in environment && environment.read_by === 'start';
 }
 
-/** Whether a run reads with the weights that training started from, be it a blank instruction alone. */
+/** Whether a run reads with the weights that training started from, even if only a blank instruction. */
 export function keepsStart(environment: EditorSettings): boolean {
   return isReadByStart(environment) || ('read_by' in environment && environment.guidance_scale !== null);
 }
 
-/** The states that an edit is told, and those of its blank instruction where it comes with one. */
+/** The states for an edit, and those of its blank instruction if it has one. */
 export interface Told {
   readonly told: HiddenStates;
   readonly blank: HiddenStates | null;
 }
 
-/** What a policy makes of edits. */
+/** Reads edits with a policy's weights. */
 export class StatesReader {
-  /** States of blank instructions by their pictures: the weights that training started from never change. */
+  /** States of blank instructions by picture: the weights that training started from never change. */
   readonly #blanks = new LRUCache<string, HiddenStates>({
     maxSize: KEPT_BYTES,
     sizeCalculation: ({ states }) => states.byteLength,
@@ -103,7 +103,7 @@ export class StatesReader {
     private readonly policy: ReadingPolicy,
   ) {}
 
-  /** Of the edits, in their order: what the weights that answered make of them, or by the settings those that training started from. */
+  /** The states of the edits, in order, under the weights that answered or, depending on the settings, those that training started from. */
   async told(
     edits: readonly Pick<WantedEdit, 'read' | 'blank'>[],
     weights: Exclude<WeightsOf, 'reference'>,
@@ -128,7 +128,7 @@ export class StatesReader {
   }
 }
 
-/** A picture whose sides are multiples of `side`, and whose pixels at most so many, made so where `most` is no null; else raises DataError. */
+/** A picture whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null; else raises DataError. */
 export function fittedTo(
   image: RgbImage,
   { side, most }: { readonly side: number; readonly most: number | null },

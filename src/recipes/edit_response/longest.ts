@@ -1,4 +1,4 @@
-/** How long the longest edit is that a run may ask for, in tokens. */
+/** The length in tokens of the longest edit that a run may ask for. */
 import { imageSize } from '../../core/image.js';
 import type { Longest } from '../../environments/render_server/client.js';
 import type { PicturedSource, PicturedTask } from '../open_pictured.js';
@@ -6,8 +6,8 @@ import { pictureStart } from '../open_pictured.js';
 import type { EditResponseSettings } from './settings.js';
 
 /**
- * Counts the tokens of the row whose picture and instruction are the longest, pictures by the headers of their files and words by their bytes,
- * with an answer of as many tokens as it may have where what draws is told that. Raises DataError where that row cannot be asked.
+ * Counts the tokens of the row with the longest picture and instruction, estimated from the headers of picture files and the bytes of words, with
+ * the longest possible answer if the model that draws gets the response. Raises DataError when that row cannot be asked.
  */
 export async function longestEdit(
   {
@@ -41,7 +41,7 @@ export async function longestEdit(
   };
 }
 
-/** 0 for a picture that cannot be opened, which is told when it is asked for. */
+/** 0 for a picture that cannot be opened, which is reported when it is needed. */
 async function tokensIn(file: string, { processor }: PicturedTask<EditResponseSettings>['seeing']): Promise<number> {
   const size = await imageSize(file);
   return size === null ? 0 : processor.tokensOf(size);

@@ -1,4 +1,4 @@
-/** Opens `edit_response`: a vision-language model whose words, read once more, tell a frozen model how to edit a picture. */
+/** Opens `edit_response`: a vision-language model writes words, whose hidden states tell a frozen model how to edit a picture. */
 import type { Longest } from '../../environments/render_server/client.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
@@ -20,10 +20,10 @@ import type { EditResponseSettings } from './settings.js';
 import { ResponseTask } from './task.js';
 import { TextPromptDrawing } from './text_prompt_drawing.js';
 
-/** What reads what the policy wrote. */
+/** Reads what the policy wrote. */
 interface Reading {
   readonly reader: StatesReader;
-  /** Of a hidden state. */
+  /** Width of a hidden state. */
   readonly width: number;
   /** Tokens of the longest edit that the run may ask for, and of its blank instruction. */
   readonly longest: () => Promise<Longest>;
@@ -86,7 +86,7 @@ async function open(settings: EditResponseSettings, context: TrainingContext): P
   });
 }
 
-/** What a server is told in words leaves out what the policy thought, and so does what rewards read. */
+/** The words sent to a server leave out the policy's thoughts, as those that rewards read do. */
 function openTold(
   settings: EditResponseSettings,
   resolveRun: RunResolver,

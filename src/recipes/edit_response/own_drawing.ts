@@ -1,4 +1,4 @@
-/** A flow model of this process draws, told by hidden states. */
+/** A flow model of this process draws, conditioned on hidden states. */
 import { InternalError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
@@ -22,16 +22,16 @@ import {
 export interface OwnDrawingParts {
   readonly editor: FlowEditor;
   readonly codec: PictureCodec;
-  /** Null where there is no policy any more, and pictures come from records. */
+  /** Null without a policy, when pictures come from records. */
   readonly reader: StatesReader | null;
-  /** Pixels that a picture has at most; null: as it is. */
+  /** Maximum number of pixels of a picture; null: pictures keep their size. */
   readonly mostPixels: number | null;
 }
 
 export class OwnDrawing implements Drawing {
   constructor(private readonly parts: OwnDrawingParts) {}
 
-  /** Raises CheckpointError where the model that draws or a part of it cannot be read, or they do not go together. */
+  /** Raises CheckpointError when the model that draws or one of its parts cannot be read, or they do not match. */
   static open(environment: OwnEditor, reader: StatesReader | null, resolveRun: RunResolver): OwnDrawing {
     const { model, model_type: type, parts, num_steps: steps, guidance_scale: guidance, engine } = environment;
     const codec = openCodec(parts.vae, engine, resolveRun);
@@ -68,7 +68,7 @@ export class OwnDrawing implements Drawing {
     await Promise.all([editor.dispose(), codec.dispose()]);
   }
 
-  /** Of the edited pictures. */
+  /** Latents of the edited pictures. */
   async #latents(
     edits: readonly WantedEdit[],
     shown: Awaited<ReturnType<PictureCodec['encode']>>,

@@ -1,4 +1,4 @@
-/** A render server draws, told by hidden states. */
+/** A render server draws, conditioned on hidden states. */
 import { InternalError, RunError } from '../../core/errors.js';
 import { encodePng, sha256, type RgbImage } from '../../core/image.js';
 import { narrow, type StoredTensor } from '../../core/safetensors.js';
@@ -18,12 +18,12 @@ import {
   type WantedEdit,
 } from './drawing.js';
 
-/** In a run it asks the server by what it reads; from records it finds what was stored, and reads nothing. */
+/** In a run it sends the server the states it reads; from records it looks up stored pictures, and reads nothing. */
 export type RenderSource =
   | { readonly images: ServedPictures<RenderAsked>; readonly reader: StatesReader }
   | { readonly images: ServedPictures<RenderWanted>; readonly reader: null };
 
-/** Of the states that a picture was drawn by. */
+/** Digests of the states that a picture was drawn from. */
 type Digests = Pick<RenderWanted, 'statesDigest' | 'blankDigest'>;
 
 export class RenderDrawing implements Drawing {
@@ -84,8 +84,8 @@ export class RenderDrawing implements Drawing {
 }
 
 /**
- * As they were recorded. An answer of before the run was guided has no digest of a blank instruction: its picture is then not found, as after any
- * other change of what decides pictures.
+ * As recorded. An answer from before the run used guidance has no digest of a blank instruction: its picture is then not found, as after any other
+ * change that affects pictures.
  */
 function digestsOf({ statesDigest, blankDigest }: Remembered): Digests {
   if (statesDigest === undefined) throw new InternalError('an answer without its states, and no policy to read it');

@@ -1,6 +1,6 @@
 /**
- * The recipe `edit_response`: a vision-language model describes an edit, the hidden states of exactly what it wrote condition a frozen model
- * that edits the picture, and the picture is judged.
+ * The recipe `edit_response`: a vision-language model describes an edit, the hidden states of exactly what it wrote condition a frozen model that
+ * edits the picture, and the edited picture is judged.
  */
 import { z } from 'zod';
 import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
@@ -63,7 +63,7 @@ export const editResponse = preset<EditResponseSettings>({
   ],
 });
 
-/** Rewards need pictures that differ by what was written. */
+/** Rewards need pictures that depend on what was written. */
 function drawing(read: Reader): Problem[] {
   if (read('environment.read_by') === 'start' && read('policy.model') === null) {
     return problem(

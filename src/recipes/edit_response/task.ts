@@ -1,4 +1,4 @@
-/** The task of `edit_response`: a text task over pictures, and the edited picture that each response leads to. */
+/** The task of `edit_response`: a text task over pictures, and the edited picture for each response. */
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import { seen } from '../../environments/image_model.js';
@@ -15,7 +15,7 @@ import type { TextPrompt, WordsTask } from '../open_words_task.js';
 import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
 
-/** Of the settings what is asked of whatever draws. */
+/** The settings that decide what the model that draws is given. */
 type Asking = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_names?: boolean };
 
 export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
@@ -47,7 +47,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     return this.#words.prompt(globalIndex);
   }
 
-  /** A chunk's pictures are drawn together. Raises DataError for a picture that cannot be read, or whose sides the model cannot edit. */
+  /** Draws a chunk's pictures together. Raises DataError for a picture that cannot be read, or whose sides the model cannot edit. */
   async render(
     chunk: readonly Answers<TextPrompt, ResponseAnswer>[],
     weights: Exclude<WeightsOf, 'reference'>,
@@ -106,7 +106,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     await Promise.all([this.#words.dispose(), this.drawing.dispose()]);
   }
 
-  /** The picture, the instruction and exactly the tokens that were sampled; what the system says is read, and not told. */
+  /** The picture, the instruction and exactly the sampled tokens; the system message is read but left out of the states. */
   #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): ToRead {
     const from = pictureStart(tokens.ids, this.#seeing, this.#name);
     return { prompt: tokens, answer: this.asking.told === 'response' ? ids : null, from };

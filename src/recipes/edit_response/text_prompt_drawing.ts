@@ -1,4 +1,4 @@
-/** A server of the OpenAI images API draws, told by words. */
+/** A server of the OpenAI images API draws, prompted with words. */
 import { DataError } from '../../core/errors.js';
 import { encodePng, type RgbImage } from '../../core/image.js';
 import { resizeCubic } from '../../core/resize.js';
@@ -41,7 +41,7 @@ export class TextPromptDrawing implements Drawing {
     return made.map((picture) => ({ picture, record: {} }));
   }
 
-  /** Nothing: pictures are found by the words. */
+  /** Empty: pictures are found by their words. */
   remembered(): Remembered {
     return {};
   }

@@ -19,10 +19,10 @@ const schema = z.strictObject({
 });
 export type ImageAutoencoderSettings = z.output<typeof schema>;
 
-/** Values kept per place and channel of a level: its residual blocks' convolutions, norms and activations, of encoder and decoder. */
+/** Values kept per position and channel of a level: its residual blocks' convolutions, norms and activations, in encoder and decoder. */
 const KEPT_PER_BLOCK = 12;
 
-/** Channels are whole groups, and pictures whole latents. */
+/** Channels have to be whole groups, and pictures whole latents. */
 const whole: Rule = (read) => {
   const channels = read('environment.init.block_out_channels');
   const groups = number(read, 'environment.init.norm_num_groups');
@@ -74,12 +74,12 @@ export const imageAutoencoder = wholeBatchRecipe<ImageAutoencoderSettings>({
   },
 });
 
-/** A side of a picture by that of its latents. */
+/** Side of a picture divided by that of its latents. */
 function reductionOf({ init }: ImageAutoencoderSettings['environment']): number {
   return 2 ** (init.block_out_channels.length - 1);
 }
 
-/** Kernels of 3 x 3: two for each residual block of encoder and decoder, those of the lowest level, and between levels. */
+/** Kernels of 3 x 3: two for each residual block of encoder and decoder, those of the lowest level, and those between levels. */
 function parametersOf({ environment: { init } }: ImageAutoencoderSettings): number {
   const { block_out_channels: channels, layers_per_block } = init;
   const blocks = 2 * layers_per_block + 1;

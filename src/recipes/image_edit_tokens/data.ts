@@ -8,7 +8,7 @@ import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/samp
 import { editData, type ImageTokenizerLike } from '../../tiny/world/dataset.js';
 import type { ImageEditSettings } from './settings.js';
 
-/** Makes them where a config asks for them and they are not there yet; needs the finished tokenizer that `environment.model` names. */
+/** Makes them if a config needs them and they do not exist yet; needs the finished tokenizer that `environment.model` names. */
 export async function makeData(
   settings: ImageEditSettings,
   resolveRun: RunResolver,
@@ -23,15 +23,15 @@ export async function makeData(
   }
 }
 
-/** The codes of drawn rows are not looked at: rewards see pixels. */
+/** The codes of drawn rows are not used: rewards see pixels. */
 const noCodes: ImageTokenizerLike = {
   id: 'none',
   encode: async (images) => images.map(() => ({ height: 1, width: 1, codes: new Int32Array(1) })),
 };
 
 /**
- * The first edits of each dataset: the labelled picture, the source unchanged, and an answer without a picture. Samples that have codes
- * alone are left out: a model would have to decode them.
+ * The first edits of each dataset, with the labelled picture, the unchanged source, and an answer without a picture. Leaves out samples with only
+ * codes, which a model would have to decode.
  */
 export function sampleEdits(settings: ImageEditSettings, count: number): Promise<SampledSet[]> {
   return editData(noCodes).sampled(settings, count, (place) =>

@@ -1,4 +1,4 @@
-/** Labelled edits as supervised training takes them. */
+/** Labelled edits for supervised training. */
 import type { SftSettings } from '../../schema/algorithm.js';
 import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
@@ -40,7 +40,7 @@ async function labelled(
   };
 }
 
-/** The labelled answer's ids. Raises DataError where the sample has none. */
+/** The labelled answer's ids. Raises DataError when the sample has none. */
 export async function labelledAnswer(
   { space, settings, thinks }: ImageEditTask,
   sample: EditSample,
@@ -56,7 +56,7 @@ export async function labelledAnswer(
   return Int32Array.from(space.answer(sample.target, thought, imageOpen));
 }
 
-/** Vision tokens that differ from the source's at the same place weigh more: most of an edit is a copy. */
+/** Vision tokens that differ from the source's at the same position weigh more: most of an edit is a copy. */
 function tokenWeights(
   { space }: ImageEditTask,
   sample: EditSample,
@@ -65,7 +65,7 @@ function tokenWeights(
   stressChanges: boolean,
 ): Float32Array {
   const source = space.image(sample.source);
-  // -1 where the prompt opened the image: then the answer lacks the source's first token.
+  // -1 if the prompt opened the image: the answer then lacks the source's first token.
   const imageStart = ids.indexOf(space.special.imageStart);
   return Float32Array.from(ids, (id, t) => {
     if (t < imageStart) return text_token_weight;

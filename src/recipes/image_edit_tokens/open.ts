@@ -26,7 +26,7 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
   });
 }
 
-/** The policy that this process trains: from the referenced model, or from random weights. */
+/** The policy that this process trains: from the referenced model, or with random weights. */
 export function openPolicy(
   settings: ImageEditSettings,
   { space }: ImageEditTask,

@@ -70,7 +70,7 @@ const schema = z.strictObject({
 });
 export type ImageEditSettings = z.output<typeof schema>;
 
-/** The image tokenizer that EARL names, which nobody can compute as it was published. */
+/** The image tokenizer that EARL names, which cannot be run in its published form. */
 const PUBLISHED = 'BAAI/Emu3-VisionTokenizer';
 
 export const imageEditTokens = preset<ImageEditSettings>({

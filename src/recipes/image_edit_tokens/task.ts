@@ -1,4 +1,4 @@
-/** The task of `image_edit_tokens`: edit datasets, the joint vocabulary and the vision-token decoder tied together (EARL). */
+/** The task of `image_edit_tokens`: connects edit datasets, the joint vocabulary and the vision-token decoder (EARL). */
 import { editData } from '../../tiny/world/dataset.js';
 import type { ImageEditSettings } from './settings.js';
 import { DataError, RunError } from '../../core/errors.js';
@@ -73,12 +73,12 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.promptOf(this.trainingSample(globalIndex));
   }
 
-  /** Looks at the first sample of every dataset. Raises DataError as `promptOf`. */
+  /** Checks the first sample of every dataset. Raises DataError as `promptOf` does. */
   async checkFirst(): Promise<void> {
     for (const source of this.data.sources) await this.promptOf(source.read(0));
   }
 
-  /** Raises DataError for codes that the image tokenizer has not, and where the context leaves no room for an image after the prompt. */
+  /** Raises DataError for codes that the image tokenizer does not have, and when the context leaves no room for an image after the prompt. */
   async promptOf(sample: EditSample): Promise<EditPrompt> {
     for (const { codes } of sample.target === null ? [sample.source] : [sample.source, sample.target]) {
       const wrong = codes.find((code) => code >= this.space.visionCount);
@@ -127,7 +127,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return encodePng(image);
   }
 
-  /** What a file shows, or where there is none what the codes do; null where there are none either. */
+  /** The picture in a file, or else decoded from codes; null if there are neither. */
   async #picture(png: Uint8Array | null, codes: CodeGrid | null, id: string): Promise<RgbImage | null> {
     if (png !== null) return decodeImage(png, id);
     return codes === null ? null : (await this.environment.decode([codes]))[0];
@@ -157,13 +157,13 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
   }
 }
 
-/** The instruction and, in brackets, what the policy wrote before the image; the tokens that bound it are not for readers. */
+/** The instruction and, in brackets, what the policy wrote before the image, without the tokens that delimit it. */
 export function withThought(instruction: string, text: string): string {
   const words = text.replaceAll(/<\|[^|]*\|>/g, '').trim();
   return words === '' ? instruction : `${instruction} (${words})`;
 }
 
-/** Raises DataError where a dataset says that its codes are another tokenizer's: they would mean other pictures. */
+/** Raises DataError when a dataset says that its codes are another tokenizer's: they would mean other pictures. */
 function requireCodesOf(id: string, { tokenizer, name }: SampleSource<EditSample>): void {
   if ((tokenizer ?? id) === id) return;
   throw new DataError('the samples are written in the codes of another image tokenizer than environment.model', {

@@ -10,7 +10,7 @@ export interface TrainedTokensSettings {
   readonly policy: Pick<ImageEditSettings['policy'], 'emu3_use_logit_processor'>;
 }
 
-/** 1 on the tokens of an answer that carry the loss in an iteration, counted from 1, else 0. The loss is divided by their number. */
+/** 1 for tokens of an answer that carry the loss in an iteration (counted from 1), else 0. The loss is divided by their number. */
 export function trainedTokens(
   iteration: number,
   { tokens }: TokenAsked<Emu3Prompt>,

@@ -22,7 +22,7 @@ import { picturedData } from '../../tiny/world/pictured.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask } from './task.js';
 
-/** Of which every held-out answer is one, and nothing else is sampled. */
+/** Each held-out answer is one action, and nothing else is sampled. */
 const ONE_EACH = {
   episodes_per_iteration: 1,
   generations_per_sample: 1,
@@ -57,7 +57,7 @@ async function open(settings: ImageEditorSettings, context: TrainingContext): Pr
   return openSupervised(settings, { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels });
 }
 
-/** Raises DataError and CheckpointError naming what is missing, or does not go together. */
+/** Raises DataError and CheckpointError naming what is missing or does not match. */
 async function openEditorTask(settings: ImageEditorSettings, resolveRun: RunResolver) {
   const { reader, environment, prompt } = settings;
   const { model, pixels, model_context_size } = reader;

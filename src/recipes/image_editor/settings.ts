@@ -1,6 +1,6 @@
 /**
- * The recipe `image_editor`: a flow-matching model that edits pictures, told what to do by the hidden states of a frozen vision-language model
- * that has read picture, instruction and labelled response. It is what edit_response draws with.
+ * The recipe `image_editor`: a flow-matching model that edits pictures, conditioned on the hidden states of a frozen vision-language model that has
+ * read the picture, the instruction and the labelled response. edit_response draws with it.
  */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
@@ -91,12 +91,12 @@ export const imageEditor = preset<ImageEditorSettings>({
   ],
 });
 
-/** Of the model that reads. */
+/** Training of the model that reads: none. */
 export const NOTHING_TRAINS = { mm_vision: false, mm_mlp: false, mm_llm: false } as const;
 
-/** Width of the hidden states of a model that is not there yet. */
+/** Width of the hidden states of a model that does not exist yet. */
 const ASSUMED_WIDTH = 1024;
-/** Side of a picture in pixels, where nobody says. */
+/** Side of a picture in pixels, if unknown. */
 const ASSUMED_SIDE = 1024;
 
 function shapeOfModel(

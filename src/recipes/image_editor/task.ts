@@ -1,4 +1,4 @@
-/** Labelled edits as a flow model is asked them: the hidden states that tell it what to do, the picture before the edit, and the wanted one. */
+/** Labelled edits as inputs of a flow model: the hidden states that tell it what to do, the picture before the edit, and the wanted picture. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
@@ -21,15 +21,15 @@ import type { ImageEditorSettings } from './settings.js';
 
 export interface EditorPrompt extends PicturePrompt {
   readonly source: RgbImage;
-  /** The labelled picture; null where there is none. */
+  /** The labelled picture; null if there is none. */
   readonly target: RgbImage | null;
-  /** Of the latents. */
+  /** Size of the latents. */
   readonly size: Omit<Planes, 'data'>;
-  /** What the model is told to do, in words; null where it is told the instruction alone. */
+  /** The response given to the model, in words; null if it only gets the instruction. */
   readonly response: string | null;
 }
 
-/** What prompts are made with. */
+/** The models that prompts are made with. */
 export interface EditorParts {
   readonly words: WordsTask<WordsSettings, PicturedSource>;
   readonly seeing: Seeing;
@@ -40,7 +40,7 @@ export interface EditorParts {
   readonly manner: EditManner;
 }
 
-/** Prompts are kept up to so many bytes: small datasets are read and encoded once. */
+/** Prompts are cached up to this many bytes, so that small datasets are read and encoded once. */
 const KEPT_BYTES = 2 ** 29;
 
 function bytesOf({ source, flow, size }: EditorPrompt): number {
@@ -67,7 +67,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.parts.words.data.heldOut;
   }
 
-  /** Of no meaning: nothing is sampled in training. */
+  /** Unused: nothing is sampled in training. */
   get promptsPerIteration(): number {
     return this.settings.algorithm.sft.batch_size;
   }
@@ -77,7 +77,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.promptAt(source, index);
   }
 
-  /** Raises DataError for pictures that cannot be read or edited, and for a row without the label that is told. */
+  /** Raises DataError for pictures that cannot be read or edited, and for a row without the label that the model is given. */
   async promptAt(source: PicturedSource, index: number): Promise<EditorPrompt> {
     const key = `${source.name} ${index}`;
     const known = this.#kept.get(key);
@@ -156,7 +156,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return pack(planes, this.parts.manner.patch);
   }
 
-  /** What the frozen model makes of picture, instruction and labelled response; a system message is read, and not told. */
+  /** The frozen model's states for picture, instruction and labelled response; the system message is read but left out of the states. */
   async #told({ tokens, expected }: TextPrompt, where: string) {
     const { words, reader, seeing } = this.parts;
     const from = pictureStart(tokens.ids, seeing);

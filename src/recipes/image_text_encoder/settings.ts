@@ -1,4 +1,4 @@
-/** The recipe `image_text_encoder`: a CLIP from random weights, trained on pictures with captions; the reward `clip` reads what it makes. */
+/** The recipe `image_text_encoder`: a CLIP with random initial weights, trained on pictures with captions; the reward `clip` can use the result. */
 import { z } from 'zod';
 import { contrastiveAlgorithm } from '../../schema/algorithm.js';
 import { captionedData } from '../../schema/data.js';
@@ -57,10 +57,13 @@ export const imageTextEncoder = wholeBatchRecipe<ImageTextEncoderSettings>({
   },
 });
 
-/** Values of a token's width that a layer keeps: its norms, queries, keys, values, and what attention and layers give. */
+/** Values per unit of a token's width that a layer keeps: its norms, queries, keys, values, and the outputs of attention and layers. */
 const KEPT_WIDTHS = 10;
 
-/** Four square matrices and the feed-forward layers of each layer, embeddings, and the projections; as many words as merges and bytes. */
+/**
+ * Four square matrices and the feed-forward layers of each layer, the embeddings, and the projections; the vocabulary has as many words as merges and
+ * bytes.
+ */
 function parametersOf({ environment: { init } }: ImageTextEncoderSettings): number {
   const { text_config: text, vision_config: vision, projection_dim: space } = init;
   const layers = (half: typeof text | typeof vision): number =>

@@ -35,7 +35,7 @@ function patchesOf(path: string, patch: number): SampleSource<Promise<Float32Arr
   };
 }
 
-/** `tokenizer.json` of the joint vocabulary: special tokens, the words that the data can hold, one token per code. */
+/** `tokenizer.json` of the joint vocabulary: special tokens, the words that the data may contain, and one token per code. */
 function jointTokenizerJson({ data: { tiny }, environment }: ImageTokenizerSettings): string {
   const words = tiny === null ? [] : tinyVocabulary({ columns: tiny.grid, rows: tiny.grid, cell: tiny.cell });
   return jointVocabularyJson([...THINKING_WORDS, ...words], environment.init.codebook_size);

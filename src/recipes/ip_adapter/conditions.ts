@@ -1,4 +1,4 @@
-/** What makes a prompt and a style image what the flow model reads. */
+/** Encodes a prompt and a style image for the flow model. */
 import { CheckpointError, DataError, must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts.js';
@@ -10,9 +10,9 @@ import { letterWidth, styleWidth } from '../sign_encoding.js';
 import { encodeLetters, encodeStyle } from './encoders.js';
 
 export interface Conditions {
-  /** Of a style image's features; null where nothing looks at it. */
+  /** Width of a style image's features; null if it is not encoded. */
   readonly styleWidth: number | null;
-  /** Raises CheckpointError for a model that was made for others. */
+  /** Raises CheckpointError for a model that was made for other encoders. */
   requireFit(config: FlowTransformerConfig): void;
   /** Raises DataError, naming `where`, for a prompt that the model cannot read. */
   check(prompt: string, where: string, config: FlowTransformerConfig): void;
@@ -21,7 +21,7 @@ export interface Conditions {
   dispose(): Promise<void>;
 }
 
-/** Letters a model reads. */
+/** Number of letters that a model reads. */
 const placesOf = ({ joint_attention_dim }: FlowTransformerConfig): number => joint_attention_dim - letterWidth(0);
 
 /** Without weights: the letters of the quoted word, and the pixels of the style image. */
@@ -95,7 +95,7 @@ function requireWidth(part: string, what: string, found: number, asked: number):
 }
 
 /**
- * How a model is shown what stays of a picture: as channels behind those of each latent (FLUX.1 Fill; the tiny model), or as further tokens.
+ * How a model is shown the part of a picture that stays: as channels after those of each latent (FLUX.1 Fill; the tiny model), or as further tokens.
  * Raises CheckpointError for a model of other latents than the codec's.
  */
 export function shownAs(

@@ -6,8 +6,8 @@ import { targetOf } from '../../rewards/terms/ocr/similarity.js';
 import { LETTERS, letterWidth, STYLE_SIDE, styleWidth } from '../sign_encoding.js';
 
 /**
- * The quoted word of a prompt as [places, letterWidth]: which letter stands at a place, or none, and which place it is. Raises DataError for a
- * prompt that quotes nothing, for another character and for a longer word.
+ * The quoted word of a prompt as [places, letterWidth]: the letter at each place, or none, and the place's index. Raises DataError for a prompt that
+ * quotes nothing, for an unknown character and for a word that is too long.
  */
 export function encodeLetters(prompt: string, places: number, where: string): Float32Array {
   const word = targetOf(prompt, where).toUpperCase();
@@ -30,7 +30,7 @@ export function encodeLetters(prompt: string, places: number, where: string): Fl
   return out;
 }
 
-/** A picture averaged down to a square of few pixels, from -1 to 1: [styleWidth] in the order (y, x, channel). */
+/** A picture averaged down to a small square, from -1 to 1: [styleWidth] in the order (y, x, channel). */
 export function encodeStyle({ width, height, data }: RgbImage): Float32Array {
   const out = new Float32Array(styleWidth);
   const bounds = (at: number, size: number): readonly [number, number] => {

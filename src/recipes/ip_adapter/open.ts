@@ -39,7 +39,7 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     keepReference: algorithm.type !== 'sft',
   });
   const how = manners(settings);
-  // The divergence of Gaussians is known, and nothing is estimated.
+  // The divergence of Gaussians is computed exactly, not estimated.
   const learnt = algorithm.type === 'sft' ? algorithm : { ...algorithm, kl_estimator: 'k3' as const };
   return openTraining({ ...settings, algorithm: learnt }, context, {
     task,
@@ -56,15 +56,15 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
   });
 }
 
-/** What clips log-probabilities that are means over a picture, where the settings clip nothing. */
+/** Default clip range for log-probabilities that are means over a picture. */
 const CLIP_RANGE = 1e-4;
 
-/** From which difference of rollout and training graph on an alarm is raised: what clipping would notice. */
+/** The difference between rollout and training graph that raises an alarm: one that clipping would notice. */
 export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | null }): number {
   return (clip_range ?? CLIP_RANGE) / 10;
 }
 
-/** As in training, and without noise. */
+/** As in training, but without noise. */
 function manners({
   policy,
   rollout,
@@ -85,7 +85,7 @@ function manners({
   return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };
 }
 
-/** What makes prompts and style images what the model reads. Raises CheckpointError where an encoder cannot be read. */
+/** Encoders of prompts and style images. Raises CheckpointError when an encoder cannot be read. */
 function conditionsOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): Conditions {
   const { text_encoder: words, image_encoder: images } = policy.parts;
   if (words === null) return tinyConditions;
@@ -122,7 +122,7 @@ function loadedModel(
   return initFlow(initConfig(init, codec), train, seed);
 }
 
-/** The IP-Adapter that is begun on a model that has none. */
+/** The new IP-Adapter for a model without one. */
 function imagePromptOf(
   { ip_adapter }: IpAdapterSettings['policy'],
   { styleWidth }: Pick<Conditions, 'styleWidth'>,
@@ -132,7 +132,7 @@ function imagePromptOf(
   throw new DataError('policy.ip_adapter begins an IP-Adapter, and policy.parts.image_encoder is null');
 }
 
-/** Its architecture alone. */
+/** Only its architecture. */
 function startingConfig(
   { policy }: Pick<IpAdapterSettings, 'policy'>,
   resolveRun: RunResolver,

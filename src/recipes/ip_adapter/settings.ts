@@ -158,7 +158,7 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn 
 
 function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
   const { data, policy, algorithm, reward } = settings;
-  // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run scores held-out pictures alone.
+  // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run only scores held-out pictures.
   const [read, scored] = [policy.parts.text_encoder === null, readsQuoted(reward)];
   const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
   const lists = (sources: typeof data.train, quoted: boolean): Need[] =>
@@ -170,14 +170,14 @@ function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
 }
 
 const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
-/** What stands for each part of a model of real size. */
+/** The key for each part of a model of real size. */
 const PARTS = {
   vae: `name the folder of an AutoencoderKL as diffusers saves it, or ${EXPORTED}`,
   text_encoder: `name ${EXPORTED}`,
   image_encoder: `name ${EXPORTED}`,
 } as const;
 
-/** The parts that a model cannot do without. */
+/** The parts that a model needs and lacks. */
 function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSettings['policy']): (keyof typeof PARTS)[] {
   if (model_type === 'tiny') return [];
   const looks = ip_adapter !== null || train === 'adapter';
@@ -185,11 +185,11 @@ function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSetting
   return needed.filter((part) => parts[part] === null);
 }
 
-/** The pixels of pictures that nobody can look at yet, and the tokens of a text. */
+/** The pixels of pictures that cannot be read yet, and the tokens of a text. */
 const ASSUMED_PIXELS = 512 ** 2;
 const ASSUMED_TEXT = 512;
 
-/** Of the largest picture that a run sees. */
+/** Pixels of the largest picture that a run sees. */
 function mostPixels(data: IpAdapterSettings['data'], sizeIn: SizeIn): number {
   if (data.resolution !== null) return data.resolution ** 2;
   if (data.tiny !== null) return data.tiny.width * data.tiny.height;
@@ -197,7 +197,7 @@ function mostPixels(data: IpAdapterSettings['data'], sizeIn: SizeIn): number {
   return sizes.length === 0 ? ASSUMED_PIXELS : Math.max(...sizes.map(({ width, height }) => width * height));
 }
 
-/** How many parameters training changes. */
+/** Number of parameters that training changes. */
 function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
   const imagePrompt = imagePromptParameters(shape);
   switch (train) {
@@ -210,7 +210,7 @@ function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'
   }
 }
 
-/** The share of pictures without words that a model has seen once the run is through; null for one that others made, of which it is not known. */
+/** The share of pictures without words that a model has seen by the end of the run; null for a model made elsewhere, for which it is unknown. */
 export function dropoutSeen(
   before: number | null,
   { algorithm, policy }: Pick<IpAdapterSettings, 'algorithm' | 'policy'>,
@@ -240,7 +240,7 @@ function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): FlowModelS
   });
 }
 
-/** A side of a picture by that of its latents; null where that is not known before the autoencoder is opened. */
+/** Side of a picture divided by that of its latents; null if unknown before the autoencoder is opened. */
 function reductionOf(vae: ModelReference | null, shapeOf: ShapeOf): number | null {
   if (vae === null) return 1;
   const shape = shapeOf(vae);
@@ -257,7 +257,7 @@ function start(read: Reader): Problem[] {
   );
 }
 
-/** The noisy steps of a window lie among those that are learnt from. */
+/** The noisy steps of a window have to be among those that are learnt from. */
 function window(read: Reader): Problem[] {
   const [steps, fraction] = [number(read, 'rollout.num_steps'), number(read, 'rollout.timestep_fraction')];
   if (steps === null || fraction === null) return [];
@@ -279,7 +279,7 @@ function window(read: Reader): Problem[] {
   );
 }
 
-/** From random weights the last layer and the modulations are zero, and belong to no adapter. */
+/** With random weights, the last layer and the modulations are zero, and belong to no adapter. */
 function scratch(read: Reader): Problem[] {
   if (read('policy.init') === null || read('policy.init') === undefined) return [];
   const depth = number(read, 'policy.init.attention_head_dim');
@@ -303,7 +303,7 @@ function scratch(read: Reader): Problem[] {
   ];
 }
 
-/** Adapters are trained where they are asked for, and asked for where they are trained. */
+/** Adapters have to be configured exactly if they are trained. */
 function adapters(read: Reader): Problem[] {
   const [train, rank] = [read('policy.train'), read('policy.lora')];
   if (train === undefined || rank === undefined) return [];
@@ -326,7 +326,7 @@ function adapters(read: Reader): Problem[] {
   ];
 }
 
-/** Signs of the tiny world are whole patches, and their words are read whole. */
+/** Signs of the tiny world have to be whole patches, and their words short enough to be read whole. */
 function signs(read: Reader): Problem[] {
   const patch = number(read, 'policy.init.patch');
   const [letters, places] = [number(read, 'data.tiny.letters'), number(read, 'policy.init.text_length')];

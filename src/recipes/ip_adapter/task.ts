@@ -23,26 +23,26 @@ import type { IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface InpaintPrompt extends Prompt, FlowAsked {
-  /** The context, the wanted picture, and what is painted in white. */
+  /** The context, the wanted picture, and the painted part in white. */
   readonly pictures: Pick<Triplet, 'source' | 'ref'> & { readonly mask: RgbImage };
-  /** Of the latents. */
+  /** Size of the latents. */
   readonly size: Omit<Planes, 'data'>;
-  /** [N, C] of the wanted picture, as the model would leave it. */
+  /** [N, C] of the wanted picture, in the form of the model's output. */
   readonly wanted: () => Promise<Float32Array>;
 }
 
-/** Prompts are kept up to so many bytes: small datasets are decoded and encoded once. */
+/** Prompts are cached up to this many bytes, so that small datasets are decoded and encoded once. */
 const KEPT_BYTES = 2 ** 28;
-/** What stands for pixels that are to be painted: the middle of their range. */
+/** Replaces pixels that are to be painted: the middle of their range. */
 const LEFT_OUT = 128;
 
-/** About what a prompt takes: its pictures, words and context, and the wanted latents. */
+/** Approximate size of a prompt: its pictures, words and context, and the wanted latents. */
 function bytesOf({ pictures: { source, ref, mask }, flow, size }: InpaintPrompt): number {
   const floats = flow.text.length + flow.context.length + size.channels * size.width * size.height;
   return source.data.length + ref.data.length + mask.data.length + 4 * floats;
 }
 
-/** The first samples of each dataset: the wanted picture, and the context unchanged. Raises DataError for one that cannot be read. */
+/** The first samples of each dataset, with the wanted picture and the unchanged context. Raises DataError for one that cannot be read. */
 export function sampleInpaints({ data }: Pick<IpAdapterSettings, 'data'>, count: number): Promise<SampledSet[]> {
   return signData.sampled({ data }, count, (place) =>
     sampledSets(data, async ({ path }) => {
@@ -115,7 +115,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return this.promptAt(source, index);
   }
 
-  /** The prompt of a sample. Raises as `#promptOf`. */
+  /** The prompt of a sample. Raises as `#promptOf` does. */
   async promptAt(source: SampleSource<InpaintSample>, index: number): Promise<InpaintPrompt> {
     const key = `${source.name} ${index}`;
     const known = this.#kept.get(key);
@@ -125,7 +125,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return prompt;
   }
 
-  /** Raises DataError for a sample that cannot be read, whose sides are no whole patches, or whose prompt the model cannot read. */
+  /** Raises DataError for a sample that cannot be read, whose sides are not whole patches, or whose prompt the model cannot read. */
   async #promptOf(sample: InpaintSample): Promise<InpaintPrompt> {
     const { resolution } = this.settings.data;
     const triplet = await readTriplet(sample, resolution);
@@ -158,7 +158,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       chunk.map(async ({ prompt, answers, keys }) => {
         const { instruction, size } = prompt;
         const { source, ref: truth, mask } = prompt.pictures;
-        // What is judged is what is recorded, so that it can be judged again.
+        // Judges what is recorded, so that it can be judged again.
         const kept = answers.map(({ latents }) => asRecorded(latents));
         const pictures = await this.codec.decode(kept.map(({ latents }) => unpack(latents, size, this.#patch)));
         return answers.map(({ finished }, i): Rendered => ({
@@ -192,7 +192,9 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return shownAs(this.config, this.codec).patch;
   }
 
-  /** What stays of a picture, with what is to be painted left out: beside each latent with the mask of the pixels that it stands for, or as further tokens. */
+  /**
+   * The part of a picture that stays, without what is to be painted: as channels of each latent with the mask of its pixels, or as further tokens.
+   */
   async #shownOf(
     { source, mask }: Triplet,
     size: Omit<Planes, 'data'>,
@@ -227,7 +229,7 @@ function blackAndWhite({ width, height, data }: Mask): RgbImage {
   };
 }
 
-/** [channels, h, w]: 1 where any of the pixels that a latent stands for is to be painted. `places` has a plane for each of these pixels. */
+/** [channels, h, w]: 1 if any of a latent's pixels is to be painted. `places` has a plane for each of these pixels. */
 export function paintedLatents({ channels: pixels, width, height, data }: Planes, channels: number): Float32Array {
   const size = width * height;
   const painted = new Float32Array(size);
@@ -237,7 +239,7 @@ export function paintedLatents({ channels: pixels, width, height, data }: Planes
   return Float32Array.from({ length: channels * size }, (_, at) => painted[at % size]);
 }
 
-/** The architecture of a model from random weights for these settings. */
+/** The architecture of a model with random weights for these settings. */
 export function initConfig(
   init: NonNullable<IpAdapterSettings['policy']['init']>,
   { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,

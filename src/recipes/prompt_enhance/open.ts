@@ -35,7 +35,7 @@ async function open(settings: PromptEnhanceSettings, context: TrainingContext): 
   });
 }
 
-/** Raises CheckpointError where the image model or a part of it cannot be read, or they do not go together. */
+/** Raises CheckpointError when the image model or one of its parts cannot be read, or they do not match. */
 export function openImages(environment: OwnImageModel, resolveRun: RunResolver): ImageModel {
   const { parts, engine, model_type, num_steps, guidance_scale, width, height, pictures_at_once } = environment;
   const folder = modelFolder(environment.model, resolveRun);
@@ -57,7 +57,7 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
   });
 }
 
-/** What reads the prompts of an image model whose folder this is. Raises CheckpointError where nothing does. */
+/** Encodes prompts for the image model in this folder. Raises CheckpointError when there is no encoder. */
 export function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
   if (parts.text_encoder !== null) {
     return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));

@@ -1,4 +1,4 @@
-/** What reads the words of a prompt after the policy, and leaves out what is too long for it: known of a run without running any model. */
+/** The models that read a prompt's words after the policy, and cut what is too long for them: known without running any model. */
 import { CheckpointError, ConfigError } from '../../core/errors.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { clipTokenizer } from '../../rewards/terms/clip/model.js';
@@ -6,21 +6,21 @@ import type { ModelReference } from '../../schema/model.js';
 import { encoderOf } from './open.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
-/** How many tokens at the end of a text are left out. */
+/** Number of tokens cut from the end of a text. */
 export type Unread = (text: string) => number | Promise<number>;
 
 export interface Readers {
-  /** Of a rewrite, by the image model; null where nobody says, such as a server. */
+  /** Tokens of a rewrite that the image model cuts; null if unknown, as for a server. */
   readonly rewrite: Unread | null;
-  /** Of the user's own words, by the CLIP that compares pictures with them; null where none does. */
+  /** Tokens of the user's own words that the CLIP comparing pictures with them cuts; null if no CLIP does. */
   readonly prompt: Unread | null;
-  /** What could not be opened, and so is not known. */
+  /** What could not be opened, and is therefore unknown. */
   readonly problems: readonly string[];
 }
 
 export const NO_READERS: Readers = { rewrite: null, prompt: null, problems: [] };
 
-/** Those of a run. A model that is not here any more is a problem and no error: rewriting does without it. */
+/** The readers of a run. A model that no longer exists is a problem but not an error: rewriting works without it. */
 export function readersOf({ environment, reward }: PromptEnhanceSettings, resolveRun: RunResolver): Readers {
   const problems: string[] = [];
   const opened = (what: string, open: () => Unread): Unread | null => {

@@ -1,9 +1,9 @@
-/** From what a language model wrote to the prompt in it. Pure functions. */
+/** Extracts the prompt from what a language model wrote. Pure functions. */
 
-/** What an image model is asked, and what was taken away around it. */
+/** The prompt for an image model, and what was stripped around it. */
 export interface Rewrite {
   readonly prompt: string;
-  /** Each piece as it stood, in the order in which it was taken away. */
+  /** Each stripped piece as it was, in the order of stripping. */
   readonly stripped: readonly string[];
 }
 
@@ -11,19 +11,19 @@ const OF_A_PROMPT = String.raw`\b(?:prompt|version|rewrite|description)s?\b`;
 /** "Here is an enhanced version of your prompt:". Without such a word it may be the picture: "Here are two cats: one red, one blue". */
 const HERE = String.raw`here(?:'s|’s| is| are)\b[^\n:]{0,100}?${OF_A_PROMPT}[^\n:]{0,60}:\s*`;
 const DONE = String.raw`i(?:'ve|’ve| have)? (?:rewritten|enhanced|improved|rewrote)\b[^\n:]{0,120}:\s*`;
-/** A name that is put before it: "Enhanced prompt:", "**Rewritten prompt:**", "Output:". */
+/** A label before it: "Enhanced prompt:", "**Rewritten prompt:**", "Output:". */
 const LABEL = String.raw`[*_#>\s]*(?:(?:enhanced|rewritten|improved|revised|final|optimi[sz]ed|new|detailed)\s+)?(?:image\s+)?(?:prompt|rewrite|version|description|output|answer|result)\s*[*_]*\s*[:：]\s*[*_]*\s*`;
-/** "Sure!", and "Great idea!" where what comes next is surely no prompt: many a prompt begins with "Great" or "Absolutely". */
+/** "Sure!", and "Great idea!" if what follows surely is not part of the prompt: many prompts begin with "Great" or "Absolutely". */
 const ASSENT = String.raw`(?:sure|certainly|of course|okay|ok|absolutely|great)(?:[!,.]|\b[^\n:]{0,40}?[!,.](?=\s*(?:${HERE}|${DONE}|${LABEL})))\s*`;
 
-/** What a model says before it says the prompt. */
+/** What a model may say before the prompt. */
 const BEFORE = [ASSENT, HERE, DONE, LABEL].map((source) => new RegExp(`^(?:${source})`, 'i'));
-/** Signs of code and lists that stand around all of it; a word behind a fence is a language where its line ends. */
+/** Code fences around all of it; a word after a fence is a language if its line ends there. */
 const FENCE = /^```(?:[a-z]*\n)?([\s\S]*?)\n?```$/i;
 /** A number of three digits or more is a year or a count. */
 const BULLET = /^(?:[-*•]\s+|\d{1,2}[.)]\s+)/;
 
-/** Marks that stand on both sides, of those that begin alike the longer first. */
+/** Marks on both sides; of marks with the same beginning, the longer one comes first. */
 const AROUND: readonly (readonly [string, string])[] = [
   ['**', '**'],
   ['__', '__'],
@@ -37,15 +37,15 @@ const AROUND: readonly (readonly [string, string])[] = [
   ['「', '」'],
   ['`', '`'],
 ];
-/** Quotation marks that were never closed, or never opened: an answer that was cut off has one. */
+/** Quotation marks that were never closed, or never opened, as in an answer that was cut off. */
 const LOOSE = /^["“”]|["“”]$/;
 
-/** Taken away again and again until nothing is left to take: a label may stand within quotes, and quotes behind a label. */
+/** Stripping is repeated until nothing is left to strip: a label may be within quotes, and quotes after a label. */
 const MOST_ROUNDS = 8;
 
 /**
- * Strips preambles, labels, quotation marks, fences and emphasis around a prompt, and joins its lines. What stands within it stays: a quotation
- * that is part of the picture is the user's. The prompt may be empty.
+ * Strips preambles, labels, quotation marks, fences and emphasis around a prompt, and joins its lines. What is inside stays: a quotation that is part
+ * of the picture is the user's. The prompt may be empty.
  */
 export function postprocess(text: string): Rewrite {
   const stripped: string[] = [];
@@ -58,7 +58,7 @@ export function postprocess(text: string): Rewrite {
   return { prompt: prompt.replaceAll(/\s+/g, ' '), stripped };
 }
 
-/** As `postprocess`, of an answer whose thoughts are the first piece that is taken away; null or '' where there are none. */
+/** Like `postprocess`, for an answer whose thoughts are the first stripped piece; null or '' if there are none. */
 export function rewriteOf(answer: string, thought: string | null = null): Rewrite {
   const { prompt, stripped } = postprocess(answer);
   return { prompt, stripped: thought === null || thought === '' ? stripped : [thought, ...stripped] };
@@ -89,7 +89,10 @@ function unfenced(text: string, note: Note): string {
   return found[1];
 }
 
-/** Without the quotation marks or emphasis around all of it, where none of them stands within: `"a" and "b"` is no quotation, and `*a* and *b*` not emphasised. */
+/**
+ * Removes quotation marks or emphasis around the whole text, if none occurs inside: `"a" and "b"` is not one quotation, and `*a* and *b*` not one
+ * emphasis.
+ */
 function unquoted(text: string, note: Note): string {
   for (const [open, close] of AROUND) {
     if (text.length < open.length + close.length || !text.startsWith(open) || !text.endsWith(close)) continue;
@@ -102,7 +105,7 @@ function unquoted(text: string, note: Note): string {
   return marks.length === 1 ? without(text, LOOSE, note).replace(LOOSE, (mark) => (note(mark), '')) : text;
 }
 
-/** What a model adds below the prompt ("This version adds…") is no part of it. */
+/** What a model adds below the prompt ("This version adds…") is not part of it. */
 function firstParagraph(text: string, note: Note): string {
   const end = text.search(/\n\s*\n/);
   if (end < 0) return text;

@@ -16,7 +16,7 @@ import { columnsOf, textParts } from '../text_answers/settings.js';
 import { supervised } from '../training_rules.js';
 import { textPolicyWith, textPrompt } from '../words_policy.js';
 
-/** What a model is told to do, where a config says nothing else. */
+/** Default instructions to the model. */
 export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;
 
 const told = textPrompt.unwrap();
@@ -54,7 +54,7 @@ const schema = z.strictObject({
         .prefault({}),
     ),
   ),
-  // Image models are never to be asked for what a language model thought.
+  // Image models must never be given a language model's thoughts.
   policy: textPolicyWith({ open: '<think>', close: '</think>' }),
   prompt: section(
     textPrompt.description ?? '',
@@ -79,14 +79,14 @@ export const promptEnhance = preset<PromptEnhanceSettings>({
   images: ({ environment }) =>
     environment.type === 'images_api' ? { kind: 'images_api', settings: environment } : null,
   parts: [
-    // The reward needs the user's own words, whatever the template reads.
+    // The reward needs the user's own words, whichever columns the template reads.
     ...textParts((settings) => [...new Set([...columnsOf(settings), settings.data.columns.prompt])]),
     { rules: [noSource] },
     frozenFlowPart(['vae', 'text_encoder']),
   ],
 });
 
-/** What a model is told and how it answers where no config says anything. */
+/** Default instructions and answer settings of a model. */
 export function defaultEnhancing(
   model: ModelReference,
 ): Pick<PromptEnhanceSettings, 'policy' | 'prompt' | 'rollout' | 'data'> {

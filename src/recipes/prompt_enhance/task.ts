@@ -15,7 +15,7 @@ import { sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
-/** The first rows of each dataset: the user's own words as the rewritten prompt, the label, or none, each beside a grey picture. */
+/** The first rows of each dataset, with the user's own words as the rewrite, the label, or nothing, each with a grey picture. */
 export function sampleRewrites(settings: PromptEnhanceSettings, count: number): Promise<SampledSet[]> {
   const grey = greyPicture(settings.environment);
   return sampleRowsOf(settings, count, (row, place) => {
@@ -26,7 +26,7 @@ export function sampleRewrites(settings: PromptEnhanceSettings, count: number): 
   });
 }
 
-/** Of the size that the environment makes. */
+/** A picture of the size that the environment makes. */
 function greyPicture(environment: PromptEnhanceSettings['environment']): RgbImage {
   const { width, height } = environment.type === 'model' ? environment : pictureSize(environment.size);
   return { width, height, data: new Uint8Array(width * height * 3).fill(128) };
@@ -54,7 +54,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return this.#asked(await this.words.prompt(globalIndex));
   }
 
-  /** A chunk's pictures are made together. */
+  /** Makes a chunk's pictures together. */
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
     const written = await this.words.render(chunk);
     const rewritten = written.map((group) => group.map(({ item, thought }) => rewriteOf(item.answer ?? '', thought)));
@@ -100,14 +100,14 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return { ...prompt, instruction: ownWords(prompt.row, this.settings, prompt.id) };
   }
 
-  /** Of the noise that the picture of an answer begins as. */
+  /** Seed of the initial noise of an answer's picture. */
   seedOf({ id }: TextPrompt, answer: number): number {
     const { seed, rollout } = this.settings;
     return new RandomStream(seed, 'picture', id, rollout.same_latent ? 0 : answer).integer(SEEDS);
   }
 }
 
-/** What the user says last in a row. Raises DataError, naming `where`, for one without the column of prompts or of another form. */
+/** The user's last words in a row. Raises DataError, naming `where`, for a row without the prompt column or with another form. */
 function ownWords(row: Row, { prompt, data }: OwnWords, where: string): string {
   const alone = { ...prompt, template: null, system: null, examples: [], chat: true };
   return questionOf(row, { prompt: alone, data: { columns: { ...data.columns, expected: null } } }, where).instruction;
@@ -115,7 +115,7 @@ function ownWords(row: Row, { prompt, data }: OwnWords, where: string): string {
 
 type OwnWords = Pick<PromptEnhanceSettings, 'prompt' | 'data'>;
 
-/** Raises DataError for a row of those that are asked in which the user says nothing, whatever a template makes of its other columns. */
+/** Raises DataError for an asked row in which the user says nothing, whatever a template makes of its other columns. */
 export function checkPrompts(settings: OwnWords, asked: ReadonlyMap<AskedSource, number>): void {
   for (const [source, rows] of asked) {
     for (let index = 0; index < rows; index++) {

@@ -1,4 +1,4 @@
-/** From a row of a dataset to what the policy is asked. Pure functions. */
+/** Turns a row of a dataset into the policy's question. Pure functions. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { COLUMNS_ADVICE, type Row } from '../../data/rows.js';
@@ -16,7 +16,7 @@ const message = z.object({
 });
 const conversation = z.array(message).min(1);
 
-/** Raises DataError, naming `where`, for a row without its columns or of another form. */
+/** Raises DataError, naming `where`, for a row without its columns or with another form. */
 export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSettings, where: string): Question {
   const turns = prompt.template === null ? turnsOf(valueOf(row, columns.prompt, where), columns.prompt, where) : null;
   const labelled = turns?.at(-1)?.role === 'assistant' ? wordsOf(turns.at(-1)!) : undefined;
@@ -71,7 +71,7 @@ function turnsOf(value: unknown, column: string, where: string): Message[] {
   });
 }
 
-/** A labelled answer: words, a number, or a conversation that is it or ends with it. Undefined where the row has none. */
+/** A labelled answer: words, a number, or a conversation that is or ends with the answer. Undefined if the row has none. */
 function answerOf(row: Row, column: string, where: string): string | undefined {
   const value = valueOf(row, column, where);
   if (value === null) return undefined;
@@ -95,7 +95,7 @@ function valueOf(row: Row, column: string, where: string): unknown {
   });
 }
 
-/** The template with the row's values; one that the row leaves open (null) is no words. */
+/** The template filled with the row's values; a null value becomes no words. */
 function filled(template: string, row: Row, where: string): string {
   return template.replaceAll(PLACEHOLDER, (_, column: string) => {
     const value = valueOf(row, column, where);

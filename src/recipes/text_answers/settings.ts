@@ -25,7 +25,7 @@ const schema = z.strictObject({
   reward: idleWhere(supervised, wordsReward),
 });
 export type TextAnswersSettings = z.output<typeof schema>;
-/** What a task of rows of words follows, whichever recipe it is of. */
+/** The settings of a task with rows of words, for any recipe. */
 export type TextSettings = Omit<TextAnswersSettings, 'task'>;
 
 /** The parts of every recipe whose policy answers rows of words in words, whatever scores the answers. */
@@ -44,10 +44,10 @@ export const textAnswers = preset<TextAnswersSettings>({
   parts: [...textParts(columnsOf), { rules: [noImages] }],
 });
 
-/** A column's place in a template. */
+/** A placeholder for a column in a template. */
 export const PLACEHOLDER = /\{([A-Za-z_][\w.-]*)\}/g;
 
-/** The columns of a row that prompts are made of, and the labelled answer's where there is one. */
+/** The columns that prompts are made of, and the labelled answer's if there is one. */
 export function columnsOf({ data: { columns }, prompt }: TextSettings): string[] {
   const asked =
     prompt.template === null ? [columns.prompt] : [...prompt.template.matchAll(PLACEHOLDER)].map(([, name]) => name);

@@ -19,15 +19,15 @@ export async function openTextTask<S extends TextSettings>(
   return WordsTask.open(settings, { words: openTextWords(settings, resolveRun), data, sight: null });
 }
 
-/** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords`. */
+/** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords` does. */
 export function openTextWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
   const { policy, prompt } = settings;
-  // The settings' own texts, whose words a model from random weights needs, too.
+  // The settings' own texts, whose words a model with random weights also needs.
   const own = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
   return openWords(settings, resolveRun, () => ({ words: captionVocabulary(), texts: own, special: [] }));
 }
 
-/** The first rows of each dataset, with the label, the prompt itself and nothing as answers. Raises DataError for a row of another form. */
+/** The first rows of each dataset, with the label, the prompt itself and an empty text as answers. Raises DataError for a row with another form. */
 export function sampleWords(settings: TextSettings, count: number): Promise<SampledSet[]> {
   return sampleRowsOf(settings, count, (row, place) => {
     const { instruction, expected } = questionOf(row, settings, place);
@@ -49,7 +49,7 @@ export function sampleRowsOf(
   );
 }
 
-/** Rows as what they ask. */
+/** The questions of rows. */
 function asked(rows: RowSource, settings: TextSettings): AskedSource {
   return {
     ...rows,

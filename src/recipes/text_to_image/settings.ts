@@ -78,7 +78,7 @@ export const textToImage = preset<TextToImageSettings>({
   ],
 });
 
-/** Of a word, where no text encoder says: as many words as a small world has. */
+/** Width of a word without a text encoder: the number of words in a small world. */
 const ASSUMED_TEXT_WIDTH = 64;
 
 function shapeOfModel({ environment: { init, parts }, algorithm }: TextToImageSettings): FlowModelShape {

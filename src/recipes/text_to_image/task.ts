@@ -1,4 +1,4 @@
-/** Captioned pictures as what a flow model is asked, and what it should leave. */
+/** Captioned pictures as inputs of a flow model, with its wanted output. */
 import { LRUCache } from 'lru-cache';
 import { coverImage } from '../../core/image.js';
 import { captionedPixels, type CaptionedPicture } from '../../data/captioned.js';
@@ -13,11 +13,11 @@ import type { TextToImageSettings } from './settings.js';
 
 type Source = SampleSource<CaptionedPicture>;
 
-/** Latents are kept up to so many bytes: small datasets are decoded and encoded once. */
+/** Latents are cached up to this many bytes, so that small datasets are decoded and encoded once. */
 const KEPT_BYTES = 2 ** 28;
 
 export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
-  /** By the place of a picture. */
+  /** By the row of a picture. */
   readonly #wanted = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
 
   constructor(
@@ -40,7 +40,7 @@ export class CaptionedTask implements LabelledPictures<PicturePrompt, Source> {
     return this.promptAt(source, index);
   }
 
-  /** Raises DataError for a picture that cannot be read, when it is wanted. */
+  /** Raises DataError for a picture that cannot be read, when it is needed. */
   async promptAt(source: Source, index: number): Promise<PicturePrompt> {
     const sample = source.read(index);
     const { init } = this.settings.environment;

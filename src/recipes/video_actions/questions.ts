@@ -1,10 +1,10 @@
-/** From a sample of a conversation list to what the policy is asked. */
+/** Turns a sample of a conversation list into the policy's question. */
 import { DataError } from '../../core/errors.js';
 import type { Turn, VideoQuestion, VideoQuestions } from '../../data/conversations.js';
 import type { AskedSource, Question } from '../open_words_task.js';
 import { bareWords } from '../open_seen_words.js';
 
-/** A list as the recipe's task asks it. `questions` are the samples themselves. */
+/** A list with the questions of the recipe's task. `questions` are the samples themselves. */
 export interface VideoSource extends AskedSource {
   readonly questions: VideoQuestions;
 }
@@ -12,7 +12,7 @@ export interface VideoSource extends AskedSource {
 interface Manner {
   /** Whether the model's chat template writes the prompt. */
   readonly chat: boolean;
-  /** A system message that is put first where the sample has none. */
+  /** A system message for samples that have none. */
   readonly system: string | null;
 }
 
@@ -30,7 +30,7 @@ export function askedSource(questions: VideoQuestions, manner: Manner): VideoSou
   };
 }
 
-/** Raises DataError, naming `where`, for a conversation that has no place in bare words. */
+/** Raises DataError, naming `where`, for a conversation that cannot be written as bare words. */
 export function questionOf({ turns, expected }: VideoQuestion, { chat, system }: Manner, where: string): Question {
   const last = turns[turns.length - 1];
   const instruction = wordsOf(last).trim();

@@ -11,18 +11,18 @@ import type { PictureProcessor } from '../../models/pictures/processor.js';
 import type { Shown, Sight } from '../open_words_task.js';
 import type { VideoSource } from './questions.js';
 
-/** Frames that a person is shown have no longer side than this. */
+/** Longest side of frames that are shown to people. */
 const SHOWN_SIDE = 160;
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
 export class VideoSight implements Sight {
-  /** By what is shown: a clip with several questions is opened once. */
+  /** By content: a clip with several questions is opened once. */
   readonly #seen = new LRUCache<string, readonly Picture[]>({
     maxSize: KEPT_BYTES,
     sizeCalculation: (pictures) => pictures.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
   });
 
-  /** Under way, so that nobody opens the same again. */
+  /** Pictures being opened, so that none is opened twice at once. */
   readonly #opening = new Map<string, Promise<readonly Picture[]>>();
   readonly #limit = pLimit(availableParallelism());
   readonly #failures: unknown[] = [];
@@ -39,7 +39,7 @@ export class VideoSight implements Sight {
     const perToken = (sizes.patch_size * sizes.spatial_merge_size) ** 2;
     const most = meta.maxFrames ?? Math.max(meta.minFrames ?? 0, this.usual.maxFrames);
     const counts = [...(meta.segments ?? [most])];
-    // The last segment may have some that are not counted.
+    // The last segment may have some frames that are not counted.
     counts[counts.length - 1] += counts.length;
     const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
     const steps = Math.ceil(frames / sizes.temporal_patch_size);
@@ -70,7 +70,7 @@ export class VideoSight implements Sight {
     const before = this.#failures.length;
     try {
       return await this.#limit(async () => {
-        // What waited with a sample that cannot be shown belongs to a batch that is given up.
+        // A sample that waited together with one that cannot be shown belongs to a batch that is given up.
         if (this.#failures.length > before) throw this.#failures[before];
         const pictures = await this.#open(question, where).catch((error: unknown) => {
           this.#failures.push(error);
@@ -84,7 +84,7 @@ export class VideoSight implements Sight {
     }
   }
 
-  /** In the order of their places in the conversation. */
+  /** In the order of their placeholders in the conversation. */
   async #open(question: VideoQuestion, where: string): Promise<readonly Picture[]> {
     const images = question.images.values();
     const pictures: Picture[] = [];
@@ -101,7 +101,7 @@ export class VideoSight implements Sight {
   }
 }
 
-/** Names what a question shows, in the order of its places, and how it is sampled. */
+/** A key for what a question shows, in order, and how it is sampled. */
 function shownBy({ turns, video, images, meta }: VideoQuestion): string {
   return JSON.stringify([turns.map(({ parts }) => parts.map(({ type }) => type)), video, images, meta]);
 }
@@ -110,7 +110,7 @@ function pixelBytes(frames: readonly RgbImage[]): number {
   return frames.reduce((sum, { data }) => sum + data.length, 0);
 }
 
-/** Steps of several frames are filled up with the last one, itself. */
+/** Steps of several frames are padded with the last frame itself. */
 function withoutPadding(frames: readonly RgbImage[]): readonly RgbImage[] {
   const last = frames.at(-1);
   return frames.slice(0, frames.findIndex((frame) => frame === last) + 1);

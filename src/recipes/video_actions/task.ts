@@ -12,13 +12,13 @@ import { askedSource, type VideoSource } from './questions.js';
 import type { VideoActionsSettings } from './settings.js';
 import { VideoSight } from './sight.js';
 
-/** The task, and what its policy sees by. */
+/** The task, and how its policy sees. */
 export interface VideoTask {
   readonly task: WordsTask<VideoActionsSettings, VideoSource>;
   readonly seeing: Seeing;
 }
 
-/** The first questions of each list, with the label, the question itself and nothing as answers. Raises DataError as `openQuestions`. */
+/** The first questions of each list, with the label, the question itself and an empty text as answers. Raises DataError as `openQuestions` does. */
 export function sampleQuestions(settings: VideoActionsSettings, count: number): Promise<SampledSet[]> {
   const { data, prompt } = settings;
   return clipData.sampled(settings, count, (place) =>
@@ -33,14 +33,14 @@ export function sampleQuestions(settings: VideoActionsSettings, count: number): 
   );
 }
 
-/** Opens datasets, the tokenizer and what turns frames into pixels. Raises DataError or CheckpointError naming what is missing. */
+/** Opens datasets, the tokenizer and the image processor for frames. Raises DataError or CheckpointError naming what is missing. */
 export async function openVideoTask(settings: VideoActionsSettings, resolveRun: RunResolver): Promise<VideoTask> {
   const { data, prompt } = settings;
   const place = clipData.placesOf(settings);
   const datasets = await Datasets.open(
     settings,
     async ({ path, media }) => askedSource(openQuestions(place(path), media), prompt),
-    // A list of questions is a file of rows, whatever its ending.
+    // A list of questions is a file of rows, whatever its extension.
     (path) => path.replace(/\.json$/, '.jsonl'),
   );
   const words = openWords(settings, resolveRun, () => seenWords(clipVocabulary(), settings));
