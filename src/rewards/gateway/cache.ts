@@ -17,17 +17,17 @@ export interface CacheOptions {
   readonly maxEntries: number;
   /** Limit on the size of the replies' lines. */
   readonly maxBytes: number;
-  /** Told of what the disk refuses, and where another gateway takes the folder over. */
+  /** Called with what the disk refuses, and when another gateway takes the folder over. */
   readonly onError: OnDiskError;
 }
 
-/** As much again as is kept may be outdated, in lines and in bytes, before the file is written anew. */
+/** The file is rewritten once it has this many times the kept lines or bytes. */
 const mostOfKept = 2;
 /** A reply of a judge has a kilobyte or two; one whose line is longer than this is not kept. */
 const longestLine = 2 ** 20;
 
 export class ReplyCache {
-  /** What is wrong with the file as it was found, in words; null where it is whole. */
+  /** What is wrong with the file as it was found, in words; null if it is whole. */
   readonly found: string | null;
   readonly #entries: LRUCache<string, Buffer>;
   readonly #file: LinesFile;
@@ -48,7 +48,7 @@ export class ReplyCache {
     this.found = found;
   }
 
-  /** Raises ConfigError where another gateway has the folder, RunError where the disk refuses. */
+  /** Raises ConfigError when another gateway has the folder, RunError when the disk refuses. */
   static async open(options: CacheOptions): Promise<ReplyCache> {
     const path = join(options.dir, 'replies.jsonl');
     let cache: ReplyCache | null = null;
@@ -97,7 +97,7 @@ export class ReplyCache {
     this.#compact(this.options.maxEntries, this.options.maxBytes);
   }
 
-  /** Goes on in memory only: the folder is another's. */
+  /** Continues in memory only: the folder belongs to another gateway. */
   forgetFolder(): void {
     this.#lock = null;
   }
@@ -107,19 +107,19 @@ export class ReplyCache {
     this.#lock?.release();
   }
 
-  /** Writes the file anew where it holds too much for so many entries of so many bytes. */
+  /** Rewrites the file if it holds too much for this many entries and bytes. */
   #compact(entries: number, bytes: number): void {
     if (this.#lines <= mostOfKept * entries && this.#bytes <= mostOfKept * bytes) return;
-    // The one that was used last comes last, as it would have been written.
+    // The entry used last comes last, as it would have been appended.
     const kept = [...this.#entries.entries()].reverse();
-    // Counted so even where the disk refuses: it is asked again when as much has come once more.
+    // Counted like this even if the disk refuses: the next attempt is due after as many further lines.
     this.#lines = kept.length;
     this.#bytes = this.#entries.calculatedSize;
     this.#file.replace(toLines(kept));
   }
 }
 
-/** A small buffer may be a piece of a large one, which it would keep in memory. */
+/** Copies the body: a small buffer may be a slice of a large one, which it would keep in memory. */
 function ownCopy(body: Buffer): Buffer {
   const copy = Buffer.allocUnsafeSlow(body.length);
   body.copy(copy);
@@ -154,7 +154,7 @@ function readEntries(path: string, { maxEntries, maxBytes }: CacheOptions): Read
   let unknown = 0;
   const onLine = (line: string, _offset: number, length: number): void => {
     bytes += length + 1;
-    // Where a torn line was ended, an empty one may follow.
+    // After a torn line was ended, an empty one may follow.
     if (line === '') return;
     lines++;
     const entry = readEntry(line);

@@ -1,4 +1,4 @@
-/** Asks an upstream the canary set and says what is wrong with its scores. */
+/** Asks an upstream the canary set and reports what is wrong with its scores. */
 import { toChatRequest } from '../judge/chat_request.js';
 import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
@@ -15,12 +15,12 @@ import { exchange, meaningOf } from './exchange.js';
 import type { GatewayMetrics } from './metrics.js';
 import type { Upstream } from './upstream.js';
 
-/** Which set suits a judge, by how its server lists the model; null for none. */
+/** Chooses the set that suits a judge, by how its server lists the model; null for none. */
 export type ChooseCanaries = (model: ListedModel) => CanarySet | null;
 
 export interface ScoringServices {
   readonly choose: ChooseCanaries;
-  /** Null asks the first that the upstream lists. */
+  /** Null asks for the first model that the upstream lists. */
   readonly model: string | null;
   readonly tolerance: number;
   readonly clock: Clock;
@@ -54,7 +54,7 @@ export class CanaryScoring {
     return this.#findings;
   }
 
-  /** Resolves with why the upstream could not be asked; null where it answered, whatever it said. Never rejects. */
+  /** Resolves with why the upstream could not be asked; null if it answered, whatever it said. Never rejects. */
   async score(
     upstream: Upstream,
     models: readonly ListedModel[],
@@ -65,7 +65,7 @@ export class CanaryScoring {
     const set = listed === undefined ? null : choose(listed);
     if (listed === undefined || set === null) return null;
     const scores = new Map<string, readonly number[] | string>();
-    // One after the other: a judge that has just started, or that others use, is not asked for more than it must.
+    // One after the other, to keep the load low for a judge that has just started or that others use.
     for (const canary of set.canaries) {
       const got = await this.#ask(upstream, { model: listed.id, traits }, canary);
       if (got === null) return `it failed while it was asked about the canary '${canary.name}'`;
@@ -88,7 +88,7 @@ export class CanaryScoring {
     }
   }
 
-  /** Its scores, or why there are none; null where the upstream gave no usable reply at all. */
+  /** Its scores, or why there are none; null if the upstream gave no usable reply at all. */
   async #ask(
     upstream: Upstream,
     { model, traits }: AskedModel,
@@ -120,7 +120,7 @@ export class CanaryScoring {
   }
 }
 
-/** A place at an upstream: in turn with the runs where it serves them, else as soon as there is room; null when there will be none. */
+/** A slot at an upstream: in turn with the runs if it serves them, else as soon as there is room; null if there will be none. */
 export async function placeAt(
   upstream: Upstream,
   dispatcher: Dispatcher,

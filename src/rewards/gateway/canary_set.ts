@@ -1,6 +1,6 @@
 /**
- * Edits whose scores are known not to change: a judge that scores them otherwise than before is another judge than before. Two of
- * them differ in nothing but the edited image, so that a judge which does not look at images is found out.
+ * Edits whose scores should not change: a judge that scores them differently than before is a different judge. Two of them differ only in the edited
+ * image, which exposes a judge that does not look at images.
  */
 import type { RgbImage } from '../../core/image.js';
 import type { JudgeQuery } from '../judge/judge.js';
@@ -9,7 +9,7 @@ import { builtInPrompts, twoScoreQuery, usualReplyTokens, withInstruction } from
 
 export interface Canary {
   readonly name: string;
-  /** What is asked: semantic consistency of the edit, or the edited image's quality. */
+  /** The question: semantic consistency of the edit, or the edited image's quality. */
   readonly question: 'consistency' | 'quality';
   readonly instruction: string;
   readonly source: RgbImage;
@@ -19,7 +19,7 @@ export interface Canary {
 export interface CanarySet {
   readonly name: string;
   readonly canaries: readonly Canary[];
-  /** Two canaries that differ in the edited image alone, of which the first is the better edit. */
+  /** Two canaries that differ only in the edited image; the first is the better edit. */
   readonly pair: readonly [string, string];
 }
 

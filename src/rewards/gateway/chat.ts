@@ -1,4 +1,4 @@
-/** One chat request through the gateway: from the cache, or from an upstream, or from another one where that fails. */
+/** Answers one chat request: from the cache, from an upstream, or from another upstream if that fails. */
 import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
@@ -17,7 +17,7 @@ import type { Upstream } from './upstream.js';
 export interface ChatServices {
   readonly clock: Clock;
   readonly dispatcher: Dispatcher;
-  /** To the upstreams, of whose key it knows. */
+  /** Connections to the upstreams; it knows their key. */
   readonly pool: HttpPool;
   readonly upstreamKey: string | null;
   readonly timeoutMs: number;
@@ -28,7 +28,7 @@ export interface ChatServices {
 
 export interface ChatCall extends Owner {
   readonly chat: ChatBody;
-  /** The body as it came, which is what is sent on. */
+  /** The body as received, which is sent on unchanged. */
   readonly bytes: Buffer;
   /** Aborted when the caller goes away. */
   readonly gone: AbortSignal;
@@ -48,7 +48,7 @@ interface Course {
   upstream: string | null;
 }
 
-/** Raises Refusal where no upstream's reply can be passed on. */
+/** Raises Refusal when no upstream's reply can be passed on. */
 export async function answerChat(call: ChatCall, services: ChatServices): Promise<ChatAnswer> {
   const { cache, metrics, records, clock } = services;
   const started = clock.now();
@@ -72,7 +72,7 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
       completion,
     });
   if (hit) {
-    // What it says is read for its record alone.
+    // Its content is read only for its record.
     if (records !== null) record(200, null, '', summaryOf(kept));
     return { status: 200, body: kept, headers };
   }
@@ -93,8 +93,8 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
 }
 
 /**
- * A reply is kept where every choice ended by itself. One that was cut off is kept only where log-probabilities were asked for: their
- * first token is the whole answer, and its limit is one token. Everything else may go better another time.
+ * Keeps a reply if every choice ended by itself. A reply that was cut off is kept only if log-probabilities were requested: their first token is the
+ * whole answer, and its limit is one token. Any other reply may turn out better next time.
  */
 function mayKeep(reply: Exchange & { readonly kind: 'reply' }, chat: ChatBody): boolean {
   const { completion } = reply;
@@ -102,7 +102,7 @@ function mayKeep(reply: Exchange & { readonly kind: 'reply' }, chat: ChatBody): 
   return completion.whole === 'stopped' || (completion.whole === 'cut_off' && chat.wantsLogprobs);
 }
 
-/** Asks one upstream after the other, each at most once, until one of them answers or it seems to be the request's own fault. */
+/** Asks one upstream after the other, each at most once, until one answers or the request itself seems to be at fault. */
 async function ask(call: ChatCall, services: ChatServices, course: Course): Promise<Exchange> {
   const { dispatcher, metrics } = services;
   const tried = new Set<Upstream>();
@@ -154,7 +154,7 @@ async function send(call: ChatCall, services: ChatServices, lease: Lease): Promi
     deadline.dispose();
   }
   const { ending } = meaningOf(found);
-  // Hashed only where it matters.
+  // Hashed only if it matters.
   lease.end(ending.health === 'works' ? ending : { ...ending, request: sha256(call.bytes) });
   metrics.observeLatency(upstream.url, (clock.now() - started) / 1000);
   if (found.kind === 'reply' && found.completion !== null) {
@@ -192,7 +192,7 @@ function refusal(kind: Exclude<Turn['kind'], 'lease'>, model: string, upstreams:
   return notReady(upstreams);
 }
 
-/** Says of every upstream why it is not ready. */
+/** Says for every upstream why it is not ready. */
 export function notReady(upstreams: readonly Upstream[]): Refusal {
   const why = upstreams.map(({ url, found }) => `${url}: ${found}`).join('; ');
   return new Refusal('unavailable', `No judge is ready. ${why}`, {

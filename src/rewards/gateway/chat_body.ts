@@ -1,4 +1,4 @@
-/** Reads a chat request far enough to route it, to bound it, and to name what it asks; the body itself is passed on as it came. */
+/** Parses a chat request far enough to route it, limit it and hash it; the body itself is passed on as received. */
 import { createHash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import { z } from 'zod';
@@ -14,7 +14,7 @@ const bodySchema = chatSchema.extend({
   logprobs: z.boolean().nullish(),
 });
 
-/** What is left of a request once it has been read: some hundred bytes, while its parsed body takes several times its length. */
+/** What is kept of a parsed request: some hundred bytes, while its parsed body takes several times its length. */
 export interface ChatBody {
   readonly model: string;
   /** Whether the same request always means the same reply: temperature 0 and a seed, both said in the request. */
@@ -31,7 +31,7 @@ export interface ChatBody {
   key(): string;
 }
 
-/** Fields that do not bear on the reply. */
+/** Fields that do not affect the reply. */
 const immaterial: ReadonlySet<string> = new Set(['user', 'metadata', 'stream', 'stream_options', 'priority', 'store']);
 
 export interface ReadingOptions {
@@ -57,7 +57,7 @@ export async function readChatBody(bytes: Buffer, options: ReadingOptions): Prom
   }
   for (const url of urls) {
     await checkImage(url, options.maxImagePixels);
-    // Others have their turn: a large image takes as long as many small requests.
+    // Yields to others: a large image takes as long as many small requests.
     if (url.length > largeText) await setImmediate();
     refuseGone(options.caller);
   }
@@ -95,10 +95,10 @@ function namesOf(json: unknown, messages: readonly ChatMessage[], urls: readonly
 const isImageUrl = /^data:image(?:\/[a-z0-9.+-]+)?;base64,/i;
 const largeText = 1_000_000;
 
-/** Raises Refusal for what is no image within the request, and for one of too many pixels. */
+/** Raises Refusal for anything but an image within the request, and for one with too many pixels. */
 async function checkImage(url: string, maxPixels: number): Promise<void> {
   const text = dataUrlContent(url);
-  // What an address leads to can change between two requests, and an upstream would fetch it on the caller's behalf.
+  // The content of an address can change between two requests, and an upstream would fetch it on the caller's behalf.
   if (text === null || !isImageUrl.test(url)) {
     throw badRequest('An image has to be in the request itself: data:image/png;base64,...', 'image_url');
   }
@@ -112,10 +112,10 @@ async function checkImage(url: string, maxPixels: number): Promise<void> {
   throw badRequest(`An image has ${found} megapixels; at most ${maxPixels / 1e6} are allowed.`, 'image_url');
 }
 
-/** Longer texts are named by their hashes: written out, they would take their length several times over. */
+/** Longer texts are replaced by their hashes: escaped, they would take several times their length. */
 const longestWritten = 65_536;
 
-/** What no other text is written as: a hash stands without quotes. */
+/** Differs for different texts: a hash is written without quotes. */
 function canonicalText(text: string): string {
   // Half a surrogate pair has no bytes of its own in UTF-8.
   return text.length <= longestWritten || /\p{Surrogate}/u.test(text)

@@ -1,4 +1,4 @@
-/** Who is asked next, and where: a queue that is fair between callers and their runs, before upstreams with limited room. */
+/** Decides who is asked next, and where: a queue that is fair between callers and their runs, in front of upstreams with limited room. */
 import { must } from '../../core/errors.js';
 import type { Clock } from '../../core/clock.js';
 import { FairQueue, type Owner } from '../../balance/fair_queue.js';
@@ -6,19 +6,19 @@ import { Members, type Ending, type Routing } from '../../balance/member.js';
 import type { GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
 
-/** Leave to ask one upstream; it holds a slot there and counts against its run's quota until it is ended. */
+/** Permission to ask one upstream; holds a slot there and counts against its run's quota until it is ended. */
 export interface Lease {
   readonly upstream: Upstream;
-  /** How long it was waited for, in milliseconds. */
+  /** Waiting time in milliseconds. */
   readonly waitedMs: number;
   readonly end: (ending: Ending) => void;
 }
 
 export type Turn =
   | { readonly kind: 'lease'; readonly lease: Lease }
-  /** Too many requests wait already: of this run, or in all. */
+  /** Too many requests are waiting already: of this run, or in all. */
   | { readonly kind: 'queue_full' }
-  /** No upstream that would do is ready. */
+  /** No suitable upstream is ready. */
   | { readonly kind: 'no_upstream' }
   /** Nothing is asked any more: the gateway is being stopped. */
   | { readonly kind: 'stopping' }
@@ -26,10 +26,10 @@ export type Turn =
   | { readonly kind: 'given_up' };
 
 export interface Wish extends Owner {
-  /** Which upstreams would do; whether they are ready is looked at besides. */
+  /** Which upstreams are suitable; readiness is checked separately. */
   readonly allowed: (upstream: Upstream) => boolean;
   readonly signal: AbortSignal;
-  /** Goes before what its run has waiting, and is never refused for the queue's length: a request that is made again elsewhere. */
+  /** Goes ahead of what its run has waiting, and is never refused for the queue's length: a request that is repeated at another upstream. */
   readonly again?: boolean;
 }
 
@@ -93,13 +93,13 @@ export class Dispatcher {
     });
   }
 
-  /** To be called when an upstream became ready or stopped being so. */
+  /** Call when an upstream became ready or stopped being ready. */
   upstreamsChanged(): void {
     this.#dismiss('no_upstream', ({ wish }) => !this.#possible(wish));
     this.#serve();
   }
 
-  /** Lets nobody wait any more; what is under way goes on. */
+  /** Ends all waiting; requests under way continue. */
   stop(): void {
     this.#stopping = true;
     this.#dismiss('stopping', () => true);

@@ -1,4 +1,4 @@
-/** Whether a judge still scores the canaries as it did at first. Pure. */
+/** Detects whether a judge still scores the canaries as it did at first. Pure. */
 import type { CanarySet } from './canary_set.js';
 
 /** Scores by canary; a canary that the judge gave no scores for has the reason instead. */
@@ -7,13 +7,13 @@ export type CanaryScores = ReadonlyMap<string, readonly number[] | string>;
 export interface CanaryFinding {
   /** Points from 0 to 10: the largest over the canaries of the mean absolute difference to the first scoring. */
   readonly drift: number;
-  /** What is wrong, in words; empty where nothing is. */
+  /** What is wrong, in words; empty if nothing is. */
   readonly alarms: readonly string[];
 }
 
 /**
- * Keeps the first scoring and compares later ones with it, of whichever upstream they are: the upstreams are meant to be equal
- * judges. A canary that got no scores at first is compared from its first scores on.
+ * Keeps the first scoring and compares later ones with it, whichever upstream they come from: the upstreams are meant to be equal judges. A canary
+ * that got no scores at first is compared from its first scores on.
  */
 export class DriftWatch {
   readonly #first = new Map<string, readonly number[]>();

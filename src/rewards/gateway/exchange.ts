@@ -6,7 +6,7 @@ import { excerpt } from '../judge/parse.js';
 import { redactBytes, type Redact } from '../../http/redact.js';
 import type { Ending } from '../../balance/member.js';
 
-/** What came back, or why nothing did. The upstream's key does not stand in it, even where the upstream quoted it. */
+/** What came back, or why nothing did. Never contains the upstream's key, even if the upstream quoted it. */
 export type Exchange =
   | {
       readonly kind: 'reply';
@@ -25,7 +25,7 @@ export type Exchange =
  */
 export type FailureReason = 'connection' | 'timeout' | 'given_up' | 'bad_reply' | 'refused_key';
 
-/** What the gateway reads of a completion; everything else is passed on unread. */
+/** The parts of a completion that the gateway reads; everything else is passed on unread. */
 export interface Completion {
   readonly text: string;
   /** Finish reason of the first choice. */
@@ -69,7 +69,7 @@ export async function exchange({ url, body, key, pool, caller, deadline }: Excha
   }
 }
 
-/** What says when to ask again, how much is left, and under which name the upstream remembers the request; and what the body is. */
+/** Headers for retry times, quotas, request ids, and the content type of the body. */
 const passedOn = /^(?:content-type|x-request-id|retry-after(?:-ms)?|x-should-retry|openai-.+|x-ratelimit-.+)$/;
 
 function usefulHeaders(headers: IncomingHttpHeaders, redact: Redact): Record<string, string> {
@@ -100,7 +100,7 @@ interface RawChoice {
   readonly message?: { readonly content?: unknown } | null;
 }
 
-/** Null for a body that is no completion; one with no choices or no words is, and goes to the caller, who knows what to make of it. */
+/** Null for a body that is not a completion; a completion without choices or words goes to the caller, who decides what to make of it. */
 export function summaryOf(body: Buffer): Completion | null {
   let json: unknown;
   try {
@@ -133,8 +133,8 @@ function wholeness(ends: readonly unknown[]): Completion['whole'] {
 export interface Meaning {
   readonly ending: Ending & { readonly found: string };
   /**
-   * Whether other upstreams may do better; a chat request has no side effects, so it may be made again. `once` where it may be the
-   * request's own fault, so that it does not go through the hands of all.
+   * Whether other upstreams may do better; a chat request has no side effects, so it may be repeated. `once` if the request itself may be at fault,
+   * so that it is not sent to all of them.
    */
   readonly failOver: 'no' | 'once' | 'any';
   /** Names the kind of error in metrics and records; null for none. */
@@ -146,25 +146,25 @@ type Kind = Pick<Meaning, 'failOver' | 'error'> & Pick<Ending, 'load' | 'health'
 const failures: Readonly<Record<FailureReason, Omit<Kind, 'error'>>> = {
   connection: { load: 'nothing', health: 'fails', failOver: 'any' },
   bad_reply: { load: 'nothing', health: 'unsure', failOver: 'once' },
-  // Some refuse a text so, too.
+  // Some also refuse a text this way.
   refused_key: { load: 'nothing', health: 'unsure', failOver: 'any' },
-  // Its time is used up, and elsewhere it would take as long again.
+  // Its time is used up, and another upstream would take as long again.
   timeout: { load: 'overloaded', health: 'unsure', failOver: 'no' },
   // Callers who give up time after time may have met a server that hangs.
   given_up: { load: 'nothing', health: 'unsure', failOver: 'no' },
 };
 
 const works: Kind = { load: 'carried', health: 'works', failOver: 'no', error: null };
-/** What an engine answers to a request that it cannot take, and to every request once it is dead. */
+/** The answer of an engine to a request that it cannot take, and to every request once it is dead. */
 const serverError: Kind = { load: 'nothing', health: 'unsure', failOver: 'once', error: 'server_error' };
-/** What stands before an engine says that it is away. */
+/** A proxy's answer while its engine is away. */
 const away: Kind = { load: 'nothing', health: 'fails', failOver: 'any', error: 'server_error' };
 /** It refused this request, and so it works. */
 const refused: Kind = { load: 'nothing', health: 'works', failOver: 'no', error: 'bad_request' };
 
 const byStatus: Readonly<Record<number, Kind>> = {
   200: works,
-  // A server that turns requests away works.
+  // A server that turns requests away is working.
   429: { load: 'overloaded', health: 'works', failOver: 'any', error: 'rate_limited' },
   502: away,
   503: { ...away, load: 'overloaded' },

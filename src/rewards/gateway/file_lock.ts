@@ -1,6 +1,6 @@
 /**
- * One gateway at a time writes a cache or a records file: two that rotate one file, or write it anew, would lose what the other appended.
- * `core/lock.ts`, in the words of gateways, and with a sign of life of its own.
+ * Lets only one gateway at a time write a cache or a records file: two that rotate or rewrite the same file would lose each other's lines.
+ * `core/lock.ts` with messages about gateways, and with its own heartbeat.
  */
 import { ConfigError, RunError } from '../../core/errors.js';
 import { diskError } from '../../core/files.js';
@@ -16,7 +16,7 @@ import {
 
 const signEveryMs = 20_000;
 
-/** What one gateway has for itself, in messages. */
+/** Something that only one gateway may use, for messages. */
 export interface Claimed {
   /** Such as `the cache`. */
   readonly name: string;
@@ -30,7 +30,7 @@ export interface Claimed {
 export interface LockEvents {
   /** Another gateway has taken it over: nothing may be written there any more. */
   readonly onLost: (error: Error) => void;
-  /** The owner could not give a sign of life; it tries again. */
+  /** The heartbeat failed; it is tried again. */
   readonly onError: (error: Error) => void;
 }
 
@@ -63,7 +63,7 @@ export class GatewayLock {
     return new GatewayLock(lock, claimed, events);
   }
 
-  /** Says that the owner lives, and looks whether it still is the owner. */
+  /** Sends a heartbeat, and checks whether this process is still the owner. */
   giveSign(): void {
     if (!this.lock.isHeld) return;
     const { name, own, path } = this.claimed;
@@ -82,14 +82,14 @@ export class GatewayLock {
     );
   }
 
-  /** Gives it free; harmless when it is not owned any more. */
+  /** Releases it; harmless if it is not owned any more. */
   release(): void {
     clearInterval(this.#timer);
     this.lock.release();
   }
 }
 
-/** Raises ConfigError where the owner lives, or may live; one that a lock does not name is gone once it has been silent for long. */
+/** Raises ConfigError when the owner is alive, or may be; an owner that a lock does not name is gone once it has been silent for long. */
 function refuseWhatLives({ owner, ageS }: FoundLock, { name, own, path }: Claimed, world: LockWorld): void {
   const standing = owner === null ? (ageS > STALE_AFTER_S ? 'gone' : 'heard_of') : standingOf(owner, world);
   if (standing === 'gone') return;

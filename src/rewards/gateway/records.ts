@@ -1,4 +1,4 @@
-/** A line for every exchange: who asked what of whom, and what came of it. Images stand as hashes; keys stand nowhere. */
+/** Writes a line for every exchange: who asked whom for what, and the result. Images are recorded as hashes; keys never. */
 import { realpathSync } from 'node:fs';
 import type { ChatBody } from './chat_body.js';
 import type { Completion } from './exchange.js';
@@ -25,7 +25,7 @@ export interface RecordsOptions {
   readonly path: string;
   /** As `LinesFile` has it. */
   readonly rotateBytes: number;
-  /** Told of what the disk refuses, and where another gateway takes the file over. */
+  /** Called with what the disk refuses, and when another gateway takes the file over. */
   readonly onError: OnDiskError;
 }
 
@@ -94,11 +94,11 @@ export class ExchangeRecords {
   }
 }
 
-/** Two names may lead to one file. */
+/** Two names may refer to the same file. */
 function realPath(path: string): string {
   try {
     return realpathSync(path);
   } catch {
-    return path; // It is not there yet.
+    return path; // It does not exist yet.
   }
 }

@@ -1,4 +1,4 @@
-/** What each path of the gateway answers. */
+/** The answers for each path of the gateway. */
 import { createHash } from 'node:crypto';
 import { Semaphore } from '../../core/semaphore.js';
 import { bearerToken } from '../../http/guard.js';
@@ -40,7 +40,7 @@ export function gatewayRoutes(state: GatewayState): Readonly<Record<string, Rout
   };
 }
 
-/** 200 where at least one upstream is ready, else 503. Details are for those who have the token. */
+/** 200 if at least one upstream is ready, else 503. Only callers with the token get details. */
 function health({ trusted, server: { draining } }: Call, { upstreams, dispatcher, findings }: GatewayState): Reply {
   const ready = upstreams.some((upstream) => upstream.ready) && !draining;
   const status = draining ? 'draining' : ready ? 'ready' : 'waiting';
@@ -68,7 +68,7 @@ interface ModelEntry {
   readonly id: string;
 }
 
-/** The models of all ready upstreams; where none will ever be ready as things stand, what they list instead, so that a caller sees it. */
+/** The models of all ready upstreams; if none can become ready, what they list instead, so that a caller sees it. */
 function listing({ upstreams, looks }: GatewayState): readonly ModelEntry[] {
   const ready = upstreams.filter((upstream) => upstream.ready);
   if (ready.length === 0 && !upstreams.every(({ hopeless }) => hopeless)) throw notReady(upstreams);
@@ -85,7 +85,7 @@ function listing({ upstreams, looks }: GatewayState): readonly ModelEntry[] {
       created: 0,
       owned_by: 'editrl-gateway',
       root: same.find(({ root }) => root !== null)?.root ?? id,
-      // What fits here has to fit into every judge.
+      // What fits here has to fit every judge.
       ...(lengths.length === 0 ? {} : { max_model_len: Math.min(...lengths) }),
     };
   });
@@ -104,7 +104,7 @@ async function chat(call: Call, state: GatewayState, parsing: Semaphore): Promis
   const { options, cache, records } = state;
   const { caller, gone } = call;
   const run = runOf(call, state);
-  // A page in a browser can post other types to a loopback address without asking first.
+  // A page in a browser can post other content types to a loopback address without a preflight request.
   if (!/^application\/json\b/i.test(call.request.headers['content-type'] ?? '')) {
     throw new Refusal('unsupported_media_type', 'The body has to be JSON: content-type application/json.');
   }

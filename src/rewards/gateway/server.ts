@@ -1,6 +1,6 @@
 /**
- * The gateway: an OpenAI-compatible server in front of equal judges. It holds back what they cannot take, goes on with the others when
- * one fails, keeps what it has paid for, and says what it sees. Request bodies are passed on byte by byte.
+ * The gateway: an OpenAI-compatible server in front of equal judges. It queues what they cannot take, switches to the others when one fails, caches
+ * replies, and reports metrics. Request bodies are passed on byte by byte.
  */
 import { setMaxListeners } from 'node:events';
 import { ConfigError, EditrlError } from '../../core/errors.js';
@@ -27,7 +27,7 @@ import { UpstreamWatch } from './watch.js';
 
 /** What the gateway uses besides its options; secrets are here, so that options can be shown. */
 export interface GatewayServices {
-  /** The token that callers have to send; null lets everyone ask, which is allowed on a loopback address only. */
+  /** The token that callers have to send; null lets everyone ask, which is allowed only on a loopback address. */
   readonly token?: string | null;
   /** The key that the upstreams want. */
   readonly upstreamKey?: string | null;
@@ -59,13 +59,13 @@ export async function startGateway(
   const upstreamKey = checkedKey(services.upstreamKey ?? undefined, "the upstreams' key") ?? null;
   const urls = upstreamUrls(options);
   const metrics = new GatewayMetrics();
-  // A question is a connection of its client's and one to an upstream; besides, there are its own files.
+  // A question takes a connection from its client and one to an upstream; the gateway's own files come on top.
   const few = tooFewFiles('the gateway', 2 * options.maxConcurrency + 128);
   if (few !== null) log('warn', few);
   const onLost = (file: string): OnDiskError => tellOfLost(file, { metrics, clock, log });
   const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
-  // Every watch and everything under way hangs on it, which is no leak.
+  // Every watch and every request under way listens to it, which is not a leak.
   setMaxListeners(0, stop.signal);
   // Room for the cap and one look at every upstream.
   const pool = createHttpPool({ connections: options.maxConcurrency + 1, secret: upstreamKey });
@@ -224,7 +224,7 @@ const flags: JudgeNames = {
   start: 'Start it, or check host and port.',
 };
 
-/** A look for this model, or for the first that the server lists. One that is ready lists it. */
+/** Checks a server for this model, or for the first that it lists. A ready server lists the model. */
 async function lookForModel(url: string, model: string | null, context: LookContext): Promise<Look> {
   if (model !== null) {
     const look = await lookAt(url, model, context);
@@ -233,14 +233,14 @@ async function lookForModel(url: string, model: string | null, context: LookCont
   }
   const listing = await lookAt(url, '', context);
   const first = listing.models?.at(0);
-  // Nobody has asked for this model: by what name it answers is for the callers to judge.
+  // Nobody has asked for a specific model: callers decide whether its name is right.
   return first === undefined ? listing : lookAt(url, first.id, { ...context, alias: true });
 }
 
-/** How often it is said again that the disk refuses the same file for the same reason. */
+/** How often the same disk error for the same file is reported again. */
 const sayLostEveryMs = 30_000;
 
-/** Says what a file loses: at once, and then now and then how much it was since. */
+/** Reports what a file loses: at once, and then at intervals how much has been lost since. */
 function tellOfLost(
   file: string,
   { metrics, clock, log }: { metrics: GatewayMetrics; clock: Clock; log: NonNullable<GatewayServices['log']> },
@@ -252,7 +252,7 @@ function tellOfLost(
     if (lines > 0) metrics.lostLines.add({ file }, lines);
     lost += lines;
     if (error.message === said && clock.now() - saidAt < sayLostEveryMs) return;
-    // What a run is told to do about its disk is no help here.
+    // The advice for a run's disk does not apply here.
     const isDisks = error instanceof EditrlError && error.cause !== undefined;
     const text = isDisks
       ? `${error.where ?? file}: ${error.message}. The gateway goes on, and writes again as soon as the disk takes it.`

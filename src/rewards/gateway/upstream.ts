@@ -30,7 +30,7 @@ export class Upstream extends Member {
     breakerFailures: number,
     readonly events: UpstreamEvents,
   ) {
-    // Once its breaker has opened it is its readiness check that closes it.
+    // Once its breaker has opened, only its readiness check closes it.
     super(url, clock, { cap, failures: breakerFailures, doubts: breakerFailures, pauseMs: Infinity });
   }
 
@@ -47,7 +47,7 @@ export class Upstream extends Member {
     return this.#found;
   }
 
-  /** Whether waiting alone cannot help: it serves another model, refuses the key, or is no such server. */
+  /** Whether waiting cannot help: it serves another model, refuses the key, or is not a judge server. */
   get hopeless(): boolean {
     return this.#hopeless;
   }
@@ -69,7 +69,7 @@ export class Upstream extends Member {
     this.#models = models;
   }
 
-  /** A readiness check found it not ready; closes it where it was. */
+  /** A readiness check found it not ready; takes it out of service if it was ready. */
   notReady(found: string, hopeless: boolean, models: readonly string[] = []): void {
     if (this.#state === 'ready') this.#state = 'open';
     this.#found = found;

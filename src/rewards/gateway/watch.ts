@@ -1,4 +1,4 @@
-/** Keeps an eye on one upstream: looks until it is ready, scores the canaries, and looks again when it fails or falls silent. */
+/** Watches one upstream: checks it until it is ready, scores the canaries, and checks again when it fails or falls silent. */
 import type { Clock } from '../../core/clock.js';
 import { sleep } from '../../core/clock.js';
 import type { Look } from '../judge/readiness.js';
@@ -19,7 +19,7 @@ export interface WatchServices {
 
 const firstPauseMs = 500;
 const longestPauseMs = 10_000;
-/** After a look that found a suspicion unfounded the next one waits so long, and twice as long each time, up to `longestPauseMs`. */
+/** Pause after a check that found a suspicion unfounded; doubled each time, up to `longestPauseMs`. */
 const firstSparedMs = 1_000;
 
 export class UpstreamWatch {
@@ -54,14 +54,14 @@ export class UpstreamWatch {
       if (stop.aborted) return;
       if (isSuspected) this.#lookedAt = this.services.clock.now();
       if (found.state !== 'ready') {
-        // One that serves and turned the look away is looked at again: whoever fills a server may not take it from the others.
+        // A serving upstream that turned the check away is checked again: a client that fills a server must not take it from the others.
         if (found.busy !== true || !this.upstream.ready) this.#notReady(found);
         await this.#rest(pause);
         pause = Math.min(longestPauseMs, pause * 2);
         continue;
       }
       pause = firstPauseMs;
-      // Scored before it serves: a judge that came back as another one is known before it judges.
+      // Scored before it serves: a judge that came back as a different one is detected before it judges.
       const failed = this.upstream.ready ? null : await score(this.upstream, found);
       if (stop.aborted) return;
       if (failed !== null) {
@@ -87,21 +87,24 @@ export class UpstreamWatch {
     }
     const due = this.#lookedAt + this.#sparedMs;
     this.#sparedMs = Math.min(longestPauseMs, 2 * this.#sparedMs);
-    // What opens its circuit meanwhile is looked into at once.
+    // If its circuit opens meanwhile, it is checked at once.
     while (!stop.aborted && this.upstream.ready && clock.now() < due) {
       this.#woken = false;
       await this.#rest(due - clock.now());
     }
   }
 
-  /** Until it was woken or is ready no more. When canaries are due does not depend on the looks between them: suspicions that follow one another put none off. */
+  /**
+   * Waits until it is woken or no longer ready. The time of the next canaries does not depend on checks in between: repeated suspicions do not
+   * postpone them.
+   */
   async #whileReady(found: Look & { readonly state: 'ready' }): Promise<void> {
     const { clock, stop, canaryEveryMs, score } = this.services;
     for (;;) {
       const left = this.#scoredAt + canaryEveryMs - clock.now();
       if (left > 0) await this.#rest(left);
       else {
-        // What keeps it from being asked is counted where every request is.
+        // Failures to ask it are counted like those of any request.
         await score(this.upstream, found);
         this.#scoredAt = clock.now();
       }

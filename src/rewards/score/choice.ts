@@ -6,10 +6,10 @@ import type { MeasureTerm, RewardChoice, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
 
-/** A chosen term, not yet made. */
+/** A chosen term, not created yet. */
 export interface ChosenTerm {
   readonly kind: TermKind;
-  /** What it is called among the others: its parts, its metrics. */
+  /** Its name among the terms, used for its parts and its metrics. */
   readonly name: string;
   /** The kind's own fields, defaulted. */
   readonly fields: Readonly<Record<string, unknown>>;
@@ -20,7 +20,7 @@ export interface ChosenTerm {
 type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'measure'>;
 type Deciding = Pick<Choice, 'mode' | 'terms' | 'defaults'>;
 
-/** The terms that decide: the mode's, or those that are weighed. Empty where the settings name neither. */
+/** The terms that decide: the mode's, or the weighted ones. Empty if the settings name neither. */
 export function decidingTerms({ mode, terms, defaults }: Deciding): ChosenTerm[] {
   if (terms.length === 0) return mode === null ? [] : [byDefault(mode, defaults)];
   return terms.map((term) => ({
@@ -75,13 +75,13 @@ export function termsThatAsk({ mode, terms, also_compute, measure = [] }: Choice
   ];
 }
 
-/** Whether a term asks the run's judge, and none of its own. */
+/** Whether a term asks the run's judge, and not one of its own. */
 export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
   const kind: TermKind = termKinds[term.name];
   return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
 }
 
-/** What the run's judge is shown by those who ask it: words where none shows it images. */
+/** What the terms show the run's judge: words if none shows it images. */
 export function shownToJudge(choice: Choice): Shown {
   const asking = termsThatAsk(choice);
   return asking.length > 0 && asking.every((name) => termKinds[name].reads === 'words') ? 'words' : 'images';
@@ -92,7 +92,7 @@ export function asksJudge(choice: Choice): boolean {
   return termsThatAsk(choice).length > 0;
 }
 
-/** Whether any chosen term, recorded ones and measures included, compares with the text that an instruction quotes, as far as is known. */
+/** Whether any chosen term, including recorded ones and measures, compares with the text that an instruction quotes, as far as known. */
 export function readsQuoted(choice: Choice): boolean {
   return chosenTerms(choice).some(({ kind, fields }) => kind.readsQuoted?.(fields));
 }
@@ -104,7 +104,7 @@ export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): str
 
 const withoutDefault = new Map<TermName, readonly string[]>();
 
-/** The fields that a kind cannot do without: with any, it is neither a mode nor in `also_compute`. */
+/** The required fields of a kind: a kind with any can be neither a mode nor in `also_compute`. */
 export function fieldsWithoutDefault(name: TermName): readonly string[] {
   const known = withoutDefault.get(name);
   if (known !== undefined) return known;
@@ -122,7 +122,7 @@ export function ownFields(term: MeasureTerm | TermSettings): Readonly<Record<str
 
 const byDefaults = { 1: new Map<TermName, ChosenTerm>(), 2: new Map<TermName, ChosenTerm>() };
 
-/** Made once: a matrix of ten thousand cells asks as often. */
+/** Cached: a matrix of ten thousand cells calls this as often. */
 function byDefault(name: TermName, defaults: Choice['defaults']): ChosenTerm {
   const made = byDefaults[defaults];
   const known = made.get(name);

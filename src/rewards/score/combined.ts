@@ -11,7 +11,7 @@ import { together } from '../../core/together.js';
 import { isHeldOut, type JudgeItem, type Outcome, type ScoreOptions, type ScoreParts } from './types.js';
 import { weightedSum, type TermOutcome } from './weighted.js';
 
-/** An outcome with those that it was made of. */
+/** An outcome with the term outcomes it was made of. */
 export interface CombinedOutcome {
   readonly outcome: Outcome;
   /** Outcomes of the terms that decide, in their order. */
@@ -19,9 +19,9 @@ export interface CombinedOutcome {
 }
 
 export interface CombinedReward extends Term {
-  /** Waits for the servers of all terms that have one of their own, recorded terms included. */
+  /** Waits for the servers of all terms that have their own, including recorded terms. */
   readonly untilReady: (options: WaitOptions) => Promise<void>;
-  /** Whether the servers answer that deciding terms have of their own; the first that does not says why. */
+  /** Whether the deciding terms' own servers answer; the first that does not gives the reason. */
   readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
   /** The terms that decide; the weight of a mode's term is 1. */
   readonly terms: readonly { readonly name: string; readonly weight: number }[];
@@ -54,7 +54,7 @@ export async function createReward(
       const known = judges.get(model);
       if (known !== undefined) return known;
       const judge = services.judge(model);
-      // Telling questions apart means hashing their images: a single term has nobody to share with.
+      // Telling questions apart means hashing their images: a single term has nobody to share answers with.
       judges.set(model, chosen.length > 1 ? sharedQuestions(judge) : judge);
       return must(judges.get(model), 'a judge that was just made');
     },
@@ -103,7 +103,7 @@ export async function createReward(
     return { outcome: { ...outcome, parts: Object.assign({}, ...more, outcome.parts) as ScoreParts }, terms };
   }
 
-  /** Whether an answer ended by itself is the reward's own affair. */
+  /** Only the reward cares whether an answer ended by itself. */
   async function measure(
     { kind, term }: Asked,
     item: JudgeItem,
@@ -142,13 +142,13 @@ export async function createReward(
   };
 }
 
-/** What is recorded of a term that does not decide: its parts, or its value where it is made of none. */
+/** What is recorded of a term that does not decide: its parts, or its value if it has none. */
 function recordedParts(name: string, { parts, ...outcome }: Outcome): ScoreParts {
   if (outcome.kind !== 'scored' || Object.keys(parts).length > 0) return parts;
   return { [`${name}/value`]: outcome.value };
 }
 
-/** Null for an item that the term cannot be asked about through the dataset's fault: text that is not quoted, a label that names nothing. */
+/** Null for an item that the term cannot score because of the dataset: text that is not quoted, or a label that names nothing. */
 function unlessLacking(score: (stop: AbortSignal) => Promise<Outcome>): (stop: AbortSignal) => Promise<Outcome | null> {
   return async (stop) => {
     try {
@@ -160,7 +160,7 @@ function unlessLacking(score: (stop: AbortSignal) => Promise<Outcome>): (stop: A
   };
 }
 
-/** The config has looked already; settings may also come from elsewhere. */
+/** The config has checked this already, but settings may come from elsewhere. */
 function refuseConflict({ kind, fields }: ChosenTerm): void {
   const conflict = kind.conflict?.(fields) ?? null;
   if (conflict === null) return;

@@ -1,6 +1,6 @@
 /**
- * Whether numbers of different runs are of the same thing: texts that are equal where they are. Read from settings as they were recorded, of
- * whatever version, so that a field that a record lacks has its default.
+ * Decides whether numbers of different runs measure the same thing: returns texts that are equal if they do. Reads settings as recorded by any
+ * version, so that a field missing in a record has its default.
  */
 import { z } from 'zod';
 import { fillAbsent } from '../../schema/absent.js';
@@ -11,9 +11,9 @@ import type { TermKind } from '../terms/term.js';
 import { asksRunsJudge, termName } from './choice.js';
 import { canonicalMeasure, type MeasureTerm } from './settings.js';
 
-/** What a number is: of a reward, or of a term that answers are measured by. */
+/** What a number means: a reward's value, or that of a term that answers are measured by. */
 export interface Scale {
-  /** `viescore`; of a weighted sum the terms with their weights. */
+  /** `viescore`; for a weighted sum, the terms with their weights. */
   readonly label: string;
   /** How many terms it has. */
   readonly terms: number;
@@ -28,7 +28,7 @@ interface NamedTerm {
   readonly weight: number;
 }
 
-/** The scale of the reward that settings name; null where they name none that this version knows. */
+/** The scale of the reward in the settings; null if they name none that this version knows. */
 export function rewardScale(read: ReadSettings): Scale | null {
   const mode = read('reward.mode');
   const recorded = read('reward.terms');
@@ -64,7 +64,7 @@ export function readMeasure(recorded: unknown): MeasureTerm[] {
   return terms.flatMap((term) => readTerm(isObject(term) ? { ...term, weight: 1 } : term)?.term ?? []);
 }
 
-/** `fresh`: whether what is absent has the defaults of today, and not what its absence in a record means. */
+/** `fresh`: whether absent fields get today's defaults, instead of what their absence in a record means. */
 function readTerm(recorded: unknown, fresh = false): NamedTerm | null {
   if (!isObject(recorded)) return null;
   const { name, weight, ...fields } = recorded;
@@ -82,7 +82,7 @@ export function mostOf(name: TermName): number {
   return kind.most ?? 1;
 }
 
-/** Its fields but those that say only where and how it is asked. */
+/** Its fields without those that only say where and how it is asked. */
 function resultFields({ name, ...fields }: MeasureTerm): unknown {
   const kind: TermKind = termKinds[name];
   const counting = Object.entries(fields).filter(

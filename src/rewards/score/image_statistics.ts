@@ -1,6 +1,6 @@
 /**
- * Cheap statistics of what a policy draws, by which a reward that is being exploited shows: backgrounds die out (edge density and colour
- * entropy fall), pictures go dark, the source is copied or ignored, one picture answers everything. Pure functions of pixels.
+ * Cheap statistics of a policy's pictures that reveal an exploited reward: backgrounds disappear (edge density and colour entropy fall), pictures go
+ * dark, the source is copied or ignored, one picture answers everything. Pure functions of pixels.
  */
 import { createHash } from 'node:crypto';
 import type { RgbImage } from '../../core/image.js';
@@ -149,7 +149,7 @@ export function editAgreement(edited: RgbImage, source: RgbImage, truth: RgbImag
   };
 }
 
-/** Where the pixel of an image begins in its data that lies nearest to one of a picture of `width` by `height` pixels. */
+/** Index in an image's data of the pixel nearest to one of a picture of `width` by `height` pixels. */
 function nearestOf(image: RgbImage, width: number, height: number): (x: number, y: number) => number {
   return (x, y) =>
     3 * (image.width * Math.floor(((y + 0.5) * image.height) / height) + Math.floor(((x + 0.5) * image.width) / width));

@@ -1,6 +1,6 @@
 /**
- * Scoring the episodes of an iteration: a chunk at a time, and then the decision over the whole iteration whether enough of them are
- * scored to go on. A judge that is down is waited for; one that answers but cannot be understood is not.
+ * Scores the episodes of an iteration: a chunk at a time, and then decides over the whole iteration whether enough of them are scored to continue.
+ * Waits for a judge that is down, but not for one that answers incomprehensibly.
  */
 import { EndpointError, RunError } from '../../core/errors.js';
 import type { Clock } from '../../core/clock.js';
@@ -22,14 +22,14 @@ export async function scoreChunk(
   );
 }
 
-/** How much of an iteration is unscored, of what was put to the judge. */
+/** How much of what was sent to the judge in an iteration is unscored. */
 export interface UnscoredSummary {
   readonly unscored: number;
-  /** Episodes that were put to the judge: scored or unscored by the reward or a measure, but not zero by rule. */
+  /** Episodes that were sent to the judge: scored or unscored by the reward or a measure, but not zero by rule. */
   readonly judged: number;
   readonly fraction: number;
   readonly reasons: Readonly<Partial<Record<UnscoredReason, number>>>;
-  /** What was found for the first unscored episode; empty where there is none. */
+  /** What was found for the first unscored episode; empty if there is none. */
   readonly example: string;
 }
 
@@ -49,7 +49,7 @@ export function summariseUnscored(outcomes: readonly Outcome[]): UnscoredSummary
   return { unscored, judged, fraction: judged === 0 ? 0 : unscored / judged, reasons, example };
 }
 
-/** What is unscored of an episode: the reward, or the first of its measures that is; null where all is scored. */
+/** The unscored outcome of an episode: the reward's, or the first of its measures'; null if everything is scored. */
 function unscoredOf(outcome: Outcome): Extract<Outcome, { kind: 'unscored' }> | null {
   const all = [outcome, ...Object.values(outcome.measures ?? {})];
   return all.find((one) => one.kind === 'unscored') ?? null;
@@ -61,7 +61,7 @@ export interface UnscoredPolicy {
   readonly maxWaitS: number;
 }
 
-/** What the run is told while its outcomes are being settled. */
+/** Called while an iteration's outcomes are being settled. */
 export interface SettleEvents {
   /** The run is waiting: called at once and again at every look that found no judge, about once a minute. */
   readonly onWaiting?: (summary: UnscoredSummary, waitedS: number, found: string) => void;
@@ -82,7 +82,7 @@ export interface SettleDeps extends SettleEvents {
 
 const askAgainEveryMs = 60_000;
 
-/** Which failures are the judge's absence, that time may mend; the others are answers that cannot be used. */
+/** Which failures mean the judge is absent, which time may fix; the others are unusable answers. */
 export const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
   timeout: true,
   connection: true,
@@ -104,8 +104,8 @@ export const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
  * answers and what is left are unusable answers: they stay unscored and an alarm is raised. After `maxWaitS` it raises EndpointError
  * (exit code 3). When the signal aborts, the outcomes are returned as they are.
  *
- * The user's own code is not waited for, since it returns the same for the same item: where it left too many unscored an alarm is raised
- * at once, and where it scored none, and no judge is to blame, RunError.
+ * Does not wait for the user's own code, since it returns the same for the same item: if that left too many unscored, it raises an alarm at once, or
+ * RunError if nothing was scored and no judge is to blame.
  */
 export async function settleOutcomes(
   reward: Reward,
@@ -152,7 +152,7 @@ export async function settleOutcomes(
   return current;
 }
 
-/** A call, since a signal's state changes while the compiler believes it known. */
+/** A function call, because the compiler would assume that a signal's state cannot change. */
 function isAborted(signal: AbortSignal | undefined): boolean {
   return signal?.aborted === true;
 }

@@ -1,4 +1,4 @@
-/** What every judged reward does before and after it asks: rules that need no judge, and joining several answers to one outcome. */
+/** What every judged reward does before and after it asks: rules that need no judge, and combining several answers into one outcome. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { JudgeImage, JudgeImages } from '../judge/images.js';
@@ -6,13 +6,13 @@ import { isShowable, unshowable } from '../judge/images.js';
 import { excerpt } from '../judge/parse.js';
 import type { JudgeItem, Judgement, Outcome, ScoreParts } from './types.js';
 
-/** An item that has to be judged: its images are there and prepared. */
+/** An item to be judged, with its images prepared. */
 export interface JudgedItem {
   readonly key: string;
   readonly instruction: string;
   readonly source: JudgeImage;
   readonly edited: JudgeImage;
-  /** Null where the reward does not look at it. */
+  /** Null if the reward does not look at it. */
   readonly truth: JudgeImage | null;
 }
 
@@ -58,7 +58,7 @@ function problemOf(what: string, image: RgbImage | null): string | null {
   return problem === null ? null : `${what}: ${problem}`;
 }
 
-/** The outcome of an item of which at least one question got no scores: unscored, for the first one's reason. Null where all did. */
+/** The outcome of an item if at least one question got no scores: unscored, for the first one's reason. Null if all did. */
 export function unscoredOutcome(judgements: readonly Judgement[], parts: ScoreParts): Outcome | null {
   for (const { key, problem, detail, text } of judgements) {
     if (problem === null) continue;

@@ -1,4 +1,4 @@
-/** The contract between the training loop and every reward: what is judged, and what judging it gave. */
+/** The contract between the training loop and every reward: what is judged, and the result. */
 import type { Exchanged, ExchangeStore } from '../../balance/exchange.js';
 import type { RgbImage } from '../../core/image.js';
 
@@ -8,7 +8,7 @@ export interface JudgeItem {
    * Unique within a run: names the episode in records and lets stored judgements be replayed. Keys of a held-out evaluation begin with `validation/`.
    */
   readonly key: string;
-  /** What was asked for: the instruction of an edit, the user's own prompt of a generated image, the question of an answer in words. */
+  /** The request: the instruction of an edit, the user's own prompt for a generated image, or the question for an answer in words. */
   readonly instruction: string;
   /** The image that was edited; null where the artifact was made from words alone. */
   readonly source: RgbImage | null;
@@ -24,7 +24,7 @@ export interface JudgeItem {
   readonly expected?: string;
   /** The dataset's row with all its columns, where a recipe's data have rows: for modules of the user's own. */
   readonly row?: Readonly<Record<string, unknown>>;
-  /** Why there is no picture of the answer, where that is no fault of its own: it is then unscored. */
+  /** Why there is no picture of the answer, if that is not the answer's fault: it is then unscored. */
   readonly unavailable?: { readonly reason: UnscoredReason; readonly detail: string };
   /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
   readonly finished: boolean;
@@ -68,7 +68,7 @@ export type Outcome = Measured &
         readonly value: number;
         readonly normalised: number;
         readonly parts: ScoreParts;
-        /** What a weighted sum is made of, in the order of its terms; absent where one term alone decides. */
+        /** The terms of a weighted sum, in order; absent if a single term decides. */
         readonly terms?: readonly TermScore[];
       }
     | { readonly kind: 'zero_by_rule'; readonly reason: 'undecodable' | 'unfinished'; readonly parts: ScoreParts }
@@ -97,11 +97,11 @@ export interface TermScore {
 export type ScoreParts = Readonly<Record<string, number>>;
 
 export interface ScoreOptions {
-  /** Asks the judge again where the stored judgement gave no scores; without it, that is replayed like any other. */
+  /** Asks the judge again if the stored judgement gave no scores; otherwise that is replayed like any other. */
   readonly askAgain?: boolean;
 }
 
-/** A reward scores items one by one; it never throws for anything that the judge does, nor for anything in the artifact. */
+/** A reward scores items one by one; it never throws for anything the judge does, nor for anything in the artifact. */
 export interface Reward {
   readonly name: string;
   score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome>;
@@ -117,12 +117,12 @@ export interface Judgement extends Exchanged {
   /** SHA-256 over the question's words and reply format alone: equal for all images. Absent in records that lack it. */
   readonly promptHash?: string;
   readonly text: string;
-  /** `null` where the text gave scores; else why not. */
+  /** Null if the text gave scores; else why not. */
   readonly problem: UnscoredReason | null;
   /** What was found where there is a problem, for messages; absent otherwise. */
   readonly detail?: string;
   readonly scores: readonly number[];
-  /** Fields of the question that were not sent, because the server refuses them; absent where it was sent whole. */
+  /** Fields of the question that were not sent because the server refuses them; absent if it was sent completely. */
   readonly leftOut?: readonly string[];
   readonly attempts: number;
   /** In a slot, over all requests. */
@@ -130,7 +130,7 @@ export interface Judgement extends Exchanged {
 }
 
 /**
- * Judgements are stored before they are used; a resumed run finds those that it already paid for.
- * A judgement that is put twice replaces the earlier one: a later answer supersedes a failure.
+ * Judgements are stored before they are used; a resumed run finds those it has already paid for. Putting a judgement twice replaces the earlier one:
+ * a later answer supersedes a failure.
  */
 export type JudgementStore = ExchangeStore<Judgement>;

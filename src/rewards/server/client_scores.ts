@@ -1,6 +1,6 @@
 /**
- * The three numbers that clients of IP-Adapter training read: how well the words of a prompt can be read in its image, what a
- * vision-language model thinks of it, and their weighted sum, all from 0 to 1.
+ * The three numbers that clients of IP-Adapter training read: how legible the prompt's words are in its image, a vision-language model's score, and
+ * their weighted sum, all from 0 to 1.
  */
 import type { CombinedOutcome } from '../score/combined.js';
 import type { Outcome } from '../score/types.js';
@@ -11,7 +11,7 @@ export interface ClientScores {
   readonly combined_score?: number | null;
 }
 
-/** Where each number is found: in a term of its own, or in a part of a term that gives several. The first that is there counts. */
+/** Where each number comes from: a term of its own, or a part of a term that gives several. The first that exists counts. */
 const origins: Readonly<Record<'vlm_score' | 'ocr_confidence', readonly { term: string; part?: string }[]>> = {
   vlm_score: [
     { term: 'ocr_vlm', part: 'ocr_vlm/vlm_score' },
@@ -23,7 +23,7 @@ const origins: Readonly<Record<'vlm_score' | 'ocr_confidence', readonly { term: 
   ocr_confidence: [{ term: 'ocr_vlm', part: 'ocr_vlm/ocr_confidence' }, { term: 'ocr_confidence' }, { term: 'ocr' }],
 };
 
-/** The numbers of the terms that are there: null where unscored, left out where no term gives them. */
+/** The numbers of the existing terms: null if unscored, left out if no term gives them. */
 export function clientScores({ outcome: whole, terms }: CombinedOutcome): ClientScores {
   const scores: Record<string, number | null> = {};
   for (const [name, places] of Object.entries(origins)) {
@@ -44,7 +44,7 @@ function numberOf(outcome: Outcome): number | null {
   return outcome.kind === 'zero_by_rule' ? byRule : null;
 }
 
-/** A part that was obtained is given even where another part is missing. */
+/** A part that was obtained is returned even if another part is missing. */
 function partOf(outcome: Outcome, part: string): number | null {
   if (Object.hasOwn(outcome.parts, part)) return outcome.parts[part];
   return outcome.kind === 'zero_by_rule' ? byRule : null;

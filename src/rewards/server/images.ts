@@ -1,4 +1,4 @@
-/** The images of a request: base64 to pixels, bounded before anything is unpacked. No address is opened, no file read. */
+/** The images of a request: base64 to pixels, limited before anything is unpacked. Opens no address and reads no file. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { decodeImage } from '../../core/image.js';
@@ -9,13 +9,13 @@ export async function readImage(text: string, field: string, maxPixels: number):
   return decodeImage(bytesOf(text, field), field, maxPixels);
 }
 
-/** What `readImage` will take in memory, by the image's header: three bytes a pixel, and nothing for what it will refuse. */
+/** Memory that `readImage` will take, from the image's header: three bytes per pixel, and nothing for what it will refuse. */
 export async function decodedBytes(text: string, maxPixels: number): Promise<number> {
   const pixels = await pixelCount(text.slice(text.indexOf(',') + 1));
   return pixels === null || pixels > maxPixels ? 0 : 3 * pixels;
 }
 
-/** Line breaks may stand in base64 here, and its padding may be missing, as some programs write it. */
+/** Accepts base64 with line breaks and without padding, as some programs write it. */
 function bytesOf(text: string, field: string): Buffer {
   const encoded = text.startsWith('data:') ? dataUrlContent(text) : text;
   if (encoded === null) {

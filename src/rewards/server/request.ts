@@ -1,4 +1,4 @@
-/** From the bytes of a request to its items: JSON or multipart/form-data, and nothing that could run code. */
+/** Parses a request into items: JSON or multipart/form-data, and nothing that could run code. */
 import type { z } from 'zod';
 import { parseJson } from '../../http/json.js';
 import { Refusal } from '../../http/refusal.js';
@@ -6,7 +6,7 @@ import { requestFields, requestItemSchema, type RequestItem } from './wire.js';
 
 export interface ScoreRequest {
   readonly items: readonly RequestItem[];
-  /** Whether the item stood alone at the top, so that its reply does too. */
+  /** Whether the item was at the top level, so that its reply is too. */
   readonly single: boolean;
 }
 
@@ -41,7 +41,7 @@ function refusePickle(contentType: string, bytes: Buffer): void {
   );
 }
 
-/** What a body says, before its fields are checked. */
+/** The content of a body, before its fields are checked. */
 type Parser = (bytes: Buffer, contentType: string, maxItems: number) => unknown;
 
 const parsers: Readonly<Record<string, Parser>> = {
@@ -58,7 +58,7 @@ const parsers: Readonly<Record<string, Parser>> = {
   },
 };
 
-/** A part of a few bytes costs a hundred times as many once it is parsed. */
+/** Refuses many parts: a part of a few bytes takes a hundred times as much memory once parsed. */
 function refuseManyParts(bytes: Buffer, contentType: string, most: number): void {
   const [, quoted, plain] = /boundary=(?:"([^"]+)"|([^;\s]+))/i.exec(contentType) ?? [];
   const boundary = `--${quoted ?? plain ?? ''}`;
@@ -92,7 +92,7 @@ async function readForm(form: FormData): Promise<unknown> {
   return count === 1 ? items[0] : { items };
 }
 
-/** Forms know texts only. */
+/** Form fields are always text. */
 function formValue(name: string, value: string): unknown {
   if (name === 'finished' && (value === 'true' || value === 'false')) return value === 'true';
   return value;

@@ -1,4 +1,4 @@
-/** Scores the items of requests: every item by every term, each item by itself. */
+/** Scores the items of requests: every item by every term, each item separately. */
 import { availableParallelism } from 'node:os';
 import { DataError } from '../../core/errors.js';
 import { Deadline } from '../../core/deadline.js';
@@ -13,17 +13,17 @@ import { decodedBytes, readImage } from './images.js';
 import type { ServerLimits } from './limits.js';
 import { toWire, type ReplyItem, type RequestItem } from './wire.js';
 
-/** What a server scores with: a reward, and a name for its terms, weights and settings. */
+/** What a server scores with: a reward, and an identity for its terms, weights and settings. */
 export interface ServedReward extends Pick<CombinedReward, 'terms' | 'scoreTerms'> {
   readonly digest: string;
   /** Whether the judge answers that the terms ask; absent where they ask none. */
   readonly canary?: (signal?: AbortSignal) => Promise<CanaryResult>;
 }
 
-/** What scoring is measured by. */
+/** Metrics of scoring. */
 export interface ScorerEvents {
   readonly onItem: (scored: CombinedOutcome, seconds: number) => void;
-  /** A term raised what it may not: a defect, which the client is told of without its details. */
+  /** A term raised an unexpected error: a bug, reported to the client without details. */
   readonly onDefect: (error: unknown) => void;
 }
 
@@ -36,7 +36,7 @@ type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'decodedBytes' | 'sc
 
 export class ItemScorer {
   readonly #slots: LimitFunction;
-  /** Room for the pixels of large items, and turns to decode them. */
+  /** Limits the pixels of large items, and how many are decoded at once. */
   readonly #pixels: Semaphore;
   readonly #decoding = pLimit(mostLargeDecoded);
   #unnamed = 0;
@@ -65,7 +65,7 @@ export class ItemScorer {
     );
   }
 
-  /** Resolves when there is room for the item, with what becomes of it. */
+  /** Resolves when there is room for the item, with its pending reply. */
   #begin(item: RequestItem, signal: AbortSignal): Promise<{ readonly reply: Promise<ReplyItem> }> {
     return new Promise((resolve, reject) => {
       const reply = this.#whenThereIsRoom(item, signal, () => resolve({ reply }));
@@ -126,12 +126,12 @@ export class ItemScorer {
   async #judgeItem(item: RequestItem): Promise<JudgeItem> {
     const read = (text: string | null | undefined, field: string) =>
       text === null || text === undefined ? null : readImage(text, field, this.limits.pixels);
-    // One after another: the images of one item together would keep all of sharp's threads from others.
+    // One after the other: decoding an item's images at once would occupy all of sharp's threads.
     const source = await read(item.source, 'source');
     const edited = await read(item.image, 'image');
     const truth = await read(item.truth, 'truth');
     return {
-      // Terms tell items apart by their keys, and two clients may use the same.
+      // Terms tell items apart by their keys, and two clients may use the same one.
       key: `request-${this.#unnamed++}`,
       instruction: item.instruction ?? item.prompt ?? '',
       source,
@@ -143,7 +143,7 @@ export class ItemScorer {
     };
   }
 
-  /** What the reward gives, or that its time is over: a term that does not look at its signal holds up nobody. */
+  /** The reward's outcome, or a timeout: a term that ignores its signal holds up nobody. */
   #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
     const late = new Promise<CombinedOutcome>((resolve) => {
       deadline.onOver(() =>

@@ -1,6 +1,6 @@
 /**
- * The reward server: heavy rewards (text recognition, CLIP) and the way to a judge, behind HTTP, so that they live outside the trainer.
- * `POST /score`, `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
+ * The reward server: heavy rewards (text recognition, CLIP) and access to a judge over HTTP, so that they run outside the trainer. `POST /score`,
+ * `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
  */
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
@@ -19,23 +19,23 @@ export interface RewardServerOptions {
   readonly host: string;
   /** 0 takes a free port. */
   readonly port: number;
-  /** Null only where nobody but this machine's programs can ask. */
+  /** Null only if nobody but this machine's programs can ask. */
   readonly token: string | null;
   readonly reward: ServedReward;
   readonly limits?: Partial<ServerLimits>;
   readonly clock?: Clock;
-  /** Told of what a term (or the server itself) raised and may not raise. */
+  /** Called with unexpected errors of a term or of the server itself. */
   readonly onDefect?: (error: unknown) => void;
 }
 
 export interface RunningRewardServer {
   readonly url: string;
   readonly port: number;
-  /** Takes nothing more, waits for what is under way (at most `drainTimeoutMs`), then drops what is left. */
+  /** Accepts nothing more, waits for requests under way (at most `drainTimeoutMs`), then drops the rest. */
   close(): Promise<void>;
 }
 
-/** Raises ConfigError for an address that needs a token and has none, EndpointError for one that is taken or not this machine's. */
+/** Raises ConfigError for an address that needs a token but has none, EndpointError for one that is taken or not on this machine. */
 export async function startRewardServer(options: RewardServerOptions): Promise<RunningRewardServer> {
   const limits = { ...defaultLimits, ...options.limits };
   const clock = options.clock ?? systemClock;
@@ -75,14 +75,14 @@ class Service {
       onItem: (scored, seconds) => this.#metrics.countItem(scored, seconds),
       onDefect,
     });
-    // One large body is parsed at a time, many small ones together: meanwhile it takes several times its bytes.
+    // Only one large body is parsed at a time, but many small ones: a body takes several times its bytes while it is parsed.
     this.#parsing = new Semaphore(limits.bodyBytes);
   }
 
   async score(call: Call): Promise<Reply> {
     this.#refuseTooMany();
     const asked = await this.#parse(call);
-    // One that never sends its body takes nobody's place.
+    // A client that never sends its body occupies no slot.
     this.#refuseTooMany();
     this.#underWay++;
     try {
@@ -99,14 +99,14 @@ class Service {
     throw new Refusal('busy', `${this.#underWay} requests are under way, which is the most.`, { retryAfterS: 1 });
   }
 
-  /** Its bytes are let go with its return; what is held of them from then on is the texts of the items. */
+  /** Its bytes are freed when it returns; from then on only the texts of the items are held. */
   async #parse(call: Call): Promise<ScoreRequest> {
     const bytes = await call.read();
     const type = call.request.headers['content-type'];
     return this.#parsing.run(() => parseScoreRequest(type, bytes, this.limits.items), bytes.length);
   }
 
-  /** With `?judge`, a client that has the token learns whether the judge behind the terms answers, too: a small question puts it to the test. */
+  /** With `?judge`, a client with the token learns whether the judge behind the terms answers too, tested with a small question. */
   async health({ server, trusted, query }: Call): Promise<Reply> {
     if (server.draining) return json(503, { status: 'draining' } satisfies HealthReply);
     if (!trusted) return json(200, { status: 'ok' } satisfies HealthReply);
@@ -117,7 +117,7 @@ class Service {
     return json(503, { status: 'judge_away', detail: found.detail, ...settings } satisfies HealthReply);
   }
 
-  /** Callers at the same time share one question. */
+  /** Concurrent callers share one question. */
   #askJudge(): Promise<CanaryResult> | null {
     const { canary } = this.reward;
     if (canary === undefined) return null;

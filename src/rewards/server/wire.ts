@@ -1,4 +1,4 @@
-/** What goes over the wire between a reward server and its clients: the fields of a request and of its reply. */
+/** The messages between a reward server and its clients: the fields of a request and of its reply. */
 import { z } from 'zod';
 import { unscoredReasons, type Outcome } from '../score/types.js';
 
@@ -25,7 +25,7 @@ export const requestFields: readonly string[] = Object.keys(requestItemSchema.sh
 
 const parts = z.record(z.string(), z.number());
 
-/** An outcome as JSON: what a kind lacks is null, so that every reply has the same fields. */
+/** An outcome as JSON: fields that a kind lacks are null, so that every reply has the same fields. */
 export const wireOutcomeSchema = z.discriminatedUnion('kind', [
   z.object({
     kind: z.literal('scored'),
@@ -79,7 +79,7 @@ export const replySchema = z.object({
 export const healthSchema = z.object({
   /** `judge_away` only where the judge was asked for (`/health?judge`). */
   status: z.enum(['ok', 'draining', 'judge_away']),
-  /** What keeps the judge from answering. */
+  /** What prevents the judge from answering. */
   detail: z.string().optional(),
   /** As in the reply; left out for clients without the token. */
   reward: z.string().optional(),

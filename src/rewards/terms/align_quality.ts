@@ -42,7 +42,7 @@ const namesInMessages = {
   start: 'Check the address and the network, or start the server; then run the same command again.',
 };
 
-/** The judge at the term's own address; its judgements are kept where the run keeps the others. */
+/** The judge at the term's own address; its judgements are stored with the run's others. */
 async function openOwnJudge(
   endpoint: string,
   keyVariable: string,
@@ -93,7 +93,7 @@ async function openOwnJudge(
   };
 }
 
-/** The judge at the term's own address, or before it what is recorded; null where it is not to be asked at all, and nothing of it is opened. */
+/** The judge at the term's own address, after any recorded answers; null if it must not be asked at all, and nothing of it is opened. */
 async function ownJudgeOf(
   endpoint: string,
   keyVariable: string,
@@ -105,7 +105,7 @@ async function ownJudgeOf(
   if (records?.offline === true) return { judge: records.judge(model, null), server: null };
   const server = await openOwnJudge(endpoint, keyVariable, model, alias, services);
   if (records === undefined) return { judge: server, server };
-  // What is recorded may suffice: the server is looked for when it is first needed.
+  // Recorded answers may be enough: the server is contacted only when it is first needed.
   let found: Promise<void> | null = null;
   const asked: Judge = {
     ask: async (query, signal, options) => {

@@ -1,4 +1,4 @@
-/** A judge's grade of an answer in words, from 0 to 10: it is told the question, the answer, and the labelled answer where there is one. */
+/** A judge's grade for an answer in words, from 0 to 10: the judge sees the question, the answer, and the labelled answer if there is one. */
 import { z } from 'zod';
 import { positiveInteger, result } from '../../schema/mark.js';
 import type { JudgeQuery, ReplyFormat } from '../judge/judge.js';

@@ -13,7 +13,7 @@ const modelReference = z.union([
 ]);
 type ModelReference = z.output<typeof modelReference>;
 
-/** While one image is in the model, the next is made ready. */
+/** While one image is in the model, the next one is prepared. */
 const AT_ONCE = 2;
 
 function folderOf(reference: ModelReference, services: TermServices): string {
@@ -33,11 +33,11 @@ function unscored(reason: UnscoredReason, detail: string): Outcome {
   return { kind: 'unscored', reason, detail, parts: {} };
 }
 
-/** What a cosine is worth. `value` is on the scale's own range, `normalised` in [0, 1]. */
+/** The score for a cosine. `value` is on the scale's own range, `normalised` in [0, 1]. */
 interface Worth {
   readonly value: number;
   readonly normalised: number;
-  /** Whether the scale gives other cosines the same worth: it tells no differences here. */
+  /** Whether the scale gives neighbouring cosines the same score: it cannot distinguish them here. */
   readonly atLimit: boolean;
 }
 
@@ -94,7 +94,7 @@ export const clip = termKind({
     const tellOfCut = async ({ key, instruction }: JudgeItem): Promise<void> => {
       if (told) return;
       const { most, unread } = await model.reads(instruction);
-      // Another item may have been told of meanwhile.
+      // Another item may have been reported meanwhile.
       if (unread === 0 || told) return;
       told = true;
       services.onNote?.(

@@ -1,4 +1,4 @@
-/** Terms that the judge's answers make: which questions each asks, and how the answers give its value. */
+/** Terms made from the judge's answers: which questions each asks, and how the answers give its value. */
 import { prepareItem, unscoredOutcome, type JudgedItem } from '../score/judged_item.js';
 import { maxScore } from '../judge/parse.js';
 import type { JudgeQuery } from '../judge/judge.js';
@@ -6,7 +6,7 @@ import type { PromptSet } from '../judge/prompts.js';
 import type { Term, TermServices } from './term.js';
 import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../score/types.js';
 
-/** One thing that is asked about an item, and the parts of a score that its answer gives. */
+/** One question about an item, and the score parts that its answer gives. */
 export interface Question {
   /** Names the question in keys of judgements. */
   readonly name: string;
@@ -21,7 +21,7 @@ export interface JudgedScore {
   readonly questions: readonly Question[];
   /** The value from 0 to 10, of the parts that all questions gave. */
   readonly value: (parts: ScoreParts) => number;
-  /** The part under which the value is recorded; null where one of the questions' parts is the value already. */
+  /** The part under which the value is recorded; null if one of the questions' parts already is the value. */
   readonly valuePart: string | null;
 }
 

@@ -12,7 +12,7 @@ import type { WaitOptions } from '../judge/readiness.js';
 import type { OpenSender } from '../judge/sender.js';
 import type { JudgeItem, Judgement, JudgementStore, Reward } from '../score/types.js';
 
-/** How a server of a term's own is asked by this process; each server is asked as if it were the only one. */
+/** Limits for a term's own server, as if it were the only one. */
 export interface ServerLimits {
   /** Requests under way at once: this process's share. */
   readonly concurrency: number;
@@ -26,7 +26,7 @@ export interface ServerLimits {
 
 /** What a run has recorded, for scoring its episodes again. */
 export interface TermRecords {
-  /** Nobody is asked: what is not recorded is unscored, no server is waited for, and none needs a key. */
+  /** Nobody is asked: what is not recorded is unscored, no server is waited for, and no key is needed. */
   readonly offline: boolean;
   /** A judge that answers from the records, and asks this one (null where nobody is asked) for what is not there. */
   judge(model: string, asked: Judge | null): Judge;
@@ -34,7 +34,7 @@ export interface TermRecords {
   reply(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined;
 }
 
-/** What a term may use of the run that it belongs to. */
+/** The parts of its run that a term may use. */
 export interface TermServices {
   /** The judge at `reward.endpoint`; a term that names another model asks for it by name. Raises ConfigError where the run has no judge. */
   readonly judge: (model?: string) => Judge;
@@ -42,17 +42,17 @@ export interface TermServices {
   readonly prompts: PromptSet;
   /** The folder that a `{run}` or `{hub}` reference stands for; a local path is itself. Raises ConfigError where there is none. */
   readonly modelFolder: (reference: unknown) => string;
-  /** Where what was got from elsewhere is kept for a resumed run; asked for only while scoring. Absent where nothing is kept. */
+  /** Where results from remote servers are stored for a resumed run; called only while scoring. Absent if nothing is stored. */
   readonly store?: () => JudgementStore;
-  /** For servers of the terms' own; the defaults of their clients where absent. */
+  /** Limits for the terms' own servers; default: those of their clients. */
   readonly limits?: ServerLimits;
-  /** From where the judges of the terms' own are asked; from this thread where absent. */
+  /** Where requests to the terms' own judges are sent from; default: this thread. */
   readonly openSender?: OpenSender;
-  /** What models of the terms' own compute on; the CPU where absent. */
+  /** Where the terms' own models run; default: the CPU. */
   readonly session?: ModelFileOptions;
-  /** Told what a person should know of what is scored; nobody is where absent. */
+  /** Receives notes about what is scored. */
   readonly onNote?: (note: string) => void;
-  /** Absent where every question is asked that `store` has no answer to. */
+  /** Absent if every question without an answer in `store` is asked. */
   readonly records?: TermRecords;
 }
 
@@ -63,7 +63,7 @@ export interface Term extends Reward {
    * scored, by those who mean to ask. Raises EndpointError as `waitUntilReady` does.
    */
   readonly untilReady?: (options: WaitOptions) => Promise<void>;
-  /** Whether the server of the term's own answers now: looked at while too many episodes are unscored. Absent where it has none. */
+  /** Whether the term's own server answers now: checked while too many episodes are unscored. Absent if it has none. */
   readonly canary?: (signal?: AbortSignal) => Promise<CanaryResult>;
   close(): Promise<void>;
 }
@@ -83,7 +83,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly needs: {
     /** Whether it asks the judge. */
     readonly judge: boolean;
-    /** Whether it asks a server of its own that is no judge. */
+    /** Whether it asks its own server that is not a judge. */
     readonly server?: boolean;
     /** Whether it compares with the labelled image. */
     readonly truth: boolean;
@@ -92,15 +92,15 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
     /** Whether it compares with the labelled answer in words. */
     readonly words?: boolean;
   };
-  /** What such a term is called among the others, where that follows from its fields; `name` where absent. */
+  /** The name of such a term among the others, if it depends on its fields; default: `name`. */
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
-  /** Whether these fields name a server of the term's own, so that the run's judge is not asked. */
+  /** Whether these fields name the term's own server, so that the run's judge is not asked. */
   ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;
-  /** Whether such a term compares with the text that an instruction quotes; absent: it does not, or nobody knows. */
+  /** Whether such a term compares with the text that an instruction quotes; absent: no, or unknown. */
   readsQuoted?(settings: z.output<z.ZodObject<Fields>>): boolean;
-  /** What is wrong with fields that are right one by one; null where nothing is. Looked at when the config is loaded. */
+  /** What is wrong with a combination of valid fields; null if nothing is. Checked when the config is loaded. */
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
-  /** What is wrong with a labelled answer in words that it compares with, as a message goes on; null where nothing is. */
+  /** What is wrong with a labelled answer in words that it compares with, as the end of a sentence; null if nothing is. */
   wrongLabel?(label: string, settings: z.output<z.ZodObject<Fields>>): string | null;
   /** Makes the term in a process of its own, for trying code that is not this program's; `create` is used where absent. Raises as `create`. */
   createApart?(settings: z.output<z.ZodObject<Fields>>): Promise<Term>;
@@ -108,7 +108,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
 }
 
-/** What an item lacks of what is needed to score it, in words; null where it lacks nothing. */
+/** What an item lacks for being scored, in words; null if nothing. */
 export function missingInput(
   needs: { readonly source?: boolean; readonly truth?: boolean; readonly words?: boolean },
   { source, truth, expected }: JudgeItem,

@@ -1,4 +1,4 @@
-/** Items on their way to a reward server. */
+/** Encodes items for a reward server. */
 import { createHash, type Hash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { RgbImage } from '../../../core/image.js';
@@ -6,7 +6,7 @@ import { encodePng } from '../../../core/image.js';
 import type { RequestItem } from '../wire.js';
 import type { JudgeItem } from '../../score/types.js';
 
-/** The encodings that were used last, by content: the prompts of one group share their source. */
+/** Number of cached encodings, by content: the prompts of one group share their source. */
 const kept = 64;
 
 /** Encodes items as requests. */
@@ -59,7 +59,7 @@ function addImage(hash: Hash, image: RgbImage | null): Hash {
   return hash.update(`${image.width}x${image.height}:`).update(image.data);
 }
 
-/** SHA-256 over everything of an item that a server is told, but its key and its mask, which belongs to the sample as its source does. */
+/** SHA-256 over everything that a server is told about an item, except its key and its mask, which belongs to the sample as its source does. */
 export function hashItem(item: JudgeItem): string {
   const hash = createHash('sha256');
   const { instruction, answer = null, expected = null, finished } = item;

@@ -1,4 +1,4 @@
-/** Looking whether reward servers are ready, and whether they agree on what they score with. */
+/** Checks whether reward servers are ready, and whether they agree on what they score with. */
 import { untilReady } from '../../../balance/readiness.js';
 import { ConfigError, EndpointError } from '../../../core/errors.js';
 import type { Clock } from '../../../core/clock.js';
@@ -15,7 +15,7 @@ export interface LookOptions {
   readonly headers: Readonly<Record<string, string>>;
   /** The terms that the servers have to hold. */
   readonly weights: Weights | null;
-  /** Whether the judge behind a server has to answer, too. */
+  /** Whether the judge behind a server has to answer as well. */
   readonly judge: boolean;
   readonly maxWaitMs: number;
   readonly clock: Clock;
@@ -30,7 +30,7 @@ type Look =
   | { readonly ready: true; readonly url: string; readonly health: HealthReply }
   | { readonly ready: false; readonly url: string; readonly found: string; readonly final: boolean };
 
-/** Returns the name of what the servers score with, once one of them is ready. Raises as `RewardPool.ready` says. */
+/** Returns the identity of what the servers score with, once one of them is ready. Raises as described at `RewardPool.ready`. */
 export async function lookAtServers(urls: readonly string[], options: LookOptions): Promise<string> {
   const { clock, maxWaitMs, signal } = options;
   const look = async () => {

@@ -33,7 +33,7 @@ export interface RewardPoolOptions {
   readonly token?: string;
   /** Shares of the servers' terms in the outcome; without them the outcome is the one that the servers weigh. */
   readonly weights?: Weights | null;
-  /** What the servers speak; this program's own protocol unless given. */
+  /** The servers' protocol; default: this program's own. */
   readonly protocol?: ProtocolName;
   readonly routing?: Routing;
   /** Items under way at once, over all servers. */
@@ -44,7 +44,7 @@ export interface RewardPoolOptions {
   readonly itemTimeoutMs?: number;
   /** Requests for one item that may fail; refusals of servers that have too much to do are not counted. */
   readonly maxAttempts?: number;
-  /** Where replies are kept, so that a resumed run finds them again; asked for only while scoring. */
+  /** Where replies are stored, so that a resumed run finds them again; called only while scoring. */
   readonly store?: () => JudgementStore;
   /** Replies that a run has recorded, used where the servers still score with the same settings, or are not asked. */
   readonly records?: Pick<TermRecords, 'offline' | 'reply'>;
@@ -88,7 +88,7 @@ export class RewardPool implements Term {
   readonly #weights: Weights | null;
   readonly #store: (() => JudgementStore) | null;
   readonly #records: Pick<TermRecords, 'offline' | 'reply'> | null;
-  /** What the servers score with; null before the first of them has said so. */
+  /** The identity of what the servers score with; null before the first of them has said so. */
   #reward: string | null = null;
   #closing: Promise<void> | null = null;
 
@@ -130,7 +130,7 @@ export class RewardPool implements Term {
     this.#reward = await this.#look({ maxWaitMs, judge: false }, signal);
   }
 
-  /** Whether at least one server is ready now, its judge answers, and it scores with what was scored with before. */
+  /** Whether at least one server is ready now, its judge answers, and it scores with the same settings as before. */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
     try {
       const reward = await this.#look({ maxWaitMs: 0, judge: true }, signal);
@@ -179,7 +179,7 @@ export class RewardPool implements Term {
     });
   }
 
-  /** Closes the connections; nothing may be scored afterwards. */
+  /** Closes the connections; the pool must not be used afterwards. */
   close(): Promise<void> {
     return (this.#closing ??= this.#http.close());
   }
@@ -203,7 +203,7 @@ export class RewardPool implements Term {
     }
   }
 
-  /** What this server's reply comes to. An outcome that is unscored because its judge is away is better than no reply. */
+  /** The result of this server's reply. An outcome that is unscored because the judge is away is better than no reply. */
   async #ask(server: RewardServer, request: Asked, within: Deadline): Promise<Tried<Attempt>> {
     server.judge.asked();
     const reply = this.#checked(await attempt(this.#http, { ...request, url: server.url }, within), server);
@@ -214,7 +214,7 @@ export class RewardPool implements Term {
     return tried(away ? 'second_best' : 'answered', reply);
   }
 
-  /** Whether what is asked for is unscored for a reason that another server's judge may not share. */
+  /** Whether the requested outcome is unscored for a reason that another server's judge may not share. */
   #judgeIsAway(item: ReplyItem): boolean {
     const outcome = combine(item, this.#weights);
     return outcome.kind === 'unscored' && isAbsence[outcome.reason];
@@ -252,7 +252,7 @@ const allFailed: Attempt = {
 
 const calledOff: Outcome = { kind: 'unscored', reason: 'aborted', detail: 'called off', parts: {} };
 
-/** A call, since a signal's state changes while the compiler believes it known. */
+/** A function call, because the compiler would assume that a signal's state cannot change. */
 function isAborted(signal: AbortSignal | undefined): boolean {
   return signal?.aborted === true;
 }

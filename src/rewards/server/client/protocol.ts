@@ -1,4 +1,4 @@
-/** What a kind of reward servers is sent, and how their replies are read: a table with a line for each kind. */
+/** The requests of each kind of reward server, and how its replies are read: a table with a line for each kind. */
 import { z } from 'zod';
 import type { HttpPool } from '../../../http/pool.js';
 import { excerpt } from '../../judge/parse.js';
@@ -10,7 +10,7 @@ import { parseJson, type Attempt } from './attempt.js';
 import type { ItemEncoder } from './encode.js';
 import type { Weights } from './recorded.js';
 
-/** What a look at a server found: what it scores with, or why it cannot be asked; `final`: waiting does not help. */
+/** The result of checking a server: what it scores with, or why it cannot be asked; `final`: waiting does not help. */
 export type Found = { readonly health: HealthReply } | { readonly found: string; readonly final: boolean };
 
 export interface LookRequest {
@@ -30,7 +30,7 @@ export interface Protocol {
   readonly body: (encoder: ItemEncoder, item: JudgeItem) => Promise<string>;
   /** What a reply with a status of success means. */
   readonly read: (text: string, url: string, key: string) => Attempt;
-  /** Rejects where there is no connection, or the signal ends it. */
+  /** Rejects when there is no connection, or when the signal aborts. */
   readonly look: (request: LookRequest) => Promise<Found>;
 }
 
@@ -79,9 +79,9 @@ const ownProtocol: Protocol = {
 const scores = z.object({ vlm_score: z.number(), ocr_confidence: z.number() });
 /** Its client takes the first of a list. */
 const calligrapherReply = z.union([scores, z.tuple([scores], z.unknown()).transform(([first]) => first)]);
-/** A pair returned by a FastAPI handler is sent as a list under status 200: the status that was meant is its second entry. */
+/** FastAPI sends a pair that a handler returns as a list with status 200: the intended status is its second entry. */
 const caughtFailure = z.tuple([z.object({ error: z.string() }), z.number()]);
-/** What FastAPI answers to a body without the fields that its model requires. */
+/** FastAPI's answer to a body without the fields that its model requires. */
 const missingFields = z.object({ detail: z.array(z.object({ loc: z.array(z.union([z.string(), z.number()])) })) });
 
 /**
@@ -110,7 +110,7 @@ function calligrapher(weights: Weights | null): Protocol {
       if (!reply.success) return wrongReply(url, `this is no reply of a Calligrapher reward server: ${excerpt(text)}`);
       return { kind: 'item', item: itemOf(reply.data, key, weights), reward: 'calligrapher' };
     },
-    // An empty request is refused by naming the fields that it lacks, and costs the models nothing.
+    // An empty request is refused with the names of the missing fields, which costs the models nothing.
     async look({ http, url, headers, signal }) {
       const response = await http.fetch(`${url}/score`, { method: 'POST', headers, body: '{}', signal });
       const text = await response.text();

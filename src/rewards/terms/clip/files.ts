@@ -6,7 +6,7 @@ import { ConfigError } from '../../../core/errors.js';
 
 const AGAIN = 'Export the model again, or copy this file from its Hub repository.';
 
-/** The first of some files that is there. Raises ConfigError that names `what` where none is. */
+/** The first existing file of a list. Raises ConfigError that names `what` when none exists. */
 export function firstFile(files: readonly string[], what: string, folder: string): string {
   const file = files.find((candidate) => existsSync(candidate));
   if (file === undefined) throw new ConfigError(`there is no ${what}`, { where: folder, next: AGAIN });

@@ -70,7 +70,7 @@ export class ClipModel {
     }
   }
 
-  /** Tokens of a text that the model reads at most, and how many of this one it leaves out. */
+  /** The number of tokens that the model reads at most, and how many of this text it cuts. */
   async reads(prompt: string): Promise<{ readonly most: number; readonly unread: number }> {
     return { most: this.#tokenizer.context, unread: await this.#tokenizer.unread(prompt) };
   }
@@ -81,7 +81,7 @@ export class ClipModel {
     if (known !== undefined) return known;
     const embedding = this.#tokenizer.encode(prompt).then((tokens) => this.#run(this.#text, 'text_embeds', { tokens }));
     this.#prompts.set(prompt, embedding);
-    // A failure is not kept: the next one who asks tries again.
+    // A failure is not cached: the next call tries again.
     embedding.catch(() => this.#prompts.delete(prompt));
     return embedding;
   }
@@ -121,7 +121,7 @@ export class ClipModel {
     });
   }
 
-  /** As short as the graph allows: two tokens where its length is free. */
+  /** The shortest empty text that the graph accepts: two tokens if its length is free. */
   async #noText(file: ModelFile): Promise<TextTokens> {
     const { ids, mask } = await this.#tokenizer.encode('');
     if (typeof file.shapeOf('input_ids')[1] === 'number') return { ids, mask };

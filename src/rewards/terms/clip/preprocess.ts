@@ -1,4 +1,4 @@
-/** From an image to what CLIP's vision half takes: the steps of Hugging Face's CLIPImageProcessor, read from the model's folder. */
+/** Prepares an image for CLIP's vision half: the steps of Hugging Face's CLIPImageProcessor, read from the model's folder. */
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
@@ -33,9 +33,9 @@ const square = edge.transform((side) => ({ width: side, height: side }));
 const size = z.object({ height: edge, width: edge });
 const perChannel = z.array(z.number()).length(3);
 
-/** The file's words; what it leaves out is as for openai/clip-vit-base-patch32. */
+/** The file's fields; defaults are those of openai/clip-vit-base-patch32. */
 const imageProcessor = z.looseObject({
-  // Others take other values for what their files leave out.
+  // Other processors have other defaults.
   image_processor_type: z
     .string()
     .regex(/^CLIPImageProcessor(?:Fast|Pil)?$/, "only CLIP's image processor is available")

@@ -1,6 +1,6 @@
 /**
- * A reward module in a process of its own: one that never ends, or ends its process, harms nobody else. For trying a module; a run has it in
- * its workers, which spares the copies.
+ * Runs a reward module in its own process, so that one that never ends, or ends its process, harms nothing else. For trying a module; a run loads it
+ * in its workers, which avoids copying.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createRequire } from 'node:module';
@@ -13,7 +13,7 @@ import { chosenExport, endedEarly, members, requireNoProblem, requireShape, requ
 import { shapeOf, thrown, wrong, wrongMade, type Shape } from './exports.js';
 import { termOf, type Given, type ModuleSettings } from './term.js';
 
-/** What the process says. */
+/** Messages from the process. */
 type Said =
   | { readonly kind: 'shape'; readonly shape: Shape; readonly problem: unknown }
   | { readonly kind: 'made'; readonly problem: string | null }
@@ -102,7 +102,7 @@ function scoring(child: ChildProcess, settings: ModuleSettings, shape: Shape, cl
   return termOf({ settings, needs: needs ?? {}, score, close }, clock);
 }
 
-/** What the process runs; it needs no file of its own. */
+/** The program of the process; it needs no file of its own. */
 const program = `
 const members = ${JSON.stringify(members)};
 const chosenExport = ${chosenExport.toString()};

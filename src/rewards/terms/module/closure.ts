@@ -1,4 +1,4 @@
-/** What decides how a reward module scores, as far as its text tells: its file and all that this imports. */
+/** What decides how a reward module scores, as far as its text tells: its file and everything it imports. */
 import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { createRequire, isBuiltin } from 'node:module';
 import { dirname, join, relative, resolve } from 'node:path';
@@ -63,7 +63,7 @@ function isFile(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
 }
 
-/** What a text imports by a name that is written out. */
+/** Imports with a literal name in a text. */
 function importsOf(text: string): string[] {
   try {
     return parse(text)[0].flatMap(({ n }) => n ?? []);
@@ -92,7 +92,7 @@ function requiresOf(text: string): string[] {
   );
 }
 
-/** What stands between the brackets of a call; bounded, since bundles have lines of megabytes. */
+/** The argument of a call; bounded, since bundles have lines of megabytes. */
 const inner = '[^()]{0,200}';
 
 /** The first group of each match that took part in it. */

@@ -78,7 +78,7 @@ async function namespaceOf(source: ModuleFile): Promise<Record<string, unknown>>
   }
 }
 
-/** Waits for the user's own work at the start. Raises ConfigError for what it throws and when the time is over. */
+/** Waits for the user's own code at the start. Raises ConfigError for what it throws and when the time is over. */
 export async function within<T>(
   file: string,
   seconds: number,
@@ -184,7 +184,7 @@ function unfinished(child: ReturnType<typeof spawnSync>, seconds: number): strin
   return endedEarly({ status, signal, stderr: String(stderr ?? '') });
 }
 
-/** What is wrong with a module whose process ended before it said anything. */
+/** The error for a module whose process ended before it reported anything. */
 export function endedEarly({
   status,
   signal,

@@ -1,4 +1,4 @@
-/** The term of a reward module: whatever the module does with an item, an outcome comes of it. */
+/** The term of a reward module: always gives an outcome, whatever the module does. */
 import pLimit from 'p-limit';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
@@ -45,7 +45,7 @@ export async function openModule(
   return termOf({ settings, needs, score, close: () => close(scorer, settings) }, clock);
 }
 
-/** What a call of a module's `score` came to: what it returned, or what it threw in words. */
+/** The result of calling a module's `score`: what it returned, or what it threw, in words. */
 export type Given = { readonly value: unknown } | { readonly threw: string };
 
 /** A module that is open, wherever it runs. */
@@ -122,7 +122,7 @@ async function open(
   throw wrongMade(file, describe(made));
 }
 
-/** A module that cannot close harms no run that has ended; it is said all the same. */
+/** A module that cannot close does not harm a run that has ended, but is reported. */
 async function close({ close: end }: Scorer, { module: file, start_s }: ModuleSettings): Promise<void> {
   if (end === undefined) return;
   try {
@@ -149,7 +149,7 @@ function requireInputs(name: string, needs: NonNullable<ModuleObject['needs']>, 
 /** What a module may return. */
 const ALLOWED = 'a number from 0 to 1, or an outcome (docs/reward_modules.md)';
 
-/** What a module returned, as an outcome; unscored for `own_code` where it is none. */
+/** A module's return value as an outcome; unscored for `own_code` if it is not one. */
 export function readOutcome(given: unknown, name: string, key: string): Outcome {
   const refuse = (what: string): Outcome => unscored('own_code', `${key}: ${name} gave ${what}; allowed: ${ALLOWED}`);
   if (typeof given === 'number') {

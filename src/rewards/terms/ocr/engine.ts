@@ -1,4 +1,4 @@
-/** What reads text from images, independent of the program that does it. */
+/** Reads text from images, independent of the program that does it. */
 import type { RgbImage } from '../../../core/image.js';
 
 /** One line of text as it was read. */
@@ -13,7 +13,7 @@ export interface OcrReading {
   readonly lines: readonly OcrLine[];
 }
 
-/** Reads images; those that find every worker busy wait their turn. */
+/** Reads images; calls wait while every worker is busy. */
 export interface OcrEngine {
   /**
    * Rejects with the signal's reason once it is aborted, and with EngineError where the engine itself fails. The same pixels give
@@ -24,7 +24,7 @@ export interface OcrEngine {
   close(): Promise<void>;
 }
 
-/** What an engine is made from. */
+/** The settings that an engine is made from. */
 export interface OcrSettings {
   readonly backend: 'tesseract' | 'paddle';
   /** Tesseract's names of languages, joined by `+`, such as `eng` or `eng+deu`. */

@@ -1,11 +1,11 @@
-/** Images as text readers want them: large enough that a stroke is several pixels wide. */
+/** Prepares images for text readers: large enough that a stroke is several pixels wide. */
 import type { RgbImage } from '../../../core/image.js';
 
 /** The long side that text on a small image is enlarged to, in pixels. */
 const wantedSide = 768;
 /** Enlarging more than this adds no detail to a stroke. */
 const mostEnlarged = 4;
-/** What no reader needs to see in full, in pixels. */
+/** Larger images are shrunk to this side, in pixels, which is enough for any reader. */
 const longestSide = 1536;
 
 /** By what an image is enlarged before it is read (below 1: shrunk). Small images by up to four times, since their text is small, too. */

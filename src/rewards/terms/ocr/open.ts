@@ -1,4 +1,4 @@
-/** Engines from settings, one for all who want the same: threads and models are too heavy to hold twice. */
+/** Opens engines, shared by equal settings: threads and models are too heavy to hold twice. */
 import { ConfigError } from '../../../core/errors.js';
 import type { OcrEngine, OcrSettings } from './engine.js';
 import { openPaddle } from './paddle/engine.js';

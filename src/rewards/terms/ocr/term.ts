@@ -1,4 +1,4 @@
-/** What every term that reads text has in common: one reading of the artifact, and what becomes of it where there is none. */
+/** What all terms that read text share: one reading of the artifact, and the outcome if there is none. */
 import { EngineError } from '../../../core/errors.js';
 import type { Term } from '../term.js';
 import type { JudgeItem, Outcome, ScoreParts } from '../../score/types.js';
@@ -13,7 +13,7 @@ export interface ReadingScore {
   readonly parts: ScoreParts;
 }
 
-/** Prepares an item before its image is read; what it gives scores the lines that were read. Raises DataError for the dataset's faults. */
+/** Prepares an item before its image is read; returns a function that scores the lines read. Raises DataError for the dataset's faults. */
 type Scorer = (item: JudgeItem) => (lines: readonly OcrLine[]) => ReadingScore;
 
 /**

@@ -17,7 +17,7 @@ export interface TesseractOptions {
   readonly start?: (languages: readonly LanguageData[]) => Promise<ReadingThread>;
 }
 
-/** What reads one image at a time, and may die. */
+/** Reads one image at a time, and may die. */
 export type ReadingThread = Pick<TesseractThread, 'dead' | 'read' | 'end'>;
 
 /** A place in the pool. Its thread is null after a failure, until the next image comes. */
@@ -60,7 +60,7 @@ class TesseractEngine implements OcrEngine {
     this.#closed = true;
     await Promise.all(
       this.#all.map(async ({ thread }) => {
-        // One that could not be started has already ended; who wanted it was told.
+        // A thread that failed to start has already ended; its caller was told.
         const started = await thread?.catch(() => null);
         await started?.end();
       }),

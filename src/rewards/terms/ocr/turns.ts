@@ -1,6 +1,6 @@
 import { setMaxListeners } from 'node:events';
 
-/** A few things that many want to use: each is lent to one at a time, those that wait are served in the order in which they came. */
+/** Lends a few things to many users: each thing to one at a time, waiting users in the order of arrival. */
 export class Turns<T extends object> {
   readonly #free: T[];
   readonly #waiting = new Set<(thing: T) => void>();
@@ -32,7 +32,7 @@ export class Turns<T extends object> {
       };
       this.#waiting.add(serve);
       if (signal === undefined) return;
-      // A whole iteration may wait on one signal, which is no leak.
+      // A whole iteration may wait on one signal, which is not a leak.
       setMaxListeners(0, signal);
       signal.addEventListener('abort', abort, { once: true });
     });
