@@ -1,13 +1,13 @@
-/** Time as the judge's callers see it: injected, so that tests decide how fast it goes. */
+/** Time as the judge's callers see it: injected, so that tests control it. */
 
 export interface Clock {
   /** Milliseconds since an arbitrary but fixed moment. */
   now(): number;
-  /** Calls back once after so many milliseconds; the returned function cancels. */
+  /** Calls back once after this many milliseconds; the returned function cancels it. */
   after(milliseconds: number, callback: () => void): () => void;
 }
 
-/** The longest that a timer of Node can wait, in milliseconds (24 days); a longer one would ring at once. */
+/** The longest delay of a Node timer, in milliseconds (24 days); a longer one would fire at once. */
 export const longestTimer = 2_147_483_647;
 
 export const systemClock: Clock = {
@@ -18,7 +18,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** Waits so many milliseconds, or until the signal aborts; it never rejects, so the caller looks at the signal afterwards. */
+/** Waits this many milliseconds, or until the signal aborts; it never rejects, so the caller checks the signal afterwards. */
 export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted === true) {

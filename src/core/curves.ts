@@ -1,4 +1,4 @@
-/** Series of numbers as charts draw them: which points a line has, fewer of them, and their smoothed course. Pure; also runs in browsers. */
+/** Series of numbers for charts: the points of a line, fewer points, and a smoothed curve. Pure; also runs in browsers. */
 
 /** A line over iterations, oldest first, with a band around it where it has one. */
 export interface Curve {

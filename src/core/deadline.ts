@@ -43,14 +43,14 @@ export class Deadline {
     return Math.max(0, this.#end - this.clock.now());
   }
 
-  /** Calls back once when the time is over or the parent ends it, at once where it is; the returned function takes that back. */
+  /** Calls back once when the time is over or the parent ends it, at once if that has happened; the returned function cancels it. */
   onOver(callback: () => void): () => void {
     if (this.#over) callback();
     else this.#onOver.add(callback);
     return () => void this.#onOver.delete(callback);
   }
 
-  /** Has to be called when what was limited is over. */
+  /** Call when the limited work is over. */
   dispose(): void {
     this.#dispose();
   }
@@ -66,7 +66,7 @@ export class Deadline {
 
 function hangOn(parent: AbortSignal | Deadline, end: () => void): () => void {
   if (parent instanceof Deadline) return parent.onOver(end);
-  // As many requests as are under way hang on one parent, which is no leak.
+  // All requests under way listen to one parent, which is not a leak.
   setMaxListeners(0, parent);
   parent.addEventListener('abort', end);
   if (parent.aborted) end();

@@ -14,7 +14,10 @@ export async function digestOfFile(path: string, hash: Hash = createHash('sha256
   return hash.digest('hex');
 }
 
-/** The SHA-256 of a file for those who cannot wait; nothing else happens meanwhile. Raises what the system says, RunError for what is no plain file. */
+/**
+ * The SHA-256 of a file, for synchronous callers; nothing else happens meanwhile. Raises what the system says, RunError for anything but a plain
+ * file.
+ */
 export function digestOfFileSync(path: string): string {
   const hash = createHash('sha256');
   const piece = new Uint8Array(PIECE_BYTES);

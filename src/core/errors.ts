@@ -44,7 +44,7 @@ export function printable(text: string): string {
   );
 }
 
-/** The command line was used wrongly. */
+/** The command line was used incorrectly. */
 export class UsageError extends EditrlError {
   readonly code = 'usage';
   override readonly exitCode = 2;
@@ -90,7 +90,7 @@ export class EngineError extends EditrlError {
   readonly code = 'engine';
 }
 
-/** One of our own invariants is broken; always a defect in editrl. */
+/** One of this program's own invariants is broken; always a bug in editrl. */
 export class InternalError extends EditrlError {
   readonly code = 'internal';
   constructor(message: string, details: ErrorDetails = {}) {

@@ -1,4 +1,4 @@
-/** Writing files so that a crash at any moment leaves either the old content or the whole of the other. */
+/** Writes files so that a crash at any moment leaves either the old content or the complete new content. */
 import {
   accessSync,
   closeSync,

@@ -2,7 +2,7 @@
 
 const beforeBase64 = /^data:[^,]*;base64$/i;
 
-/** What a data URL holds, still in base64; null for another text. */
+/** The content of a data URL, still in base64; null for any other text. */
 export function dataUrlContent(url: string): string | null {
   const comma = url.indexOf(',');
   return comma >= 0 && beforeBase64.test(url.slice(0, comma)) ? url.slice(comma + 1) : null;
@@ -48,6 +48,6 @@ export async function pixelCount(base64: string): Promise<number | null> {
     const { width, height } = await sharp(Buffer.from(base64, 'base64'), { limitInputPixels: false }).metadata();
     return width * height;
   } catch {
-    return null; // Whatever it is, no judge reads it.
+    return null; // Whatever it is, no judge can read it.
   }
 }

@@ -1,14 +1,14 @@
-/** A file that grows by whole lines, written in the order in which they came, as many at a time as have gathered. */
+/** A file that grows by whole lines, written in order of arrival, in batches of whatever has gathered. */
 import { mkdirSync, readdirSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, extname, join } from 'node:path';
 import { diskError } from './files.js';
 
-/** Told of what the disk refuses, and of the lines that are lost by it, which may be none. */
+/** Called with what the disk refuses, and the number of lines lost by it, which may be 0. */
 export type OnDiskError = (error: Error, lostLines: number) => void;
 
-/** Lines that stand for others, which were not written yet or stand in the file. */
+/** Lines that replace others, whether those are written yet or not. */
 interface Replacement {
   readonly lines: Iterable<string>;
   readonly unwritten: readonly string[];
@@ -25,7 +25,7 @@ export interface LinesFileOptions {
   readonly rotateBytes?: number;
 }
 
-/** Grows; whoever lets it rotate must not let it be written anew. */
+/** Appends lines; a file that rotates must not be rewritten. */
 export class LinesFile {
   #file: FileHandle;
   #gathered: string[] = [];
@@ -61,7 +61,7 @@ export class LinesFile {
     }
   }
 
-  /** Takes a line without its end. A disk that refuses is told to `onError`, once per attempt. */
+  /** Appends a line without its end. If the disk refuses, calls `onError` once per attempt. */
   append(line: string): void {
     this.#gathered.push(line);
     this.#writing ??= this.#write();
@@ -88,7 +88,7 @@ export class LinesFile {
   }
 
   async #write(): Promise<void> {
-    // What is appended in the same turn goes with it.
+    // Lines appended in the same turn are written together.
     await Promise.resolve();
     while (this.#replacement !== null || this.#gathered.length > 0) {
       if (this.#replacement !== null) await this.#writeAnew(this.#replacement);

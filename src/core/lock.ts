@@ -35,7 +35,7 @@ import { processStart } from './process_start.js';
 export const STALE_AFTER_S = 120;
 const MAX_ROUNDS = 100;
 
-/** Who holds a lock. */
+/** The holder of a lock. */
 export interface LockOwner {
   readonly token: string;
   readonly host: string;
@@ -50,7 +50,7 @@ export interface LockOwner {
   readonly pid_namespace?: string | null;
 }
 
-/** Where a process number counts. */
+/** What identifies the process numbers that a pid belongs to. */
 export type ProcessHome = Pick<LockOwner, 'host' | 'boot_id' | 'pid_namespace'>;
 
 export interface HeldBy extends LockOwner {
@@ -74,7 +74,7 @@ export interface FoundLock {
  */
 export type Standing = 'gone' | 'lives' | 'heard_of' | 'job';
 
-/** What the lock asks of its surroundings; tests put other answers in. */
+/** The lock's queries to its surroundings; tests replace them. */
 export interface LockWorld {
   readonly host: string;
   readonly pid: number;
@@ -102,7 +102,7 @@ export function realLockWorld(): LockWorld {
   };
 }
 
-/** What only Linux has, and not every container shows. */
+/** Facts that only Linux has, and not every container shows. */
 function orNull(read: () => string): string | null {
   try {
     return read();
@@ -111,7 +111,7 @@ function orNull(read: () => string): string | null {
   }
 }
 
-/** Where this process's number counts. */
+/** Which processes this process's number is unique among. */
 export function homeOf({ host, bootId = null, pidNamespace = null }: LockWorld): ProcessHome {
   return { host, boot_id: bootId, pid_namespace: pidNamespace };
 }
@@ -148,7 +148,7 @@ export class FileLock {
     this.#file = openSync(path, 'r+');
   }
 
-  /** Says that the owner lives, and whether it still is the owner; false too once it was released. */
+  /** Records that the owner is alive, and returns whether it still is the owner; false also after `release`. */
   heartbeat(): boolean {
     if (this.#file === null) return false;
     // By descriptor: if the file was replaced, only the abandoned one is touched, never the other owner's.
@@ -157,7 +157,7 @@ export class FileLock {
     return readLockFile(this.path, this.world)?.token === this.owner.token;
   }
 
-  /** Gives it free; harmless when it is not owned any more. */
+  /** Releases it; harmless if it is not owned any more. */
   release(): void {
     if (this.#file === null) return;
     closeSync(this.#file);
@@ -257,7 +257,7 @@ function tryLink(own: string, path: string): boolean {
   }
 }
 
-/** What file systems without hard links answer. */
+/** Error codes of file systems without hard links. */
 const withoutLinks: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 
 /** As exclusive as a link; whoever looks before it is whole finds a lock that names nobody yet, and may not take it. */

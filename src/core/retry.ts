@@ -1,4 +1,4 @@
-/** Retries with exponential back-off: the one policy of everything that asks another machine. */
+/** Retries with exponential back-off: the shared policy of everything that contacts a remote service. */
 import { sleep, systemClock, type Clock } from './clock.js';
 
 /** How the pauses between attempts grow. */
@@ -28,7 +28,7 @@ export function backoffMs(
   return Math.min(backoffCapMs, backoffBaseMs * 2 ** failures) * (least + (most - least) * random());
 }
 
-/** An attempt failed in a way that may pass: the connection broke, or the server has too much to do. */
+/** An attempt failed in a way that a retry may get past: the connection broke, or the server is overloaded. */
 export class Passing extends Error {
   /**
    * @param found what was found, in words.
@@ -50,15 +50,15 @@ export interface RetryPolicy extends Backoff {
 
 export interface RetryOptions {
   readonly policy: RetryPolicy;
-  /** Ends a pause early; the next attempt has to look at it. */
+  /** Ends a pause early; the next attempt has to check it. */
   readonly signal: AbortSignal;
-  /** The range of the random factor of each pause; [1, 1] unless given. */
+  /** The range of the random factor of each pause; default: [1, 1]. */
   readonly jitter?: Jitter;
-  /** A server that asks to be left alone for longer than this is not retried. */
+  /** A server that asks for a longer pause than this is not retried. */
   readonly longestWaitMs?: number;
-  /** Which other errors may pass; none unless given. */
+  /** Which other errors a retry may get past; default: none. */
   readonly passingOf?: (cause: unknown) => Passing | null;
-  /** How far the work has come. Retries are counted anew each time an attempt gets further. */
+  /** Progress of the work. The count of retries restarts whenever an attempt gets further. */
   readonly progress?: () => number;
   /** Called before each pause with the number of failures so far. */
   readonly onRetry?: (passing: Passing, failures: number) => void;
@@ -66,8 +66,8 @@ export interface RetryOptions {
 }
 
 /**
- * Repeats the work while it fails with what may pass. Between attempts it waits for as long as the server asks, and at least for the back-off.
- * Raises Passing when it gives up, and every other error at once.
+ * Repeats the work while it fails with errors that a retry may get past. Between attempts it waits for as long as the server asks, and at least for
+ * the back-off. Raises Passing when it gives up, and every other error at once.
  * @param work is told whether a failure of this attempt will be the last.
  */
 export async function retry<T>(work: (isLast: boolean) => Promise<T>, options: RetryOptions): Promise<T> {

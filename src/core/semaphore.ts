@@ -1,4 +1,7 @@
-/** Bounds how much happens at once, where some take more than others (p-limit counts); those that wait are served in the order in which they came. */
+/**
+ * Limits how much happens at once, where some work takes more slots than other work (p-limit only counts); waiting work is served in order of
+ * arrival.
+ */
 export class Semaphore {
   #free: number;
   readonly #waiting: { readonly slots: number; readonly start: () => void }[] = [];

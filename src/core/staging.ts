@@ -1,4 +1,4 @@
-/** Folders in which something is made beside its place before it is renamed to it. */
+/** Folders in which something is built before it is renamed into place. */
 import { randomUUID } from 'node:crypto';
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
@@ -16,7 +16,7 @@ export function isAbandoned(name: string, prefix: string): boolean {
   return host === hostname() && processStart(Number(pid)) === null;
 }
 
-/** Removes what processes of this machine left half made that are gone. */
+/** Removes half-made folders of processes of this machine that are gone. */
 export function sweepStaging(parent: string, prefix: string): void {
   if (!existsSync(parent)) return;
   for (const name of readdirSync(parent)) {

@@ -7,7 +7,7 @@ export type Cell = string | number | boolean | null;
 export interface Column {
   readonly title: string;
   readonly align?: 'left' | 'right';
-  /** Where the table is too wide, its words go on on further lines. */
+  /** If the table is too wide, the words of this column continue on further lines. */
   readonly wraps?: boolean;
   /** First column only: if the table is still too wide, a long cell gets a line of its own, uncut. */
   readonly alone?: boolean;
@@ -23,9 +23,9 @@ export interface TableOptions {
 /** Matches text whose characters all take one column, including the dash of an empty cell. */
 const PLAIN = /^[\x20-\x7e–]*$/;
 const GAP = 2;
-/** A column that wraps keeps so much. */
+/** Minimum width of a column that wraps. */
 const LEAST = 12;
-/** A first column that may stand alone keeps so much. */
+/** Minimum width of a first column whose long cells may get their own line. */
 const LEAST_NAME = 16;
 const INDENT = '    ';
 

@@ -1,4 +1,4 @@
-/** Work that is started at once and given up at once. */
+/** Work that is started together and cancelled together. */
 import { setMaxListeners } from 'node:events';
 
 /**
@@ -12,7 +12,7 @@ export async function together<T>(
   const controller = new AbortController();
   const abort = (): void => controller.abort();
   if (signal !== undefined) {
-    // As many as are under way hang on one signal, which is no leak.
+    // All work under way listens to one signal, which is not a leak.
     setMaxListeners(0, signal);
     signal.addEventListener('abort', abort);
   }

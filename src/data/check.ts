@@ -1,4 +1,4 @@
-/** Reading a dataset through once, so that what is wrong with it is known before a run needs it. */
+/** Reads a dataset completely, so that problems are known before a run needs it. */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { basename, extname, join } from 'node:path';
@@ -41,13 +41,13 @@ export interface DatasetReport {
   readonly sizes: readonly string[];
   /** What could not be read: of edits and images at most MOST_PROBLEMS, else all. */
   readonly problems: readonly EditrlError[];
-  /** What a person should know of how the list was read. */
+  /** A remark for the user about how the list was read. */
   readonly remark: string | null;
 }
 
-/** What a run makes of a dataset, as far as that decides what is wrong with it. */
+/** How a run uses a dataset, as far as that decides what is wrong with it. */
 export interface DatasetUse {
-  /** Looks at each prompt of inpainting samples. */
+  /** Checks each prompt of inpainting samples. */
   readonly checkPrompt?: PromptCheck;
   /** The side of the squares that inpainting samples are brought to; they are taken as they are where absent. */
   readonly resolution?: number;
@@ -59,11 +59,11 @@ export interface DatasetUse {
   readonly minFrames?: number;
   /** Returns the parts of a label that a person should look at, such as "(2023)"; empty if there are none. Asked only for questions about videos. */
   readonly suspects?: (label: string) => readonly string[];
-  /** Is told how many of a list's questions about videos have been looked at. */
+  /** Called with how many of a list's questions about videos have been checked. */
   readonly onProgress?: (done: number, total: number) => void;
 }
 
-/** After this many unreadable samples a list is given up. */
+/** A list with this many unreadable samples is given up. */
 export const MOST_PROBLEMS = 20;
 
 const LISTS: readonly string[] = [DATALIST_NAME, SELF_BENCH_NAME, CONVERSATIONS_NAME];

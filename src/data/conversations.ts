@@ -15,7 +15,7 @@ import { oneOf } from './problems.js';
 import { readClip, readClipNow, type Clip } from './video/clip.js';
 import type { Sampling } from './video/sampling.js';
 
-/** What the list of a dataset's folder is called. */
+/** Name of the list in a dataset's folder. */
 export const CONVERSATIONS_NAME = 'conversations.json';
 
 /** A piece of what is said: words, or the place of a picture or of the video. */
@@ -33,7 +33,7 @@ export interface VideoQuestion {
   /** The labelled answer, as the dataset has it. */
   readonly expected: string;
   readonly video: string;
-  /** The files of the pictures, in the order of their places. */
+  /** The files of the pictures, in the order of their placeholders. */
   readonly images: readonly string[];
   /** What the sample itself says of the sampling. */
   readonly meta: {
@@ -51,9 +51,9 @@ export interface VideoQuestions {
   /** Covers the list and the sizes of its videos and pictures. */
   readonly digest: ListDigest;
   read(index: number): VideoQuestion;
-  /** Names a sample, whichever machine it is on. */
+  /** Names a sample independently of the machine. */
   id(index: number): string;
-  /** Where a sample stands, for messages. */
+  /** Where a sample is, for messages. */
   place(index: number): string;
 }
 
@@ -98,7 +98,7 @@ const ROLES: Readonly<Record<string, Turn['role']>> = {
 
 interface Found {
   readonly place: string;
-  /** Null where something is wrong with the sample. */
+  /** Null if something is wrong with the sample. */
   readonly question: VideoQuestion | null;
   readonly problem: DataError | null;
 }
@@ -189,10 +189,10 @@ function listFile(path: string): string {
   throw new DataError('there is no such dataset', { where: file, next: missingFileAdvice(file) });
 }
 
-/** A string can hold so much. */
+/** The longest list that fits into a string. */
 const LONGEST_LIST = 500e6;
 
-/** What stands in the place of a sample. */
+/** The content at a sample's place. */
 interface Entry {
   readonly place: string;
   readonly value: unknown;

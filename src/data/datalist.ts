@@ -33,7 +33,7 @@ export interface Datalist {
   readonly path: string;
   /** The folder that relative paths begin at. */
   readonly directory: string;
-  /** What a person should know of how the list was read; null where there is nothing. */
+  /** A remark for the user about how the list was read; null if there is none. */
   readonly remark: string | null;
   /** Paths as they are listed: they name samples independently of where the dataset lies. */
   readonly ids: readonly string[];
@@ -46,7 +46,7 @@ export interface Datalist {
   file(index: number): string;
 }
 
-/** What to do about a file that is not there. */
+/** What to do about a missing file. */
 export function missingFileAdvice(path: string): string {
   if (/\/(?:edits|images|words|signs|captioned|clips)-[0-9a-f]{12}\//.test(path)) {
     return "The tiny world's data is not whole: remove its folder (edits-…, images-…, words-…, signs-…, captioned-… or clips-…), and the next run makes it again.";

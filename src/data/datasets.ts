@@ -1,4 +1,4 @@
-/** The datasets of a run: those that it trains on, in an endless order, and those that are held out, with the names that metrics and records call them by. */
+/** The datasets of a run: those that it trains on, in an endless order, and held-out ones, with their names in metrics and records. */
 import { basename, dirname, extname } from 'node:path';
 import { ConfigError } from '../core/errors.js';
 import { createSampler, type Sampler, type SamplerOptions, type SamplerSource } from './sampler.js';

@@ -23,7 +23,7 @@ import { encodeEditSample } from './npz.js';
 import { pictureBytes, readFitted, sameShape, sameSize, sizeText, type PictureSize } from './pictures.js';
 import type { CodeGrid } from './types.js';
 
-/** What an image tokenizer gives for packing. */
+/** What packing needs from an image tokenizer. */
 export interface PictureCodes {
   /** Changes whenever codes would mean something else. */
   readonly id: string;
@@ -42,7 +42,7 @@ export interface PackRequest {
   readonly size: PictureSize | null;
   /** Null for pictures alone. */
   readonly codes: PictureCodes | null;
-  /** Is told how many of all lines are done. */
+  /** Called with how many of all lines are done. */
   readonly onProgress?: (done: number, total: number) => void;
 }
 
@@ -60,13 +60,13 @@ export interface PackReport {
   readonly splits: readonly PackedSplit[];
   /** Different words of instructions and rationales; null among pictures, which have none. */
   readonly words: number | null;
-  /** Whether the same dataset was there already. */
+  /** Whether the same dataset already existed. */
   readonly was_there: boolean;
 }
 
 const TOKENIZER_NAME = 'tokenizer.json';
 const RECORD_NAME = 'dataset.json';
-/** Goes up when the same input would give other files. */
+/** Raise this when the same input would give other files. */
 const FORMAT = 1;
 /** Lines whose pictures are held and encoded at once: a photograph of 12 million pixels takes 36 MB while it is read. */
 const BATCH = 8;

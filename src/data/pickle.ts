@@ -18,12 +18,12 @@ export type Pickled =
   | PickledName
   | PickledObject;
 
-/** A name that a pickle mentions, as `module.name`. */
+/** A name in a pickle, as `module.name`. */
 export class PickledName {
   constructor(readonly name: string) {}
 }
 
-/** Something that a function of the table has made. */
+/** An object made by a function of the table. */
 export abstract class PickledObject {
   /** Takes what the pickle says of it after it was made. Raises DataError where nothing can be said of it. */
   build(_state: Pickled, where: string): void {

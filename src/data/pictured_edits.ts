@@ -11,7 +11,7 @@ import { firstRows, readRows, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
 
 export interface PicturedEdit {
-  /** Names the sample, whichever machine it is on. */
+  /** Names the sample independently of the machine. */
   readonly id: string;
   readonly instruction: string;
   /** The picture's file on this machine. */
@@ -20,7 +20,7 @@ export interface PicturedEdit {
   readonly response: string | null;
   /** The file of the edited picture on this machine; null where there is none. */
   readonly target: string | null;
-  /** Where its row stands, for messages. */
+  /** Where its row is, for messages. */
   readonly where: string;
 }
 
@@ -114,7 +114,7 @@ function broken(found: readonly string[], where: string): DataError {
   return new DataError(found.join('; '), { where, next: 'Correct this row, or leave it out.' });
 }
 
-/** A row, or what is wrong with it. */
+/** A parsed row, or what is wrong with it. */
 function readRow(row: Row, columns: PicturedColumns, folder: string): Omit<PicturedEdit, 'id' | 'where'> | string[] {
   const problems: string[] = [];
   const words = (column: string, needed: boolean): string | null => {

@@ -14,12 +14,12 @@ export interface RowSource {
   readonly name: string;
   readonly length: number;
   readonly remark: null;
-  /** Changes with what the rows say, not with where they lie. */
+  /** Changes with the content of the rows, not with their location. */
   readonly digest: ListDigest;
   read(index: number): Row;
-  /** Names a row, whichever machine it is on: its file and its number in it, from 1. */
+  /** Names a row independently of the machine: its file and its number in it, from 1. */
   id(index: number): string;
-  /** Where a row stands, for messages. */
+  /** Where a row is, for messages. */
   place(index: number): string;
 }
 
@@ -30,7 +30,7 @@ interface Numbered {
   readonly number: number;
 }
 
-/** What is no row goes to `problems`. */
+/** Anything that is not a row is added to `problems`. */
 type Reader = (
   bytes: Uint8Array,
   path: string,
@@ -40,7 +40,7 @@ type Reader = (
 /** How a file of each kind becomes rows. */
 const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet, '.txt': readPrompts };
 const KINDS = Object.keys(READERS).join(', ');
-/** What is read from a folder. A .txt file in one is left out: it may as well be somebody's notes. */
+/** The kinds that are read from a folder. A .txt file in a folder is skipped, because it may be somebody's notes. */
 const FOLDER_KINDS = Object.keys(READERS).filter((kind) => kind !== '.txt');
 
 /** The files of a dataset: the path itself, or what lies in its folder, by name. Raises DataError where there are none. */

@@ -1,4 +1,4 @@
-/** What a dataset yields for image editing, whatever its files look like. */
+/** The samples of image-editing datasets, whatever the format of their files. */
 import type { ListDigest } from './datalist.js';
 
 /** A rectangle of vision codes (indices into the tokenizer's codebook, not vocabulary ids), row by row. */
@@ -28,9 +28,9 @@ export interface EditSample {
 export interface SampleSource<T> {
   readonly name: string;
   readonly length: number;
-  /** What a person should know of how it was opened; null where there is nothing. */
+  /** A remark for the user about how it was opened; null if there is none. */
   readonly remark: string | null;
-  /** Changes with what is listed, not with where it lies. */
+  /** Changes with what is listed, not with its location. */
   readonly digest: ListDigest;
   /** The id of the image tokenizer in whose codes samples are written, where it is known. */
   readonly tokenizer?: string | null;

@@ -74,7 +74,7 @@ export const grpo = z.strictObject({
   ),
 });
 
-/** That of a policy whose answers hold text and vision tokens. */
+/** For a policy whose answers contain text and vision tokens. */
 const visionGrpo = grpo.extend({
   train_tokens: result(
     "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps, rest}: of every cycle_steps iterations the first `steps` train only those tokens, the others `rest` (null: vision alone after 'text', all tokens after 'vision', as EARL). The loss is divided by the tokens that carry it.",

@@ -38,7 +38,7 @@ export interface LongLines {
   readonly onBegun?: () => void;
 }
 
-/** No line that this program writes is as long: a file without newlines is read no further. */
+/** Longer than any line that this program writes: a file without newlines is read no further. */
 export const LONGEST_LINE_BYTES = 64 * MEBIBYTE;
 
 /** Raises RunError for a line that is too long. */

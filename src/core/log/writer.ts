@@ -9,7 +9,7 @@ import { diskError, writeFileAtomic } from '../files.js';
 import { requirePlain } from '../plain_file.js';
 import { LogReader, scanLines } from './reader.js';
 
-/** How lines reach the disk; tests put failing ones in. */
+/** How lines reach the disk; tests use ones that fail. */
 export interface LogDisk {
   write(file: number, bytes: Uint8Array, offset: number, length: number): number;
 }
@@ -44,7 +44,7 @@ export class LogWriter {
     }
   }
 
-  /** What reads the same open file. */
+  /** Reads the same open file. */
   get log(): LogReader {
     if (this.#log === null) throw new RunError('the journal is closed', { where: this.path });
     return this.#log;

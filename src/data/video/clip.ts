@@ -1,4 +1,4 @@
-/** Frames of a video file, as a policy is shown them. */
+/** Frames of a video file, as shown to a policy. */
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { z } from 'zod';

@@ -21,7 +21,7 @@ export const FFMPEG_ADVICE = 'Install ffmpeg (Debian, Ubuntu: apt install ffmpeg
 const TIMEOUT_MS = 120_000;
 const MOST_BYTES = 2 ** 31 - 1;
 
-/** However many videos are asked for at once. */
+/** Limits how many programs run at once, however many videos are requested. */
 const limit = pLimit(availableParallelism());
 
 /** Both forms of calling a program. */
@@ -69,7 +69,7 @@ function complaintsOf(err: Buffer): string[] {
     .filter((line) => line !== '');
 }
 
-/** How a program ended that did not end by itself, as far as either form of calling tells. */
+/** How a program ended that was ended, as far as either form of calling tells. */
 interface Ended {
   readonly message: string;
   readonly code?: string | number | null | undefined;
@@ -80,7 +80,7 @@ interface Ended {
 
 const TOO_MUCH = ['ERR_CHILD_PROCESS_STDIO_MAXBUFFER', 'ENOBUFS'];
 
-/** What kept a program from its work; null where it ended by itself. */
+/** What prevented a program from doing its work; null if it ended by itself. */
 function failureOf(program: Program, ended: Ended, where: string): DataError | EngineError | null {
   const { code, signal } = ended;
   if (code === 'ENOENT') return new EngineError(`${program} was not found`, { where, next: FFMPEG_ADVICE });

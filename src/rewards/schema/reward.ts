@@ -64,7 +64,7 @@ const asking = {
 
 export const reward = section('What scores an edit.', z.strictObject({ ...rewardFields, ...asking }).prefault({}));
 
-/** That of answers in words: nothing is assumed of what scores them, and one that is cut off is scored as far as it goes. */
+/** For answers in words: nothing is assumed about what scores them, and an answer that is cut off is scored as far as it goes. */
 export const wordsReward = section(
   'What scores an answer in words.',
   z
