@@ -24,7 +24,7 @@ describe('a pass', () => {
     );
     const two = '0000000000000040';
     const expected = f(
-      `0a016d 1001 1a54 ${datumHex} 220370706f 2a0f 0a0462657461 11${two} 3001 3a11 0a0462657461 1209 09${two}`,
+      `0a016d 1001 1a54 ${datumHex} 220370706f 2a0f 0a0462657461 11${two} 3a11 0a0462657461 1209 09${two} 3001`,
     );
     expect(toProto(pass).toString('hex')).toBe(expected);
   });
