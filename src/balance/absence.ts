@@ -6,9 +6,9 @@ const SAID_AFTER_MS = 3000;
 
 /** Who is told that what everybody waits for is away. */
 export interface AbsenceListener {
-  /** Told now and then while it is away: what was found, and for how long. */
+  /** Called at intervals while it is away, with what was found and for how long it has been away. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;
-  /** Told when it answers again after that. */
+  /** Called when it answers again after that. */
   readonly onBack?: (() => void) | undefined;
 }
 

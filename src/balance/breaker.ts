@@ -57,7 +57,7 @@ export class Breaker {
     return this.#isOpen && this.clock.now() < this.#closedUntil;
   }
 
-  /** To be called when the server is asked: whoever asks when the pause is over is alone until another one is. */
+  /** Call when the server is asked: once the pause is over, the first caller starts another pause, so that it goes alone. */
   asked(): void {
     if (this.#isOpen && !this.blocks) this.open();
   }

@@ -69,10 +69,10 @@ export interface FoundLock {
 }
 
 /**
- * What is known of an owner: it is certainly `gone`; its process `lives` on this machine; it is elsewhere and was `heard_of` a short time
- * ago; or it is elsewhere, silent, and Slurm still knows its `job`.
+ * What is known of an owner: it is certainly `gone`; its process `lives` on this machine; it is elsewhere and was `last_seen` a short time ago; or it
+ * is elsewhere, silent, and Slurm still knows its `job`.
  */
-export type Standing = 'gone' | 'lives' | 'heard_of' | 'job';
+export type Standing = 'gone' | 'lives' | 'last_seen' | 'job';
 
 /** The lock's queries to its surroundings; tests replace them. */
 export interface LockWorld {
@@ -177,7 +177,7 @@ export function standingOf(held: HeldBy, world: LockWorld): Standing {
     const isKnown = start !== '' && held.process_start !== null && held.process_start !== '';
     return isKnown && start !== held.process_start ? 'gone' : 'lives';
   }
-  if (held.ageS <= STALE_AFTER_S) return 'heard_of';
+  if (held.ageS <= STALE_AFTER_S) return 'last_seen';
   // Slurm runs one attempt of a job at a time: what a requeued job finds of itself on another host is over.
   const ownEarlierAttempt = held.slurm_job_id !== null && held.slurm_job_id === world.slurmJobId;
   const isKnownToSlurm =

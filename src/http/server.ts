@@ -79,7 +79,7 @@ export interface HttpServerOptions {
   readonly prefix?: string;
   readonly limits: HttpLimits;
   readonly clock?: Clock;
-  /** Told of what a handler raised and may not raise. */
+  /** Called with unexpected errors of handlers. */
   readonly onDefect: (error: unknown) => void;
 }
 

@@ -78,7 +78,7 @@ export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; n
   const place = held.host === world.host ? `${held.host}, in another container or before it was restarted` : held.host;
   const next: Readonly<Record<Exclude<Standing, 'gone'>, string>> = {
     lives: 'Wait until it is done, stop it with `editrl stop`, or choose another run_name.',
-    heard_of: `If that process is gone, run the same command again once its heartbeat is older than ${STALE_AFTER_S} s; else wait, or choose another run_name.`,
+    last_seen: `If that process is gone, run the same command again once its heartbeat is older than ${STALE_AFTER_S} s; else wait, or choose another run_name.`,
     job: `Slurm still knows the job: wait for it, or end it with \`scancel ${held.slurm_job_id}\`.`,
   };
   const holder =

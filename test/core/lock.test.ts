@@ -67,7 +67,7 @@ it('knows what there is to know of an owner', () => {
   // A start that is not known tells nobody apart.
   for (const unknown of [{ pid: 3 }, { process_start: null }, { process_start: '' }]) expect(of(unknown)).toBe('lives');
   const elsewhere = { host: 'there', pid: 2 };
-  expect(of({ ...elsewhere, ageS: STALE_AFTER_S })).toBe('heard_of');
+  expect(of({ ...elsewhere, ageS: STALE_AFTER_S })).toBe('last_seen');
   expect(of({ ...elsewhere, ageS: STALE_AFTER_S + 1 })).toBe('gone');
   expect(of({ ...elsewhere, slurm_job_id: '7' })).toBe('job');
   expect(of({ ...elsewhere, slurm_job_id: '7' }, { slurmJobId: '7' })).toBe('gone');

@@ -14,7 +14,7 @@ import type { HubReference } from '../../schema/model.js';
 import { repositoryFolder, snapshotFolder } from './cache.js';
 import type { HubClient, RepositoryFile } from './client.js';
 
-/** Told of every piece: so many bytes of the file are on the disk. */
+/** Called for every piece, with the number of the file's bytes that are on disk. */
 export type OnBytes = (bytes: number) => void;
 
 /** Whether a commit's file lies in the cache, at its full size. */

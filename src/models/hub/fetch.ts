@@ -33,9 +33,9 @@ export interface FoundModel extends WantedModel {
 }
 
 export interface Telling {
-  /** Told a line. */
+  /** Called with one line for each event. */
   readonly say: (line: string) => void;
-  /** Told how many bytes of all are there, often. */
+  /** Called often, with the number of bytes that have arrived so far. */
   readonly progress?: (done: number, all: number) => void;
 }
 
