@@ -7,8 +7,9 @@ import { flowModelTypes } from '../policies/flow/model_types.js';
 import { PEFT_VERSION } from '../policies/peft_defaults.js';
 import { refusedKeys } from '../policies/peft_config.js';
 import { exportedDtypes } from '../policies/tokens/export.js';
-import { engine, trainer } from '../schema/model.js';
+import { engine } from '../schema/model.js';
 import { samplingEngine } from '../schema/sampler.js';
+import { trainerTypes } from '../schema/trainer.js';
 
 export interface Covered {
   readonly what: string;
@@ -59,8 +60,8 @@ export function coverage(): Covered[] {
     },
     {
       what: 'trainers (`policy.trainer.type`)',
-      names: valuesOf(trainer.unwrap().shape.type),
-      refuses: 'trainers in other programs',
+      names: trainerTypes,
+      refuses: 'tinker, where the policy sees or writes image tokens; other trainers',
     },
     {
       what: 'engines (`policy.engine.type`)',

@@ -1,5 +1,5 @@
 /** Opens what recipes with a token decoder as policy share: the policy itself, and its training by GRPO or SFT. */
-import { DataError } from '../core/errors.js';
+import { DataError, InternalError } from '../core/errors.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from '../policies/tokens/batch.js';
@@ -12,12 +12,13 @@ import { TokenPolicy } from '../policies/tokens/policy.js';
 import type { TokenSampling } from '../policies/tokens/rollout.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
-import type { TrainerSettings } from '../schema/model.js';
+import type { TrainerSettings } from '../schema/trainer.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { Prompt, Task } from '../scoring/task.js';
 import type { TrainingContext, GrpoParts } from '../train/context.js';
 import { openRemoteSampler } from '../train/remote_sampler.js';
+import { openServedPolicy } from '../train/served_trainer.js';
 import type { Training } from '../train/loop.js';
 import { openTraining, type Labels, type Rewarded, type Supervised } from './open_training.js';
 import { remoteSampling } from './sampler.js';
@@ -31,7 +32,7 @@ type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
   readonly validation: ValidationSettings & Pick<RewardSettings, 'measure'>;
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
-  readonly policy: DecoderSettings;
+  readonly policy: Omit<DecoderSettings, 'trainer'> & { readonly trainer: TrainerSettings };
   readonly reward: RewardSettings;
 };
 
@@ -60,6 +61,11 @@ const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
     const sampled = remoteSampling(settings);
     if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, context, sampled, policy));
     return policy;
+  },
+  tinker: (settings, format, context) => {
+    const { trainer } = settings.policy;
+    if (trainer.type !== 'tinker') throw new InternalError(`the trainer ${trainer.type} was opened as another one`);
+    return openServedPolicy(settings, trainer, format, context);
   },
 };
 

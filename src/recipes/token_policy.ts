@@ -8,11 +8,11 @@ import {
   lora,
   optionalModel,
   trainedParts,
-  trainer,
   visionInit,
   type ModelReference,
 } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
+import { trainerHere } from '../schema/trainer.js';
 import type { RolloutSettings } from '../schema/training.js';
 import {
   adapterParameters,
@@ -42,7 +42,7 @@ export const decoderFields = {
     .default(null)
     .meta({ ...lora.meta(), absent: null }),
   model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
-  trainer,
+  trainer: trainerHere,
   engine,
 };
 

@@ -5,10 +5,12 @@ import { optionalModel, type ModelReference } from '../schema/model.js';
 import type { picturedData } from '../schema/seen_data.js';
 import type { ThinkingTags } from '../schema/thinking.js';
 import { thinkingTags } from '../schema/thinking.js';
+import { trainerAnywhere, type TrainerSettings } from '../schema/trainer.js';
 import { exampleConversation } from './example_conversation.js';
-import type { Part } from './preset.js';
+import { startMissing, type Part } from './preset.js';
 import { folderOf, type Need } from './recipe.js';
 import { problem, type Problem, type Reader } from './rules.js';
+import { servedTrainerRules } from './served_trainer.js';
 import {
   decoderFields,
   decoderPart,
@@ -43,6 +45,7 @@ export const textPolicyWith = (thinking: ThinkingTags) =>
     z.strictObject({
       ...decoderFields,
       ...wordsFields,
+      trainer: trainerAnywhere,
       thinking: result(
         'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, nothing where the answer or its prompt opens one that it never closes, and all where there is none. null: rewards read all that it writes.',
         thinkingTags.default(thinking),
@@ -141,10 +144,14 @@ type InWords<S extends TokenRecipeSettings> = S & {
   readonly prompt: Parameters<typeof exampleConversation>[0];
 };
 
-/** A policy that answers in words. */
-export const textPart: Part<InWords<TokenRecipeSettings>> = {
+type TextRecipeSettings = InWords<TokenRecipeSettings> & { readonly policy: { readonly trainer: TrainerSettings } };
+
+/** A policy that answers in words. A server that trains it has the model, too. */
+export const textPart: Part<TextRecipeSettings> = {
   ...decoderPart,
+  rules: [...decoderPart.rules, ...servedTrainerRules],
   needs: ({ policy, prompt }) => wordsNeeds(policy, prompt),
+  missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),
 };
 
 /** A policy that sees and answers in words. */

@@ -205,19 +205,5 @@ export const engine = section(
     threads: operation('CPU threads of one session; 0 means all cores.', count.default(0)),
   }),
 ).prefault({});
-/**
- * What trains a policy, apart from `engine`, which also computes the frozen models around it. A record without this section is of a run that
- * the onnx engine trained.
- */
-export const trainer = section(
-  'What trains the policy.',
-  z.strictObject({
-    type: result("The trainer: 'onnx', the engine of this program.", z.enum(['onnx']).default('onnx'), {
-      absent: 'onnx',
-    }),
-  }),
-).prefault({});
-export type TrainerSettings = z.output<typeof trainer>;
-
 /** `device`: which of the GPUs that its process sees, as a launcher says that places a run's parts. */
 export type EngineSettings = z.output<typeof engine> & { readonly device?: number };

@@ -10,4 +10,5 @@ export interface LikelihoodLoss {
 export const likelihood: LossRule<LikelihoodLoss> = {
   reads: [],
   gain: (_spec, logProbs) => logProbs,
+  at: (_spec, logProb) => ({ gain: logProb, slope: 1 }),
 };

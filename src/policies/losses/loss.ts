@@ -10,6 +10,12 @@ export interface WithKl {
   readonly kl: KlTerm | null;
 }
 
+/** A gain with its derivative by the log-probability. */
+export interface GainAt {
+  readonly gain: number;
+  readonly slope: number;
+}
+
 /** A loss is sum_a w_a (beta KL_a - gain_a) over the actions a of a batch. */
 export interface LossRule<S> {
   /** In the order in which they are fed. A remote trainer is sent only these. */
@@ -19,4 +25,9 @@ export interface LossRule<S> {
    * different specifications fit into one table.
    */
   gain(spec: S, logProbs: Value, input: (name: LossInput) => Value): Value;
+  /**
+   * The gain of one action, and its derivative, for a trainer that builds no graph of ours: it is told the derivative. `input` is asked for no
+   * other names than those of `reads`.
+   */
+  at(spec: S, logProb: number, input: (name: LossInput) => number): GainAt;
 }

@@ -21,4 +21,12 @@ export const ratio: LossRule<RatioLoss> = {
     const clipped = minimum(maximum(r, graph.scalar(1 - clip)), graph.scalar(1 + clip));
     return minimum(mul(r, advantages), mul(clipped, advantages));
   },
+  at: ({ clip }, logProb, input) => {
+    const r = Math.exp(logProb - input('old'));
+    const whole = r * input('advantages');
+    if (clip === null) return { gain: whole, slope: whole };
+    const clipped = Math.min(Math.max(r, 1 - clip), 1 + clip) * input('advantages');
+    // Where the clipped one is less, it does not depend on the weights.
+    return clipped < whole ? { gain: clipped, slope: 0 } : { gain: whole, slope: whole };
+  },
 };

@@ -9,4 +9,5 @@ export interface ReinforceLoss extends WithKl {
 export const reinforce: LossRule<ReinforceLoss> = {
   reads: ['advantages'],
   gain: (_spec, logProbs, input) => mul(input('advantages'), logProbs),
+  at: (_spec, logProb, input) => ({ gain: input('advantages') * logProb, slope: input('advantages') }),
 };

@@ -1,0 +1,229 @@
+/**
+ * Asking a server that speaks the Tinker training API. Operations are submitted, and their results waited for by long polls. A server that is away is
+ * waited for; what it refuses is told in one message, with what to do.
+ */
+import type { AbsenceListener } from '../../balance/absence.js';
+import type { Tried } from '../../balance/ask.js';
+import { answered, AwaitedMember, AwaitedRemote, lost, noAnswer, RUN_AGAIN, type Found } from '../../balance/remote.js';
+import { sleep, systemClock, type Clock } from '../../core/clock.js';
+import { Deadline } from '../../core/deadline.js';
+import type { EndpointError } from '../../core/errors.js';
+import { CheckpointError, type EditrlError } from '../../core/errors.js';
+import { checkedKey } from '../../http/key.js';
+import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
+import { createHttpPool, type HttpPool } from '../../http/pool.js';
+import { refusal, saidBy, TinkerError } from './errors.js';
+import { Unreadable } from './wire/data.js';
+
+export interface ConnectionOptions extends AbsenceListener {
+  /** `http://HOST:PORT`, with or without `/api/v1`. */
+  readonly url: string;
+  /** Absent where it asks for none. */
+  readonly apiKey?: string | undefined;
+  /** Requests under way at once. */
+  readonly concurrency: number;
+  /** The time of one request, but for long polls. */
+  readonly timeoutMs: number;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1), for back-off jitter only. */
+  readonly random?: () => number;
+}
+
+/** A reply that is none of the server's being away. */
+export interface Reply {
+  readonly status: number;
+  readonly isProto: boolean;
+  readonly body: Buffer;
+}
+
+interface Sent {
+  readonly path: string;
+  /** JSON as a text, or the bytes of a message; null for a GET. */
+  readonly body: string | Buffer | null;
+  /** Whether no reply in time means that there is none yet. */
+  readonly isPoll?: boolean;
+}
+
+/** What statuses mean. What a server refuses is for the caller to read. */
+const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
+  402: 'away',
+  // A checkpoint that it is still making.
+  425: 'away',
+  429: 'away',
+  502: 'away',
+  503: 'away',
+  504: 'away',
+  '5xx': 'failed',
+  rest: 'answered',
+};
+
+/** A result is asked for again after so long without one. */
+const POLL_MS = 45_000;
+/** A poll that comes back at once without a result is not repeated sooner. */
+const PAUSE_MS = 50;
+/** Sampled answers and log-probabilities of a batch may be many. */
+const MOST_REPLY_BYTES = 1024 ** 3;
+/** A server that loses the same operation so often does not keep what it promised. */
+const MOST_LOST = 3;
+
+export class TinkerConnection {
+  /** Without `/api/v1`. */
+  readonly url: string;
+  readonly clock: Clock;
+  readonly #http: HttpPool;
+  readonly #remote: AwaitedRemote<AwaitedMember, Sent, Reply>;
+  readonly #headers: Readonly<Record<string, string>>;
+
+  /** Raises ConfigError for a key that no header carries. */
+  constructor(private readonly options: ConnectionOptions) {
+    const { concurrency, timeoutMs, clock = systemClock } = options;
+    const key = checkedKey(options.apiKey, 'the API key of the training server');
+    this.url = options.url.replace(/\/+$/, '').replace(/\/api\/v1$/, '');
+    this.clock = clock;
+    this.#http = createHttpPool({ connections: concurrency, secret: key ?? null, maxResponseBytes: MOST_REPLY_BYTES });
+    this.#remote = new AwaitedRemote({
+      ...options,
+      members: [new AwaitedMember(this.url, clock, { cap: concurrency, alone: true })],
+      policy: { maxAttempts: 5, attemptTimeoutMs: timeoutMs, retryAfterCapMs: 60_000 },
+      attempt: (_member, sent, attempt) => this.#attempt(sent, attempt),
+      error: (found, { next = RUN_AGAIN }, { path }) => this.error(`${path}: ${found}`, next),
+      away: (found) => found,
+    });
+    this.#headers = key === undefined ? {} : { 'x-api-key': key };
+  }
+
+  /** A reply of any status that is no failure. Raises EndpointError where the server stays away, or fails again and again. */
+  send(path: string, body: string | Buffer | null, within: Deadline): Promise<Reply> {
+    return this.#remote.answer({ path, body }, within);
+  }
+
+  /** What one look at the server finds now; null where it answers. */
+  async look(within: Deadline): Promise<string | null> {
+    const look = await this.#remote.look({ path: '/healthz', body: null }, within);
+    if (look?.kind !== 'answered') return look?.found ?? 'no time was left to ask';
+    return look.answer.status === 200
+      ? null
+      : `status ${look.answer.status}: ${saidBy(look.answer.body.toString('utf8'))}`;
+  }
+
+  /** The JSON of a reply to a request that is answered at once. Raises as `refused`. */
+  async ask(path: string, body: object | null, within: Deadline): Promise<unknown> {
+    const reply = await this.send(path, body === null ? null : JSON.stringify(body), within);
+    if (reply.status !== 200) throw this.refused(path, reply);
+    return this.json(path, reply);
+  }
+
+  /**
+   * The result of an operation. `submitted`: where the first reply to its submission was looked at already. Raises EndpointError for a failure,
+   * CheckpointError where what it names is gone.
+   */
+  async run(path: string, body: string | Buffer, within: Deadline, submitted?: Reply): Promise<Reply> {
+    let first = submitted;
+    for (let times = 0; times < MOST_LOST; times++) {
+      const reply = first ?? (await this.send(path, body, within));
+      first = undefined;
+      if (reply.status !== 200) throw this.refused(path, reply);
+      const { request_id: id } = this.json(path, reply) as { request_id?: unknown };
+      if (typeof id !== 'string') throw this.error(`${path}: a reply without request_id`, VERSION);
+      const result = await this.#result(path, id, within);
+      // It was started again meanwhile and has forgotten what it promised.
+      if (result !== null) return result;
+    }
+    throw this.error(`${path}: it was submitted ${MOST_LOST} times, and its result was lost each time`, RUN_AGAIN);
+  }
+
+  /** Raises EndpointError for what is no JSON. */
+  json(path: string, { body }: Reply): unknown {
+    try {
+      return JSON.parse(body.toString('utf8')) as unknown;
+    } catch {
+      throw this.error(`${path}: the reply is no JSON: ${body.toString('utf8', 0, 200)}`, VERSION);
+    }
+  }
+
+  /** Reads a reply. Raises EndpointError where it is not what the protocol says. */
+  understood<R>(path: string, read: () => R): R {
+    try {
+      return read();
+    } catch (error) {
+      if (error instanceof Unreadable) throw this.error(`${path}: ${error.message}`, VERSION);
+      throw error;
+    }
+  }
+
+  /** The error of a refusal; CheckpointError where what a checkpoint names is gone. */
+  refused(operation: string, { status, body }: Pick<Reply, 'status' | 'body'>): EditrlError {
+    const found = refusal({ operation, status, said: saidBy(body.toString('utf8')) }, this.url);
+    if (found.kind !== 'checkpoint_gone') return found;
+    return new CheckpointError(`the training server: ${found.message}`, {
+      where: this.url,
+      next: found.next ?? RUN_AGAIN,
+    });
+  }
+
+  /** A sign of life, of which nobody waits for the answer; whether it came through is told by the next request that matters. */
+  async beat(body: object, withinMs: number): Promise<void> {
+    const deadline = new Deadline(this.clock, withinMs);
+    await this.#remote
+      .look({ path: '/session_heartbeat', body: JSON.stringify(body) }, deadline)
+      .finally(() => deadline.dispose());
+  }
+
+  error(message: string, next: string): EndpointError {
+    return new TinkerError('failed', `the training server: ${message}`, { where: this.url, next });
+  }
+
+  close(): Promise<void> {
+    return this.#http.close();
+  }
+
+  /** Null where the server knows nothing of the operation any more. */
+  async #result(path: string, id: string, within: Deadline): Promise<Reply | null> {
+    const sent: Sent = { path: '/retrieve_future', body: JSON.stringify({ request_id: id }), isPoll: true };
+    for (;;) {
+      const reply = await this.#remote.answer(sent, within, { attemptTimeoutMs: POLL_MS });
+      if (reply.status === 410) return null;
+      if (reply.status === 200 && reply.isProto) return reply;
+      if (reply.status !== 408) {
+        if (reply.status !== 200) throw this.refused(path, reply);
+        const told = this.json(path, reply) as { type?: unknown; error?: unknown } | null;
+        if (typeof told?.error === 'string') throw this.refused(path, { status: 200, body: Buffer.from(told.error) });
+        if (told?.type !== 'try_again') return reply;
+      }
+      await sleep(this.clock, PAUSE_MS, within.signal);
+    }
+  }
+
+  async #attempt({ path, body, isPoll = false }: Sent, attempt: Deadline): Promise<Tried<Found<Reply>>> {
+    try {
+      const isBytes = Buffer.isBuffer(body);
+      const response = await this.#http.exchange(`${this.url}/api/v1${path}`, {
+        method: body === null ? 'GET' : 'POST',
+        headers: { ...this.#headers, 'content-type': isBytes ? 'application/x-protobuf' : 'application/json' },
+        signal: attempt.signal,
+        body,
+      });
+      const { status, headers } = response;
+      const isProto = String(headers['content-type'] ?? '').startsWith('application/x-protobuf');
+      const reply = { status, isProto, body: isProto ? response.body : redacted(response.body, this.#http) };
+      const meaning = byStatus(STATUSES, status);
+      if (meaning === 'answered') return answered(reply);
+      return noAnswer(
+        meaning,
+        `status ${status}: ${saidBy(reply.body.toString('utf8'))}`,
+        retryAfterMs((name) => headers[name]),
+      );
+    } catch (error) {
+      if (isPoll && attempt.over && attempt.remainingMs() <= 0) {
+        return answered({ status: 408, isProto: false, body: Buffer.from('') });
+      }
+      return lost(error, attempt, this.options.timeoutMs);
+    }
+  }
+}
+
+function redacted(body: Buffer, { redact }: HttpPool): Buffer {
+  return Buffer.from(redact(body.toString('utf8')));
+}
+
+const VERSION = 'Check that a server of the Tinker training API runs there, and its version.';

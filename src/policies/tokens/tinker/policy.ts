@@ -1,0 +1,301 @@
+/**
+ * A token policy that a training service trains: weights, gradients and the optimizer are there; losses, masks and divisors are decided here. The
+ * service is told each action's derivative, so that any loss trains on any server that has an importance-weighted one.
+ */
+import { createHash, type Hash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import type { Deadline } from '../../../core/deadline.js';
+import { CheckpointError, EndpointError, InternalError } from '../../../core/errors.js';
+import { Replay, type ReplayOptions } from '../../../group/replay.js';
+import type { CheckpointFiles } from '../../../models/files.js';
+import type { OptimizerSettings } from '../../../schema/training.js';
+import { linearLoss } from '../../losses/linear.js';
+import type { LossSpec } from '../../losses/table.js';
+import type {
+  Answered,
+  Capabilities,
+  LearnReport,
+  Lesson,
+  SampleRequest,
+  Statistics,
+  StepReport,
+  Target,
+  WeightsOf,
+} from '../../policy.js';
+import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from '../batch.js';
+import type { TokenFormat } from '../format.js';
+import { estimatedDivergence, type LanguagePolicy } from '../language_policy.js';
+import type { TokenSampling } from '../rollout.js';
+import type { SampledAnswer } from '../vllm/sampler.js';
+import type { Ask, Pushed, Sampled, Sequence, TrainingService } from './service.js';
+
+/** What a checkpoint holds in place of weights. */
+export const SERVICE_FILE = 'remote.json';
+
+const record = z.object({
+  /** The path that the service gave for weights and optimizer. */
+  path: z.string().min(1),
+  /** What model it is of, as settings say it. */
+  model: z.json(),
+  lineage: z.string().min(1),
+});
+
+export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
+  readonly service: TrainingService;
+  readonly format: TokenFormat<P>;
+  /** Base model, rank and whatever else decides what the weights are before training, as plain data. */
+  readonly model: Readonly<Record<string, string | number | null>>;
+  readonly optimizer: OptimizerSettings;
+  /** The longest sequence of prompt and answer. */
+  readonly contextSize: number;
+  /** How the names of what is saved begin. No other run's do, and no other attempt's at this run. */
+  readonly prefix: string;
+}
+
+export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements LanguagePolicy<P> {
+  readonly actions = 'tokens';
+  readonly capabilities: Capabilities = {
+    losses: ['likelihood', 'reinforce', 'ratio'],
+    reference: true,
+    average: false,
+    hiddenStates: false,
+  };
+  readonly #replay: Replay<SampledAnswer>;
+  #steps = 0;
+  /** SHA-256 of all that has been done to the weights, which stands for the weights themselves. */
+  #lineage: string;
+  /** Of what was learnt since the last step; null for nothing. */
+  #pending: Hash | null = null;
+  #isOpen = false;
+  /** The lineage of what the service samples with. */
+  #published: string | null = null;
+  #saved: { readonly lineage: string; readonly path: string } | null = null;
+
+  constructor(private readonly options: TinkerPolicyOptions<P>) {
+    this.#replay = new Replay(options);
+    this.#lineage = digest(['start', options.model]);
+  }
+
+  get steps(): number {
+    return this.#steps;
+  }
+
+  async publish(of: Exclude<WeightsOf, 'reference'>): Promise<void> {
+    if (of !== 'current') throw new InternalError(`the training service keeps no ${of} of its weights`);
+    if (this.#published === this.#lineage) return;
+    await this.#asked((service, within) => service.publish(within));
+    this.#published = this.#lineage;
+  }
+
+  keep(): Promise<void> {
+    return this.#replay.keep();
+  }
+
+  async sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+    const { prompts, weights, answersPerPrompt: count, how, random, key } = request;
+    await this.publish(weights);
+    return this.#replay.all(
+      prompts.map(({ tokens: { ids } }, p) => async (over: AbortSignal) => {
+        const maxTokens = Math.min(how.maxTokens, this.options.contextSize - ids.length);
+        if (maxTokens < 1) return Array.from({ length: count }, () => answerOf(NOTHING));
+        const ends = [...this.options.format.ends].sort((x, y) => x - y);
+        const ask = { prompt: ids, count, maxTokens, temperature: how.temperature, seed: random(p, 0).uint32(), ends };
+        const keys = key === undefined ? null : Array.from({ length: count }, (_, g) => key(p, g));
+        return (await this.#answers(ask, keys, over)).map(answerOf);
+      }),
+    );
+  }
+
+  statistics(groups: readonly TokenGroup[], of: WeightsOf): Promise<Statistics[][]> {
+    const sequences = groups.flatMap(sequencesOf);
+    return this.#asked(async (service, within) => {
+      if (of === 'average') throw new InternalError('the training service keeps no average of its weights');
+      const found =
+        of === 'current' ? await service.logProbs(sequences, within) : await service.baseLogProbs(sequences, within);
+      return grouped(groups, found);
+    });
+  }
+
+  divergence(now: Statistics, reference: Statistics): Float64Array {
+    return estimatedDivergence(now, reference);
+  }
+
+  async learn(lessons: readonly Lesson<TokenAsked<P>, TokenAnswer>[], loss: LossSpec): Promise<LearnReport> {
+    const sequences = lessons.flatMap(sequencesOf);
+    const targets = lessons.flatMap((lesson) => lesson.targets);
+    const { at, pushes } = await this.#pushes(sequences, lessons, targets, loss);
+    const pushed = sequences.map((one, i): Pushed => ({ ...one, push: pushes[i], at: at[i] }));
+    const found = await this.#asked((service, within) => service.learn(pushed, within));
+    const learnt = (this.#pending ??= createHash('sha256'));
+    for (const { prompt, answer, push } of pushed) {
+      // Each part after its length: the same numbers cut otherwise are something else.
+      for (const part of [Int32Array.from(prompt), answer, push]) {
+        learnt.update(`${part.length};`).update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
+      }
+    }
+    let [sum, klClamped] = [0, 0];
+    targets.forEach((target, i) => {
+      const told = linearLoss(loss, found[i], target);
+      sum += told.loss;
+      klClamped += told.klClamped;
+    });
+    return { loss: sum, statistics: grouped(lessons, found), klClamped };
+  }
+
+  async step(learningRate: number): Promise<StepReport> {
+    const learnt = this.#pending;
+    if (learnt === null) throw new InternalError('a step without anything learnt');
+    const { betas, eps, weight_decay: weightDecay, max_grad_norm: maxGradNorm } = this.options.optimizer;
+    const by = { learningRate, betas, eps, weightDecay, maxGradNorm };
+    // It may be taken though its reply is lost.
+    this.#steps += 1;
+    this.#pending = null;
+    this.#lineage = digest([this.#lineage, learnt.digest('hex'), by]);
+    const { gradNorm } = await this.#asked((service, within) => service.step(by, within));
+    return { gradNorm, applied: true };
+  }
+
+  /** Weights of one lineage are equal but for what the service rounds otherwise, which nobody here can see. */
+  async checksum(): Promise<string> {
+    return this.#lineage;
+  }
+
+  async files(): Promise<CheckpointFiles> {
+    const lineage = this.#lineage;
+    if (this.#saved?.lineage !== lineage) {
+      const name = `${this.options.prefix}${this.#steps}`;
+      this.#saved = { lineage, path: await this.#asked((service, within) => service.save(name, within)) };
+    }
+    const saved: z.input<typeof record> = { path: this.#saved.path, model: this.options.model, lineage };
+    return { [SERVICE_FILE]: `${JSON.stringify(saved, null, 2)}\n`, ...this.options.format.tokenizerFiles };
+  }
+
+  async restore(folder: string, steps: number): Promise<void> {
+    const file = join(folder, SERVICE_FILE);
+    const { path, model, lineage } = readRecord(file);
+    if (JSON.stringify(model) !== JSON.stringify(this.options.model)) {
+      throw new CheckpointError(
+        `found weights of ${JSON.stringify(model)}, and policy.trainer asks for ${JSON.stringify(this.options.model)}`,
+        { where: file, next: 'Set policy.trainer as it was, or give the run another name.' },
+      );
+    }
+    await this.#replay.within((within) => this.options.service.begin(path, within));
+    this.#isOpen = true;
+    this.#steps = steps;
+    this.#lineage = lineage;
+    this.#pending = null;
+    this.#published = null;
+    this.#saved = { lineage, path };
+  }
+
+  read(): never {
+    throw new InternalError('the training service gives no hidden states');
+  }
+
+  async dispose(): Promise<void> {
+    try {
+      await this.options.service.close();
+    } finally {
+      await this.#replay.close();
+    }
+  }
+
+  /** Opens the model first, where nothing has: a checkpoint to begin with would have done so. */
+  #asked<R>(work: (service: TrainingService, within: Deadline) => Promise<R>, over?: AbortSignal): Promise<R> {
+    return this.#replay.within(async (within) => {
+      const { service } = this.options;
+      if (!this.#isOpen) {
+        await service.begin(null, within);
+        this.#isOpen = true;
+      }
+      return work(service, within);
+    }, over);
+  }
+
+  /** Where the log-probabilities are that a loss is taken at, and how it pushes them there. */
+  async #pushes(
+    sequences: readonly Sequence[],
+    lessons: readonly Answered<TokenAsked<P>, TokenAnswer>[],
+    targets: readonly Target[],
+    loss: LossSpec,
+  ): Promise<{ readonly at: readonly Float32Array[]; readonly pushes: readonly Float32Array[] }> {
+    // Then the derivative is the same everywhere; what the sampler told is of the same weights, and spares a pass.
+    const told = lessons.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs));
+    const isKnown = loss.policy === 'reinforce' && loss.kl === null && !told.some((one) => one.some(Number.isNaN));
+    const at = isKnown ? told : await this.#asked((service, within) => service.logProbs(sequences, within));
+    return { at, pushes: targets.map((target, i) => linearLoss(loss, at[i], target).push) };
+  }
+
+  /** The answers to one request, each stored under its key before any is used. A group of which some are missing is asked for anew. */
+  async #answers(ask: Ask, keys: readonly string[] | null, over: AbortSignal): Promise<readonly Sampled[]> {
+    const { store } = this.options;
+    const requestHash = digest([this.#lineage, ask]);
+    const stored = keys === null ? [] : await Promise.all(keys.map(async (key) => store.find(key, requestHash)));
+    const known = stored.flatMap((one) => one ?? []);
+    if (known.length === ask.count) return known;
+    const found = await this.#asked((service, within) => service.sample(ask, within), over);
+    this.#check(found, ask);
+    for (const [g, key] of (keys ?? []).entries()) await store.put({ ...found[g], key, requestHash });
+    return found;
+  }
+
+  #check(found: readonly Sampled[], { count, maxTokens }: Ask): void {
+    const { service, format } = this.options;
+    const refuse = (problem: string, next: string): never => {
+      throw new EndpointError(problem, { where: service.url, next });
+    };
+    if (found.length !== count) refuse(`found ${found.length} answers to a prompt; asked for: ${count}`, SERVER_LOG);
+    for (const { ids } of found) {
+      const beyond = ids.find((id) => id < 0 || id >= format.size);
+      if (beyond !== undefined) {
+        refuse(
+          `the server sampled the token ${beyond}; the tokenizer's are 0 to ${format.size - 1}`,
+          'Let policy.tokenizer be that of policy.trainer.base_model.',
+        );
+      }
+      if (ids.length > maxTokens) refuse(`found an answer of ${ids.length} tokens; allowed: ${maxTokens}`, SERVER_LOG);
+    }
+  }
+}
+
+const SERVER_LOG = 'Look for the reason in the log of the server, and check its version.';
+const NOTHING: Sampled = { ids: [], logProbs: [], finished: false };
+
+function answerOf({ ids, logProbs, finished }: Sampled): TokenAnswer {
+  return {
+    ids: Int32Array.from(ids),
+    logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
+    finished,
+  };
+}
+
+function sequencesOf({ prompt, answers }: TokenGroup): Sequence[] {
+  return answers.map(({ ids }) => ({ prompt: prompt.tokens.ids, answer: ids }));
+}
+
+/** What is told of each answer, by prompts again. */
+function grouped(groups: readonly TokenGroup[], found: readonly Float32Array[]): Statistics[][] {
+  let at = 0;
+  return groups.map(({ answers }) => answers.map(() => ({ logProbs: found[at++] })));
+}
+
+function digest(value: unknown): string {
+  return createHash('sha256').update(JSON.stringify(value)).digest('hex');
+}
+
+/** Raises CheckpointError. */
+function readRecord(file: string): z.output<typeof record> {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (cause) {
+    throw new CheckpointError('does not name what the training service has saved', { where: file, cause });
+  }
+  try {
+    return record.parse(JSON.parse(text));
+  } catch (cause) {
+    throw new CheckpointError('is not what this program writes', { where: file, cause });
+  }
+}

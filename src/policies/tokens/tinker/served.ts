@@ -1,0 +1,151 @@
+/** A training service that speaks the Tinker training API. */
+import pLimit from 'p-limit';
+import { Deadline } from '../../../core/deadline.js';
+import type { TinkerConnection } from '../../../engines/tinker/connection.js';
+import type { Datum } from '../../../engines/tinker/wire/data.js';
+import type { TinkerSession } from '../../../engines/tinker/session.js';
+import type { AdamW, Ask, Pushed, Sampled, Sequence, TrainingService } from './service.js';
+
+/** What a server makes of the losses of tokens: their sum, or the mean over the datums of the weighted means over their tokens. */
+export type Reduction = 'sum' | 'mean_per_datum';
+
+export interface ServedOptions {
+  readonly connection: TinkerConnection;
+  readonly session: TinkerSession;
+  readonly reduction: Reduction;
+  readonly concurrency: number;
+}
+
+/** What the end of a run may still take to tidy up. */
+const TIDY_MS = 5000;
+
+export class TinkerService implements TrainingService {
+  constructor(private readonly options: ServedOptions) {}
+
+  get url(): string {
+    return this.options.connection.url;
+  }
+
+  begin(from: string | null, within: Deadline): Promise<void> {
+    return this.options.session.begin(from, within);
+  }
+
+  logProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
+    return ofWritten(sequences, async (written) => {
+      // Nothing is learnt: the loss is only named.
+      const data = written.map((one) => datumOf(one, { weights: new Float32Array(one.answer.length).fill(1) }));
+      return this.options.session.train(data, 'cross_entropy', within, { forwardOnly: true });
+    });
+  }
+
+  baseLogProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
+    const { session, connection, concurrency } = this.options;
+    const slots = pLimit(concurrency);
+    const one = async ({ prompt, answer }: Sequence): Promise<Float32Array> => {
+      const request = { count: 1, maxTokens: 1, temperature: 1, seed: 0, stop: [], promptLogProbs: true };
+      const { promptLogProbs } = await session.sampleBase({ ...request, prompt: [...prompt, ...answer] }, within);
+      // Some servers leave out the first token, which has none: the end is what counts.
+      const all = Array.from(promptLogProbs ?? []).slice(-(prompt.length - 1 + answer.length));
+      if (all.length === prompt.length - 1 + answer.length && all.every(Number.isFinite)) return Float32Array.from(all);
+      throw connection.error(
+        `/asample: found ${all.length} log-probabilities of a prompt of ${prompt.length + answer.length} tokens`,
+        'The server does not tell log-probabilities of prompts: set algorithm.kl_coeff to 0.',
+      );
+    };
+    return ofWritten(sequences, (written) => Promise.all(written.map((sequence) => slots(() => one(sequence)))));
+  }
+
+  learn(sequences: readonly Pushed[], within: Deadline): Promise<Float32Array[]> {
+    const { reduction, session } = this.options;
+    return ofWritten(sequences, async (written) => {
+      const scaled = scales[reduction](written);
+      const data = written.map((one, i) =>
+        datumOf(one, {
+          advantages: one.push.map((push) => push * scaled[i]),
+          logprobs: one.at,
+          // Where tokens are averaged, these say over which.
+          weights: new Float32Array(one.answer.length).fill(1),
+        }),
+      );
+      return session.train(data, 'importance_sampling', within);
+    });
+  }
+
+  async step(by: AdamW, within: Deadline): Promise<{ readonly gradNorm: number | null }> {
+    const { learningRate, betas, eps, weightDecay, maxGradNorm } = by;
+    const gradNorm = await this.options.session.step(
+      {
+        learning_rate: learningRate,
+        beta1: betas[0],
+        beta2: betas[1],
+        eps,
+        weight_decay: weightDecay,
+        grad_clip_norm: maxGradNorm ?? 0,
+      },
+      within,
+    );
+    return { gradNorm };
+  }
+
+  publish(within: Deadline): Promise<void> {
+    return this.options.session.publish(within);
+  }
+
+  async sample({ ends, ...ask }: Ask, within: Deadline): Promise<readonly Sampled[]> {
+    const { sequences } = await this.options.session.sample({ ...ask, stop: ends }, within);
+    return sequences.map(({ tokens, logProbs, stopped }) => ({
+      ids: Array.from(tokens),
+      logProbs: logProbs === null ? null : Array.from(logProbs),
+      finished: stopped,
+    }));
+  }
+
+  save(name: string, within: Deadline): Promise<string> {
+    return this.options.session.save(name, within);
+  }
+
+  async close(): Promise<void> {
+    const { connection, session } = this.options;
+    const brief = new Deadline(connection.clock, TIDY_MS);
+    try {
+      await session.close(brief);
+    } finally {
+      brief.dispose();
+      await connection.close();
+    }
+  }
+}
+
+/** What an answer's advantages are multiplied by, so that the gradient is that of the sum over tokens. */
+const scales: Readonly<Record<Reduction, (sequences: readonly Sequence[]) => number[]>> = {
+  sum: (sequences) => sequences.map(() => 1),
+  mean_per_datum: (sequences) => sequences.map(({ answer }) => answer.length * sequences.length),
+};
+
+/** The sequence without its last token, its targets, and what the loss reads of the answer's; 0 at the prompt's. */
+function datumOf({ prompt, answer }: Sequence, read: Readonly<Record<string, Float32Array>>): Datum {
+  const before = prompt.length - 1;
+  const all = Int32Array.from([...prompt, ...answer]);
+  const padded = Object.entries(read).map(([name, values]) => {
+    const whole = new Float32Array(before + values.length);
+    whole.set(values, before);
+    return [name, whole] as const;
+  });
+  return {
+    input: [{ type: 'text', tokens: all.slice(0, -1) }],
+    lossInputs: { target_tokens: all.slice(1), ...Object.fromEntries(padded) },
+  };
+}
+
+/** What `work` finds of all targets, cut to those of the answers. One without a token is not sent. */
+async function ofWritten<S extends Sequence>(
+  sequences: readonly S[],
+  work: (written: readonly S[]) => Promise<readonly Float32Array[]>,
+): Promise<Float32Array[]> {
+  const written = sequences.filter(({ answer }) => answer.length > 0);
+  const found = written.length === 0 ? [] : await work(written);
+  let at = 0;
+  return sequences.map(({ prompt, answer }) =>
+    answer.length === 0 ? new Float32Array(0) : found[at++].slice(prompt.length - 1),
+  );
+}

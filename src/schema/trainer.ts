@@ -1,0 +1,70 @@
+/** What trains a policy, apart from `engine`, which also computes the frozen models around it. */
+import { z } from 'zod';
+import { count, operation, positive, positiveInteger, result, section } from './mark.js';
+
+const address = z
+  .string()
+  .refine((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && new URL(text).username === '', {
+    error: 'an address such as http://127.0.0.1:8000',
+  });
+
+/** A record without a trainer is of a run that the onnx engine trained. */
+const onnxTrainer = z.strictObject({
+  type: result("The trainer: 'onnx', the engine of this program.", z.literal('onnx'), { absent: 'onnx' }),
+});
+
+const tinkerTrainer = z.strictObject({
+  type: result("The trainer: 'tinker', a server that speaks the Tinker training API.", z.literal('tinker')),
+  base_url: operation(
+    'Where it runs: http://HOST:PORT; null means what the environment variable TINKER_BASE_URL says.',
+    address.nullable().default(null),
+  ),
+  base_model: result(
+    'The model that the server trains adapters over, by the name that it has there.',
+    z.string().min(1),
+  ),
+  lora: section(
+    'The adapter that is trained; the server decides which layers have one.',
+    z
+      .strictObject({
+        rank: result('Its rank.', positiveInteger.default(32)),
+        seed: result("Of its random start; null means the run's seed.", count.nullable().default(null)),
+      })
+      .prefault({}),
+  ),
+  reduction: result(
+    "What the server makes of the losses of tokens: 'sum' (the hosted service, SkyRL on fsdp and megatron), or 'mean_per_datum', the mean over the answers of the means over their tokens (SkyRL on jax). What is sent is scaled so that the gradient is the same.",
+    z.enum(['sum', 'mean_per_datum']),
+  ),
+  dialect: operation(
+    "How requests are written: 'proto', 'json', or 'auto', which finds out.",
+    z.enum(['auto', 'proto', 'json']).default('auto'),
+  ),
+  api_key_env: operation(
+    'The environment variable with the key that the server asks for.',
+    z.string().min(1).default('TINKER_API_KEY'),
+  ),
+  concurrency: operation('Prompts that are answered at once.', positiveInteger.default(64)),
+  timeout_s: operation('Seconds that one request may take, without what the server computes.', positive.default(60)),
+  max_wait_s: operation(
+    'Seconds that a server which is away, or an operation, is waited for; then the run ends with exit code 3.',
+    positive.default(1800),
+  ),
+});
+export type TinkerSettings = z.output<typeof tinkerTrainer>;
+
+/** That of a policy whose recipe can be trained in this process alone. */
+export const trainerHere = section(
+  'What trains the policy.',
+  z.discriminatedUnion('type', [onnxTrainer]).prefault({ type: 'onnx' }),
+);
+
+/** That of a policy which a server can train, too. */
+export const trainerAnywhere = section(
+  'What trains the policy.',
+  z.discriminatedUnion('type', [onnxTrainer, tinkerTrainer]).prefault({ type: 'onnx' }),
+);
+export type TrainerSettings = z.output<typeof trainerAnywhere>;
+
+/** Every trainer, as configs name them. */
+export const trainerTypes: readonly TrainerSettings['type'][] = ['onnx', 'tinker'];

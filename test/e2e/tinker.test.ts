@@ -1,0 +1,113 @@
+/** text_answers at a training server, as commands: it learns, goes on after it was killed, and refuses what the server cannot be told. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { StubTinker } from '../engines/tinker/stub_tinker.js';
+import { Place, until } from './editrl.js';
+
+const CONFIG = 'configs/text_plain.jsonnet';
+const SMALL = ['configs/lib/text_tiny.libsonnet', 'test/e2e/recipes/text_small.libsonnet'];
+const ITERATIONS = 8;
+const KEY = { TINKER_API_KEY: 'the-key-of-it' };
+
+let place: Place;
+let stub: StubTinker;
+/** A run whose checkpoint has the tokenizer. */
+let tokenizer: string;
+
+beforeAll(async () => {
+  place = Place.make(null);
+  const overlays = SMALL.flatMap((file) => ['--with', file]);
+  const start = await place.call(['run', 'configs/text_start.jsonnet', ...overlays]);
+  expect(start).toMatchObject({ code: 0, err: '' });
+  tokenizer = join(place.run('text_start'), 'checkpoints/000008');
+  const { model } = JSON.parse(readFileSync(join(tokenizer, 'tokenizer.json'), 'utf8')) as { model: { vocab: object } };
+  const vocabulary = Object.keys(model.vocab).length;
+  stub = await new StubTinker({ vocabulary, dialect: 'proto', apiKey: KEY.TINKER_API_KEY }).listen();
+});
+afterAll(async () => {
+  await stub.close();
+  place.remove();
+});
+
+const args = (name: string, ...more: readonly string[]): string[] => [
+  'run',
+  CONFIG,
+  ...SMALL.flatMap((file) => ['--with', file]),
+  ...[
+    `run_name=${name}`,
+    'policy.model=null',
+    `policy.tokenizer=${tokenizer}`,
+    `policy.trainer={"type": "tinker", "base_url": "${stub.url}", "base_model": "base", "reduction": "sum"}`,
+    'reward.terms=[]',
+    'reward.mode=word_overlap',
+    `num_iterations=${ITERATIONS}`,
+    'optimizer.learning_rate=0.3',
+    'rollout.episodes_per_iteration=64',
+    'validation.prompts=16',
+    ...more,
+  ].flatMap((set) => ['--set', set]),
+];
+
+const recordOf = (name: string, iteration: number): { path: string; lineage: string } =>
+  JSON.parse(place.checkpointFile(name, iteration, 'remote.json').toString('utf8')) as {
+    path: string;
+    lineage: string;
+  };
+
+describe('text_answers at a training server', () => {
+  it('learns, says where it is trained, and lets go of its adapter', async () => {
+    const ended = await place.call(args('whole'), KEY);
+    expect(ended).toMatchObject({ code: 0, err: '' });
+    expect(ended.out).toContain('trains adapters of rank 32 over base');
+    const rewards = place.metrics('whole').flatMap((line) => {
+      const reward = line['reward/mean'];
+      return typeof reward === 'number' ? [reward] : [];
+    });
+    expect(rewards[rewards.length - 1]).toBeGreaterThan(rewards[0]);
+    expect(stub.models.size).toBe(0);
+    expect(readFileSync(join(place.run('whole'), 'run.json'), 'utf8')).not.toContain(KEY.TINKER_API_KEY);
+  });
+
+  it('killed in the middle goes on from its last checkpoint to the same steps, with the answers that are stored', async () => {
+    let steps = 0;
+    stub.fault = ({ path }) => {
+      if (path === '/optim_step') steps += 1;
+      // Iteration 6 is sampled, and waits for its step.
+      return path === '/optim_step' && steps > 5 ? { kind: 'stall' } : null;
+    };
+    const live = place.start(args('killed'), KEY);
+    await until('iteration 6 waits', () => steps > 5 || !live.isAlive());
+    live.kill('SIGKILL');
+    await live.ended;
+    stub.fault = () => null;
+    // Without those that ask the base model for log-probabilities.
+    const sampled = (): number =>
+      stub.requests.filter(({ path, body }) => path === '/asample' && !body.includes('prompt_logprobs')).length;
+    const asked = sampled();
+    const resumed = await place.call(['resume', 'killed'], KEY);
+    expect(resumed).toMatchObject({ code: 0, err: '' });
+    expect(resumed.out).toContain('resuming killed from iteration 4');
+    expect(recordOf('killed', ITERATIONS).lineage).toBe(recordOf('whole', ITERATIONS).lineage);
+    expect(recordOf('killed', ITERATIONS).path).not.toBe(recordOf('whole', ITERATIONS).path);
+    // Iterations 5 and 6 were sampled before: 7 and 8 are left, with 16 prompts each, and two evaluations of 16 prompts, sampled and greedy.
+    expect(sampled() - asked).toBe(2 * 16 + 2 * 32);
+  });
+
+  it('refuses settings that the server cannot be told, before anything starts', async () => {
+    const refused = async (...sets: readonly string[]): Promise<string> =>
+      (await place.call(args('refused', ...sets), KEY)).err;
+    expect(await refused('policy.lora={}')).toContain('whose adapter is policy.trainer.lora; allowed: null');
+    expect(await refused('policy.tokenizer=null')).toContain('the tokenizer of policy.trainer.base_model');
+    expect(await refused('rollout.temperature=0.7')).toContain('rollout.temperature: found 0.7');
+    expect(await refused('launch.processes=2')).toContain('whose server does the computing; allowed: 1');
+    expect(await refused('optimizer.ema_decay=0.9')).toContain('keeps no average of the weights');
+  });
+
+  it('tells of a wrong key in one message', async () => {
+    const ended = await place.call(args('locked'), { TINKER_API_KEY: 'another' });
+    expect(ended.code).not.toBe(0);
+    expect(ended.err).toContain('the server refuses the API key');
+    expect(ended.err + ended.out).not.toContain('another');
+  });
+});

@@ -1,0 +1,325 @@
+/**
+ * A strict stand-in for a server of the Tinker training API in both dialects. Its model is a table of bigrams, with real gradients. It refuses
+ * what servers refuse, and counts what is done to the weights.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { RandomStream } from '../../../src/core/random.js';
+import { send, StubServer } from '../../support/stub_server.js';
+import { Bigrams, type Adam, type State } from './bigrams.js';
+import type { StubSample, StubTraining } from './stub_messages.js';
+import { readTrainingRequest, writeSample, writeTraining } from './stub_proto.js';
+
+/** `lost`: it is done, and the reply does not arrive. `gone`: what was promised is forgotten (410). `log_probs`: results are changed. */
+export type TinkerFault =
+  | { readonly kind: 'lost' }
+  | { readonly kind: 'gone' }
+  | { readonly kind: 'log_probs'; readonly change: (all: number[][]) => number[][] };
+
+export interface StubRequest {
+  readonly path: string;
+  readonly key: string | undefined;
+  readonly isProto: boolean;
+  readonly body: Buffer;
+}
+
+export interface TinkerStubOptions {
+  readonly vocabulary: number;
+  readonly dialect: 'proto' | 'json';
+  /** Whether losses are averaged over a datum's weighted tokens, and gradients over datums. */
+  readonly averages?: boolean;
+  readonly apiKey?: string;
+  readonly baseModel?: string;
+  readonly mostRank?: number;
+  readonly mostModels?: number;
+}
+
+interface StubModel {
+  readonly model: Bigrams;
+  /** What was submitted, by its number. */
+  readonly operations: Map<number, { readonly payload: string; readonly id: string }>;
+  isFresh: boolean;
+}
+
+type Json = Record<string, unknown>;
+type Answered = readonly [status: number, body: unknown];
+
+/** A refusal, as a status and its detail. */
+class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    readonly detail: string,
+  ) {
+    super(detail);
+  }
+}
+
+export class StubTinker extends StubServer<StubRequest, TinkerFault> {
+  readonly models = new Map<string, StubModel>();
+  readonly saved = new Map<string, State>();
+  readonly #samplers = new Map<string, Bigrams>();
+  readonly #sessions = new Set<string>();
+  readonly #results = new Map<string, () => Answered | Uint8Array>();
+  #next = 0;
+  #change: ((all: number[][]) => number[][]) | null = null;
+
+  constructor(private readonly options: TinkerStubOptions) {
+    super();
+  }
+
+  /** Forgets everything but what was saved. */
+  restart(): void {
+    for (const all of [this.models, this.#samplers, this.#results]) all.clear();
+    this.#sessions.clear();
+  }
+
+  /** Of the model that is trained. */
+  get weights(): readonly number[] {
+    const [model] = [...this.models.values()].slice(-1);
+    return model.model.state.weights;
+  }
+
+  get steps(): number {
+    const [model] = [...this.models.values()].slice(-1);
+    return model.model.steps;
+  }
+
+  protected read(incoming: IncomingMessage, body: Buffer): StubRequest {
+    const { url = '', headers } = incoming;
+    return {
+      path: url.replace('/api/v1', ''),
+      key: headers['x-api-key'] as string | undefined,
+      isProto: headers['content-type'] === 'application/x-protobuf',
+      body,
+    };
+  }
+
+  protected async reply(request: StubRequest, response: ServerResponse, fault: TinkerFault | null): Promise<void> {
+    const { apiKey } = this.options;
+    if (apiKey !== undefined && request.key !== apiKey) return send(response, 401, { detail: 'Invalid API key' });
+    if (fault?.kind === 'gone') return send(response, 410, { detail: 'promise lost' });
+    this.#change = fault?.kind === 'log_probs' ? fault.change : null;
+    let answered: Answered | Uint8Array;
+    try {
+      answered = this.#answer(request);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      answered = [error.status, { detail: error.detail }];
+    }
+    if (fault?.kind === 'lost') return void response.destroy();
+    if (!(answered instanceof Uint8Array)) return send(response, ...answered);
+    response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(answered);
+    return Promise.resolve();
+  }
+
+  #answer(request: StubRequest): Answered | Uint8Array {
+    const { path, isProto, body } = request;
+    if (path === '/healthz') return [200, { status: 'ok' }];
+    if (path === '/forward_backward' || path === '/forward') return this.#training(request);
+    if (isProto) throw new Refusal(415, 'application/json is wanted');
+    const fields = JSON.parse(body.toString('utf8')) as Json;
+    if (path === '/retrieve_future') {
+      const result = this.#results.get(String(fields['request_id']));
+      if (result === undefined) throw new Refusal(404, 'Future not found');
+      return result();
+    }
+    const handler = this.#handlers[path];
+    if (handler === undefined) throw new Refusal(404, 'Not Found');
+    return handler(fields, body.toString('utf8'));
+  }
+
+  readonly #handlers: Readonly<Record<string, (fields: Json, payload: string) => Answered>> = {
+    '/create_session': (fields) => {
+      only(fields, ['tags', 'user_metadata', 'sdk_version']);
+      const id = `session_${this.#next++}`;
+      this.#sessions.add(id);
+      return [200, { type: 'create_session', session_id: id }];
+    },
+    '/session_heartbeat': ({ session_id }) => {
+      if (!this.#sessions.has(String(session_id))) throw new Refusal(404, 'Session not found');
+      return [200, { type: 'session_heartbeat' }];
+    },
+    '/create_model': (fields) => {
+      only(fields, ['session_id', 'model_seq_id', 'base_model', 'lora_config']);
+      const { vocabulary, baseModel = 'base', mostRank = 32, mostModels = 8 } = this.options;
+      if (!this.#sessions.has(String(fields['session_id']))) throw new Refusal(404, 'Session not found');
+      if (fields['base_model'] !== baseModel) {
+        throw new Refusal(400, `Base model ${String(fields['base_model'])} is not served`);
+      }
+      const { rank } = fields['lora_config'] as { rank: number };
+      if (rank > mostRank) throw new Refusal(400, `LoRA rank ${rank} is above max_lora_rank ${mostRank}`);
+      if (this.models.size >= mostModels) {
+        throw new Refusal(400, `Maximum number of LoRA adapters (${mostModels}) reached`);
+      }
+      const id = `model_${this.#next++}`;
+      this.models.set(id, { model: new Bigrams(vocabulary), operations: new Map(), isFresh: true });
+      return this.#promised(() => [200, { model_id: id }]);
+    },
+    '/unload_model': ({ model_id }) => {
+      this.#model(model_id);
+      this.models.delete(String(model_id));
+      return this.#promised(() => [200, { model_id }]);
+    },
+    '/optim_step': (fields, payload) => {
+      only(fields, ['model_id', 'seq_id', 'adam_params']);
+      return this.#operation(fields, payload, ({ model }) => {
+        const norm = model.step(fields['adam_params'] as Adam, this.options.averages ?? false);
+        return [200, { metrics: { 'skyrl.ai/grad_norm': norm } }];
+      });
+    },
+    '/save_weights': (fields) => {
+      only(fields, ['model_id', 'seq_id', 'path', 'overwrite']);
+      const { model } = this.#model(fields['model_id']);
+      const name = String(fields['path']);
+      if (!/^[A-Za-z0-9_-]{1,255}$/.test(name)) throw new Refusal(400, `bad checkpoint name ${name}`);
+      const path = `tinker://${String(fields['model_id'])}/weights/${name}`;
+      if (this.saved.has(path)) throw new Refusal(409, `Checkpoint '${name}' already exists`);
+      this.saved.set(path, model.state);
+      return this.#promised(() => [200, { path, type: 'save_weights' }]);
+    },
+    '/load_weights': (fields) => {
+      only(fields, ['model_id', 'seq_id', 'path', 'optimizer']);
+      const held = this.#model(fields['model_id']);
+      const state = this.saved.get(String(fields['path']));
+      if (state === undefined) throw new Refusal(404, `Checkpoint ${String(fields['path'])} not found`);
+      if (!held.isFresh) throw new Refusal(400, 'LoadWeights is not permitted any more');
+      held.model.state = state;
+      return this.#promised(() => [200, { path: fields['path'] }]);
+    },
+    '/save_weights_for_sampler': (fields) => {
+      only(fields, ['model_id', 'seq_id', 'sampling_session_seq_id']);
+      const copy = new Bigrams(this.options.vocabulary);
+      copy.state = this.#model(fields['model_id']).model.state;
+      const id = `sampler_${this.#next++}`;
+      this.#samplers.set(id, copy);
+      return this.#promised(() => [200, { path: null, sampling_session_id: id }]);
+    },
+    '/create_sampling_session': (fields) => {
+      only(fields, ['session_id', 'sampling_session_seq_id', 'base_model']);
+      const id = `sampler_${this.#next++}`;
+      this.#samplers.set(id, new Bigrams(this.options.vocabulary));
+      return [200, { type: 'create_sampling_session', sampling_session_id: id }];
+    },
+    '/asample': (fields) => {
+      only(fields, ['sampling_session_id', 'seq_id', 'prompt', 'num_samples', 'sampling_params', 'prompt_logprobs']);
+      const model = this.#samplers.get(String(fields['sampling_session_id']));
+      if (model === undefined) throw new Refusal(404, 'Sampling session not found');
+      const reply = sampled(model, fields);
+      return this.#promised(() => (this.options.dialect === 'proto' ? writeSample(reply) : [200, reply]));
+    },
+  };
+
+  #model(id: unknown): StubModel {
+    const found = this.models.get(String(id));
+    if (found === undefined) throw new Refusal(404, `Model ${String(id)} not found`);
+    return found;
+  }
+
+  #promised(result: () => Answered | Uint8Array): Answered {
+    const id = String(this.#next++);
+    this.#results.set(id, result);
+    return [200, { request_id: id }];
+  }
+
+  /** Done once for a number, however often it is submitted. */
+  #operation(fields: Json, payload: string, work: (held: StubModel) => Answered | Uint8Array): Answered {
+    const held = this.#model(fields['model_id']);
+    const seqId = Number(fields['seq_id']);
+    const earlier = held.operations.get(seqId);
+    if (earlier !== undefined) {
+      if (earlier.payload !== payload) throw new Refusal(409, 'Training request sequence number was reused');
+      return [200, { request_id: earlier.id }];
+    }
+    held.isFresh = false;
+    const result = work(held);
+    const promised = this.#promised(() => result);
+    held.operations.set(seqId, { payload, id: (promised[1] as { request_id: string }).request_id });
+    return promised;
+  }
+
+  #training({ path, isProto, body }: StubRequest): Answered {
+    const { dialect, averages = false } = this.options;
+    if (isProto !== (dialect === 'proto')) throw new Refusal(isProto ? 422 : 415, 'unsupported media type');
+    const asked = isProto ? readTrainingRequest(body) : fromJson(path, JSON.parse(body.toString('utf8')) as Json);
+    return this.#operation({ ...asked }, body.toString('base64'), ({ model }) => {
+      let logProbs = asked.data.map(({ tokens, inputs }, d) => {
+        const { target_tokens: targets, weights, logprobs: q, advantages } = inputs;
+        for (const [name, one] of Object.entries(inputs)) {
+          if (one.length !== tokens.length) throw new Refusal(400, `datum ${d}: ${name} has another length`);
+        }
+        const found = tokens.map((token, t) => model.after(token)[targets[t]]);
+        if (asked.forwardOnly) return found;
+        const total = averages ? weights.reduce((sum, one) => sum + one, 0) : 1;
+        found.forEach((logProb, t) => {
+          const slope = asked.loss_fn === 'cross_entropy' ? -1 : -Math.exp(logProb - q[t]) * advantages[t];
+          model.push(tokens[t], targets[t], (weights[t] * slope) / total);
+        });
+        return found;
+      });
+      if (!asked.forwardOnly) model.count(asked.data.length);
+      if (this.#change !== null) logProbs = this.#change(logProbs);
+      if (dialect === 'proto') return writeTraining(logProbs);
+      const loss_fn_outputs = logProbs.map((data) => ({ logprobs: { data, dtype: 'float32', shape: [data.length] } }));
+      return [200, { loss_fn_output_type: 'scalar', loss_fn_outputs, metrics: {} }];
+    });
+  }
+}
+
+function only(fields: Json, names: readonly string[]): void {
+  const other = Object.keys(fields).find((name) => !names.includes(name));
+  if (other !== undefined) throw new Refusal(422, `extra field ${other}`);
+}
+
+function fromJson(path: string, fields: Json): StubTraining {
+  const forwardOnly = path === '/forward';
+  const name = forwardOnly ? 'forward_input' : 'forward_backward_input';
+  only(fields, ['model_id', 'seq_id', name]);
+  const { data, loss_fn } = fields[name] as { data: Json[]; loss_fn: string };
+  return {
+    model_id: String(fields['model_id']),
+    seq_id: Number(fields['seq_id']),
+    loss_fn,
+    forwardOnly,
+    data: data.map(({ model_input, loss_fn_inputs }) => ({
+      tokens: (model_input as { chunks: { tokens: number[] }[] }).chunks.flatMap(({ tokens }) => tokens),
+      inputs: Object.fromEntries(
+        Object.entries(loss_fn_inputs as Record<string, { data: number[] }>).map(([key, { data: all }]) => [key, all]),
+      ),
+    })),
+  };
+}
+
+function sampled(model: Bigrams, fields: Json): StubSample {
+  const prompt = (fields['prompt'] as { chunks: { tokens: number[] }[] }).chunks.flatMap(({ tokens }) => tokens);
+  const { max_tokens, temperature, seed, stop } = fields['sampling_params'] as {
+    max_tokens: number;
+    temperature: number;
+    seed: number;
+    stop: number[];
+  };
+  const sequences = Array.from({ length: Number(fields['num_samples']) }, (_, i) => {
+    const random = new RandomStream('stub', seed + i);
+    const [tokens, logprobs]: [number[], number[]] = [[], []];
+    let before = prompt[prompt.length - 1];
+    while (tokens.length < max_tokens) {
+      const plain = model.after(before);
+      const chosen =
+        temperature === 0 ? plain.indexOf(Math.max(...plain)) : draw(model.after(before, temperature), random);
+      tokens.push(chosen);
+      logprobs.push(plain[chosen]);
+      if (stop.includes(chosen)) return { tokens, logprobs, stop_reason: 'stop' as const };
+      before = chosen;
+    }
+    return { tokens, logprobs, stop_reason: 'length' as const };
+  });
+  const told = prompt.slice(1).map((token, t) => model.after(prompt[t])[token]);
+  return { sequences, prompt_logprobs: fields['prompt_logprobs'] === true ? [null, ...told] : null };
+}
+
+function draw(logProbs: readonly number[], random: RandomStream): number {
+  let left = random.uniform();
+  for (const [i, logProb] of logProbs.entries()) {
+    left -= Math.exp(logProb);
+    if (left < 0) return i;
+  }
+  return logProbs.length - 1;
+}

@@ -1,0 +1,244 @@
+/** A policy that a training server trains: the contract of policies in both dialects, and what is its own. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RandomStream } from '../../../src/core/random.js';
+import type { Lesson, SampleRequest } from '../../../src/policies/policy.js';
+import type { TokenAnswer, TokenAsked } from '../../../src/policies/tokens/batch.js';
+import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
+import type { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
+import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
+import { StubTinker, type TinkerFault } from '../../engines/tinker/stub_tinker.js';
+import type { Fault } from '../../support/stub_server.js';
+import { testFolders } from '../../support/folder.js';
+import { policyContract } from '../contract.js';
+import { writeFiles } from '../remote/files.js';
+import { END, how, prompts, servedPolicy, VOCABULARY } from './served.js';
+
+const stubs: StubTinker[] = [];
+const started = async (options: Partial<ConstructorParameters<typeof StubTinker>[0]> = {}): Promise<StubTinker> => {
+  const stub = await new StubTinker({ vocabulary: VOCABULARY, dialect: 'proto', mostModels: 64, ...options }).listen();
+  stubs.push(stub);
+  return stub;
+};
+afterAll(async () => void (await Promise.all(stubs.map((stub) => stub.close()))));
+
+const shared: Partial<Record<'proto' | 'json', StubTinker>> = {};
+beforeAll(async () => {
+  for (const dialect of ['proto', 'json'] as const) shared[dialect] = await started({ dialect });
+});
+
+for (const dialect of ['proto', 'json'] as const) {
+  policyContract<TokenAsked, TokenAnswer, TokenSampling>(`tokens, at a training server that speaks ${dialect}`, {
+    open: () => servedPolicy(shared[dialect]!),
+    prompts,
+    how,
+    learningRate: 0.05,
+    tolerance: 1e-5,
+  });
+}
+
+const request = (name: string, answersPerPrompt = 4): SampleRequest<TokenAsked, TokenSampling> => ({
+  prompts,
+  among: prompts,
+  answersPerPrompt,
+  how,
+  weights: 'current',
+  random: (p, g) => new RandomStream(name, p, g),
+  key: (p, g) => `${name}/${p}/${g}`,
+});
+
+/** Rewards the share of odd tokens. */
+function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenAsked, TokenAnswer>[] {
+  const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
+  return prompts.map((prompt, p) => {
+    const rewards = answers[p].map(({ ids }) => ids.filter((id) => id % 2 === 1).length / ids.length);
+    const mean = rewards.reduce((sum, one) => sum + one, 0) / rewards.length;
+    return {
+      prompt,
+      answers: answers[p],
+      targets: answers[p].map(({ ids }, g) => ({
+        weights: new Float32Array(ids.length).fill(1 / tokens),
+        advantages: rewards[g] - mean,
+        reference: null,
+        old: null,
+      })),
+    };
+  });
+}
+
+const reward = (answers: readonly (readonly TokenAnswer[])[]): number => {
+  const all = answers.flat().flatMap(({ ids }) => [...ids]);
+  return all.filter((id) => id % 2 === 1).length / all.length;
+};
+
+async function trained(policy: TinkerPolicy, from: number, to: number): Promise<void> {
+  for (let iteration = from; iteration < to; iteration++) {
+    const answers = await policy.sample(request(`iteration ${iteration}`, 8));
+    await policy.learn(lessonsOf(answers), { policy: 'reinforce', kl: null });
+    await policy.step(0.1);
+  }
+}
+
+describe('a policy at a training server', () => {
+  const folders = testFolders('served');
+
+  it('learns what is rewarded', async () => {
+    const policy = servedPolicy(await started());
+    const before = reward(await policy.sample(request('held out', 64)));
+    await trained(policy, 0, 15);
+    expect(reward(await policy.sample(request('held out', 64)))).toBeGreaterThan(before + 0.2);
+    await policy.dispose();
+  });
+
+  it('has the same weights whatever the server makes of the losses of tokens', async () => {
+    const weights: (readonly number[])[] = [];
+    for (const averages of [false, true]) {
+      const stub = await started({ averages });
+      const policy = servedPolicy(stub, { reduction: averages ? 'mean_per_datum' : 'sum' });
+      await trained(policy, 0, 4);
+      weights.push(stub.weights);
+      await policy.dispose();
+    }
+    const [sum, mean] = weights;
+    sum.forEach((one, i) => expect(Math.abs(mean[i] - one)).toBeLessThan(1e-4));
+  });
+
+  it('ends at the same weights through faults, and takes no step twice', async () => {
+    const plain = await started();
+    const straight = servedPolicy(plain);
+    await trained(straight, 0, 25);
+    const faults: readonly (Fault | TinkerFault)[] = [
+      { kind: 'lost' },
+      { kind: 'cut' },
+      { kind: 'half' },
+      { kind: 'status', status: 429 },
+      { kind: 'status', status: 503 },
+      { kind: 'status', status: 500 },
+      { kind: 'status', status: 408, body: { type: 'try_again' } },
+    ];
+    const stub = await started();
+    const random = new RandomStream('faults', 1);
+    let injected = 0;
+    stub.fault = ({ path }) => {
+      // A server that answers a submission by 408 has not taken it.
+      const possible = path === '/retrieve_future' ? faults : faults.slice(0, -1);
+      if (random.uniform() > 0.3) return null;
+      injected += 1;
+      return possible[random.integer(possible.length)];
+    };
+    const policy = servedPolicy(stub);
+    await trained(policy, 0, 25);
+    stub.fault = () => null;
+    expect(injected).toBeGreaterThan(50);
+    expect(stub.steps).toBe(25);
+    expect(stub.weights).toEqual(plain.weights);
+    expect(await policy.checksum()).toBe(await straight.checksum());
+    await Promise.all([policy.dispose(), straight.dispose()]);
+  });
+
+  it('goes on from its last checkpoint, and takes answers that are stored', async () => {
+    const folder = folders();
+    const stub = await started();
+    const stored = new Map<string, SampledAnswer>();
+    const first = servedPolicy(stub, { stored });
+    await trained(first, 0, 2);
+    writeFiles(folder, await first.files());
+    await trained(first, 2, 3);
+    const weights = stub.weights;
+    // It is started again, and has what was saved alone.
+    stub.restart();
+    const asked = stub.requests.filter(({ path }) => path === '/asample').length;
+    const second = servedPolicy(stub, { stored });
+    await second.restore(folder, 2);
+    await trained(second, 2, 3);
+    expect(stub.weights).toEqual(weights);
+    expect(second.steps).toBe(3);
+    expect(stub.requests.filter(({ path }) => path === '/asample').length).toBe(asked);
+    stub.saved.clear();
+    const third = servedPolicy(stub);
+    await expect(third.restore(folder, 2)).rejects.toMatchObject({ code: 'checkpoint' });
+    await Promise.all([second.dispose(), third.dispose()]);
+  });
+
+  it('refuses a checkpoint of another model', async () => {
+    const folder = folders();
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    writeFiles(folder, await policy.files());
+    const other = servedPolicy(stub, { rank: 4 });
+    await expect(other.restore(folder, 0)).rejects.toThrow(/found weights of .*"rank":8.*asks for .*"rank":4/);
+    const file = join(folder, 'remote.json');
+    writeFileSync(file, readFileSync(file, 'utf8').slice(1));
+    await expect(policy.restore(folder, 0)).rejects.toMatchObject({ code: 'checkpoint' });
+    await Promise.all([policy.dispose(), other.dispose()]);
+  });
+
+  it('lets go of its model at the end', async () => {
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    await policy.sample(request('any'));
+    expect(stub.models.size).toBe(1);
+    await policy.dispose();
+    expect(stub.models.size).toBe(0);
+  });
+
+  it.each<[string, Parameters<typeof started>[0], Parameters<typeof servedPolicy>[1], RegExp, RegExp]>([
+    ['a wrong key', { apiKey: 'right' }, { apiKey: 'wrong' }, /status 401/, /TINKER_API_KEY/],
+    ['another base model', { baseModel: 'other' }, {}, /Base model base is not served/, /Name the model/],
+    ['too high a rank', { mostRank: 4 }, {}, /rank 8 is above/, /max_lora_rank/],
+    ['no room for an adapter', { mostModels: 0 }, {}, /Maximum number/, /max_lora_adapters/],
+    ['another dialect', { dialect: 'json' }, { dialect: 'proto' }, /status 422/, /log of the server/],
+  ])('tells of %s', async (_, options, own, message, next) => {
+    const policy = servedPolicy(await started(options), own);
+    const work = trained(policy, 0, 1);
+    await expect(work).rejects.toMatchObject({
+      message: expect.stringMatching(message) as string,
+      next: expect.stringMatching(next) as string,
+    });
+    await expect(work).rejects.not.toThrow(/wrong\b.*key|right/);
+    await policy.dispose();
+  });
+
+  it.each<[string, (all: number[][]) => number[][], RegExp]>([
+    ['of another number of datums', (all) => all.slice(1), /results for 16 datums/],
+    ['of another length', ([first, ...rest]) => [first.slice(1), ...rest], /datum 0 has/],
+    [
+      'that are not finite',
+      ([[, ...first], ...rest]) => [[NaN, ...first], ...rest],
+      /token 0 of datum 0 is not finite/,
+    ],
+  ])('refuses log-probabilities %s', async (_, change, message) => {
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    stub.fault = ({ path }) => (path === '/forward_backward' ? { kind: 'log_probs', change } : null);
+    await expect(trained(policy, 0, 1)).rejects.toThrow(message);
+    await policy.dispose();
+  });
+
+  it('refuses tokens that the tokenizer does not have', async () => {
+    const stub = await started({ vocabulary: VOCABULARY + 8 });
+    const policy = servedPolicy(stub);
+    await expect(policy.sample(request('beyond', 32))).rejects.toThrow(/sampled the token 1[2-9]/);
+    await policy.dispose();
+  });
+
+  it('says that the session is gone where the server was started again in the middle', async () => {
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    await trained(policy, 0, 1);
+    stub.restart();
+    await expect(trained(policy, 1, 2)).rejects.toMatchObject({
+      next: expect.stringMatching(/goes on from its last checkpoint/) as string,
+    });
+    await policy.dispose();
+  });
+
+  it('ends answers at the end token', async () => {
+    const policy = servedPolicy(await started());
+    const answers = (await policy.sample(request('ends', 32))).flat();
+    expect(answers.some(({ finished }) => finished)).toBe(true);
+    for (const { ids, finished } of answers) expect(ids.indexOf(END)).toBe(finished ? ids.length - 1 : -1);
+    await policy.dispose();
+  });
+});

@@ -1,0 +1,101 @@
+/** Policies that a stand-in of a training server trains. */
+import { Deadline } from '../../../src/core/deadline.js';
+import { systemClock } from '../../../src/core/clock.js';
+import { TinkerConnection } from '../../../src/engines/tinker/connection.js';
+import { TinkerSession, type Dialect } from '../../../src/engines/tinker/session.js';
+import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';
+import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';
+import { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
+import { TinkerService, type Reduction } from '../../../src/policies/tokens/tinker/served.js';
+import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
+import { optimizer } from '../../../src/schema/training.js';
+import { fastClock } from '../../rewards/judge/stub_judge.js';
+import type { StubTinker } from '../../engines/tinker/stub_tinker.js';
+
+export const VOCABULARY = 12;
+/** The token that ends an answer. */
+export const END = 11;
+
+export const format: TokenFormat = {
+  size: VOCABULARY,
+  ends: new Set([END]),
+  secondPart: null,
+  tokenizerFiles: {},
+  start: () => unrestricted,
+};
+
+export const prompts: readonly { readonly tokens: TokenPrompt }[] = [
+  { tokens: { ids: [1, 2, 3] } },
+  { tokens: { ids: [4] } },
+];
+export const how = { temperature: 1, topP: 1, topK: -1, maxTokens: 10, logProbTemperature: 1 };
+
+interface ServedOptions {
+  readonly dialect?: Dialect;
+  readonly reduction?: Reduction;
+  readonly apiKey?: string;
+  readonly baseModel?: string;
+  readonly rank?: number;
+  /** Names of what is saved begin so. */
+  readonly prefix?: string;
+  readonly stored?: Map<string, SampledAnswer>;
+  readonly maxGradNorm?: number | null;
+}
+
+let attempts = 0;
+
+export function connect(stub: StubTinker, apiKey?: string): TinkerConnection {
+  return new TinkerConnection({
+    url: stub.url,
+    apiKey,
+    concurrency: 8,
+    timeoutMs: 20_000,
+    clock: fastClock(50),
+    random: () => 0.5,
+  });
+}
+
+export function servedPolicy(
+  stub: StubTinker,
+  {
+    dialect = 'auto',
+    reduction = 'sum',
+    apiKey,
+    baseModel = 'base',
+    rank = 8,
+    prefix = `attempt${attempts++}-`,
+    stored = new Map(),
+    maxGradNorm = null,
+  }: ServedOptions = {},
+): TinkerPolicy {
+  const connection = connect(stub, apiKey);
+  const session = new TinkerSession({
+    connection,
+    dialect,
+    baseModel,
+    lora: { rank, seed: 1 },
+    tags: ['test'],
+    version: '0.25.0',
+  });
+  return new TinkerPolicy({
+    service: new TinkerService({ connection, session, reduction, concurrency: 4 }),
+    format,
+    model: { base_model: baseModel, rank },
+    optimizer: optimizer.parse({ learning_rate: 0.05, max_grad_norm: maxGradNorm }),
+    contextSize: 40,
+    prefix,
+    store: {
+      find: (key, hash) => stored.get(`${key} ${hash}`),
+      put: (answer) => void stored.set(`${answer.key} ${answer.requestHash}`, answer),
+    },
+    keep: () => Promise.resolve(),
+    concurrency: 4,
+    maxWaitMs: 60_000,
+    stop: new AbortController().signal,
+    close: () => Promise.resolve(),
+  });
+}
+
+export function within(milliseconds = 10_000): Deadline {
+  return new Deadline(systemClock, milliseconds);
+}
