@@ -60,6 +60,8 @@ const MOST_DATUMS = 1024;
 const SEEDS = 2 ** 30;
 /** A server that does not speak the dialect says one of these. */
 const OTHER_DIALECT: ReadonlySet<number> = new Set([400, 415, 422]);
+/** What a server says that reads no JSON there. */
+const UNKNOWN_FORM = 415;
 
 const sessionReply = z.object({ session_id: z.string() });
 const modelReply = z.object({ model_id: z.string() });
@@ -236,13 +238,16 @@ export class TinkerSession {
       if (isProto) return { path: '/forward_backward', body: toProto(pass) };
       return { path: pass.forwardOnly ? '/forward' : '/forward_backward', body: toJson(pass) };
     };
-    let { path, body } = written(this.#dialect !== 'json');
-    let first = await connection.send(path, body, within);
+    let sent = written(this.#dialect !== 'json');
+    let first = await connection.send(sent.path, sent.body, within);
     if (this.#dialect === 'auto' && OTHER_DIALECT.has(first.status)) {
-      ({ path, body } = written(false));
-      first = await connection.send(path, body, within);
-      if (first.status === 200) this.#dialect = 'json';
+      const other = written(false);
+      const second = await connection.send(other.path, other.body, within);
+      // One that refuses this, too, for how it is written has refused the first for another reason.
+      if (second.status !== UNKNOWN_FORM) [sent, first] = [other, second];
+      if (second.status === 200) this.#dialect = 'json';
     } else if (this.#dialect === 'auto' && first.status === 200) this.#dialect = 'proto';
+    const { path, body } = sent;
     const reply = await connection.run(path, body, within, first);
     return connection.understood(path, () =>
       reply.isProto ? passFromProto(reply.body) : passFromJson(connection.json(path, reply)),

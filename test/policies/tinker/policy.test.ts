@@ -216,6 +216,15 @@ describe('a policy at a training server', () => {
     await policy.dispose();
   });
 
+  it('tells why a batch is refused, and not that it was tried in the other dialect', async () => {
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    const fault = { kind: 'status', status: 400, message: 'the batch is too long' } as const;
+    stub.fault = ({ path, isProto }) => (path === '/forward_backward' && isProto ? fault : null);
+    await expect(trained(policy, 0, 1)).rejects.toThrow(/status 400: the batch is too long/);
+    await policy.dispose();
+  });
+
   it('refuses tokens that the tokenizer does not have', async () => {
     const stub = await started({ vocabulary: VOCABULARY + 8 });
     const policy = servedPolicy(stub);
