@@ -94,6 +94,26 @@ describe('text_answers at a training server', () => {
     expect(sampled() - asked).toBe(2 * 16 + 2 * 32);
   });
 
+  it('learns labelled answers', async () => {
+    const sets = [
+      'run_name=labelled',
+      'policy.init=null',
+      `policy.tokenizer=${tokenizer}`,
+      `policy.trainer={"type": "tinker", "base_url": "${stub.url}", "base_model": "base", "reduction": "sum"}`,
+      'optimizer.learning_rate=0.3',
+    ].flatMap((set) => ['--set', set]);
+    const overlays = SMALL.flatMap((file) => ['--with', file]);
+    expect(await place.call(['run', 'configs/text_start.jsonnet', ...overlays, ...sets], KEY)).toMatchObject({
+      code: 0,
+    });
+    const losses = place.metrics('labelled').flatMap((line) => {
+      const loss = line['validation/loss'];
+      return typeof loss === 'number' ? [loss] : [];
+    });
+    expect(losses.length).toBeGreaterThan(1);
+    expect(losses[losses.length - 1]).toBeLessThan(losses[0] - 0.5);
+  });
+
   it('refuses settings that the server cannot be told, before anything starts', async () => {
     const refused = async (...sets: readonly string[]): Promise<string> =>
       (await place.call(args('refused', ...sets), KEY)).err;
