@@ -1,5 +1,6 @@
 /** One request to one upstream, and what its end means: pass it on, try elsewhere, slow down, count a failure. */
 import type { IncomingHttpHeaders } from 'node:http';
+import { byStatus, type StatusTable } from '../../http/meaning.js';
 import type { HttpPool } from '../../http/pool.js';
 import { causeOf } from '../../http/request.js';
 import { excerpt } from '../judge/parse.js';
@@ -162,20 +163,21 @@ const away: Kind = { load: 'nothing', health: 'fails', failOver: 'any', error: '
 /** It refused this request, and so it works. */
 const refused: Kind = { load: 'nothing', health: 'works', failOver: 'no', error: 'bad_request' };
 
-const byStatus: Readonly<Record<number, Kind>> = {
+const STATUSES: StatusTable<Kind> = {
   200: works,
   // A server that turns requests away is working.
   429: { load: 'overloaded', health: 'works', failOver: 'any', error: 'rate_limited' },
   502: away,
   503: { ...away, load: 'overloaded' },
   504: away,
+  '5xx': serverError,
+  rest: refused,
 };
 
 export function meaningOf(found: Exchange): Meaning {
   if (found.kind === 'failed') return toMeaning({ ...failures[found.reason], error: found.reason }, found.detail);
-  const { status } = found;
-  const kind = (byStatus[status] as Kind | undefined) ?? (status >= 500 ? serverError : refused);
-  return toMeaning(kind, kind === works ? '' : `HTTP ${status}`);
+  const kind = byStatus(STATUSES, found.status);
+  return toMeaning(kind, kind === works ? '' : `HTTP ${found.status}`);
 }
 
 function toMeaning({ load, health, failOver, error }: Kind, found: string): Meaning {
