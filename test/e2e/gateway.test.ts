@@ -1,8 +1,6 @@
 /** The gateway as a process in front of judges that are processes, asked by several clients at once. */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -15,6 +13,7 @@ import { drawOfKind } from '../../src/tiny/world/generate.js';
 import { DEFAULT_GEOMETRY } from '../../src/tiny/world/world.js';
 import { scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
 import { Guardian } from '../../src/launch/processes/guardian.js';
+import { freePort } from '../../src/launch/processes/supervise.js';
 import { SharedGateways } from '../../src/launch/servers/gateway.js';
 import { waitUntilReady } from '../../src/rewards/judge/readiness.js';
 import { childrenOf, isRunning, Place, ROOT, sleep, until, type Live } from './editrl.js';
@@ -40,14 +39,6 @@ function start(args: readonly string[]): Live {
   const started = Place.at(dir).start(args);
   live.push(started);
   return started;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 /** The status and body of an address; null where nobody listens. */

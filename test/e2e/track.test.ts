@@ -7,7 +7,7 @@ describe('tracking', () => {
   const wandb = new StubWandb();
   beforeAll(async () => {
     place = Place.make(inject('template'));
-    await wandb.start();
+    await wandb.listen();
   });
   afterAll(async () => {
     await wandb.close();

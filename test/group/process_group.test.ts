@@ -3,7 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { sha256 } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import { openProcessGroup, ProcessGroupError, soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
-import { freePort, onRanks, openGroups, rankEnv } from '../train/groups.js';
+import { freePort } from '../../src/launch/processes/supervise.js';
+import { onRanks, openGroups, rankEnv } from '../train/groups.js';
 
 function numbers(rank: number, length: number): Float32Array {
   const stream = new RandomStream('numbers', rank);

@@ -1,6 +1,5 @@
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { freePort } from '../../src/launch/processes/supervise.js';
 import { MetricsPages } from '../../src/track/prometheus.js';
 import { testFolders } from '../support/folder.js';
 import { FakeRun } from './run_directory.js';
@@ -14,14 +13,6 @@ beforeEach(async () => {
   port = await freePort();
 });
 afterEach(() => pages.close());
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const taken = (server.address() as AddressInfo).port;
-  await new Promise((resolve) => server.close(resolve));
-  return taken;
-}
 
 function settings(given: object = {}) {
   return { host: '127.0.0.1', port, token_env: null, ...given };

@@ -14,7 +14,7 @@ let said: string[];
 
 beforeEach(async () => {
   said = [];
-  stub = await new StubWandb().start();
+  stub = await new StubWandb().listen();
 });
 afterEach(async () => {
   await stub.close();
@@ -76,7 +76,7 @@ it('raises where the server does not answer or refuses, so that a command can sa
   await expect(sync(run, { env: { ...stub.env, WANDB_API_KEY: 'c'.repeat(40) } })).rejects.toMatchObject({
     exitCode: 3,
   });
-  stub.fault = () => 'refused';
+  stub.fault = () => ({ kind: 'cut' });
   await expect(sync(run, { finishMs: 1000 })).rejects.toMatchObject({
     message: 'W&B did not answer in the end: it has 0 of 4 rows',
   });

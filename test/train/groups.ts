@@ -1,14 +1,6 @@
 /** Process groups inside one process, over loopback. */
-import { createServer, type AddressInfo } from 'node:net';
 import { openProcessGroup, soloGroup, type OpenOptions, type ProcessGroup } from '../../src/group/process_group.js';
-
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
+import { freePort } from '../../src/launch/processes/supervise.js';
 
 export function rankEnv(rank: number, size: number, port: number, token = 'secret'): NodeJS.ProcessEnv {
   return {

@@ -4,8 +4,8 @@
  * name of weights or many bytes.
  */
 import { createHash } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { listening, send, type Listening } from '../../support/stub_server.js';
 
 export const WRITE_TOKEN = 'hf_writer';
 const LARGE = 2000;
@@ -29,7 +29,7 @@ export class PublishingStub {
   endpoint = '';
   #storage = '';
   readonly #stored = new Map<string, Buffer>();
-  readonly #servers: Server[] = [];
+  readonly #servers: Listening[] = [];
 
   async start(): Promise<this> {
     this.endpoint = await this.#listen('hub');
@@ -38,10 +38,7 @@ export class PublishingStub {
   }
 
   async close(): Promise<void> {
-    for (const server of this.#servers) {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    }
+    await Promise.all(this.#servers.map((server) => server.close()));
   }
 
   files(repository: string, branch = 'main'): Map<string, Buffer> {
@@ -49,10 +46,9 @@ export class PublishingStub {
   }
 
   async #listen(host: 'hub' | 'storage'): Promise<string> {
-    const server = createServer((request, response) => void this.#serve(host, request, response));
+    const server = await listening((request, response) => void this.#serve(host, request, response));
     this.#servers.push(server);
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    return server.url;
   }
 
   async #serve(host: 'hub' | 'storage', request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -63,11 +59,11 @@ export class PublishingStub {
     const what = `${method} ${host === 'hub' ? '' : 'storage '}${decodeURIComponent(url.split('?')[0])}`;
     this.asked.push(what);
     const fault = this.fault(what);
-    if (fault !== null && fault !== 'lost') return reply(response, fault.status, { error: 'too much to do' });
+    if (fault !== null && fault !== 'lost') return send(response, fault.status, { error: 'too much to do' });
     const [status, answer] =
       host === 'storage' ? this.#put(url, headers.authorization, body) : this.#hub(what, headers.authorization, body);
     if (fault === 'lost') return void request.socket.destroy();
-    reply(response, status, answer);
+    send(response, status, answer);
   }
 
   #put(url: string, token: string | undefined, body: Buffer): [number, unknown] {
@@ -213,8 +209,4 @@ function isLarge(path: string, bytes: number): boolean {
 
 function sha256(bytes: Buffer): string {
   return createHash('sha256').update(bytes).digest('hex');
-}
-
-function reply(response: ServerResponse, status: number, body: unknown): void {
-  response.writeHead(status, { 'content-type': 'application/json; charset=utf-8' }).end(JSON.stringify(body));
 }

@@ -3,9 +3,8 @@
  * lists come in pages; small files are redirected on the same host; whoever asks for what it does not know is refused.
  */
 import { createHash } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { afterAll } from 'vitest';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { listening, type Listening } from '../../support/stub_server.js';
 
 export interface StubModel {
   /** By commit: files by their paths. */
@@ -48,7 +47,7 @@ export class StubHub {
   readonly asked: Asked[] = [];
   /** What goes wrong with a request; asked for each. */
   fault: (asked: Asked) => Fault | null = () => null;
-  readonly #servers: Server[] = [];
+  readonly #servers: Listening[] = [];
   endpoint = '';
   #cdn = '';
 
@@ -61,10 +60,7 @@ export class StubHub {
   }
 
   async close(): Promise<void> {
-    for (const server of this.#servers) {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    }
+    await Promise.all(this.#servers.map((server) => server.close()));
   }
 
   /** The paths that were asked for, with the ranges; those of the CDN by the names of their files. */
@@ -75,7 +71,7 @@ export class StubHub {
   }
 
   async #listen(host: Asked['host']): Promise<string> {
-    const server = createServer((request, response) => {
+    const server = await listening((request, response) => {
       const { method = '', url = '', headers } = request;
       const asked = {
         host,
@@ -101,8 +97,7 @@ export class StubHub {
       else this.#hub(asked, new URL(url, this.endpoint), response, fault);
     });
     this.#servers.push(server);
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    return server.url;
   }
 
   #hub(asked: Asked, url: URL, response: ServerResponse, fault: Fault | null): void {
@@ -214,13 +209,6 @@ export class StubHub {
     }
     send(response, asked, bytes, { etag: `"${digest(bytes)}"`, 'accept-ranges': 'bytes' }, fault);
   }
-}
-
-/** A stub for the tests of a file. Call it where `afterAll` may be called. */
-export function stubHub(models: Record<string, StubModel>): StubHub {
-  const stub = new StubHub(models);
-  afterAll(() => stub.close());
-  return stub;
 }
 
 function send(response: ServerResponse, asked: Asked, all: Buffer, headers: object, fault: Fault | null): void {

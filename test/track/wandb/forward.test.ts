@@ -19,7 +19,7 @@ let said: string[];
 
 beforeEach(async () => {
   said = [];
-  stub = await new StubWandb().start();
+  stub = await new StubWandb().listen();
 });
 afterEach(async () => {
   await stub.close();
@@ -163,7 +163,7 @@ describe('W&B', () => {
     stub.fault = () => {
       const drawn = chance();
       if (drawn > 0.3) return null;
-      return drawn < 0.1 ? { status: 500 } : drawn < 0.2 ? 'refused' : 'lost';
+      return drawn < 0.1 ? { kind: 'status', status: 500 } : { kind: drawn < 0.2 ? 'cut' : 'lost' };
     };
     const tracking = follow(run);
     for (let i = 1; i <= 500; i++) {
@@ -171,7 +171,7 @@ describe('W&B', () => {
       run.says(`iteration ${i}`);
       if (i % 5 === 0) await delay(1);
       if (i === 200) await stub.close();
-      if (i === 400) await stub.start(Number(new URL(stub.url).port));
+      if (i === 400) await stub.listen(Number(new URL(stub.url).port));
     }
     run.state('finished', 500);
     await tracking.end();
@@ -195,7 +195,7 @@ describe('W&B', () => {
     expect(stub.run('run').files['output.log'].map((line) => line.slice(27))).toEqual(['first', 'second']);
     // The hour between the attempts shows in the times, and not in what the training took.
     expect(stub.history('run').at(5)).toMatchObject({ _timestamp: 1767225600 + 3600.5, _runtime: 3 });
-    const sent = stub.calls.flatMap(({ body }) => {
+    const sent = stub.requests.flatMap(({ body }) => {
       const { 'wandb-history.jsonl': history } = (body['files'] ?? {}) as Record<string, { content: unknown[] }>;
       return history?.content.length ?? 0;
     });
@@ -293,7 +293,8 @@ describe('W&B', () => {
     const run = new FakeRun(folder());
     run.iterations(1, 2);
     let refused = 0;
-    stub.fault = ({ what }) => (what === 'file_stream' && refused++ === 0 ? { status: 429, retryAfter: '0.2' } : null);
+    stub.fault = ({ what }) =>
+      what === 'file_stream' && refused++ === 0 ? { kind: 'status', status: 429, retryAfter: '0.2' } : null;
     const began = performance.now();
     await forward(run);
     expect(performance.now() - began).toBeGreaterThan(190);
@@ -343,18 +344,19 @@ describe('W&B', () => {
     expect(said.at(-1)).toBe(
       `${stub.url}: W&B did not answer in the end: it has 3 of 9 rows\n  \`editrl sync run\` sends the rest.\n  The run goes on; what it measures stays in its folder.`,
     );
-    await stub.start(Number(new URL(stub.url).port));
+    await stub.listen(Number(new URL(stub.url).port));
     await forward(run);
     expect(iterations()).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9]);
   });
 
   it('says it where the server refuses lines, and stops sending', async () => {
     const run = new FakeRun(folder());
-    stub.fault = ({ what }) => (what === 'file_stream' ? { status: 404 } : null);
+    stub.fault = ({ what }) =>
+      what === 'file_stream' ? { kind: 'status', status: 404, body: { error: 'not now' } } : null;
     run.iterations(1, 2);
     await forward(run);
     expect(said.at(-1)).toContain('W&B refuses file_stream (404: not now)');
-    expect(stub.calls.filter(({ what }) => what === 'file_stream')).toHaveLength(1);
+    expect(stub.requests.filter(({ what }) => what === 'file_stream')).toHaveLength(1);
   });
 
   it('sends episodes as a table and as pictures, each picture once; one that is gone is said to be', async () => {
@@ -427,7 +429,7 @@ describe('W&B', () => {
     const run = new FakeRun(folder());
     run.episodes(1, [{ iteration: 1, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
     run.iterations(1, 1);
-    stub.fault = ({ what }) => (what === 'upload' ? { status: 503 } : null);
+    stub.fault = ({ what }) => (what === 'upload' ? { kind: 'status', status: 503 } : null);
     const tracking = follow(run, { finishMs: 500 });
     await until(() => iterations().length === 1);
     await tracking.end();
@@ -443,7 +445,7 @@ describe('W&B', () => {
     run.episodes(1, [{ iteration: 1, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
     run.iterations(1, 2);
     run.state('finished', 2);
-    stub.fault = ({ operation }) => (operation === 'CreateRunFiles' ? { status: 422 } : null);
+    stub.fault = ({ operation }) => (operation === 'CreateRunFiles' ? { kind: 'status', status: 422 } : null);
     await forward(run);
     expect(said.at(-1)).toContain('Images and tables stay in the run directory');
     expect(stub.run('run').complete).toBe(true);
@@ -494,7 +496,7 @@ describe('W&B', () => {
     const tracking = follow(run, { env: { ...stub.env, WANDB_MODE: mode } });
     await delay(100);
     await tracking.end();
-    expect(stub.calls).toEqual([]);
+    expect(stub.requests).toEqual([]);
     expect(said).toEqual([]);
     expect(existsSync(run.paths.systemMetrics)).toBe(mode === 'offline');
   });

@@ -4,9 +4,8 @@
  * a client does wrong stands in `wrong`.
  */
 import { createHash } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { afterAll } from 'vitest';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { send, StubServer } from '../../support/stub_server.js';
 
 export const KEY = 'a'.repeat(36) + 'beef';
 
@@ -27,39 +26,27 @@ export interface StubRun {
   exitcode: number | null;
 }
 
-/** What goes wrong with a request: an answer instead of doing it, or doing it and losing the answer. */
-export type WandbFault = { readonly status: number; readonly retryAfter?: string } | 'refused' | 'lost';
-
 export interface StubCall {
   readonly what: 'graphql' | 'file_stream' | 'upload';
   readonly operation: string;
   readonly body: Record<string, unknown>;
+  readonly incoming: IncomingMessage;
+  readonly bytes: Buffer;
 }
 
-export class StubWandb {
+/** The request is done, and its answer does not arrive. */
+interface Lost {
+  readonly kind: 'lost';
+}
+
+export class StubWandb extends StubServer<StubCall, Lost> {
   readonly runs = new Map<string, StubRun>();
-  readonly calls: StubCall[] = [];
   /** What a client did against the protocol. */
   readonly wrong: string[] = [];
-  fault: (call: StubCall) => WandbFault | null = () => null;
   /** Whether a line may be replaced by another one, as after a run that went back. */
   mayChange = false;
   stopped = false;
-  url = '';
-  #server: Server | null = null;
   #streaming = 0;
-
-  async start(port = 0): Promise<this> {
-    this.#server = createServer((request, response) => void this.#serve(request, response));
-    await new Promise<void>((resolve) => this.#server?.listen(port, '127.0.0.1', resolve));
-    this.url = `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
-    return this;
-  }
-
-  async close(): Promise<void> {
-    this.#server?.closeAllConnections();
-    await new Promise((resolve) => this.#server?.close(resolve));
-  }
 
   /** The environment of a client. */
   get env(): NodeJS.ProcessEnv {
@@ -77,49 +64,41 @@ export class StubWandb {
     return this.run(name).files['wandb-history.jsonl'].map((line) => parseExtended(line));
   }
 
-  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const pieces: Buffer[] = [];
-    for await (const piece of request) pieces.push(piece as Buffer);
-    const bytes = Buffer.concat(pieces);
-    const { method = '', url = '' } = request;
-    const isUpload = url.startsWith('/storage/');
-    const what = isUpload ? 'upload' : url === '/graphql' ? 'graphql' : 'file_stream';
-    const body = isUpload ? {} : (JSON.parse(bytes.toString('utf8')) as Record<string, unknown>);
-    const call: StubCall = {
-      what,
-      operation: typeof body['operationName'] === 'string' ? body['operationName'] : url,
-      body,
-    };
-    this.calls.push(call);
-    const { authorization } = request.headers;
+  protected override readonly refuses = ({ url = '', headers }: IncomingMessage): [number, unknown] | null => {
+    const { authorization } = headers;
+    const isUpload = isStorage(url);
     if (isUpload && authorization !== undefined) this.wrong.push('the key went to the storage');
-    if (!isUpload && authorization !== `Basic ${Buffer.from(`api:${KEY}`).toString('base64')}`) {
-      return reply(response, 401, { error: `invalid key ${String(authorization)} ${KEY}` });
-    }
-    const fault = this.fault(call);
-    if (fault === 'refused') return void request.socket.destroy();
-    if (fault !== null && fault !== 'lost') {
-      const wait = fault.retryAfter === undefined ? {} : { 'retry-after': fault.retryAfter };
-      return reply(response, fault.status, { error: 'not now' }, wait);
-    }
-    const answer = this.#do(call, method, url, bytes, request);
-    if (fault === 'lost') return void request.socket.destroy();
-    reply(response, answer.status ?? 200, answer.body);
+    const known = isUpload || authorization === `Basic ${Buffer.from(`api:${KEY}`).toString('base64')}`;
+    return known ? null : [401, { error: `invalid key ${String(authorization)} ${KEY}` }];
+  };
+
+  protected read(incoming: IncomingMessage, bytes: Buffer): StubCall {
+    const { url = '' } = incoming;
+    const what = isStorage(url) ? 'upload' : url === '/graphql' ? 'graphql' : 'file_stream';
+    const body = what === 'upload' ? {} : (JSON.parse(bytes.toString('utf8')) as Record<string, unknown>);
+    const operation = typeof body['operationName'] === 'string' ? body['operationName'] : url;
+    return { what, operation, body, incoming, bytes };
   }
 
-  #do(call: StubCall, method: string, url: string, bytes: Buffer, request: IncomingMessage): Answer {
-    switch (call.what) {
+  protected async reply(call: StubCall, response: ServerResponse, fault: Lost | null): Promise<void> {
+    const isStream = call.what === 'file_stream';
+    if (isStream && this.#streaming++ > 0) this.wrong.push('two requests at once');
+    await new Promise((resolve) => setImmediate(resolve));
+    const { status = 200, body } = this.#do(call);
+    if (isStream) this.#streaming--;
+    if (fault === null) send(response, status, body);
+    else response.destroy();
+  }
+
+  #do({ what, operation, body, incoming, bytes }: StubCall): Answer {
+    const { url = '' } = incoming;
+    switch (what) {
       case 'upload':
-        return this.#upload(method, url, bytes, request);
+        return this.#upload(incoming, bytes);
       case 'graphql':
-        return this.#graphql(call.operation, (call.body['variables'] ?? {}) as Record<string, unknown>);
+        return this.#graphql(operation, (body['variables'] ?? {}) as Record<string, unknown>);
       case 'file_stream':
-        this.#streaming++;
-        try {
-          return this.#stream(url, call.body, bytes.length);
-        } finally {
-          this.#streaming--;
-        }
+        return this.#stream(url, body, bytes.length);
     }
   }
 
@@ -197,7 +176,6 @@ export class StubWandb {
     const [, entity, project, name] = url.slice(1).split('/').map(decodeURIComponent);
     const run = this.runs.get([entity, project, name].join('/'));
     if (run === undefined) return { status: 404, body: { error: 'run not found' } };
-    if (this.#streaming > 1) this.wrong.push('two requests at once');
     // The last request may come twice, where its answer was lost.
     if (run.complete && body['complete'] !== true) this.wrong.push('lines after the end');
     if (bytes > MOST_REQUEST_BYTES) this.wrong.push(`a request of ${bytes} bytes`);
@@ -240,14 +218,14 @@ export class StubWandb {
     });
   }
 
-  #upload(method: string, url: string, bytes: Buffer, request: IncomingMessage): Answer {
+  #upload({ method, url = '', headers }: IncomingMessage, bytes: Buffer): Answer {
     const { pathname, searchParams } = new URL(url, this.url);
     const run = this.runs.get(pathname.slice('/storage/'.length));
     const name = searchParams.get('file') ?? '';
     if (method !== 'PUT' || run === undefined) return { status: 400, body: {} };
-    if (request.headers['x-signed'] !== 'yes') this.wrong.push('an upload without its headers');
-    if (request.headers['content-type'] !== undefined) this.wrong.push('an upload with a content type');
-    if (Number(request.headers['content-length']) !== bytes.length) this.wrong.push('an upload without its length');
+    if (headers['x-signed'] !== 'yes') this.wrong.push('an upload without its headers');
+    if (headers['content-type'] !== undefined) this.wrong.push('an upload with a content type');
+    if (Number(headers['content-length']) !== bytes.length) this.wrong.push('an upload without its length');
     run.uploads.set(name, bytes);
     return { body: {} };
   }
@@ -262,19 +240,12 @@ function isFile(name: string): name is FileName {
   return (FILES as readonly string[]).includes(name);
 }
 
-function reply(response: ServerResponse, status: number, body: unknown, headers: object = {}): void {
-  response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body));
+function isStorage(url: string): boolean {
+  return url.startsWith('/storage/');
 }
 
 /** As a reader that knows bare words for numbers. */
 export function parseExtended(line: string): Record<string, unknown> {
   const quoted = line.replace(/([:,[])(NaN|-?Infinity)(?=[,}\]])/g, '$1"$2"');
   return JSON.parse(quoted) as Record<string, unknown>;
-}
-
-/** A stub for the tests of a file. Call it where `afterAll` may be called. */
-export function stubWandb(): StubWandb {
-  const stub = new StubWandb();
-  afterAll(() => stub.close());
-  return stub;
 }

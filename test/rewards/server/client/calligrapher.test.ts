@@ -1,11 +1,10 @@
 /** Reward servers of Calligrapher's training in a pool: a stub that speaks their protocol, failures included. */
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { encodePng, decodeImage, type RgbImage } from '../../../../src/core/image.js';
 import { RewardPool } from '../../../../src/rewards/server/client/pool.js';
 import type { JudgeItem, Judgement } from '../../../../src/rewards/score/types.js';
 import { remote } from '../../../../src/rewards/terms/remote.js';
+import { listening, send } from '../../../support/stub_server.js';
 
 const terms = { ocr_confidence: 0.75, vlm_score: 0.25 };
 const picture: RgbImage = { width: 2, height: 1, data: Uint8Array.of(1, 2, 3, 4, 5, 6) };
@@ -33,14 +32,9 @@ afterEach(() => Promise.all(open.splice(0).map((each) => each.close())));
 /** A server whose model has the fields image and prompt (required), mask and timestep; each request that is whole gets the next reply. */
 async function start(replies: readonly Reply[]): Promise<{ readonly url: string; readonly asked: object[] }> {
   const asked: object[] = [];
-  const server: Server = createServer((request, response) => {
-    const send = ([status, body]: Reply): void => {
-      response
-        .writeHead(status, { 'content-type': 'application/json' })
-        .end(typeof body === 'string' ? body : JSON.stringify(body));
-    };
-    if (request.url !== '/score') return send([404, { detail: 'Not Found' }]);
-    if (request.method !== 'POST') return send([405, { detail: 'Method Not Allowed' }]);
+  const server = await listening((request, response) => {
+    if (request.url !== '/score') return send(response, 404, { detail: 'Not Found' });
+    if (request.method !== 'POST') return send(response, 405, { detail: 'Method Not Allowed' });
     let text = '';
     request.on('data', (part: Buffer) => (text += part.toString()));
     request.on('end', () => {
@@ -52,14 +46,13 @@ async function start(replies: readonly Reply[]): Promise<{ readonly url: string;
         msg: 'Field required',
         input: body,
       }));
-      if (missing.length > 0) return send([422, { detail }]);
-      send(replies[Math.min(asked.length, replies.length - 1)]);
+      if (missing.length > 0) return send(response, 422, { detail });
+      send(response, ...replies[Math.min(asked.length, replies.length - 1)]);
       asked.push(body);
     });
   });
-  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
-  open.push({ close: () => new Promise((closed) => server.close(closed)) });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/score`, asked };
+  open.push(server);
+  return { url: `${server.url}/score`, asked };
 }
 
 function poolOf(servers: readonly string[], stored: Judgement[] = []): RewardPool {

@@ -1,10 +1,9 @@
 /** Servers of a pool that work while the judge behind one of them does not. */
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { MemoryJudgementStore } from '../../../../src/rewards/judge/memory_store.js';
 import { RewardPool, type RewardPoolOptions } from '../../../../src/rewards/server/client/pool.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../../../../src/rewards/score/types.js';
+import { listening } from '../../../support/stub_server.js';
 import { byPicture, place, rewardOf, type ScoreTerm } from '../served.js';
 import { pictureOf, wholeItem } from '../../terms/term_contract.js';
 
@@ -138,20 +137,17 @@ describe('a pool with a server whose judge is away', () => {
     const outcome = { kind: 'scored', value: 0.5, normalised: 0.5, parts: {}, reason: null, detail: null };
     const reply = { reward: 'digest-of-the-test', items: [{ key: items[0].key, outcome, terms: {} }] };
     let asked = 0;
-    const busy = createServer((request, response) => {
+    const busy = await listening((request, response) => {
       request.resume();
       if (++asked === 1) response.writeHead(429, { 'retry-after': '1' }).end();
       else response.end(JSON.stringify(reply));
     });
-    await new Promise<void>((resolve) => busy.listen(0, '127.0.0.1', resolve));
     try {
-      const { port } = busy.address() as AddressInfo;
-      const pool = poolOf([bad, { url: `http://127.0.0.1:${port}`, asked: () => asked }]);
+      const pool = poolOf([bad, { url: busy.url, asked: () => asked }]);
       expect(await pool.score(items[0])).toMatchObject({ kind: 'scored', value: 0.5 });
       expect([bad.asked(), asked]).toEqual([1, 2]);
     } finally {
-      busy.close();
-      busy.closeAllConnections();
+      await busy.close();
     }
   });
 });
