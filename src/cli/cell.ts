@@ -7,9 +7,8 @@ import { readCell, slurmPlacement, waitForLeftLock } from '../launch/slurm/cell.
 import { realLockWorld } from '../run/lock.js';
 import { RunPaths } from '../run/paths.js';
 import { printLine } from './output.js';
+import { INTERRUPTED } from './signals.js';
 import { text, type Action } from './verb.js';
-
-const INTERRUPTED = 130;
 
 export const cellVerb: Action = {
   positionals: '<file> <index>',

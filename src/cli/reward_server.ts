@@ -11,6 +11,7 @@ import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';
 import { printError, printLine } from './output.js';
+import { INTERRUPTED } from './signals.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
 import {
   configOf,
@@ -90,7 +91,7 @@ async function serve(args: Arguments): Promise<number> {
   const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve()));
   onReasonToStop(args, () => {
     // A second one ends what the first could not.
-    if (stop.signal.aborted) process.exit(130);
+    if (stop.signal.aborted) process.exit(INTERRUPTED);
     stop.abort();
   });
   const reward = await openServedReward(settings, {

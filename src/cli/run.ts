@@ -14,7 +14,7 @@ import { RunPaths } from '../run/paths.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED, takesStopRequests } from '../run/stop_request.js';
 import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
-import { onStopSignals } from './signals.js';
+import { abortOnSignals, INTERRUPTED } from './signals.js';
 import {
   configOf,
   configOptions,
@@ -26,8 +26,6 @@ import {
   type Action,
   type Arguments,
 } from './verb.js';
-
-const INTERRUPTED = 130;
 
 export const runVerb: Action = {
   positionals: '<config>',
@@ -170,23 +168,8 @@ export function describeEnding(settings: RunSettings, state: RunState | null, al
 
 /** The first Ctrl-C, or a terminal that closes, asks the run to checkpoint and stop; the second ends its processes at once; the third ends this one. */
 function stopOnSignals(view: View): { stop: AbortSignal; kill: AbortSignal } {
-  const stop = new AbortController();
-  const kill = new AbortController();
-  const onSignal = (): void => {
-    if (kill.signal.aborted) {
-      view.end();
-      process.exit(INTERRUPTED);
-    }
-    if (stop.signal.aborted) {
-      kill.abort();
-      return;
-    }
-    const told = 'stopping after this iteration (once more to stop at once)';
-    // Above the screen where there is one; else where a person looks whose standard output goes to a file.
-    if (process.stdout.isTTY) view.say(told);
-    else printError(told);
-    stop.abort();
-  };
-  onStopSignals(onSignal);
-  return { stop: stop.signal, kill: kill.signal };
+  const told = 'stopping after this iteration (once more to stop at once)';
+  // Above the screen where there is one; else where a person looks whose standard output goes to a file.
+  const [stop, kill] = abortOnSignals(2, () => (process.stdout.isTTY ? view.say(told) : printError(told)), view);
+  return { stop, kill };
 }

@@ -1,11 +1,14 @@
 /** What a person's side does to a program that trains: Ctrl-C, a terminal that closes, a reader that goes away. */
 import { readFileSync } from 'node:fs';
 
+/** The exit code of a program that was told to stop. */
+export const INTERRUPTED = 130;
+
 /**
  * Calls `onSignal` at SIGINT, SIGTERM, and when the terminal hangs up. A hang-up counts once, since it can come from the shell and
  * from the kernel; it is left alone where it was to be ignored (`nohup`).
  */
-export function onStopSignals(onSignal: () => void): void {
+function onStopSignals(onSignal: () => void): void {
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
   if (!hangUpEnds()) return;
   let hungUp = false;
@@ -13,6 +16,24 @@ export function onStopSignals(onSignal: () => void): void {
     if (!hungUp) onSignal();
     hungUp = true;
   });
+}
+
+/**
+ * As many abort signals as there are stages: the first stop signal (see `onStopSignals`) calls `told` and aborts the first, each further one aborts
+ * the next, and one more than there are stages ends this process.
+ */
+export function abortOnSignals(stages: number, told: () => void, view: { end(): void }): AbortSignal[] {
+  const stops = Array.from({ length: stages }, () => new AbortController());
+  onStopSignals(() => {
+    const next = stops.find(({ signal }) => !signal.aborted);
+    if (next === undefined) {
+      view.end();
+      process.exit(INTERRUPTED);
+    }
+    if (next === stops[0]) told();
+    next.abort();
+  });
+  return stops.map(({ signal }) => signal);
 }
 
 /** Whether a hang-up would end this process: false where the caller ignores it, and where that cannot be told. */

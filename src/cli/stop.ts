@@ -9,9 +9,8 @@ import { seesProcessesOf } from '../run/lock.js';
 import { liveLock } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
+import { INTERRUPTED } from './signals.js';
 import { expDirOption, flag, text, texts, type Action } from './verb.js';
-
-const INTERRUPTED = 130;
 
 export const stopVerb: Action = {
   positionals: '[runs..]',

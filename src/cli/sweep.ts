@@ -13,16 +13,14 @@ import {
 } from '../launch/sweep/experiment.js';
 import { PlainView, viewOn, type View } from '../launch/live/view.js';
 import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
-import type { Runner, SweepView } from '../launch/sweep/sweep.js';
+import type { Runner } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
 import { unfinished } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
 import { formatResults } from './results.js';
-import { onStopSignals } from './signals.js';
+import { abortOnSignals, INTERRUPTED } from './signals.js';
 import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
-
-const INTERRUPTED = 130;
 
 export const sweepVerb: Action = {
   positionals: '<experiment>',
@@ -83,7 +81,8 @@ export const sweepVerb: Action = {
 
 async function start(prepared: PreparedSweep, json: boolean, shown: View): Promise<number> {
   const view = new SweepReporter(prepared.experiment.name, shown, json ? unpainted : painter(process.stdout));
-  const stop = stopOnSignals(view);
+  const told = (): void => view.remark('stopping: runs under way write a checkpoint first (once more to stop at once)');
+  const [stop] = abortOnSignals(1, told, view);
   // What trains is loaded once it is known that there is something to train.
   const { Launcher } = await import('../launch/launcher.js');
   const launcher = new Launcher({
@@ -124,21 +123,6 @@ async function submit(
   const { finished, underWay } = submitted;
   printLine(`${experiment.name}: ${finished.length} finished, ${underWay.length} in the queue already; editrl status`);
   return 0;
-}
-
-/** The first Ctrl-C, or a terminal that closes, lets runs checkpoint and stop; the second ends the process, and its workers with it. */
-function stopOnSignals(view: SweepView): AbortSignal {
-  const controller = new AbortController();
-  const onSignal = (): void => {
-    if (controller.signal.aborted) {
-      view.end();
-      process.exit(INTERRUPTED);
-    }
-    view.remark('stopping: runs under way write a checkpoint first (once more to stop at once)');
-    controller.abort();
-  };
-  onStopSignals(onSignal);
-  return controller.signal;
 }
 
 function printOutcome({ experiment }: PreparedSweep, { runs, results }: SweepOutcome): void {
