@@ -90,7 +90,8 @@ function scoring(child: ChildProcess, settings: ModuleSettings, shape: Shape, cl
       if (ended !== '') return settle({ threw: ended });
       const id = asked++;
       waiting.set(id, settle);
-      child.send({ kind: 'score', id, item });
+      // A process that is gone cannot be sent to; its end settles whoever waits.
+      child.send({ kind: 'score', id, item }, () => {});
     });
   const close = async (): Promise<void> => {
     if (child.exitCode !== null || child.signalCode !== null) return;
