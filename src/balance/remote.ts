@@ -146,6 +146,21 @@ export function lost(error: unknown, attempt: Deadline, timeoutMs: number): Trie
   return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
 }
 
+/** How a client reaches one server that a run cannot do without. */
+export interface ServerOptions extends AbsenceListener {
+  /** `http://HOST:PORT`. */
+  readonly url: string;
+  /** Absent where it asks for none. */
+  readonly apiKey?: string | undefined;
+  /** Requests under way at once. */
+  readonly concurrency: number;
+  /** The time of one request. */
+  readonly timeoutMs: number;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1), for back-off jitter only. */
+  readonly random?: () => number;
+}
+
 /** Servers that fail so often in a row are left alone for so long, where there are others. */
 const FAILURES = 8;
 const PAUSE_MS = 5000;

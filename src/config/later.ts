@@ -2,8 +2,8 @@
 export const laterValues: Readonly<Record<string, readonly string[]>> = {
   'algorithm.type': ['ppo'],
   'policy.trainer.type': ['tinker'],
-  'policy.engine.type': ['tinker', 'vllm'],
+  'policy.engine.type': ['vllm'],
   'policy.engine.dtype': ['float16', 'bfloat16'],
-  'environment.engine.type': ['tinker', 'vllm'],
+  'environment.engine.type': ['vllm'],
   'environment.engine.dtype': ['float16', 'bfloat16'],
 };

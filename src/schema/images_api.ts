@@ -1,12 +1,8 @@
 /** A server of the OpenAI images API that makes pictures. */
 import { z } from 'zod';
-import { nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+import { httpAddress, nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
 
-const address = z
-  .string()
-  .refine((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && new URL(text).username === '', {
-    error: 'an address such as http://127.0.0.1:8091',
-  });
+const address = httpAddress('http://127.0.0.1:8091');
 
 /** Sides of a picture in pixels, as the API writes them. */
 const sizePattern = /^([1-9]\d{0,3})x([1-9]\d{0,3})$/;

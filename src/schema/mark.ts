@@ -65,6 +65,14 @@ export function idleWhere<T extends z.ZodType>(idle: NonNullable<ExtraMarks['idl
   return schema.meta({ ...schema.meta(), idle });
 }
 
+/** The address of an HTTP server, without a name or password in it. */
+export const httpAddress = (example: string) =>
+  z
+    .string()
+    .refine((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && new URL(text).username === '', {
+      error: `an address such as ${example}`,
+    });
+
 export const positiveInteger = z.int().min(1);
 export const count = z.int().min(0);
 export const positive = z.number().positive();

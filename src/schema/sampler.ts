@@ -1,12 +1,8 @@
 /** A server that samples in place of the policy's own engine. */
 import { z } from 'zod';
-import { count, operation, positive, positiveInteger, result, section } from './mark.js';
+import { count, httpAddress, operation, positive, positiveInteger, result, section } from './mark.js';
 
-const address = z
-  .string()
-  .refine((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && new URL(text).username === '', {
-    error: 'an address such as http://127.0.0.1:8000',
-  });
+const address = httpAddress('http://127.0.0.1:8000');
 
 const serve = section(
   'A vLLM that is started with the run and ended with it; null where one runs already.',

@@ -1,12 +1,8 @@
 /** What trains a policy, apart from `engine`, which also computes the frozen models around it. */
 import { z } from 'zod';
-import { count, operation, positive, positiveInteger, result, section } from './mark.js';
+import { count, httpAddress, operation, positive, positiveInteger, result, section } from './mark.js';
 
-const address = z
-  .string()
-  .refine((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && new URL(text).username === '', {
-    error: 'an address such as http://127.0.0.1:8000',
-  });
+const address = httpAddress('http://127.0.0.1:8000');
 
 /** A record without a trainer is of a run that the onnx engine trained. */
 const onnxTrainer = z.strictObject({
@@ -53,6 +49,8 @@ const tinkerTrainer = z.strictObject({
 });
 export type TinkerSettings = z.output<typeof tinkerTrainer>;
 
+const trainers = [onnxTrainer, tinkerTrainer] as const;
+
 /** That of a policy whose recipe can be trained in this process alone. */
 export const trainerHere = section(
   'What trains the policy.',
@@ -62,9 +60,9 @@ export const trainerHere = section(
 /** That of a policy which a server can train, too. */
 export const trainerAnywhere = section(
   'What trains the policy.',
-  z.discriminatedUnion('type', [onnxTrainer, tinkerTrainer]).prefault({ type: 'onnx' }),
+  z.discriminatedUnion('type', trainers).prefault({ type: 'onnx' }),
 );
 export type TrainerSettings = z.output<typeof trainerAnywhere>;
 
 /** Every trainer, as configs name them. */
-export const trainerTypes: readonly TrainerSettings['type'][] = ['onnx', 'tinker'];
+export const trainerTypes = trainers.map(({ shape }) => shape.type.value);

@@ -2,32 +2,25 @@
  * Asking a server that speaks the Tinker training API. Operations are submitted, and their results waited for by long polls. A server that is away is
  * waited for; what it refuses is told in one message, with what to do.
  */
-import type { AbsenceListener } from '../../balance/absence.js';
 import type { Tried } from '../../balance/ask.js';
-import { answered, AwaitedMember, AwaitedRemote, lost, noAnswer, RUN_AGAIN, type Found } from '../../balance/remote.js';
+import {
+  answered,
+  AwaitedMember,
+  AwaitedRemote,
+  lost,
+  noAnswer,
+  RUN_AGAIN,
+  type Found,
+  type ServerOptions,
+} from '../../balance/remote.js';
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
-import type { EndpointError } from '../../core/errors.js';
-import { CheckpointError, type EditrlError } from '../../core/errors.js';
+import { CheckpointError, type EditrlError, type EndpointError } from '../../core/errors.js';
 import { checkedKey } from '../../http/key.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import { refusal, saidBy, TinkerError } from './errors.js';
 import { Unreadable } from './wire/data.js';
-
-export interface ConnectionOptions extends AbsenceListener {
-  /** `http://HOST:PORT`, with or without `/api/v1`. */
-  readonly url: string;
-  /** Absent where it asks for none. */
-  readonly apiKey?: string | undefined;
-  /** Requests under way at once. */
-  readonly concurrency: number;
-  /** The time of one request, but for long polls. */
-  readonly timeoutMs: number;
-  readonly clock?: Clock;
-  /** Uniform in [0, 1), for back-off jitter only. */
-  readonly random?: () => number;
-}
 
 /** A reply that is none of the server's being away. */
 export interface Reply {
@@ -74,8 +67,8 @@ export class TinkerConnection {
   readonly #remote: AwaitedRemote<AwaitedMember, Sent, Reply>;
   readonly #headers: Readonly<Record<string, string>>;
 
-  /** Raises ConfigError for a key that no header carries. */
-  constructor(private readonly options: ConnectionOptions) {
+  /** The address is with or without `/api/v1`. Raises ConfigError for a key that no header carries. */
+  constructor(private readonly options: ServerOptions) {
     const { concurrency, timeoutMs, clock = systemClock } = options;
     const key = checkedKey(options.apiKey, 'the API key of the training server');
     this.url = options.url.replace(/\/+$/, '').replace(/\/api\/v1$/, '');
@@ -95,15 +88,6 @@ export class TinkerConnection {
   /** A reply of any status that is no failure. Raises EndpointError where the server stays away, or fails again and again. */
   send(path: string, body: string | Buffer | null, within: Deadline): Promise<Reply> {
     return this.#remote.answer({ path, body }, within);
-  }
-
-  /** What one look at the server finds now; null where it answers. */
-  async look(within: Deadline): Promise<string | null> {
-    const look = await this.#remote.look({ path: '/healthz', body: null }, within);
-    if (look?.kind !== 'answered') return look?.found ?? 'no time was left to ask';
-    return look.answer.status === 200
-      ? null
-      : `status ${look.answer.status}: ${saidBy(look.answer.body.toString('utf8'))}`;
   }
 
   /** The JSON of a reply to a request that is answered at once. Raises as `refused`. */

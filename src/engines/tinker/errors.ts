@@ -58,13 +58,13 @@ const PROBLEMS = {
     next: 'Delete it, or give the run another name.',
   },
   checkpoint_gone: {
-    is: ({ status, said }) => (status === 404 || status === 410) && /checkpoint|weights|sampl/i.test(said),
+    is: ({ status, said }) => (status === 404 || status === 410) && /checkpoint|weights/i.test(said),
     found: 'the checkpoint is gone from the server',
     next: 'Resume from another checkpoint, or check that the server was started with the same --checkpoints-base.',
   },
   model_gone: {
     is: ({ status, said }) =>
-      (status === 404 || status === 410 || status === 400) && /model.*(not (found|loaded)|lost)|lost/i.test(said),
+      (status === 404 || status === 410 || status === 400) && /(model|sampl).*not (found|loaded)|lost/i.test(said),
     found: 'the server has lost the model',
     next: RUN_AGAIN,
   },
@@ -79,7 +79,7 @@ export type ProblemKind = keyof typeof PROBLEMS;
 /** A server that does not do what it is asked. */
 export class TinkerError extends EndpointError {
   constructor(
-    readonly kind: ProblemKind | 'away' | 'failed' | 'unreadable',
+    readonly kind: ProblemKind | 'failed',
     message: string,
     details: ErrorDetails,
   ) {
@@ -110,7 +110,9 @@ export function refusal(refused: Refused, where: string): TinkerError {
   const kind = kinds.find((each) => PROBLEMS[each].is(refused)) ?? 'refused';
   const { found, next } = PROBLEMS[kind];
   const { operation, status, said } = refused;
-  return new TinkerError(kind, `${operation}: ${found}: status ${status}: ${said}`, { where, next });
+  // An operation that failed is told by a reply of status 200.
+  const told = status === 200 ? said : `status ${status}: ${said}`;
+  return new TinkerError(kind, `${operation}: ${found}: ${told}`, { where, next });
 }
 
 /** What a server says of an error: `{detail}` of the framework, a text or a list, `{error, message}`, or any text. */

@@ -17,8 +17,8 @@ import { parsed, passFromJson, sampleFromJson } from './wire/read_json.js';
 import { passFromProto, sampleFromProto } from './wire/read_proto.js';
 import { inputJson, toJson, toProto } from './wire/write.js';
 
-/** The losses that servers have in common. */
-export type Loss = 'cross_entropy' | 'importance_sampling' | 'ppo' | 'cispo';
+/** The losses that every server has. */
+export type Loss = 'cross_entropy' | 'importance_sampling';
 export type Dialect = 'auto' | 'proto' | 'json';
 
 export interface SessionOptions {
@@ -143,7 +143,9 @@ export class TinkerSession {
     const body = JSON.stringify({ model_id: model.id, seq_id: model.seqId++, path: name, overwrite: false });
     const first = await connection.send(path, body, within);
     // Names are not used twice: the reply to an earlier submission of this request was lost.
-    if (first.status === 409) return `tinker://${model.id}/weights/${name}`;
+    if (first.status === 409 && /already exists/i.test(first.body.toString('utf8'))) {
+      return `tinker://${model.id}/weights/${name}`;
+    }
     const reply = connection.json(path, await connection.run(path, body, within, first));
     return connection.understood(path, () => parsed(pathReply, reply)).path;
   }

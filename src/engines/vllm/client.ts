@@ -2,10 +2,18 @@
  * Asking a vLLM server. One that is away (it loads its model, or is started again) is asked again until the caller's time is over; an error
  * of its own a few times; what it refuses is not asked again.
  */
-import type { AbsenceListener } from '../../balance/absence.js';
 import type { Tried } from '../../balance/ask.js';
-import { answered, AwaitedMember, AwaitedRemote, lost, noAnswer, RUN_AGAIN, type Found } from '../../balance/remote.js';
-import { systemClock, type Clock } from '../../core/clock.js';
+import {
+  answered,
+  AwaitedMember,
+  AwaitedRemote,
+  lost,
+  noAnswer,
+  RUN_AGAIN,
+  type Found,
+  type ServerOptions,
+} from '../../balance/remote.js';
+import { systemClock } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
 import { checkedKey } from '../../http/key.js';
@@ -21,20 +29,6 @@ import {
   type CompletionRequest,
   type ServedModel,
 } from './wire.js';
-
-export interface VllmOptions extends AbsenceListener {
-  /** `http://HOST:PORT`, with or without `/v1`. */
-  readonly url: string;
-  /** What it was started with as its key; absent where it asks for none. */
-  readonly apiKey?: string | undefined;
-  /** Requests under way at once. */
-  readonly concurrency: number;
-  /** The time of one request. */
-  readonly timeoutMs: number;
-  readonly clock?: Clock;
-  /** Uniform in [0, 1), for backoff jitter only. */
-  readonly random?: () => number;
-}
 
 /** A reply that is none of the server's being away. */
 export interface VllmReply {
@@ -66,8 +60,8 @@ export class VllmClient {
   readonly #remote: AwaitedRemote<AwaitedMember, Sent, VllmReply>;
   readonly #headers: Readonly<Record<string, string>>;
 
-  /** Raises ConfigError for a key that no header carries. */
-  constructor(private readonly options: VllmOptions) {
+  /** The address is with or without `/v1`. Raises ConfigError for a key that no header carries. */
+  constructor(private readonly options: ServerOptions) {
     const key = checkedKey(options.apiKey, 'the API key of vLLM');
     this.url = options.url.replace(/\/+$/, '').replace(/\/v1$/, '');
     const { concurrency, timeoutMs, clock = systemClock } = options;

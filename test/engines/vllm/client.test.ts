@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Deadline } from '../../../src/core/deadline.js';
 import { EndpointError } from '../../../src/core/errors.js';
-import { VllmClient, type VllmOptions } from '../../../src/engines/vllm/client.js';
+import type { ServerOptions } from '../../../src/balance/remote.js';
+import { VllmClient } from '../../../src/engines/vllm/client.js';
 import { probeLogProbs } from '../../../src/engines/vllm/probe.js';
 import type { CompletionRequest } from '../../../src/engines/vllm/wire.js';
 import { fastClock } from '../../rewards/judge/stub_judge.js';
@@ -23,7 +24,7 @@ async function started(options: Partial<StubOptions> = {}): Promise<StubVllm> {
   return stub;
 }
 
-function clientOf({ url }: { readonly url: string }, options: Partial<VllmOptions> = {}): VllmClient {
+function clientOf({ url }: { readonly url: string }, options: Partial<ServerOptions> = {}): VllmClient {
   const client = new VllmClient({ url, concurrency: 4, timeoutMs: 60_000, clock, random: () => 0.5, ...options });
   closers.push(() => client.close());
   return client;
@@ -151,7 +152,7 @@ describe('a server that is away', () => {
 });
 
 describe('what is not asked again', () => {
-  const advice = async (given: Partial<StubOptions>, more: Partial<VllmOptions>, fault?: Fault): Promise<string> => {
+  const advice = async (given: Partial<StubOptions>, more: Partial<ServerOptions>, fault?: Fault): Promise<string> => {
     const stub = await started(given);
     if (fault !== undefined) faulty(stub, '/v1/completions', fault);
     const error: unknown = await clientOf(stub, more)

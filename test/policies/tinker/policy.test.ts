@@ -243,6 +243,29 @@ describe('a policy at a training server', () => {
     await policy.dispose();
   });
 
+  it('says that the server has forgotten the session that samples, and not that a checkpoint is gone', async () => {
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    await policy.sample(request('before'));
+    stub.restart();
+    await expect(policy.sample(request('after'))).rejects.toMatchObject({
+      code: 'endpoint',
+      message: expect.stringMatching(/the server has lost the model: status 404: Sampling session not found/) as string,
+    });
+    await policy.dispose();
+  });
+
+  it('takes no other conflict for a state that is saved', async () => {
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    stub.fault = ({ path }) =>
+      path === '/save_weights'
+        ? { kind: 'status', status: 409, message: 'Training request sequence number was reused' }
+        : null;
+    await expect(policy.files()).rejects.toThrow(/sequence number was reused/);
+    await policy.dispose();
+  });
+
   it('ends answers at the end token', async () => {
     const policy = servedPolicy(await started());
     const answers = (await policy.sample(request('ends', 32))).flat();

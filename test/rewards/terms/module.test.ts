@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { Clock } from '../../../src/core/clock.js';
 import { DataError } from '../../../src/core/errors.js';
+import { openModuleApart } from '../../../src/rewards/terms/module/apart.js';
 import { checkModule, importModule } from '../../../src/rewards/terms/module/exports.js';
 import { openModule, readOutcome, type ModuleSettings } from '../../../src/rewards/terms/module/term.js';
 import type { Term } from '../../../src/rewards/terms/term.js';
@@ -244,6 +245,32 @@ const bad: Readonly<Record<string, readonly [text: string, found: RegExp]>> = {
     /^at: found 5$/,
   ],
 };
+
+describe('a reward module in a process of its own', () => {
+  it('leaves every sample unscored that it is given after it has ended, and harms nothing else', async () => {
+    const term = await openModuleApart(moduleOf("export default () => process.kill(process.pid, 'SIGKILL');"));
+    const raised = vi.fn();
+    process.on('uncaughtException', raised);
+    try {
+      const first = term.score(wholeItem());
+      await new Promise((resolve) => setImmediate(resolve));
+      // It ends while this process is busy, and so before anybody here is told.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+      const outcomes = await Promise.all([first, ...Array.from({ length: 4 }, () => term.score(wholeItem()))]);
+      for (const outcome of outcomes) {
+        expect(outcome).toMatchObject({
+          kind: 'unscored',
+          detail: expect.stringContaining('ended the process') as string,
+        });
+      }
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(raised).not.toHaveBeenCalled();
+    } finally {
+      process.off('uncaughtException', raised);
+      await term.close?.();
+    }
+  });
+});
 
 describe('a file that is no reward module', () => {
   it.each(Object.entries(bad))('is named when it is opened: %s', async (_what, [text, found]) => {

@@ -9,6 +9,7 @@ import { z } from 'zod';
 import type { Deadline } from '../../../core/deadline.js';
 import { CheckpointError, EndpointError, InternalError } from '../../../core/errors.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
+import type { SampleRequest as ServerRequest } from '../../../engines/tinker/session.js';
 import type { CheckpointFiles } from '../../../models/files.js';
 import type { OptimizerSettings } from '../../../schema/training.js';
 import { linearLoss } from '../../losses/linear.js';
@@ -29,7 +30,7 @@ import type { TokenFormat } from '../format.js';
 import { estimatedDivergence, type LanguagePolicy } from '../language_policy.js';
 import type { TokenSampling } from '../rollout.js';
 import type { SampledAnswer } from '../vllm/sampler.js';
-import type { Ask, Pushed, Sampled, Sequence, TrainingService } from './service.js';
+import type { Pushed, Sampled, Sequence, TinkerService } from './served.js';
 
 /** What a checkpoint holds in place of weights. */
 export const SERVICE_FILE = 'remote.json';
@@ -43,7 +44,7 @@ const record = z.object({
 });
 
 export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
-  readonly service: TrainingService;
+  readonly service: TinkerService;
   readonly format: TokenFormat<P>;
   /** Base model, rank and whatever else decides what the weights are before training, as plain data. */
   readonly model: Readonly<Record<string, string | number | null>>;
@@ -100,8 +101,8 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       prompts.map(({ tokens: { ids } }, p) => async (over: AbortSignal) => {
         const maxTokens = Math.min(how.maxTokens, this.options.contextSize - ids.length);
         if (maxTokens < 1) return Array.from({ length: count }, () => answerOf(NOTHING));
-        const ends = [...this.options.format.ends].sort((x, y) => x - y);
-        const ask = { prompt: ids, count, maxTokens, temperature: how.temperature, seed: random(p, 0).uint32(), ends };
+        const stop = [...this.options.format.ends].sort((x, y) => x - y);
+        const ask = { prompt: ids, count, maxTokens, temperature: how.temperature, seed: random(p, 0).uint32(), stop };
         const keys = key === undefined ? null : Array.from({ length: count }, (_, g) => key(p, g));
         return (await this.#answers(ask, keys, over)).map(answerOf);
       }),
@@ -147,13 +148,12 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   async step(learningRate: number): Promise<StepReport> {
     const learnt = this.#pending;
     if (learnt === null) throw new InternalError('a step without anything learnt');
-    const { betas, eps, weight_decay: weightDecay, max_grad_norm: maxGradNorm } = this.options.optimizer;
-    const by = { learningRate, betas, eps, weightDecay, maxGradNorm };
+    const { optimizer } = this.options;
     // It may be taken though its reply is lost.
     this.#steps += 1;
     this.#pending = null;
-    this.#lineage = digest([this.#lineage, learnt.digest('hex'), by]);
-    const { gradNorm } = await this.#asked((service, within) => service.step(by, within));
+    this.#lineage = digest([this.#lineage, learnt.digest('hex'), learningRate, optimizer]);
+    const gradNorm = await this.#asked((service, within) => service.step(learningRate, optimizer, within));
     return { gradNorm, applied: true };
   }
 
@@ -203,7 +203,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   }
 
   /** Opens the model first, where nothing has: a checkpoint to begin with would have done so. */
-  #asked<R>(work: (service: TrainingService, within: Deadline) => Promise<R>, over?: AbortSignal): Promise<R> {
+  #asked<R>(work: (service: TinkerService, within: Deadline) => Promise<R>, over?: AbortSignal): Promise<R> {
     return this.#replay.within(async (within) => {
       const { service } = this.options;
       if (!this.#isOpen) {
@@ -229,7 +229,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   }
 
   /** The answers to one request, each stored under its key before any is used. A group of which some are missing is asked for anew. */
-  async #answers(ask: Ask, keys: readonly string[] | null, over: AbortSignal): Promise<readonly Sampled[]> {
+  async #answers(ask: ServerRequest, keys: readonly string[] | null, over: AbortSignal): Promise<readonly Sampled[]> {
     const { store } = this.options;
     const requestHash = digest([this.#lineage, ask]);
     const stored = keys === null ? [] : await Promise.all(keys.map(async (key) => store.find(key, requestHash)));
@@ -241,7 +241,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return found;
   }
 
-  #check(found: readonly Sampled[], { count, maxTokens }: Ask): void {
+  #check(found: readonly Sampled[], { count, maxTokens }: ServerRequest): void {
     const { service, format } = this.options;
     const refuse = (problem: string, next: string): never => {
       throw new EndpointError(problem, { where: service.url, next });

@@ -1,10 +1,29 @@
-/** A training service that speaks the Tinker training API. */
+/** What a policy asks of a server that speaks the Tinker training API: sequences of tokens in, log-probabilities out. */
 import pLimit from 'p-limit';
 import { Deadline } from '../../../core/deadline.js';
 import type { TinkerConnection } from '../../../engines/tinker/connection.js';
 import type { Datum } from '../../../engines/tinker/wire/data.js';
-import type { TinkerSession } from '../../../engines/tinker/session.js';
-import type { AdamW, Ask, Pushed, Sampled, Sequence, TrainingService } from './service.js';
+import type { SampleRequest, TinkerSession } from '../../../engines/tinker/session.js';
+import type { OptimizerSettings } from '../../../schema/training.js';
+
+/** A prompt with one answer to it. */
+export interface Sequence {
+  readonly prompt: readonly number[];
+  readonly answer: Int32Array;
+}
+
+/** An answer of which each token is pushed: the gradient of -sum_t push_t log p_t, taken where log p is `at`. */
+export interface Pushed extends Sequence {
+  readonly push: Float32Array;
+  readonly at: Float32Array;
+}
+
+export interface Sampled {
+  readonly ids: readonly number[];
+  readonly logProbs: readonly number[] | null;
+  /** Whether it ended by itself. */
+  readonly finished: boolean;
+}
 
 /** What a server makes of the losses of tokens: their sum, or the mean over the datums of the weighted means over their tokens. */
 export type Reduction = 'sum' | 'mean_per_datum';
@@ -19,17 +38,20 @@ export interface ServedOptions {
 /** What the end of a run may still take to tidy up. */
 const TIDY_MS = 5000;
 
-export class TinkerService implements TrainingService {
+/** Its methods raise EndpointError where the server stays away or refuses, CheckpointError where a saved state is gone. */
+export class TinkerService {
   constructor(private readonly options: ServedOptions) {}
 
   get url(): string {
     return this.options.connection.url;
   }
 
+  /** Opens a model: a fresh adapter, or a saved state with its optimizer. Lets go of the one that was open. */
   begin(from: string | null, within: Deadline): Promise<void> {
     return this.options.session.begin(from, within);
   }
 
+  /** Per sequence, the log-probabilities of the answer's tokens under the weights being trained. */
   logProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
     return ofWritten(sequences, async (written) => {
       // Nothing is learnt: the loss is only named.
@@ -38,6 +60,7 @@ export class TinkerService implements TrainingService {
     });
   }
 
+  /** Per sequence, those under the base model. */
   baseLogProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
     const { session, connection, concurrency } = this.options;
     const slots = pLimit(concurrency);
@@ -55,6 +78,7 @@ export class TinkerService implements TrainingService {
     return ofWritten(sequences, (written) => Promise.all(written.map((sequence) => slots(() => one(sequence)))));
   }
 
+  /** Adds to the gradient; gives what `logProbs` gives. */
   learn(sequences: readonly Pushed[], within: Deadline): Promise<Float32Array[]> {
     const { reduction, session } = this.options;
     return ofWritten(sequences, async (written) => {
@@ -71,28 +95,29 @@ export class TinkerService implements TrainingService {
     });
   }
 
-  async step(by: AdamW, within: Deadline): Promise<{ readonly gradNorm: number | null }> {
-    const { learningRate, betas, eps, weightDecay, maxGradNorm } = by;
-    const gradNorm = await this.options.session.step(
+  /** Takes an optimizer step; gives the norm of the gradient before clipping, null where the server does not tell. */
+  step(learningRate: number, optimizer: OptimizerSettings, within: Deadline): Promise<number | null> {
+    const { betas, eps, weight_decay, max_grad_norm } = optimizer;
+    return this.options.session.step(
       {
         learning_rate: learningRate,
         beta1: betas[0],
         beta2: betas[1],
         eps,
-        weight_decay: weightDecay,
-        grad_clip_norm: maxGradNorm ?? 0,
+        weight_decay,
+        grad_clip_norm: max_grad_norm ?? 0,
       },
       within,
     );
-    return { gradNorm };
   }
 
+  /** From then on `sample` answers under these weights. */
   publish(within: Deadline): Promise<void> {
     return this.options.session.publish(within);
   }
 
-  async sample({ ends, ...ask }: Ask, within: Deadline): Promise<readonly Sampled[]> {
-    const { sequences } = await this.options.session.sample({ ...ask, stop: ends }, within);
+  async sample(request: SampleRequest, within: Deadline): Promise<readonly Sampled[]> {
+    const { sequences } = await this.options.session.sample(request, within);
     return sequences.map(({ tokens, logProbs, stopped }) => ({
       ids: Array.from(tokens),
       logProbs: logProbs === null ? null : Array.from(logProbs),
@@ -100,6 +125,7 @@ export class TinkerService implements TrainingService {
     }));
   }
 
+  /** Keeps weights and optimizer under a name; gives the path to load them by. */
   save(name: string, within: Deadline): Promise<string> {
     return this.options.session.save(name, within);
   }
