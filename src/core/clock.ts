@@ -1,4 +1,5 @@
 /** Time as the judge's callers see it: injected, so that tests control it. */
+import { setMaxListeners } from 'node:events';
 
 export interface Clock {
   /** Milliseconds since an arbitrary but fixed moment. */
@@ -31,6 +32,9 @@ export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal):
       resolve();
     };
     const cancel = clock.after(milliseconds, finish);
-    signal?.addEventListener('abort', finish);
+    if (signal === undefined) return;
+    // Many requests that are waited for share one limit, which is not a leak.
+    setMaxListeners(0, signal);
+    signal.addEventListener('abort', finish);
   });
 }

@@ -76,8 +76,8 @@ export function writeTraining(logProbs: readonly (readonly number[])[]): Uint8Ar
         bytes(writer, 1, Float32Array.from(logProbs.flat()));
         let at = 0;
         const offsets = logProbs.map(({ length }) => {
-          at += length;
-          return BigInt(at - length);
+          at += 4 * length;
+          return BigInt(at - 4 * length);
         });
         bytes(writer, 2, BigInt64Array.from([...offsets, BigInt(at)]));
         writer.tag(3, WireType.Varint).int32(1);

@@ -79,11 +79,14 @@ const longs = (...values: readonly number[]): Uint8Array => new Uint8Array(BigIn
 
 describe('results', () => {
   it('of passes are split by their offsets', () => {
-    const tensor = message([1, floats(-1, -2, -3)], [2, longs(0, 1, 3)], [3, 1]);
+    const tensor = message([1, floats(-1, -2, -3)], [2, longs(0, 4, 12)], [3, 1]);
     const record = message([2, message([1, 'logprobs'], [2, tensor])], [3, 2]);
     const { outputs } = passFromProto(message([1, 'scalar'], [2, record]));
     expect(outputs.map(({ logprobs }) => [...logprobs])).toEqual([[-1], [-2, -3]]);
-    const wrong = message([1, floats(-1, -2, -3)], [2, longs(0, 1, 4)], [3, 1]);
+    const halves = message([1, new Uint8Array(Uint16Array.of(0xbf80, 0xc000).buffer)], [2, longs(0, 2, 4)], [3, 4]);
+    const inHalves = passFromProto(message([2, message([2, message([1, 'logprobs'], [2, halves])], [3, 2])]));
+    expect(inHalves.outputs.map(({ logprobs }) => [...logprobs])).toEqual([[-1], [-2]]);
+    const wrong = message([1, floats(-1, -2, -3)], [2, longs(0, 4, 16)], [3, 1]);
     const bad = message([2, message([2, message([1, 'logprobs'], [2, wrong])], [3, 2])]);
     expect(() => passFromProto(bad)).toThrow(Unreadable);
     expect(() => passFromProto(Buffer.from('{"detail"'))).toThrow(Unreadable);

@@ -59,29 +59,20 @@ function records(bytes: Uint8Array): Outputs[] {
   );
 }
 
-/** The offsets count rows of the trailing shape: where each datum begins, and where the last one ends. */
+/** The offsets count bytes: where each datum begins, and where the last one ends. */
 function rowsOf(bytes: Uint8Array): readonly Float64Array[] {
   let data: Uint8Array = new Uint8Array();
   let offsets = new Float64Array();
   let dtype: number = DTYPE.float32;
-  let width = 1;
   read(bytes, {
     1: (reader) => (data = reader.bytes()),
     2: (reader) => (offsets = numbers(reader.bytes(), DTYPE.int64)),
     3: (reader) => (dtype = reader.int32()),
-    4: (reader) => {
-      const end = reader.uint32() + reader.pos;
-      while (reader.pos < end) width *= Number(reader.int64());
-    },
   });
-  const values = numbers(data, dtype);
-  if (offsets.length === 0) return [values];
-  if (offsets[offsets.length - 1] * width !== values.length) {
-    throw new Unreadable(
-      `a tensor of ${values.length} numbers whose last offset is ${offsets[offsets.length - 1]} of ${width}`,
-    );
-  }
-  return Array.from(offsets.subarray(1), (end, i) => values.subarray(offsets[i] * width, end * width));
+  if (offsets.length === 0) return [numbers(data, dtype)];
+  const last = offsets[offsets.length - 1];
+  if (last !== data.length) throw new Unreadable(`a tensor of ${data.length} bytes whose last offset is ${last}`);
+  return Array.from(offsets.subarray(1), (end, i) => numbers(data.subarray(offsets[i], end), dtype));
 }
 
 const WIDTH: Readonly<Record<number, { readonly bytes: number; readonly at: (view: DataView, at: number) => number }>> =
