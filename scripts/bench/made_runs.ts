@@ -21,6 +21,8 @@ export interface MadeRun {
   readonly lines?: number;
   /** Where its rewards end. */
   readonly level?: number;
+  /** A hack alarm that is active from one iteration to another; by default it stands at the end. */
+  readonly alarm?: { readonly name: string; readonly from: number; readonly to?: number };
   readonly log?: string;
   /** Milliseconds since 1970. */
   readonly at?: number;
@@ -68,7 +70,7 @@ export function writeRun(folder: string, run: MadeRun): RunPaths {
 }
 
 /** Writes metrics with the size and names of a training run of the tiny world. */
-function writeMetrics(paths: RunPaths, { lines, iteration, numIterations, level = 6, seed = 1 }: MadeRun): void {
+function writeMetrics(paths: RunPaths, { lines, iteration, numIterations, level = 6, seed = 1, alarm }: MadeRun): void {
   const count = lines ?? iteration;
   const random = new RandomStream(seed, 'made metrics');
   const parts = ['edit_success', 'overedit', 'semantic_consistency', 'naturalness', 'artifacts', 'perceptual_quality'];
@@ -88,6 +90,12 @@ function writeMetrics(paths: RunPaths, { lines, iteration, numIterations, level 
       line['episode/length'] = 25;
       line['group/zero_spread'] = 0.25;
       line['tokens/s'] = 500 + random.uniform();
+    }
+    if (at > 0 && alarm !== undefined) {
+      const { name, from, to = Infinity } = alarm;
+      const active = at >= from && at <= to;
+      line[`hack/${name}`] = (active ? 0.6 : 0.2) + random.normal() * 0.02;
+      if (active) line[`alarm/${name}`] = 1;
     }
     if (at === 0 || at % 10 === 0 || at === count) {
       for (const how of ['sampled', 'greedy']) {
@@ -113,7 +121,12 @@ function settingsOf(
     num_iterations: numIterations,
     base_exp_dir: folder,
     task: 'image_edit_tokens',
-    track: { log_episodes_every_n_iterations: 5, push_to_hub: null, wandb: null },
+    track: {
+      log_episodes_every_n_iterations: 5,
+      push_to_hub: null,
+      wandb: null,
+      alarms: { repeat_rate: { max_fall: null, max_rise: 0.2 } },
+    },
     launch: { backend: 'local', processes: 2, devices: null, max_restarts: 0, command: null },
     optimizer: { learning_rate: 3e-4, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0, max_grad_norm: 1 },
     rollout: { episodes_per_iteration: 128, generations_per_sample: 8, temperature: 1, top_p: 1, top_k: -1 },

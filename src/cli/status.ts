@@ -75,8 +75,11 @@ export function formatStatuses(statuses: readonly RunStatus[]): string {
     ];
   });
   const below = (row: number): string[] => {
-    const { where, reason } = statuses[row];
-    return [where, reason].flatMap((text) => (text === null ? [] : [styled(printable(text), 'dim')]));
+    const { where, reason, alarms } = statuses[row];
+    return [
+      ...(alarms.length === 0 ? [] : [styled(`ALARM ${printable(alarms.join(', '))}`, 'red')]),
+      ...[where, reason].flatMap((text) => (text === null ? [] : [styled(printable(text), 'dim')])),
+    ];
   };
   return formatTable(columns, rows, { below });
 }

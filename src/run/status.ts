@@ -4,6 +4,7 @@ import { withLog } from '../core/log/reader.js';
 import { decodeNumber } from './journal.js';
 import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type HeldBy, type LockWorld } from './lock.js';
 import type { RunPaths } from './paths.js';
+import { activeAlarms } from './report/alarms.js';
 import { readRecord, type RunRecord } from './record.js';
 import { readState, STOPPED_BY_SWEEP, type RunState, type RunStateName } from './state.js';
 
@@ -19,6 +20,8 @@ export interface RunStatus {
   readonly num_iterations: number;
   /** Mean training reward of the last recorded iteration, on the reward's own scale; null if it has none. */
   readonly reward: number | null;
+  /** Names of the hack alarms that are active in the last recorded iteration. */
+  readonly alarms: readonly string[];
   /** Seconds since the run's last heartbeat; null before the first. */
   readonly heartbeat_age_s: number | null;
   /** The host, process and devices, or the Slurm job, that hold the run; null when nothing does. */
@@ -49,7 +52,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       state: shown,
       iteration: state?.iteration ?? 0,
       num_iterations: state?.num_iterations ?? Number(record?.settings['num_iterations'] ?? 0),
-      reward: lastReward(paths),
+      ...lastLine(paths),
       heartbeat_age_s: heartbeatAge(state, lock, world),
       where: shown === 'dead' ? null : describeWhere(lock, record),
       reason,
@@ -62,6 +65,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       iteration: 0,
       num_iterations: 0,
       reward: null,
+      alarms: [],
       heartbeat_age_s: null,
       where: null,
       reason: error.toText().replaceAll(/\n\s*/g, ' '),
@@ -124,13 +128,14 @@ function tenths(seconds: number): number {
   return Math.round(seconds * 10) / 10;
 }
 
-/** `reward/mean` of the last whole line of the metrics, read from the end of the file; null if there is none. */
-function lastReward(paths: RunPaths): number | null {
+/** `reward/mean` and the alarms of the last whole line of the metrics, read from the end of the file. */
+function lastLine(paths: RunPaths): Pick<RunStatus, 'reward' | 'alarms'> {
   const line = withLog(paths.metrics, null, (log) => log.last());
-  if (line === null) return null;
+  if (line === null) return { reward: null, alarms: [] };
   try {
-    const value = decodeNumber((JSON.parse(line) as Record<string, unknown>)['reward/mean']);
-    return value === null || !Number.isFinite(value) ? null : value;
+    const metrics = JSON.parse(line) as Record<string, unknown>;
+    const value = decodeNumber(metrics['reward/mean']);
+    return { reward: value === null || !Number.isFinite(value) ? null : value, alarms: activeAlarms(metrics) };
   } catch (cause) {
     throw new RunError('the last line is not a line of this journal', { where: paths.metrics, cause });
   }

@@ -1,6 +1,7 @@
 /** A run's learning curves: a few points that represent all lines, with the extremes of the lines that each represents. */
 import { condense, finiteCurve } from '../core/curves.js';
 import type { RunPaths } from '../run/paths.js';
+import { alarmsIn } from '../run/report/alarms.js';
 import { errorsOf } from './panels.js';
 import { sampleLines, type Columns, type SeriesCache } from './series.js';
 import type { WireCurve, WireCurves } from './wire.js';
@@ -25,9 +26,13 @@ export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: Cur
   await series.read(WAIT_MS);
   const sampled = !series.whole;
   const columns = sampled ? sampleLines(paths.metrics, SAMPLED_LINES) : series.columns;
+  const alarms = sampled
+    ? []
+    : alarmsIn(columns).map(({ metric, from, to }) => ({ metric, span: [from, to] as const }));
   return {
     metrics: columns.names,
     curves: request.metrics.map((metric) => curveOf(metric, columns, request)),
+    alarms,
     lines: columns.lines,
     sampled,
     wrong_lines: columns.wrong,

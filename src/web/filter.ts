@@ -62,8 +62,13 @@ export function resolveKey(written: string, keys: readonly string[]): string {
   );
 }
 
-/** Whether a value satisfies a condition. A missing value satisfies only `!=`. */
-export function fulfils(value: unknown, { operator, value: wanted }: Omit<Condition, 'key'>): boolean {
+/** Whether a value satisfies a condition: of a list, any item, or every item for `!=`. A missing value satisfies only `!=`. */
+export function fulfils(value: unknown, condition: Omit<Condition, 'key'>): boolean {
+  const { operator, value: wanted } = condition;
+  if (Array.isArray(value) && value.length > 0 && !wanted.startsWith('[')) {
+    const fits = (one: unknown): boolean => fulfils(one, condition);
+    return operator === '!=' ? value.every(fits) : value.some(fits);
+  }
   const text = textOf(value);
   if (value === undefined) return operator === '!=';
   const [a, b] = [numberOf(value), wanted.trim() === '' ? NaN : Number(wanted)];

@@ -7,6 +7,9 @@ import type { WireHeldOut, WireKey, WireRun, WireRuns } from './wire.js';
 
 type Column = (run: IndexedRun) => unknown;
 
+/** What the column `alarm` says of a run without any: `alarm!=none` finds the others. */
+const NO_ALARM = 'none';
+
 /** The columns of runs besides their settings; they take precedence over a setting with the same name (`num_iterations`). */
 const columns: Readonly<Record<string, Column>> = {
   name: ({ status }) => status.run_name,
@@ -18,6 +21,7 @@ const columns: Readonly<Record<string, Column>> = {
   held_out: (run) => heldOutOf(run)?.after ?? null,
   gain: (run) => gainOf(heldOutOf(run)),
   heartbeat: ({ heartbeat }) => heartbeat,
+  alarm: ({ status }) => (status.alarms.length === 0 ? NO_ALARM : status.alarms),
   where: ({ status }) => status.where,
   reason: ({ status }) => status.reason,
   folder: ({ paths }) => paths.baseExpDir,
@@ -77,6 +81,7 @@ export function wireRun(run: IndexedRun, values: readonly Column[] = []): WireRu
     num_iterations,
     reward,
     held_out: heldOutOf(run),
+    alarms: run.status.alarms,
     heartbeat: run.heartbeat,
     where,
     reason,

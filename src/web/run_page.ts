@@ -4,11 +4,16 @@ import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import type { RunRecord } from '../run/record.js';
+import { alarmLimits, alarmsIn } from '../run/report/alarms.js';
 import { leavesOf } from '../schema/paths.js';
 import { actionsOf } from './actions.js';
 import { wireRun } from './run_list.js';
 import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';
-import type { WireRunPage } from './wire.js';
+import type { SeriesCache } from './series.js';
+import type { WireAlarm, WireRunPage } from './wire.js';
+
+/** How long a page waits for metrics that have not been read yet. */
+const READ_FOR_MS = 60;
 
 /** The run that a query names by its id. Raises Refusal: 404 if there is none, as after it was removed. */
 export function runOf(index: RunsIndex, query: URLSearchParams): IndexedRun {
@@ -19,7 +24,7 @@ export function runOf(index: RunsIndex, query: URLSearchParams): IndexedRun {
   throw new Refusal('not_found', `There is no run '${id.slice(0, 120)}' here${unread}.`);
 }
 
-export function runPage(index: RunsIndex, run: IndexedRun): WireRunPage {
+export async function runPage(index: RunsIndex, cache: SeriesCache, run: IndexedRun): Promise<WireRunPage> {
   const { paths } = run;
   const record = recordOf(paths);
   const task = index.settings.valueOf(run.settings, 'task');
@@ -34,8 +39,43 @@ export function runPage(index: RunsIndex, run: IndexedRun): WireRunPage {
     checkpoints: checkpointsOf(run),
     processes: typeof processes === 'number' ? processes : 1,
     has_contact_sheet: existsSync(paths.contactSheet),
+    alarms: await alarmsOf(index, cache, run),
     actions: actionsOf(run, record),
   };
+}
+
+/** Until the metrics have been read, only those of the last line, without their iterations. */
+async function alarmsOf(
+  index: RunsIndex,
+  cache: SeriesCache,
+  { paths, status, settings }: IndexedRun,
+): Promise<WireAlarm[]> {
+  const limits = (name: string): string | null => alarmLimits(name, (path) => index.settings.valueOf(settings, path));
+  const series = cache.get(paths.metrics);
+  try {
+    await series.read(READ_FOR_MS);
+  } catch (error) {
+    // The run's state and its curves say why its metrics cannot be read.
+    if (!(error instanceof EditrlError)) throw error;
+  }
+  if (!series.whole) {
+    return status.alarms.map((name) => ({
+      name,
+      metric: `hack/${name}`,
+      value: null,
+      span: null,
+      standing: true,
+      limits: limits(name),
+    }));
+  }
+  return alarmsIn(series.columns).map(({ name, metric, value, from, to, standing }) => ({
+    name,
+    metric,
+    value,
+    span: [from, to],
+    standing,
+    limits: limits(name),
+  }));
 }
 
 /** Newest first. Fields that another version did not write stay empty. */

@@ -209,6 +209,7 @@ export class RunsIndex {
         iteration: 0,
         num_iterations: 0,
         reward: null,
+        alarms: [],
         heartbeat_age_s: null,
         where: null,
         reason: error.message,

@@ -112,7 +112,7 @@ function dataRoutes(
         }),
       ),
     '/api/keys': () => answer(listKeys(index)),
-    '/api/run': ({ query }) => answer(runPage(index, runOf(index, query))),
+    '/api/run': async ({ query }) => answer(await runPage(index, series, runOf(index, query))),
     '/api/curves': async ({ query }) =>
       answer(
         await curvesOf(series, runOf(index, query).paths, {

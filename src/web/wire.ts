@@ -30,12 +30,28 @@ export interface WireRun {
   readonly num_iterations: number;
   readonly reward: WireNumber;
   readonly held_out: WireHeldOut | null;
+  /** Names of the hack alarms that are active in its last iteration. */
+  readonly alarms: readonly string[];
   /** The last heartbeat, in milliseconds since 1970. */
   readonly heartbeat: number | null;
   readonly where: string | null;
   readonly reason: string | null;
   /** The requested settings, in order; undefined is written as null. */
   readonly values: readonly unknown[];
+}
+
+/** A hack alarm that was raised. */
+export interface WireAlarm {
+  readonly name: string;
+  /** The statistic that it watches, and its value when the alarm was raised; null if unknown. */
+  readonly metric: string;
+  readonly value: WireNumber;
+  /** The iterations in which it was raised and last active; null while the metrics are still being read. */
+  readonly span: readonly [from: number, to: number] | null;
+  /** Whether it is active in the last iteration. */
+  readonly standing: boolean;
+  /** The limits in the settings, such as `max_fall 0.4, max_rise 1`; null if unknown. */
+  readonly limits: string | null;
 }
 
 export interface WireRuns {
@@ -93,6 +109,8 @@ export interface WireRunPage {
   /** Number of processes of an attempt, each with its own log. */
   readonly processes: number;
   readonly has_contact_sheet: boolean;
+  /** In the order in which they were raised. */
+  readonly alarms: readonly WireAlarm[];
   readonly actions: readonly WireAction[];
 }
 
@@ -115,6 +133,8 @@ export interface WireCurves {
   readonly more_groups?: number;
   /** Whether the band of a group is the standard deviation over its seeds. */
   readonly over_seeds?: boolean;
+  /** The hack alarms of the run, if all curves are from one run. */
+  readonly alarms?: readonly { readonly metric: string; readonly span: readonly [from: number, to: number] }[];
   /** Number of lines read. */
   readonly lines: number;
   /** Whether the points come from a sample of lines, because the file is still being read. */

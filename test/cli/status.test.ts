@@ -1,3 +1,4 @@
+import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
@@ -48,6 +49,13 @@ it('fits 80 columns, with whole names, and obeys nothing that a reason holds', a
   expect((JSON.parse(written.out) as { runs: { reason: string }[] }).runs[0].reason).toContain('\u001b[2J \u202eout');
 });
 
+it('shows the hack alarms that are active', async () => {
+  const paths = folder.make('a', 'finished');
+  writeFileSync(paths.metrics, '{"iteration":4,"alarm/judge_gap":1,"alarm/\\u001b[2J":1}\n');
+  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
+  expect(written.out).toContain(String.raw`    ALARM judge_gap, \u001b[2J`);
+});
+
 it('prints those that are named as one JSON document', async () => {
   folder.make('a', 'failed', 'out of memory');
   folder.make('b', 'finished');
@@ -60,6 +68,7 @@ it('prints those that are named as one JSON document', async () => {
         iteration: 4,
         num_iterations: 10,
         reward: null,
+        alarms: [],
         heartbeat_age_s: expect.any(Number) as number,
         where: null,
         reason: 'out of memory',

@@ -129,6 +129,21 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await row(RL).waitFor();
   });
 
+  it('shows hack alarms in the list and on the run, and finds the runs that have one', async () => {
+    await open();
+    await expect.poll(() => row('made_alarm').textContent()).toContain('hack alarm repeat_rate');
+    await page.locator('#filter').fill('alarm!=none');
+    await expect.poll(() => page.locator('table.runs tbody tr').count()).toBe(1);
+    await page.getByRole('link', { name: 'made_alarm', exact: true }).click();
+    const banner = page.getByRole('region', { name: 'Hack alarms' });
+    await expect.poll(() => banner.textContent()).toContain('repeat_rate since iteration 12');
+    expect(await banner.textContent()).toContain('track.alarms.repeat_rate: max_rise 0.2');
+    const marked = page.getByRole('img', { name: /hack\/repeat_rate .*alarm from iteration 12 to 20/ });
+    await marked.waitFor();
+    await banner.getByRole('link', { name: 'its curve' }).click();
+    await expect.poll(() => page.locator('.chart').count()).toBe(1);
+  });
+
   it('adds a column for a setting, which stays in the address', async () => {
     await open();
     await row(RL).waitFor();
@@ -330,6 +345,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     it.each([
       ['runs', '#/'],
       ['curves', '#/run/0/made_episodes'],
+      ['alarms', '#/run/0/made_alarm'],
       ['episodes', '#/run/0/made_episodes?tab=episodes'],
       [
         'prompt',
@@ -405,6 +421,8 @@ async function makeRuns(folder: string): Promise<void> {
       level,
     });
   }
+  const alarm = { name: 'repeat_rate', from: 12 };
+  writeRun(folder, { name: 'made_alarm', state: 'finished', iteration: 20, numIterations: 20, alarm });
   const made = writeRun(folder, { name: 'made_episodes', state: 'finished', iteration: 20, numIterations: 20 });
   for (const iteration of [5, 10, 15, 20]) {
     await writeMadeEpisodes(made, { iteration, prompts: 6, answers: 4, withImages: true });

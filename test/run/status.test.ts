@@ -51,7 +51,7 @@ describe('the status of a run', () => {
     lock();
     writeFileSync(
       paths.metrics,
-      '{"iteration":3,"reward/mean":1}\n{"iteration":4,"reward/mean":2.5}\n{"iteration":5,"rew',
+      '{"iteration":3,"reward/mean":1,"alarm/b":1}\n{"iteration":4,"reward/mean":2.5,"alarm/a":1}\n{"iteration":5,"rew',
     );
     expect(readStatus(paths, world({ 77: 'a' }))).toEqual({
       run_name: paths.runName,
@@ -59,6 +59,7 @@ describe('the status of a run', () => {
       iteration: 4,
       num_iterations: 10,
       reward: 2.5,
+      alarms: ['a'],
       heartbeat_age_s: 5,
       where: 'here, process 77, GPU 0',
       reason: null,

@@ -6,6 +6,7 @@ import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.j
 import { listKeys, listRuns, type RunsRequest } from '../../src/web/run_list.js';
 import { runOf, runPage } from '../../src/web/run_page.js';
 import { RunsIndex } from '../../src/web/runs_index.js';
+import { SeriesCache } from '../../src/web/series.js';
 import { testFolders } from '../support/folder.js';
 
 const folder = testFolders('index');
@@ -149,7 +150,7 @@ describe('an index of runs', () => {
     expect(listRuns(index, request)).toMatchObject({ total: 2, states: { queued: 1 }, problems: [] });
     const waits = index.get('0/waits');
     expect(waits?.status).toMatchObject({ state: 'queued', where: 'Slurm 7_1 pending (Priority)', iteration: 0 });
-    const page = runPage(index, runOf(index, new URLSearchParams({ run: '0/waits' })));
+    const page = await runPage(index, new SeriesCache(), runOf(index, new URLSearchParams({ run: '0/waits' })));
     expect(page.actions).toEqual([
       { action: 'stop', command: `editrl stop waits --exp-dir ${dir}` },
       { action: 'stop_now', command: `editrl stop waits --exp-dir ${dir} --now` },

@@ -1,11 +1,20 @@
 /** The dashboard's server as strangers and the page ask it. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
 import { lockExperiment } from '../../src/launch/sweep/lock.js';
 import { startDashboard, type Dashboard } from '../../src/web/server.js';
-import type { WireEvent, WireLog, WireMatrix, WireRunPage, WireRuns } from '../../src/web/wire.js';
+import type { WireCurves, WireEvent, WireLog, WireMatrix, WireRunPage, WireRuns } from '../../src/web/wire.js';
 import { rawStatus, until } from '../http/client.js';
 import { testFolders } from '../support/folder.js';
 
@@ -151,6 +160,53 @@ describe('what is asked for', () => {
     const { runs } = (await (await ask('/api/runs?sort=name&descending=false')).json()) as WireRuns;
     expect(runs.map(({ state }) => state)).toEqual(['unreadable', 'interrupted']);
     expect(runs[0].reason).toContain('this is a folder');
+  });
+});
+
+describe('hack alarms', () => {
+  const alarm = { name: 'repeat_rate', from: 4 };
+
+  it('are listed with the runs where they stand, and found by the filter', async () => {
+    const dir = folder();
+    const run = { state: 'finished', iteration: 9, numIterations: 9 } as const;
+    writeRun(dir, { ...run, name: 'raised', alarm });
+    writeRun(dir, { ...run, name: 'over', alarm: { ...alarm, to: 6 } });
+    writeRun(dir, { ...run, name: 'sound' });
+    const { ask } = await serve(dir);
+    const found = async (filter: string) => {
+      const query = new URLSearchParams({ filter, sort: 'name', descending: 'false' });
+      const { runs } = (await (await ask(`/api/runs?${query.toString()}`)).json()) as WireRuns;
+      return runs.map(({ name, alarms }) => [name, ...alarms].join(' '));
+    };
+    expect(await found('')).toEqual(['over', 'raised repeat_rate', 'sound']);
+    expect(await found('alarm!=none')).toEqual(['raised repeat_rate']);
+    expect(await found('alarm=repeat_rate')).toEqual(['raised repeat_rate']);
+    expect(await found('alarm=none')).toEqual(['over', 'sound']);
+  });
+
+  it('are told of a run with iterations and limits, and marked on its curves', async () => {
+    const dir = folder();
+    const paths = writeRun(dir, { name: 'run', state: 'finished', iteration: 9, numIterations: 9, alarm });
+    const { ask } = await serve(dir);
+    const page = async () => ((await (await ask('/api/run?run=0/run')).json()) as WireRunPage).alarms;
+    const [first, ...others] = await page();
+    expect(others).toEqual([]);
+    expect(first).toMatchObject({ name: 'repeat_rate', metric: 'hack/repeat_rate', span: [4, 9], standing: true });
+    expect(first.value).toBeCloseTo(0.6, 0);
+    expect(first.limits).toBe('max_rise 0.2');
+    const curves = (await (await ask('/api/curves?run=0/run&metric=hack/repeat_rate')).json()) as WireCurves;
+    expect(curves.alarms).toEqual([{ metric: 'hack/repeat_rate', span: [4, 9] }]);
+    appendFileSync(paths.metrics, '{"iteration":10,"reward/mean":1}\n');
+    await expect.poll(async () => (await page()).map(({ standing }) => standing)).toEqual([false]);
+  });
+
+  it('do not keep a page from being shown whose metrics cannot be read', async () => {
+    const dir = folder();
+    const paths = made(dir);
+    rmSync(paths.metrics);
+    mkdirSync(paths.metrics);
+    const { ask } = await serve(dir);
+    expect(((await (await ask('/api/run?run=0/run')).json()) as WireRunPage).alarms).toEqual([]);
   });
 });
 

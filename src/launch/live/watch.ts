@@ -3,6 +3,7 @@ import { EditrlError } from '../../core/errors.js';
 import { NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
 import { MetricsTail } from '../../run/metrics_tail.js';
 import { secondsLeft } from '../../run/pace.js';
+import { activeAlarms } from '../../run/report/alarms.js';
 import { showLoss, showSpeed } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';
 import type { Phase } from '../sweep/schedule.js';
@@ -292,9 +293,7 @@ function figuresOf({ columns }: UnderWay, metrics: MetricsLine['metrics'], learn
 
 /** Active hack alarms, and numbers that are not finite. */
 function alarmsOf(metrics: MetricsLine['metrics']): string[] {
-  const names = Object.keys(metrics).flatMap((name) =>
-    name.startsWith('alarm/') ? [name.slice('alarm/'.length)] : [],
-  );
+  const names = activeAlarms(metrics);
   const bad = metrics[NON_FINITE] as number | undefined;
   return bad === undefined ? names : [...names, `${bad} metric${bad === 1 ? ' is' : 's are'} not finite`];
 }

@@ -19,6 +19,9 @@ export interface Line {
 const COLOURS = 10;
 const media = ['(prefers-color-scheme: dark)', 'print'].map((query) => matchMedia(query));
 
+/** A range of iterations, both ends included. */
+export type Span = readonly [from: number, to: number];
+
 /** The iterations to show; null for all. */
 export type Range = readonly [from: number, to: number] | null;
 
@@ -30,6 +33,7 @@ export function Chart({
   onRange,
   named = true,
   height = 190,
+  alarms = [],
 }: {
   readonly title: string;
   /** What the vertical axis measures. */
@@ -40,6 +44,8 @@ export function Chart({
   /** Whether the chart names its lines itself, and not the page once for all charts. */
   readonly named?: boolean;
   readonly height?: number;
+  /** Iterations in which a hack alarm about one of its metrics was active. */
+  readonly alarms?: readonly Span[];
 }): JSX.Element {
   const holder = useRef<HTMLDivElement>(null);
   const values = useRef<HTMLParagraphElement>(null);
@@ -50,8 +56,8 @@ export function Chart({
   const data = alignedData(columns);
   /** The chart is rebuilt when this changes; otherwise new values are put into the same columns. */
   const shape = columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`).join('\n');
-  const latest = useRef({ onRange, data, lines });
-  latest.current = { onRange, data, lines };
+  const latest = useRef({ onRange, data, lines, alarms });
+  latest.current = { onRange, data, lines, alarms };
 
   useEffect(() => {
     const element = holder.current;
@@ -60,6 +66,7 @@ export function Chart({
       width: element.clientWidth,
       height,
       select: (chosen) => latest.current.onRange(chosen),
+      alarms: () => latest.current.alarms,
       show: (at) => showValues(values.current, latest.current.lines, at === null ? null : latest.current.data[0][at]),
     });
     const made = new uPlot(options, latest.current.data, element);
@@ -101,7 +108,7 @@ export function Chart({
         class="plot"
         role="img"
         style={{ minHeight: `${height}px` }}
-        aria-label={visible(`${title}: ${lines.map(inWords).join('; ')}`)}
+        aria-label={visible([`${title}: ${lines.map(inWords).join('; ')}`, ...alarms.map(alarmInWords)].join('; '))}
       />
       {range !== null && (
         <button type="button" class="reset" onClick={() => onRange(null)}>
@@ -117,6 +124,10 @@ function inWords({ label, curve: { iterations, mean } }: Line): string {
   if (mean.length === 0) return `${label} has no values`;
   const ends = `${showNumber(mean[0])} at iteration ${iterations[0]}, ${showNumber(mean.at(-1))} at ${iterations.at(-1)}`;
   return `${label} ${ends}`;
+}
+
+function alarmInWords([from, to]: Span): string {
+  return from === to ? `alarm in iteration ${from}` : `alarm from iteration ${from} to ${to}`;
 }
 
 /** The colour of a series in the page's style, in light and in dark mode. */
@@ -159,11 +170,12 @@ interface Place {
   readonly width: number;
   readonly height: number;
   readonly select: (range: Range) => void;
+  readonly alarms: () => readonly Span[];
   /** Called with the index of the iteration under the cursor; null if there is none. */
   readonly show: (at: number | null) => void;
 }
 
-function optionsFor(columns: readonly Column[], { width, height, select, show }: Place): uPlot.Options {
+function optionsFor(columns: readonly Column[], { width, height, select, alarms, show }: Place): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const read =
     (name: string, alpha = ''): (() => string) =>
@@ -204,6 +216,8 @@ function optionsFor(columns: readonly Column[], { width, height, select, show }:
     bands,
     cursor: { sync: { key: 'curves' }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     hooks: {
+      // Before the grid and the curves: an alarm is a shade behind them, with a line where it was raised.
+      drawClear: [(plot) => shade(plot, alarms(), read('--bad'), read('--bad-back'))],
       setCursor: [(plot) => show(plot.cursor.idx ?? null)],
       setSelect: [
         (plot) => {
@@ -217,6 +231,23 @@ function optionsFor(columns: readonly Column[], { width, height, select, show }:
       ],
     },
   };
+}
+
+/** Shades ranges of iterations, with a line at the beginning of each. */
+function shade(plot: uPlot, spans: readonly Span[], line: () => string, back: () => string): void {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  for (const [from, to] of spans) {
+    const [left, right] = [from, to].map((iteration) => plot.valToPos(iteration, 'x', true)) as [number, number];
+    ctx.fillStyle = back();
+    ctx.fillRect(left, bbox.top, Math.max(right - left, 2), bbox.height);
+    ctx.fillStyle = line();
+    ctx.fillRect(left - 1, bbox.top, 2, bbox.height);
+  }
+  ctx.restore();
 }
 
 /** Writes each line's value at an iteration, or its last one, directly into the element: this happens many times a second. */

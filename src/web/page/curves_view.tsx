@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
 import { isSmoothed, panelsOf, type Panel } from '../panels.js';
-import { Chart, colourOf, type Line, type Range } from './chart.js';
+import { Chart, colourOf, type Line, type Range, type Span } from './chart.js';
 import { useData } from './data.js';
 import { showNumber, visible } from './format.js';
 import { Status } from './parts.js';
@@ -81,7 +81,14 @@ export function CurvesView({
       {data !== null && <Legend curves={data} />}
       <div class="charts">
         {charts.map(({ key, ...chart }) => (
-          <Chart key={key} {...chart} named={data?.groups === undefined} range={range} onRange={setRange} />
+          <Chart
+            key={key}
+            {...chart}
+            alarms={alarmsOf(chart.lines, data?.alarms)}
+            named={data?.groups === undefined}
+            range={range}
+            onRange={setRange}
+          />
         ))}
       </div>
       {data !== null && charts.length + constants.length > 0 && (
@@ -89,6 +96,11 @@ export function CurvesView({
       )}
     </>
   );
+}
+
+/** When an alarm about one of a chart's metrics was active. */
+function alarmsOf(lines: readonly Line[], alarms: WireCurves['alarms'] = []): Span[] {
+  return alarms.flatMap(({ metric, span }) => (lines.some(({ curve }) => curve.metric === metric) ? [span] : []));
 }
 
 interface ChartOf {

@@ -10,6 +10,19 @@ export function State({ state }: { readonly state: WireState }): JSX.Element {
   return <span class={`state state-${state}`}>{state}</span>;
 }
 
+/** Names of active hack alarms, as a sign that something may be wrong. */
+export function AlarmBadge({ alarms }: { readonly alarms: readonly string[] }): JSX.Element | null {
+  if (alarms.length === 0) return null;
+  const [first] = alarms;
+  return (
+    <span class="alarm" title={`hack alarms: ${alarms.join(', ')}`}>
+      <span aria-hidden="true">⚠ </span>
+      <span class="hidden">hack alarm </span>
+      {alarms.length === 1 ? visible(first ?? '') : `${alarms.length} alarms`}
+    </span>
+  );
+}
+
 /** Progress as a bar with its numbers. */
 export function Progress({
   done,

@@ -1,7 +1,7 @@
 /** One run: what it is doing, its actions, and tabs for its curves, episodes, log and settings. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { WireRunPage } from '../wire.js';
+import type { WireAlarm, WireRunPage } from '../wire.js';
 import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData, useNow } from './data.js';
@@ -55,6 +55,7 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
       <Status error={error} loading={loading && data === null} what="Reading the run" />
       {data !== null && (
         <>
+          <Alarms page={data} />
           <RunFacts page={data} />
           <Actions actions={data.actions} words={WORDS} name={data.run.name} target={{ run: data.run.id }} />
           <Tabs
@@ -67,6 +68,53 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
       )}
     </main>
   );
+}
+
+/** The alarms that stand, and a line about those that do not any more. */
+function Alarms({ page: { alarms, run } }: { readonly page: WireRunPage }): JSX.Element | null {
+  const standing = alarms.filter((alarm) => alarm.standing);
+  const over = alarms.filter((alarm) => !alarm.standing);
+  const metrics = [...new Set(alarms.map(({ metric }) => metric))];
+  if (alarms.length === 0) return null;
+  return (
+    <section class={standing.length > 0 ? 'alarms' : 'alarms alarms-over'} aria-label="Hack alarms">
+      {standing.length > 0 && (
+        <>
+          <strong>The reward may be exploited: look at the answers.</strong>
+          <ul>
+            {standing.map((alarm) => (
+              <li key={alarm.name}>{visible(inWords(alarm))}</li>
+            ))}
+          </ul>
+        </>
+      )}
+      {over.length > 0 && (
+        <p class="small">
+          No longer active: {visible(over.map(({ name, span }) => `${name} (${spanInWords(span)})`).join(', '))}
+        </p>
+      )}
+      <p class="small">
+        <a href={hashOf('run', run.id, { tab: 'episodes' })}>answers</a>
+        {metrics.length === 1 && (
+          <>
+            {' · '}
+            <a href={hashOf('run', run.id, { tab: 'curves', metric: metrics[0] ?? '' })}>its curve</a>
+          </>
+        )}
+      </p>
+    </section>
+  );
+}
+
+function inWords({ name, metric, value, span, limits }: WireAlarm): string {
+  const since = span === null ? '' : ` since iteration ${span[0]}`;
+  const first = value === null ? '' : `, where ${metric} was ${showNumber(value)}`;
+  return `${name}${since}${first}${limits === null ? '' : `; track.alarms.${name}: ${limits}`}`;
+}
+
+function spanInWords(span: WireAlarm['span']): string {
+  if (span === null) return '';
+  return span[0] === span[1] ? `iteration ${span[0]}` : `iterations ${span[0]} to ${span[1]}`;
 }
 
 /** The clock ticks only here: nothing else on the page changes with time alone. */

@@ -5,7 +5,7 @@ import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
 import { useData, useNow } from './data.js';
 import { showAgo, showNumber, showValue, visible } from './format.js';
 import { useKeys } from './keys.js';
-import { Progress, State, Status } from './parts.js';
+import { AlarmBadge, Progress, State, Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { useTyped } from './typed.js';
 
@@ -23,10 +23,13 @@ const COLUMNS: readonly Column[] = [
   {
     key: 'state',
     title: 'state',
-    cell: ({ state, reason }) => (
-      <span title={reason === null ? undefined : visible(reason)}>
-        <State state={state} />
-      </span>
+    cell: ({ state, reason, alarms }) => (
+      <>
+        <span title={reason === null ? undefined : visible(reason)}>
+          <State state={state} />
+        </span>
+        <AlarmBadge alarms={alarms} />
+      </>
     ),
   },
   {
@@ -213,7 +216,7 @@ function Filter({
           id="filter"
           type="search"
           value={text}
-          placeholder="words of the name, or state=running  seed=2  kl_coeff<=3e-4  model~emu"
+          placeholder="words of the name, or state=running  alarm!=none  kl_coeff<=3e-4  model~emu"
           autocomplete="off"
           spellcheck={false}
           onInput={(event) => setText(event.currentTarget.value)}

@@ -3,6 +3,7 @@ import { condense, finiteCurve, smooth, type Curve } from '../../core/curves.js'
 import { must } from '../../core/errors.js';
 import { spreadOf } from '../../core/statistics.js';
 import type { MetricsLine } from '../../run/metrics.js';
+import { readAlarms } from '../../run/report/alarms.js';
 import { errorsOf, isSmoothed, panelsOf } from '../panels.js';
 import type { WireCurve, WireCurves } from '../wire.js';
 
@@ -38,7 +39,10 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
       return { metric, group: label, ...short(curve) };
     }),
   );
-  if (groups.length === 1 && groups[0].runs.length === 1) return { ...common, curves };
+  if (groups.length === 1 && groups[0].runs.length === 1) {
+    const alarms = readAlarms(groups[0].runs[0]).map(({ metric, from, to }) => ({ metric, span: [from, to] as const }));
+    return { ...common, curves, alarms };
+  }
   return {
     ...common,
     curves,
