@@ -42,7 +42,7 @@ export interface Asking<M extends Member, R> {
 /**
  * Asks one member after another, each once, then waits and begins again, until there is a reply to take, the attempts are used up, or the
  * time would be over. Members that are spared are not asked, unless a question that has begun has no others left: all may have failed at
- * one moment. `reply` is the last one; null where nobody could be asked.
+ * one moment. `reply` is the last one that the end of the time did not cut short; null where nobody could be asked.
  */
 export async function askMembers<M extends Member, R>(
   asking: Asking<M, R>,
@@ -73,7 +73,8 @@ export async function askMembers<M extends Member, R>(
     attempts++;
     const { reply, next, retryAfterMs } = await once(member, asking);
     if (next === 'done') return { reply, attempts };
-    last = reply;
+    // A request that the end of the time cut short says less than the one before it.
+    if (last === null || !within.over) last = reply;
     if (retryAfterMs !== undefined) member.busyFor(Math.min(policy.retryAfterCapMs, retryAfterMs));
     tried.add(member);
     if (next !== 'busy') spent.add(member);

@@ -194,11 +194,9 @@ export const RUN_AGAIN =
 /** With the server that it was found at. */
 type FoundAt<A> = Found<A> & { readonly url: string };
 
-interface Question<Request, A> {
+interface Question<Request> {
   readonly request: Request;
   readonly within: Deadline;
-  /** What was found last. */
-  last: FoundAt<A> | null;
 }
 
 /**
@@ -207,7 +205,7 @@ interface Question<Request, A> {
  */
 export class AwaitedRemote<M extends Member, Request, A> {
   readonly #options: AwaitedOptions<M, Request, A>;
-  readonly #remote: Remote<M, Question<Request, A>, FoundAt<A>>;
+  readonly #remote: Remote<M, Question<Request>, FoundAt<A>>;
   readonly #absence: Absence;
 
   constructor(options: AwaitedOptions<M, Request, A>) {
@@ -229,7 +227,7 @@ export class AwaitedRemote<M extends Member, Request, A> {
   /** Raises EndpointError where no server gives an answer within the time or the attempts, or says that settings are wrong. */
   async answer(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<A> {
     while (!within.over) {
-      const { reply } = await this.#remote.ask({ request, within, last: null }, within, policy);
+      const { reply } = await this.#remote.ask({ request, within }, within, policy);
       if (reply?.kind === 'answered') return reply.answer;
       if (reply !== null) throw this.error(request, reply.found, reply);
       // All are being left alone.
@@ -240,24 +238,20 @@ export class AwaitedRemote<M extends Member, Request, A> {
 
   /** What one request finds now. */
   async look(request: Request, within: Deadline): Promise<Found<A> | null> {
-    return this.#remote.once({ request, within, last: null }, within);
+    return this.#remote.once({ request, within }, within);
   }
 
   error(asked: Request, found: string, at: { readonly url?: string; readonly next?: string } = {}): EndpointError {
     return this.#options.error(found, { url: this.urls.join(', '), ...at }, asked);
   }
 
-  async #attempt(member: M, question: Question<Request, A>, own: Deadline): Promise<Tried<FoundAt<A>>> {
+  async #attempt(member: M, question: Question<Request>, own: Deadline): Promise<Tried<FoundAt<A>>> {
     const found = await this.#options.attempt(member, question.request, own);
     if (found.next === 'done') this.#absence.isOver();
     else if (found.next === 'busy' && found.reply.kind === 'none') {
       const { away = (words, url) => `${url}: ${words}` } = this.#options;
       this.#absence.goesOn(away(found.reply.found, member.url));
     }
-    // An attempt that the end of the time cut short says less than the one before it.
-    const cutShort = question.within.over && question.last !== null && found.next !== 'done';
-    const reply = cutShort ? question.last : { ...found.reply, url: member.url };
-    question.last = reply;
-    return { ...found, reply: reply as FoundAt<A> };
+    return { ...found, reply: { ...found.reply, url: member.url } };
   }
 }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { askMembers, type AskPolicy, type Tried } from '../../src/balance/ask.js';
 import { Member, Members } from '../../src/balance/member.js';
+import { sleep } from '../../src/core/clock.js';
 import { Deadline } from '../../src/core/deadline.js';
 import { ManualClock, settle } from '../core/manual_clock.js';
 
@@ -110,6 +111,35 @@ describe('a server that fails', () => {
     expect(members.all[0].breaker.blocks).toBe(true);
     expect(await question()).toEqual({ reply: null, attempts: 0 });
   });
+});
+
+it('says what was found before the request that the end of its time cut short', async () => {
+  const clock = new ManualClock();
+  const members = new Members(
+    [new Member('a', clock, { cap: 8, failures: 9, doubts: 9, pauseMs: 1_000 })],
+    'round_robin',
+  );
+  const within = new Deadline(clock, 500);
+  let asked = 0;
+  const asking = askMembers<Member, string>({
+    members,
+    policy,
+    clock,
+    random: () => 1,
+    within,
+    ask: async (_member, own) => {
+      const first = asked++ === 0;
+      if (!first) await sleep(clock, 10_000, own.signal);
+      const reply = first ? 'too much to do' : 'no answer in time';
+      return { reply, next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } };
+    },
+  });
+  await settle();
+  await clock.pass(100);
+  await settle();
+  await clock.pass(400);
+  expect(await asking).toEqual({ reply: 'too much to do', attempts: 2 });
+  within.dispose();
 });
 
 it('tells a server nothing of what the caller called off', async () => {

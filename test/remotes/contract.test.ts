@@ -1,9 +1,10 @@
-/** What every remote does about servers that fail: one suite for judges, reward servers, vLLM and both kinds of servers of pictures. */
+/** What every remote does about servers that fail: one suite for every kind of client. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { Deadline } from '../../src/core/deadline.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/image.js';
+import { TinkerConnection } from '../../src/engines/tinker/connection.js';
 import { VllmClient } from '../../src/engines/vllm/client.js';
 import { ImagesClient } from '../../src/environments/images_api/client.js';
 import { RenderClient } from '../../src/environments/render_server/client.js';
@@ -135,6 +136,20 @@ const specifications: Readonly<Record<string, Specification>> = {
       return {
         ask: (within) => inWords(client.complete({ model: 'm', prompt: [1], ...sampling }, within)),
         close: () => client.close(),
+      };
+    },
+    waits: true,
+    countsBusy: false,
+    attempts: 5,
+  },
+  'a training server': {
+    answer: () => ({}),
+    open: ([url], onWaiting) => {
+      const options = { url, concurrency: 4, timeoutMs: TIMEOUT_S * 1000, clock, random, onWaiting };
+      const connection = new TinkerConnection(options);
+      return {
+        ask: (within) => inWords(connection.ask('/optim_step', {}, within)),
+        close: () => connection.close(),
       };
     },
     waits: true,
