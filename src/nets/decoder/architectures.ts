@@ -48,8 +48,8 @@ const base = z.object({
 });
 type HubConfig = z.output<typeof base>;
 
-/** What each trait of a family is; undefined for one that it does not have. */
-type Traits = { readonly [name in Trait]: DecoderConfig[name] | undefined };
+/** What each trait of a family is, but for the activation, which the file names; undefined for one that it does not have. */
+type Traits = { readonly [name in Exclude<Trait, 'activation'>]: DecoderConfig[name] | undefined };
 
 /** All that this program has to know of a family beside its sizes. None has a default: a family says each of them. */
 interface Family {
@@ -67,10 +67,11 @@ interface Family {
   readonly nested: string | null;
   /** How its heads are divided over the axes of pictures where the file does not say it; empty: it has no eyes that can be read. */
   readonly sections: readonly number[];
-  /** The key that names the activation, and those that are computed; the first one is meant where there is none. */
+  /** The key that names the activation; those that are computed, by their names in files; and the name that is meant where there is none. */
   readonly activation: {
     readonly key: 'hidden_act' | 'hidden_activation';
     readonly covered: Readonly<Record<string, Activation>>;
+    readonly absent: string;
   };
 }
 
@@ -82,14 +83,13 @@ const plain: Traits = {
   sliding_window: undefined,
   sliding_layers: undefined,
   sliding_rope_theta: undefined,
-  activation: undefined,
   query_pre_attn_scalar: undefined,
   embedding_scale: undefined,
   norm_scale: undefined,
   block_norms: undefined,
 };
 
-const silu: Family['activation'] = { key: 'hidden_act', covered: { silu: 'silu' } };
+const silu: Family['activation'] = { key: 'hidden_act', covered: { silu: 'silu' }, absent: 'silu' };
 
 const llama: Family = {
   traits: ({ attention_bias, mlp_bias }) => ({
@@ -138,7 +138,6 @@ const gemma3Text: Family = {
     sliding_window: config.sliding_window === undefined ? 4096 : (config.sliding_window ?? undefined),
     sliding_layers: layersWith('sliding_attention', config.layer_types ?? gemmaLayers(config)),
     sliding_rope_theta: localTheta(config),
-    activation: 'gelu_tanh',
     query_pre_attn_scalar: config.query_pre_attn_scalar ?? 256,
     embedding_scale: Math.sqrt(config.hidden_size),
     norm_scale: 'one_plus_weight',
@@ -148,7 +147,11 @@ const gemma3Text: Family = {
   context: 131_072,
   tied: true,
   headDim: 256,
-  activation: { key: 'hidden_activation', covered: { gelu_pytorch_tanh: 'gelu_tanh' } },
+  activation: {
+    key: 'hidden_activation',
+    covered: { gelu_pytorch_tanh: 'gelu_tanh' },
+    absent: 'gelu_pytorch_tanh',
+  },
 };
 
 /** By `model_type`. */
@@ -243,12 +246,13 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
 
 function toArchitecture(config: HubConfig, family: Family, where: string): Architecture {
   const { hidden_size, num_attention_heads, num_hidden_layers } = config;
-  const { key, covered } = family.activation;
-  const activation = config[key] ?? null;
-  if (activation !== null && !Object.hasOwn(covered, activation)) {
+  const { key, covered, absent } = family.activation;
+  const activation = config[key] ?? absent;
+  if (!Object.hasOwn(covered, activation)) {
     const allowed = Object.keys(covered).join(', ');
     throw new CheckpointError(`${key} '${activation}' is not covered; covered: ${allowed}`, { where });
   }
+  const gate = covered[activation];
   for (const name of ['attn_logit_softcapping', 'final_logit_softcapping', 'use_bidirectional_attention'] as const) {
     const found = config[name] ?? false;
     if (found === false) continue;
@@ -290,13 +294,13 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
       ...(scaling === null ? {} : { rope_scaling: scaling }),
       rms_norm_eps: config.rms_norm_eps ?? family.eps,
       tie_word_embeddings: config.tie_word_embeddings ?? family.tied,
-      ...known(family.traits(config)),
+      ...known({ ...family.traits(config), activation: gate === 'silu' ? undefined : gate }),
     },
   };
 }
 
 /** The traits that a family has. */
-function known(traits: Traits): Pick<DecoderConfig, Trait> {
+function known(traits: { readonly [name in Trait]: DecoderConfig[name] | undefined }): Pick<DecoderConfig, Trait> {
   return Object.fromEntries(Object.entries(traits).filter(([, value]) => value !== undefined)) as Pick<
     DecoderConfig,
     Trait
