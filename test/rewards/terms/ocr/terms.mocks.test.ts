@@ -14,6 +14,7 @@ import { ocrConfidence } from '../../../../src/rewards/terms/ocr_confidence.js';
 import { ocrVlm } from '../../../../src/rewards/terms/ocr_vlm.js';
 import type { JudgeItem, Judgement, UnscoredReason } from '../../../../src/rewards/score/types.js';
 import { drawSign } from '../../../../src/tiny/world/signs.js';
+import { termContract } from '../term_contract.js';
 import { testFolder } from '../../../support/folder.js';
 
 function judgeThat(scores: readonly number[], problem: UnscoredReason | null = null): Judge {
@@ -64,6 +65,18 @@ afterEach(() => {
 
 const defaults = <Fields extends z.ZodRawShape>(fields: Fields, given: object = {}) => z.object(fields).parse(given);
 const sign = drawSign('HELLO');
+
+const reads = [{ text: 'STOP', confidence: 0.5 }];
+for (const kind of [ocr, ocrConfidence]) {
+  termContract(kind.name, () => {
+    engineThat(reads);
+    return (kind as typeof ocr).create(defaults(ocr.fields), services());
+  });
+}
+termContract('ocr_vlm', () => {
+  engineThat(reads);
+  return ocrVlm.create(defaults(ocrVlm.fields), services());
+});
 
 describe('the confidence of several lines', () => {
   it("is their plain mean, as Calligrapher's server gives it, or weighted by their lengths", async () => {
