@@ -1,11 +1,11 @@
 /** Validation: the schema first, then combinations of settings, so that all problems of a config are reported at once. */
 import type { z } from 'zod';
 import type { Recipe } from '../recipes/recipe.js';
-import { problem, type Problem, type Reader } from '../recipes/rules.js';
+import { lacking, problem, type Partly, type Problem } from '../recipes/rules.js';
 import { recipeNamed, recipeNames, recipeOf } from '../recipes/settings.js';
 import { getPath } from '../schema/paths.js';
-import type { RunSettings } from '../schema/run.js';
-import { isObject, leaves } from '../schema/walk.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { fieldsOf, isObject, leaves } from '../schema/walk.js';
 import { nearest } from '../core/nearest.js';
 import { problemsOf } from './problems.js';
 
@@ -26,21 +26,23 @@ export function validate(raw: Readonly<Record<string, unknown>>, begun?: unknown
   const value = { ...raw, task: recipe.name };
   const parsed = schema.safeParse(value);
   const schemaProblems = parsed.success ? [] : problemsOf(parsed.error, schema, value);
-  const broken = brokenRules(recipe, parsed.success ? readerOf(parsed.data) : partialReader(schema, value));
-  const excused = begun === undefined ? [] : brokenRules(recipe, readerOf(begun)).map(({ message }) => message);
+  const broken = brokenRules(recipe, parsed.success ? parsed.data : validParts(schema, value));
+  const excused = begun === undefined ? [] : brokenRules(recipe, begun).map(({ message }) => message);
   const problems = [...taskProblems, ...schemaProblems, ...broken.filter(({ message }) => !excused.includes(message))];
   return parsed.success && problems.length === 0 ? { settings: parsed.data as RunSettings } : { problems };
 }
 
-/** Every combination that cannot work: the recipe's own, and a run that names itself as a model. */
-export function brokenRules(recipe: Recipe, read: Reader): Problem[] {
-  const name = read('run_name');
+/** Every combination that cannot work, of settings or of their valid parts: the recipe's own, and a run that names itself as a model. */
+export function brokenRules(recipe: Recipe, settings: unknown): Problem[] {
+  const parts = settings as Partly<TrainedSettings>;
   const models = recipe.trainer === 'this program' ? recipe.models : [];
-  const itself = models.filter((key) => name !== undefined && read(`${key}.run`) === name);
+  const itself = models.filter(
+    (key) => parts.run_name !== undefined && getPath(parts, `${key}.run`) === parts.run_name,
+  );
   return [
-    ...recipe.rules.flatMap((rule) => rule(read)),
+    ...recipe.broken(parts),
     ...itself.flatMap((key) =>
-      problem(`${key}.run`, `found '${String(name)}', which is this run itself; allowed: another run`),
+      problem(`${key}.run`, `found '${String(parts.run_name)}', which is this run itself; allowed: another run`),
     ),
   ];
 }
@@ -52,52 +54,46 @@ function taskProblem(found: unknown, meant: string | undefined): string {
   return `found ${text}; allowed: ${available}${meant === undefined ? '' : `; did you mean '${meant}'?`}`;
 }
 
-/** Keys of the paths that rules read, cached: they are few, and read for every one of many settings. */
-const keysOf = new Map<string, readonly string[]>();
+type Path = readonly (string | number)[];
 
-/** Reads defaulted settings by dotted path. */
-export function readerOf(settings: unknown): Reader {
-  return (path) => {
-    const keys = keysOf.get(path) ?? path.split('.');
-    keysOf.set(path, keys);
-    return getPath(settings, keys);
-  };
+/**
+ * The parts that are valid by themselves: each section is validated alone, without its invalid entries. A default that replaces an invalid value is no
+ * such part: only what the author wrote (or left to the default) counts.
+ */
+function validParts(schema: z.ZodObject, value: Record<string, unknown>): Record<string, unknown> {
+  const fields = Object.entries<z.ZodType>(schema.shape);
+  return Object.fromEntries(
+    fields.map(([key, field]) => {
+      const whole = field.safeParse(value[key]);
+      if (whole.success) return [key, whole.data];
+      const { issues } = whole.error;
+      const wrong = issues.flatMap(({ code, path }) => (code === 'unrecognized_keys' ? [] : [path as Path]));
+      const unknown = issues.flatMap((issue) =>
+        issue.code === 'unrecognized_keys' ? issue.keys.map((name) => [...(issue.path as Path), name]) : [],
+      );
+      const pruned = [...wrong, ...unknown].reduce(without, value[key]);
+      const parts = field.safeParse(pruned);
+      return [key, wrong.reduce(marked, parts.success ? parts.data : soundOf(field, pruned))];
+    }),
+  );
 }
 
-/** Reads the parts that are valid by themselves: each section is validated alone, without its invalid entries. */
-function partialReader(schema: z.ZodObject, value: Record<string, unknown>): Reader {
-  const fields = schema.shape as Readonly<Record<string, z.ZodType>>;
-  const valid: Record<string, unknown> = {};
-  const wrong: string[] = [];
-  for (const [key, field] of Object.entries(fields)) {
-    const whole = field.safeParse(value[key]);
-    if (whole.success) {
-      valid[key] = whole.data;
-      continue;
-    }
-    const paths = whole.error.issues
-      .filter((issue) => issue.code !== 'unrecognized_keys')
-      .map((issue) => issue.path as (string | number)[]);
-    wrong.push(...paths.map((path) => [key, ...path].join('.')));
-    const keys = whole.error.issues.flatMap((issue) =>
-      issue.code === 'unrecognized_keys'
-        ? issue.keys.map((name) => [...(issue.path as (string | number)[]), name])
-        : [],
-    );
-    const pruned = [...paths, ...keys].reduce(without, value[key]);
-    const reparsed = field.safeParse(pruned);
-    valid[key] = reparsed.success ? reparsed.data : pruned;
-  }
-  const read = readerOf(valid);
-  // A default that replaces an invalid value must not take part in a rule: only what the author wrote (or left to the default) counts.
-  const isWrong = (path: string): boolean =>
-    wrong.some((bad) => bad === path || path.startsWith(`${bad}.`) || bad.startsWith(`${path}.`));
-  return (path) => (isWrong(path) ? undefined : read(path));
+/** What is valid by itself in a section that is not valid as a whole, without defaults. */
+function soundOf(schema: z.ZodType, value: unknown): unknown {
+  if (schema.safeParse(value).success) return value;
+  const fields = fieldsOf(schema, value);
+  if (fields === null || !isObject(value)) return undefined;
+  const known = Object.entries(value).filter(([key]) => Object.hasOwn(fields, key));
+  return Object.fromEntries(known.map(([key, entry]) => [key, soundOf(fields[key], entry)]));
+}
+
+/** A copy in which the entry at a path is undefined, or the list that it is in, and the sections around it are marked as lacking something. */
+function marked(value: unknown, [key, ...rest]: Path): unknown {
+  return key === undefined || !isObject(value) ? undefined : lacking({ ...value, [key]: marked(value[key], rest) });
 }
 
 /** A copy without the entry at a path; the value itself if the path is empty. */
-function without(value: unknown, path: readonly (string | number)[]): unknown {
-  const [key, ...rest] = path;
+function without(value: unknown, [key, ...rest]: Path): unknown {
   if (key === undefined) return value;
   if (Array.isArray(value)) {
     return value.map((item, index) => (index === key ? without(item, rest) : (item as unknown)));

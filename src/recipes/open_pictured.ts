@@ -32,7 +32,7 @@ import {
   type WordsSettings,
 } from './open_words_task.js';
 import { bareWords, seenWords } from './open_seen_words.js';
-import type { SeeingSettings } from './token_policy.js';
+import type { SeeingSettings } from '../schema/token_policy.js';
 
 /** A dataset of edits with the task's questions. */
 export interface PicturedSource extends AskedSource {

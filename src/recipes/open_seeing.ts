@@ -9,7 +9,7 @@ import type { TokenFormat } from '../policies/tokens/format.js';
 import { initSeeingPolicy, loadPolicy, processorFolder, type FreshEyes } from '../policies/tokens/load.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import { VISION } from './open_seen_words.js';
-import type { SeeingSettings } from './token_policy.js';
+import type { SeeingSettings } from '../schema/token_policy.js';
 
 /** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
 export interface Seeing {

@@ -22,7 +22,8 @@ import { openServedPolicy } from '../train/served_trainer.js';
 import type { Training } from '../train/loop.js';
 import { openTraining, type Labels, type Rewarded, type Supervised } from './open_training.js';
 import { remoteSampling } from './sampler.js';
-import { packsAll, type DecoderSettings } from './token_policy.js';
+import type { DecoderSettings } from '../schema/token_policy.js';
+import { packsAll } from './token_policy.js';
 
 /** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
 const MISMATCH_ALARM = 1e-3;

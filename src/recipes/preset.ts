@@ -9,7 +9,7 @@ import type { RemoteSampling } from './sampler.js';
 
 /** A part of a recipe: its policy, its data, its environment, or how it learns. It omits members that it has nothing to add to. */
 export interface Part<S extends TrainedSettings = TrainedSettings> {
-  readonly rules?: readonly Rule[];
+  readonly rules?: readonly Rule<S>[];
   /** Dotted keys at which it names frozen models, in the order in which these are made. */
   readonly models?: readonly string[];
   /** The keys of `models` of which only the tokenizer is read. */
@@ -59,11 +59,12 @@ export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>):
   const [learns] = parts.flatMap((part) => part.learns ?? []);
   const isScored = 'reward' in own.schema.shape;
   const all = <T>(of: (part: Part<S>) => readonly T[] | undefined): T[] => parts.flatMap((part) => of(part) ?? []);
+  const rules = all((part) => part.rules);
   const imageMemory = (settings: S, shapeOf: ShapeOf): number =>
     parts.reduce((sum, part) => sum + (part.imageMemory?.(settings, shapeOf) ?? 0), 0);
   return {
     trainer: 'this program',
-    rules: all(({ rules }) => rules),
+    broken: (settings) => rules.flatMap((rule) => rule(settings)),
     models: [...all(({ models }) => models), ...(learns.start === null ? [] : [learns.start])],
     tokenizers: all(({ tokenizers }) => tokenizers),
     engines: [learns.engine, ...all(({ engines }) => engines)],

@@ -1,9 +1,25 @@
 /** Combinations of reward settings that cannot work. */
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingKinds, fieldsWithoutDefault, ownFields, termName, termsThatAsk } from '../rewards/score/choice.js';
 import type { MeasureTerm, RewardChoice, TermSettings } from '../rewards/score/settings.js';
 import type { TermKind } from '../rewards/terms/term.js';
 import { termKinds, termNames, type TermName } from '../rewards/terms/table.js';
-import { problem, type Problem, type Reader, type Rule } from './rules.js';
+import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
+import type { TrainedSettings } from '../schema/run.js';
+import type { TextPolicySettings } from '../schema/token_policy.js';
+import { problem, unless, type Partly, type Problem, type Rule } from './rules.js';
+
+/** The settings that rules about a reward read. */
+interface RewardedSettings {
+  readonly task: string;
+  readonly reward: RewardSettings;
+  readonly validation: TrainedSettings['validation'] & Pick<RewardSettings, 'measure'>;
+  readonly algorithm: GrpoSettings | WordsSftSettings;
+}
+
+interface ThinkingSettings extends RewardedSettings {
+  readonly policy: Pick<TextPolicySettings, 'thinking'>;
+}
 
 type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'measure'>>;
 
@@ -11,23 +27,18 @@ type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'd
 const weightTolerance = 1e-6;
 
 /** The config's reward; null if a part of it is invalid by itself. */
-function rewardChoice(read: Reader): Choice | null {
-  const choice = {
-    mode: read('reward.mode'),
-    terms: read('reward.terms'),
-    also_compute: read('reward.also_compute'),
-    // A reward server has neither, but its terms still have to obey the rules.
-    defaults: read('reward.defaults') ?? 2,
-    measure: read('validation.measure') ?? [],
-  };
-  return Object.values(choice).includes(undefined) ? null : (choice as Choice);
+function rewardChoice({ reward, validation }: Partly<RewardedSettings>): Choice | null {
+  // A reward server has neither defaults nor measures, but its terms still have to obey the rules.
+  const { mode, terms, also_compute, defaults = 2 } = reward ?? {};
+  if (mode === undefined || terms === undefined || also_compute === undefined) return null;
+  return { mode, terms, also_compute, defaults, measure: validation?.measure ?? [] };
 }
 
 /** Rules for a reward section, wherever it appears. */
-export const rewardRules: readonly Rule[] = [terms, perTerm, endpoint];
+export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint];
 
-function terms(read: Reader): Problem[] {
-  const choice = rewardChoice(read);
+function terms(settings: Partly<RewardedSettings>): Problem[] {
+  const choice = rewardChoice(settings);
   if (choice === null) return [];
   const contradiction = modeOrTerms(choice);
   if (contradiction.length > 0) return contradiction;
@@ -123,14 +134,14 @@ function deciding(choice: Choice): Problem[] {
 }
 
 /** For recipes whose answers become pictures from words alone. */
-export const noSource: Rule = (read) => {
-  const choice = rewardChoice(read);
+export const noSource: Rule<RewardedSettings> = (settings) => {
+  const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
   return unsuitable(
     choice,
     ({ needs }) => needs.source || needs.truth,
     (names) =>
-      `'${names}' compares with a source or a labelled picture, and task '${String(read('task'))}' has none; allowed: clip, align_quality, or any other that needs none`,
+      `'${names}' compares with a source or a labelled picture, and task '${String(settings.task)}' has none; allowed: clip, align_quality, or any other that needs none`,
   );
 };
 
@@ -146,20 +157,20 @@ function conflicts(choice: Choice): Problem[] {
 }
 
 /** For recipes whose datasets have no labelled words. */
-export const noLabelledWords: Rule = (read) => {
-  const choice = rewardChoice(read);
+export const noLabelledWords: Rule<RewardedSettings> = (settings) => {
+  const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
   return unsuitable(
     choice,
     ({ needs }) => needs.words === true,
     (names) =>
-      `'${names}' compares with a labelled answer in words, but the datasets of task '${String(read('task'))}' hold images`,
+      `'${names}' compares with a labelled answer in words, but the datasets of task '${String(settings.task)}' hold images`,
   );
 };
 
 /** For recipes whose answers are words. */
-export const noImages: Rule = (read) => {
-  const choice = rewardChoice(read);
+export const noImages: Rule<RewardedSettings> = (settings) => {
+  const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
   const allowed = termNames.filter((name) => {
     const kind: TermKind = termKinds[name];
@@ -169,14 +180,15 @@ export const noImages: Rule = (read) => {
     choice,
     ({ reads }) => reads === 'image',
     (names) =>
-      `'${names}' looks at an image, but the answers of task '${String(read('task'))}' are words; allowed: ${allowed.join(', ')}`,
+      `'${names}' looks at an image, but the answers of task '${String(settings.task)}' are words; allowed: ${allowed.join(', ')}`,
   );
 };
 
 /** For recipes that hide thoughts from rewards: a term that looks for them would never find any. */
-export const thoughtsOnce: Rule = (read) => {
-  const choice = rewardChoice(read);
-  if (choice === null || modeOrTerms(choice).length > 0 || read('policy.thinking.open') !== '<think>') return [];
+export const thoughtsOnce: Rule<ThinkingSettings> = (settings) => {
+  const choice = rewardChoice(settings);
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
+  if (settings.policy?.thinking?.open !== '<think>') return [];
   const kinds = [...decidingKinds(choice), ...choice.measure.map(({ name }) => termKinds[name])];
   if (!kinds.some(({ name }) => name === 'format_accuracy')) return [];
   return problem(
@@ -186,35 +198,34 @@ export const thoughtsOnce: Rule = (read) => {
 };
 
 /** Normalising each term separately needs terms, and works within the group by their standard deviations. */
-function perTerm(read: Reader): Problem[] {
-  const choice = rewardChoice(read);
-  if (choice === null || read('algorithm.advantage.per_term') !== true) return [];
+function perTerm(settings: Partly<RewardedSettings>): Problem[] {
+  const choice = rewardChoice(settings);
+  const advantage = settings.algorithm?.advantage;
+  if (choice === null || advantage?.per_term !== true) return [];
   const key = 'algorithm.advantage.per_term';
-  const only = (field: string, value: string, why: string): Problem[] => {
-    const found = read(`algorithm.advantage.${field}`);
-    if (typeof found !== 'string' || found === value) return [];
+  const only = (field: 'scale' | 'scope', value: string, why: string): Problem[] => {
+    const found = advantage[field];
+    if (found === undefined || found === value) return [];
     return problem(
       key,
       `found true with algorithm.advantage.${field} '${found}'; allowed: only with '${value}', ${why}`,
     );
   };
   return [
-    ...(choice.terms.length > 0
-      ? []
-      : problem(key, 'found true, but there are no reward.terms to be normalised one by one')),
+    ...unless(choice.terms.length > 0, key, 'found true, but there are no reward.terms to be normalised one by one'),
     ...only('scale', 'std', 'which is then that of each term'),
     ...only('scope', 'group', 'which each term is normalised within'),
   ];
 }
 
-function endpoint(read: Reader): Problem[] {
-  const value = read('reward.endpoint');
+function endpoint(settings: Partly<RewardedSettings>): Problem[] {
+  const value = settings.reward?.endpoint;
   if (value === '') {
-    const choice = rewardChoice(read);
+    const choice = rewardChoice(settings);
     if (choice === null) return [];
     const asking = termsThatAsk(choice);
     const [trainedOn] = termsThatAsk({ ...choice, measure: [] });
-    const learns = ['grpo', 'ppo'].includes(read('algorithm.type') as string);
+    const learns = settings.algorithm?.type === 'grpo' || settings.algorithm?.type === 'ppo';
     // Without its judge, a supervised run scores no answers, and so measures none.
     if (asking.length === 0 || (!learns && choice.measure.length === 0)) return [];
     return problem(

@@ -1,4 +1,5 @@
 /** Combinations of settings that cannot work, although each value is valid by itself. */
+import { isObject } from '../schema/walk.js';
 
 /** What is wrong with a config, in one line. */
 export interface Problem {
@@ -7,25 +8,64 @@ export interface Problem {
   readonly message: string;
 }
 
-/** Reads defaulted values by dotted path; undefined if the value is absent or already known to be invalid. */
-export type Reader = (path: string) => unknown;
+type Whole = string | number | boolean | null | undefined | readonly unknown[];
+type Section<T> = Exclude<T, Whole>;
+type KeyOf<T> = T extends unknown ? keyof T : never;
+type ValueAt<T, K> = T extends unknown ? (K extends keyof T ? T[K] : never) : never;
+
+/**
+ * Settings without what is known to be invalid, at any depth; a list is there as a whole or not at all. Variants of a section are one section with the
+ * fields of all, because what says which one is meant may be invalid itself.
+ */
+export type Partly<T> =
+  | Extract<T, Whole>
+  | ([Section<T>] extends [never]
+      ? never
+      : { readonly [K in KeyOf<Section<T>>]?: Partly<ValueAt<Section<T>, K>> | undefined });
 
 /** One combination. A rule stays silent if one of its values is invalid by itself. */
-export type Rule = (read: Reader) => readonly Problem[];
+export type Rule<S> = (settings: Partly<S>) => readonly Problem[];
 
 export function problem(key: string, message: string): Problem[] {
   return [{ key, message }];
 }
 
-/** A number; null if there is none. */
-export function number(read: Reader, path: string): number | null {
-  const value = read(path);
-  return typeof value === 'number' ? value : null;
+/** A problem of a key, unless the condition holds. */
+export function unless(holds: boolean, key: string, message: string): Problem[] {
+  return holds ? [] : problem(key, message);
 }
 
+const LACKS = Symbol('something in the section is invalid');
+
+/** Marks a section in which something is invalid. */
+export function lacking(section: object): object {
+  return { ...section, [LACKS]: true };
+}
+
+/** A section in which everything is valid; else undefined. */
+export function intact<P>(section: P): P | undefined {
+  return isObject(section) && LACKS in section ? undefined : section;
+}
+
+type Given<T extends readonly unknown[]> = { [K in keyof T]: NonNullable<T[K]> };
+
+/** What a rule says about values if all of them are there and none is null. */
+export function given<const T extends readonly unknown[]>(
+  values: T,
+  rule: (...values: Given<T>) => readonly Problem[],
+): readonly Problem[] {
+  return values.every((value) => value !== undefined && value !== null) ? rule(...(values as Given<T>)) : [];
+}
+
+type NumberAt = readonly [key: string, value: number | null | undefined];
+
 /** `whole` must be a multiple of `part`. */
-export function indivisible(read: Reader, whole: string, part: string, reason: string): Problem[] {
-  const [dividend, divisor] = [number(read, whole), number(read, part)];
-  if (dividend === null || divisor === null || dividend % divisor === 0) return [];
-  return problem(whole, `found ${dividend}; allowed: a multiple of ${part} (${divisor}), ${reason}`);
+export function indivisible([key, whole]: NumberAt, [partKey, part]: NumberAt, reason: string): readonly Problem[] {
+  return given([whole, part], (dividend, divisor) =>
+    unless(
+      dividend % divisor === 0,
+      key,
+      `found ${dividend}; allowed: a multiple of ${partKey} (${divisor}), ${reason}`,
+    ),
+  );
 }

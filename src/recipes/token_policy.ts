@@ -1,18 +1,8 @@
-/** What recipes with a token decoder as policy share: its settings, and what other modules need to know about it. */
-import { z } from 'zod';
+/** What recipes with a token decoder as policy share: what other modules need to know about it. */
 import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
-import { positiveInteger, result, section } from '../schema/mark.js';
-import {
-  decoderInit,
-  engine,
-  lora,
-  optionalModel,
-  trainedParts,
-  visionInit,
-  type ModelReference,
-} from '../schema/model.js';
+import type { ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
-import { trainerHere } from '../schema/trainer.js';
+import type { DecoderSettings, SeeingSettings } from '../schema/token_policy.js';
 import type { RolloutSettings } from '../schema/training.js';
 import {
   adapterParameters,
@@ -29,54 +19,6 @@ import { policyRules } from './policy_rules.js';
 import { startMissing, stepsPerIteration, type Part } from './preset.js';
 import type { DecoderShape, ShapeOf, VisionShape } from './recipe.js';
 import { remoteSampling } from './sampler.js';
-
-/** The decoder: where it starts, and which parts train. */
-export const decoderFields = {
-  model: optionalModel(
-    'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
-    'with policy.init',
-  ),
-  init: decoderInit.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
-  lora: lora
-    .nullable()
-    .default(null)
-    .meta({ ...lora.meta(), absent: null }),
-  model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
-  trainer: trainerHere,
-  engine,
-};
-
-const limits = (what: string, least: number, most: number) =>
-  z
-    .strictObject({
-      min_pixels: result(`Least pixels of ${what} after it was resized.`, positiveInteger.default(least)),
-      max_pixels: result(`Most pixels of ${what} after it was resized.`, positiveInteger.default(most)),
-    })
-    .prefault({});
-
-/** A decoder that sees: where it starts, which parts train, and how large pictures are shown. */
-export const seeingFields = {
-  ...decoderFields,
-  init: decoderInit
-    .extend({ vision: visionInit })
-    .nullable()
-    .default(null)
-    .meta({ description: 'The architecture where policy.model is null.' }),
-  train: trainedParts,
-  pixels: section(
-    'How large pictures are shown.',
-    z
-      .strictObject({
-        image: limits('an image', 28 * 28 * 16, 28 * 28 * 576),
-        video: limits('a frame of a video', 28 * 28 * 4, 28 * 28 * 32),
-      })
-      .prefault({}),
-  ),
-};
-
-export type SeeingSettings = z.output<z.ZodObject<typeof seeingFields>>;
-
-export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
 
 /** The settings that the decoder's needs depend on. */
 export type TokenRecipeSettings = TrainedSettings & {

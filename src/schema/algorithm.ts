@@ -233,6 +233,7 @@ export const flowAlgorithm = section(
 
 /** Learning from rewards; ppo is GRPO with other defaults. */
 export type GrpoSettings = Omit<z.output<typeof grpo>, 'type'> & { type: 'grpo' | 'ppo' };
+export type VisionGrpoSettings = z.output<typeof visionGrpo>;
 export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator'>;
 export type SftSettings = z.output<typeof sft>;
 export type WordsSftSettings = z.output<typeof wordsSft>;

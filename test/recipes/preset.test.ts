@@ -6,7 +6,7 @@ import type { Rule } from '../../src/recipes/rules.js';
 import type { TrainedSettings } from '../../src/schema/run.js';
 
 const says =
-  (message: string): Rule =>
+  (message: string): Rule<TrainedSettings> =>
   () => [{ key: 'a', message }];
 const learning = (algorithm: object): TrainedSettings =>
   ({ algorithm, optimizer: { per_device_batch_size: 8 } }) as unknown as TrainedSettings;
@@ -41,10 +41,7 @@ describe('a recipe of parts', () => {
   const settings = learning({ type: 'sft', sft: { batch_size: 20, patience: 3 } });
 
   it('says what they say, in their order', () => {
-    expect(recipe.rules.flatMap((rule) => rule(() => undefined)).map(({ message }) => message)).toEqual([
-      'environment',
-      'policy',
-    ]);
+    expect(recipe.broken({}).map(({ message }) => message)).toEqual(['environment', 'policy']);
     expect(recipe.needs(settings, () => null).map(({ kind }) => kind)).toEqual(['vision_tokenizer', 'ffmpeg']);
     expect([recipe.warnings(settings), recipe.missing(settings)]).toEqual([['of the policy'], ['of the environment']]);
     expect(recipe.tokenizers).toEqual(['policy.tokenizer']);

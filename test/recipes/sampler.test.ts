@@ -1,16 +1,14 @@
 /** Which settings of a sampler elsewhere can work, and what others are told of it. */
 import { describe, expect, it } from 'vitest';
+import { imageEditTokens } from '../../src/recipes/image_edit_tokens/settings.js';
 import { remoteSampling, samplerRules } from '../../src/recipes/sampler.js';
 import { samplingEngine } from '../../src/schema/sampler.js';
-import { getPath } from '../../src/schema/paths.js';
 
 const engine = { type: 'vllm', base_url: 'http://host:8000', serve: null };
 const good = { rollout: { engine }, policy: { lora: { rank: 16 } }, launch: { devices: null } };
 
 function problems(settings: object): string[] {
-  return samplerRules.flatMap((rule) =>
-    rule((path) => getPath(settings, path)).map(({ key, message }) => `${key}: ${message}`),
-  );
+  return samplerRules.flatMap((rule) => rule(settings).map(({ key, message }) => `${key}: ${message}`));
 }
 
 describe('a sampler elsewhere', () => {
@@ -30,10 +28,13 @@ describe('a sampler elsewhere', () => {
   });
 
   it('does not know the rules of image blocks', () => {
-    const policy = (uses: boolean): object => ({ lora: { rank: 16 }, emu3_use_logit_processor: uses });
-    expect(problems({ ...good, policy: policy(true) })[0]).toContain('emu3_use_logit_processor: true');
-    expect(problems({ ...good, policy: policy(false) })).toEqual([]);
-    expect(problems({ ...good, rollout: { engine: null }, policy: policy(true) })).toEqual([]);
+    const sampled = (uses: boolean, rollout: object = good.rollout) =>
+      imageEditTokens
+        .broken({ ...good, rollout, policy: { lora: { rank: 16 }, emu3_use_logit_processor: uses } })
+        .map(({ message }) => message);
+    expect(sampled(true)).toEqual([expect.stringContaining('emu3_use_logit_processor: true')]);
+    expect(sampled(false)).toEqual([]);
+    expect(sampled(true, { engine: null })).toEqual([]);
   });
 
   it('has GPUs of its own', () => {

@@ -6,7 +6,7 @@ import { recipeNamed, recipeOf } from '../../recipes/settings.js';
 import type { RunSettings } from '../../schema/run.js';
 import type { Leaf } from '../../schema/walk.js';
 import { deepFreeze } from '../load.js';
-import { brokenRules, readerOf, validate } from '../validate.js';
+import { brokenRules, validate } from '../validate.js';
 import { warningsOf } from '../warnings.js';
 
 /** One valid section of settings, shared by all cells that have it. */
@@ -42,7 +42,7 @@ export class Settler {
       return this.#settled(asSettings(again), again);
     }
     const settings = asSettings(sections);
-    const problems = brokenRules(recipeOf(settings), readerOf(settings));
+    const problems = brokenRules(recipeOf(settings), settings);
     return problems.length > 0 ? { problems } : this.#settled(settings, sections);
   }
 

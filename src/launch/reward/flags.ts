@@ -1,7 +1,6 @@
 /** Turns the flags of a reward server into a reward section. */
 import { configError, problemsOf } from '../../config/problems.js';
 import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
-import { readerOf } from '../../config/validate.js';
 import { rewardRules } from '../../recipes/reward_rules.js';
 import { UsageError } from '../../core/errors.js';
 import { termKinds, termNames, type TermName } from '../../rewards/terms/table.js';
@@ -28,7 +27,7 @@ export function rewardOfFlags(flags: TermFlags): RewardSettings {
   };
   const parsed = rewardSchema.safeParse(raw);
   const problems = parsed.success
-    ? rewardRules.flatMap((rule) => rule(readerOf({ reward: parsed.data })))
+    ? rewardRules.flatMap((rule) => rule({ reward: parsed.data }))
     : problemsOf(parsed.error, rewardSchema, raw).map(({ key, message }) => ({ key: `reward.${key}`, message }));
   if (parsed.success && problems.length === 0) return parsed.data;
   throw configError(problems, { file: 'the flags', sets: [] });

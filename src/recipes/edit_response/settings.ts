@@ -10,20 +10,14 @@ import { picturedData } from '../../schema/seen_data.js';
 import { editorEnvironment, imagesServer, type PictureServer } from '../../schema/editor.js';
 import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
+import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { frozenFlowPart } from '../flow_model.js';
 import { datasets, preset } from '../preset.js';
 import { rewardRules } from '../reward_rules.js';
-import { problem, type Problem, type Reader } from '../rules.js';
+import { problem, type Partly, type Problem } from '../rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
-import {
-  ownWords,
-  picturedColumns,
-  seeingPolicy,
-  seeingPrompt,
-  seeingWordsPart,
-  turnsNeedChat,
-} from '../words_policy.js';
+import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -64,20 +58,20 @@ export const editResponse = preset<EditResponseSettings>({
 });
 
 /** Rewards need pictures that depend on what was written. */
-function drawing(read: Reader): Problem[] {
-  if (read('environment.read_by') === 'start' && read('policy.model') === null) {
+function drawing({ algorithm, environment, policy }: Partly<EditResponseSettings>): Problem[] {
+  if (environment?.read_by === 'start' && policy?.model === null) {
     return problem(
       'environment.read_by',
       "found 'start' with policy.model null, where training starts from random weights, which nothing was taught by; allowed: 'policy', or a model to start from",
     );
   }
-  if (read('algorithm.type') === 'sft') return [];
+  if (algorithm?.type === 'sft') return [];
   const allowed =
     "{type: 'model', model: …}, a model that edits by the hidden states of policy.model, {type: 'render_server', …}, a server that does, or {type: 'images_api_text_prompt', …}, one that edits by its words";
-  if (read('environment') === null) {
+  if (environment === null) {
     return problem('environment', `found null with algorithm.type 'grpo'; allowed: ${allowed}`);
   }
-  if (read('environment.told') !== 'instruction') return [];
+  if (environment?.told !== 'instruction') return [];
   return problem(
     'environment.told',
     "found 'instruction' with algorithm.type 'grpo', where every answer to a prompt gives the same picture; allowed: 'response', or algorithm.type 'sft'",

@@ -4,7 +4,7 @@ import { externalLaunch } from '../../schema/launch.js';
 import { result } from '../../schema/mark.js';
 import { runFields, taskField } from '../../schema/run.js';
 import type { ForeignRecipe } from '../recipe.js';
-import { problem } from '../rules.js';
+import { unless } from '../rules.js';
 
 const schema = z.strictObject({
   ...runFields,
@@ -21,13 +21,10 @@ export const external: ForeignRecipe<ExternalSettings> = {
   name: 'external',
   trainer: 'another program',
   schema,
-  rules: [
-    (read) =>
-      read('launch.command') !== null
-        ? []
-        : problem(
-            'launch.command',
-            "found null; task 'external' needs the program that trains, such as ['python', 'train.py']",
-          ),
-  ],
+  broken: ({ launch }) =>
+    unless(
+      launch?.command !== null,
+      'launch.command',
+      "found null; task 'external' needs the program that trains, such as ['python', 'train.py']",
+    ),
 };

@@ -6,9 +6,9 @@ import { section } from '../../schema/mark.js';
 import { autoencoderInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
-import { datasets } from '../preset.js';
-import { number, problem, type Rule } from '../rules.js';
-import { wholeBatchRecipe } from '../whole_batch.js';
+import { datasets, preset } from '../preset.js';
+import { given, problem, unless, type Rule } from '../rules.js';
+import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -23,55 +23,61 @@ export type ImageAutoencoderSettings = z.output<typeof schema>;
 const KEPT_PER_BLOCK = 12;
 
 /** Channels have to be whole groups, and pictures whole latents. */
-const whole: Rule = (read) => {
-  const channels = read('environment.init.block_out_channels');
-  const groups = number(read, 'environment.init.norm_num_groups');
-  if (!isList(channels)) return [];
-  const factor = 2 ** (channels.length - 1);
-  const uneven = groups === null ? undefined : channels.find((one) => Number(one) % groups !== 0);
-  return [
-    ...(uneven === undefined
-      ? []
-      : problem(
-          'environment.init.block_out_channels',
-          `found ${JSON.stringify(uneven)}; allowed: multiples of environment.init.norm_num_groups (${groups})`,
-        )),
-    ...['width', 'height'].flatMap((side) => {
-      const size = number(read, `data.tiny.${side}`);
-      if (size === null || size % factor === 0) return [];
-      return problem(
-        `data.tiny.${side}`,
-        `found ${size}; allowed: a multiple of ${factor}, as environment.init.block_out_channels has ${channels.length} levels`,
-      );
-    }),
-  ];
-};
+const whole: Rule<ImageAutoencoderSettings> = ({ data, environment }) =>
+  given([environment?.init?.block_out_channels], (channels) => {
+    const factor = 2 ** (channels.length - 1);
+    return [
+      ...given([environment?.init?.norm_num_groups], (groups) =>
+        given([channels.find((one) => one % groups !== 0)], (uneven) =>
+          problem(
+            'environment.init.block_out_channels',
+            `found ${uneven}; allowed: multiples of environment.init.norm_num_groups (${groups})`,
+          ),
+        ),
+      ),
+      ...(['width', 'height'] as const).flatMap((side) =>
+        given([data?.tiny?.[side]], (size) =>
+          unless(
+            size % factor === 0,
+            `data.tiny.${side}`,
+            `found ${size}; allowed: a multiple of ${factor}, as environment.init.block_out_channels has ${channels.length} levels`,
+          ),
+        ),
+      ),
+    ];
+  });
 
-export const imageAutoencoder = wholeBatchRecipe<ImageAutoencoderSettings>({
+export const imageAutoencoder = preset<ImageAutoencoderSettings>({
   name: 'image_autoencoder',
   schema,
+  // One process computes the whole batch.
+  microBatches: () => 1,
   parts: [
-    { rules: [whole] },
+    { rules: [wholeBatches, ...sharedRules, whole] },
     datasets((path, { environment }) => {
       return { kind: 'self_bench', path, quoted: false, side: reductionOf(environment), resolution: null };
     }),
-  ],
-  learns: {
-    parameters: parametersOf,
-    memory: (settings) => {
-      const { environment, data, optimizer } = settings;
-      if (data.tiny === null) return null;
-      const { block_out_channels: channels, layers_per_block } = environment.init;
-      const pixels = data.tiny.width * data.tiny.height;
-      const blocks = 2 * layers_per_block + 1;
-      const kept = channels.reduce(
-        (sum, width, level) => sum + (KEPT_PER_BLOCK * blocks * width * pixels) / 4 ** level,
-        0,
-      );
-      return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * kept);
+    {
+      learns: {
+        engine: 'environment.engine',
+        start: null,
+        parameters: parametersOf,
+        memory: (settings) => {
+          const { environment, data, optimizer } = settings;
+          if (data.tiny === null) return null;
+          const { block_out_channels: channels, layers_per_block } = environment.init;
+          const pixels = data.tiny.width * data.tiny.height;
+          const blocks = 2 * layers_per_block + 1;
+          const kept = channels.reduce(
+            (sum, width, level) => sum + (KEPT_PER_BLOCK * blocks * width * pixels) / 4 ** level,
+            0,
+          );
+          return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * kept);
+        },
+        shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
+      },
     },
-    shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
-  },
+  ],
 });
 
 /** Side of a picture divided by that of its latents. */
@@ -88,8 +94,4 @@ function parametersOf({ environment: { init } }: ImageAutoencoderSettings): numb
     return sum + 9 * (2 * blocks * width ** 2 + 2 * before * width);
   }, 0);
   return levels + 9 * 8 * channels[channels.length - 1] ** 2;
-}
-
-function isList(value: unknown): value is readonly unknown[] {
-  return Array.isArray(value);
 }

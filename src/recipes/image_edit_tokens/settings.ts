@@ -7,11 +7,13 @@ import { data } from '../../schema/data.js';
 import { idleWhere, result, section } from '../../schema/mark.js';
 import { engine, neededModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
+import { decoderFields } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, startMissing } from '../preset.js';
 import { folderOf } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { decoderFields, decoderPart } from '../token_policy.js';
+import { given, intact, problem, type Partly, type Problem } from '../rules.js';
+import { decoderPart } from '../token_policy.js';
 import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
 
 const policy = section(
@@ -93,7 +95,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
       },
       missing: (settings) => startMissing(settings, " (EARL's flat form: model_path)"),
     },
-    { rules: [...rewardRules, noLabelledWords] },
+    { rules: [anyToken, ...rewardRules, noLabelledWords] },
     {
       engines: ['environment.engine'],
       missing: ({ environment: { model } }) =>
@@ -105,3 +107,14 @@ export const imageEditTokens = preset<ImageEditSettings>({
     },
   ],
 });
+
+/** The policy's format knows which tokens may come next, but the server does not. */
+function anyToken({ rollout, policy }: Partly<ImageEditSettings>): readonly Problem[] {
+  if (policy?.emu3_use_logit_processor !== true) return [];
+  return given([intact(rollout?.engine)], () =>
+    problem(
+      'rollout.engine',
+      'found vllm with policy.emu3_use_logit_processor: true, whose rules for image blocks vLLM does not know; allowed: with false, or null',
+    ),
+  );
+}

@@ -12,15 +12,15 @@ import { idleWhere, positiveInteger, result, section } from '../../schema/mark.j
 import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
 import { engine, neededModel, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
+import { seeingFields, seeingPrompt } from '../../schema/token_policy.js';
 import { flowValidation } from '../../schema/training.js';
 import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../flow_model.js';
 import { decoderParameters } from '../memory.js';
 import { datasets, preset } from '../preset.js';
 import type { FlowModelShape, ShapeOf } from '../recipe.js';
 import { rewardRules } from '../reward_rules.js';
-import { seeingFields } from '../token_policy.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
-import { picturedColumns, seeingPrompt, wordsNeeds } from '../words_policy.js';
+import { picturedColumns, wordsNeeds } from '../words_policy.js';
 
 const { pixels, model_context_size } = seeingFields;
 

@@ -6,9 +6,9 @@ import { section } from '../../schema/mark.js';
 import { clipInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { FLOAT, trainingBytes } from '../memory.js';
-import { captionedPictures } from '../preset.js';
+import { captionedPictures, preset } from '../preset.js';
 import { indivisible, type Rule } from '../rules.js';
-import { wholeBatchRecipe } from '../whole_batch.js';
+import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -19,42 +19,52 @@ const schema = z.strictObject({
 });
 export type ImageTextEncoderSettings = z.output<typeof schema>;
 
-const whole: Rule = (read) => [
-  ...indivisible(
-    read,
-    'environment.init.vision_config.image_size',
-    'environment.init.vision_config.patch_size',
-    'so that a picture is whole patches',
-  ),
-  ...['text_config', 'vision_config'].flatMap((half) =>
-    indivisible(
-      read,
-      `environment.init.${half}.hidden_size`,
-      `environment.init.${half}.num_attention_heads`,
-      'so that heads have one width',
+const whole: Rule<ImageTextEncoderSettings> = ({ environment }) => {
+  const eyes = environment?.init?.vision_config;
+  return [
+    ...indivisible(
+      ['environment.init.vision_config.image_size', eyes?.image_size],
+      ['environment.init.vision_config.patch_size', eyes?.patch_size],
+      'so that a picture is whole patches',
     ),
-  ),
-];
+    ...(['text_config', 'vision_config'] as const).flatMap((half) =>
+      indivisible(
+        [`environment.init.${half}.hidden_size`, environment?.init?.[half]?.hidden_size],
+        [`environment.init.${half}.num_attention_heads`, environment?.init?.[half]?.num_attention_heads],
+        'so that heads have one width',
+      ),
+    ),
+  ];
+};
 
-export const imageTextEncoder = wholeBatchRecipe<ImageTextEncoderSettings>({
+export const imageTextEncoder = preset<ImageTextEncoderSettings>({
   name: 'image_text_encoder',
   schema,
-  parts: [{ rules: [whole] }, captionedPictures],
-  learns: {
-    parameters: parametersOf,
-    memory: (settings) => {
-      const { environment, algorithm } = settings;
-      const { text_config: text, vision_config: vision } = environment.init;
-      const patches = (vision.image_size / vision.patch_size) ** 2 + 1;
-      const kept =
-        text.num_hidden_layers *
-          text.max_position_embeddings *
-          (KEPT_WIDTHS * text.hidden_size + 2 * text.intermediate_size) +
-        vision.num_hidden_layers * patches * (KEPT_WIDTHS * vision.hidden_size + 2 * vision.intermediate_size);
-      return trainingBytes(parametersOf(settings), algorithm.sft.batch_size * kept);
+  // One process computes the whole batch.
+  microBatches: () => 1,
+  parts: [
+    { rules: [wholeBatches, ...sharedRules, whole] },
+    captionedPictures,
+    {
+      learns: {
+        engine: 'environment.engine',
+        start: null,
+        parameters: parametersOf,
+        memory: (settings) => {
+          const { environment, algorithm } = settings;
+          const { text_config: text, vision_config: vision } = environment.init;
+          const patches = (vision.image_size / vision.patch_size) ** 2 + 1;
+          const kept =
+            text.num_hidden_layers *
+              text.max_position_embeddings *
+              (KEPT_WIDTHS * text.hidden_size + 2 * text.intermediate_size) +
+            vision.num_hidden_layers * patches * (KEPT_WIDTHS * vision.hidden_size + 2 * vision.intermediate_size);
+          return trainingBytes(parametersOf(settings), algorithm.sft.batch_size * kept);
+        },
+        shape: (settings) => ({ kind: 'graphs', bytes: FLOAT * parametersOf(settings) }),
+      },
     },
-    shape: (settings) => ({ kind: 'graphs', bytes: FLOAT * parametersOf(settings) }),
-  },
+  ],
 });
 
 /** Values per unit of a token's width that a layer keeps: its norms, queries, keys, values, and the outputs of attention and layers. */

@@ -6,9 +6,9 @@ import { section } from '../../schema/mark.js';
 import { engine, imageTokenizerInit } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
-import { datasets } from '../preset.js';
-import { number, problem, type Rule } from '../rules.js';
-import { wholeBatchRecipe } from '../whole_batch.js';
+import { datasets, preset } from '../preset.js';
+import { given, unless, type Rule } from '../rules.js';
+import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -22,31 +22,39 @@ export type ImageTokenizerSettings = z.output<typeof schema>;
 /** Convolutions whose activations a micro-batch keeps. */
 const CONVOLUTIONS = 20;
 
-const patches: Rule = (read) => {
-  const [grid, cell] = [number(read, 'data.tiny.grid'), number(read, 'data.tiny.cell')];
-  const patch = number(read, 'environment.init.patch');
-  if (grid === null || cell === null || patch === null || (grid * cell) % patch === 0) return [];
-  return problem(
-    'environment.init.patch',
-    `found ${patch}; allowed: a divisor of the image's side (${grid * cell} pixels)`,
+const patches: Rule<ImageTokenizerSettings> = ({ data, environment }) =>
+  given([data?.tiny?.grid, data?.tiny?.cell, environment?.init?.patch], (grid, cell, patch) =>
+    unless(
+      (grid * cell) % patch === 0,
+      'environment.init.patch',
+      `found ${patch}; allowed: a divisor of the image's side (${grid * cell} pixels)`,
+    ),
   );
-};
 
-export const imageTokenizer = wholeBatchRecipe<ImageTokenizerSettings>({
+export const imageTokenizer = preset<ImageTokenizerSettings>({
   name: 'image_tokenizer',
   schema,
-  parts: [{ rules: [patches] }, datasets((path) => ({ kind: 'datalist', path }))],
-  learns: {
-    parameters: parametersOf,
-    memory: (settings) => {
-      const { environment, data, optimizer } = settings;
-      if (data.tiny === null) return null;
-      const { hidden, patch } = environment.init;
-      const codes = ((data.tiny.grid * data.tiny.cell) / patch) ** 2;
-      return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
+  // One process computes the whole batch.
+  microBatches: () => 1,
+  parts: [
+    { rules: [wholeBatches, ...sharedRules, patches] },
+    datasets((path) => ({ kind: 'datalist', path })),
+    {
+      learns: {
+        engine: 'environment.engine',
+        start: null,
+        parameters: parametersOf,
+        memory: (settings) => {
+          const { environment, data, optimizer } = settings;
+          if (data.tiny === null) return null;
+          const { hidden, patch } = environment.init;
+          const codes = ((data.tiny.grid * data.tiny.cell) / patch) ** 2;
+          return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
+        },
+        shape: () => null,
+      },
     },
-    shape: () => null,
-  },
+  ],
 });
 
 /** Two matrices each way, between pixels, the hidden layer and codes; and the codebook. */

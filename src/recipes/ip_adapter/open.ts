@@ -18,7 +18,8 @@ import { openCodec } from '../open_flow_parts.js';
 import { openTraining } from '../open_training.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
-import { dropoutSeen, type IpAdapterSettings } from './settings.js';
+import type { IpAdapterSettings } from './schema.js';
+import { dropoutSeen } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';
 
 async function open(settings: IpAdapterSettings, context: TrainingContext): Promise<Training> {

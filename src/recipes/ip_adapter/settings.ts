@@ -1,15 +1,7 @@
 /** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures, trained by flow matching, or by GRPO or PPO on its noisy steps. */
-import { z } from 'zod';
-import { reward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
 import { readsQuoted } from '../../rewards/score/choice.js';
-import { flowAlgorithm } from '../../schema/algorithm.js';
-import { inpaintData } from '../../schema/data.js';
-import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
-import { engine, lora, type ModelReference, optionalModel } from '../../schema/model.js';
-import { taskField, trainedFields } from '../../schema/run.js';
-import { flowRollout, flowValidation, noisySteps } from '../../schema/training.js';
+import type { ModelReference } from '../../schema/model.js';
+import { noisySteps } from '../../schema/training.js';
 import { flowPartNeeds, freshFlowShape, guidanceNeeds } from '../flow_model.js';
 import {
   flowActivations,
@@ -21,89 +13,18 @@ import {
 import { preset, startMissing } from '../preset.js';
 import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type SizeIn } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { isObject } from '../../schema/walk.js';
-import { number, problem, type Problem, type Reader } from '../rules.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
 import { idleClip } from '../token_policy.js';
-import { groupRules, sharedRules, supervised } from '../training_rules.js';
-
-const imagePrompt = z.strictObject({
-  tokens: result('How many.', positiveInteger.default(4)),
-  scale: result('What their attention is multiplied by.', positive.default(1)),
-});
-
-const init = section(
-  flowInitDescription,
-  z.strictObject({
-    ...flowInitFields,
-    text_length: result('Letters of the quoted text that it reads.', positiveInteger),
-    ip_adapter: section(
-      'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
-      imagePrompt.nullable(),
-    ),
-  }),
-);
-
-const part = (description: string) =>
-  optionalModel(description, 'for the one without weights that the tiny world needs');
-
-const policy = section(
-  'The image model.',
-  z.strictObject({
-    model: optionalModel(
-      'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
-      'with policy.init',
-    ),
-    init: init.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
-    model_type: result(
-      'The family, which says how noise levels are spaced.',
-      z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
-    ),
-    train: result(
-      "What training changes: 'adapter', the IP-Adapter alone, 'lora', adapters beside its linear layers as policy.lora says, or 'all' weights. A checkpoint of the first two holds what is trained alone, and names the model that it stands on.",
-      z.enum(['adapter', 'lora', 'all']).default('adapter'),
-    ),
-    lora: lora
-      .nullable()
-      .default(null)
-      .meta({ ...lora.meta(), absent: null }),
-    ip_adapter: section(
-      'The IP-Adapter that is begun on a model that has none: tokens of the style image that every joint block attends to besides; null: the one that the model has.',
-      imagePrompt.nullable().default(null),
-      { absent: null },
-    ),
-    parts: section(
-      'The frozen models around it.',
-      z
-        .strictObject({
-          vae: part('The autoencoder between pictures and latents.'),
-          text_encoder: part('What reads the prompt.'),
-          image_encoder: part('What looks at the style image.'),
-        })
-        .prefault({}),
-    ),
-    engine,
-  }),
-);
-
-const schema = z.strictObject({
-  ...trainedFields,
-  ...taskField('ip_adapter'),
-  validation: measured(flowValidation),
-  algorithm: flowAlgorithm,
-  rollout: idleWhere(supervised, flowRollout),
-  policy,
-  data: inpaintData,
-  reward: idleWhere(supervised, reward),
-});
-export type IpAdapterSettings = z.output<typeof schema>;
+import { groupRules, sharedRules } from '../training_rules.js';
+import { ipAdapterRules } from './rules.js';
+import { schema, type IpAdapterSettings } from './schema.js';
 
 export const ipAdapter = preset<IpAdapterSettings>({
   name: 'ip_adapter',
   schema,
   parts: [
     { needs: datasetNeeds },
-    { rules: [...groupRules, ...sharedRules, start, scratch, adapters, signs, window, unused] },
+    { rules: [...groupRules, ...sharedRules, ...ipAdapterRules] },
     {
       models: ['policy.parts.vae', 'policy.parts.text_encoder', 'policy.parts.image_encoder'],
       learns: {
@@ -245,122 +166,4 @@ function reductionOf(vae: ModelReference | null, shapeOf: ShapeOf): number | nul
   if (vae === null) return 1;
   const shape = shapeOf(vae);
   return shape !== null && 'kind' in shape && shape.kind === 'autoencoder' ? shape.reduction : null;
-}
-
-/** A policy starts from a checkpoint or from random weights. */
-function start(read: Reader): Problem[] {
-  const [model, random] = [read('policy.model'), read('policy.init')];
-  if (model === undefined || random === undefined || model === null || random === null) return [];
-  return problem(
-    'policy.init',
-    'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
-  );
-}
-
-/** The noisy steps of a window have to be among those that are learnt from. */
-function window(read: Reader): Problem[] {
-  const [steps, fraction] = [number(read, 'rollout.num_steps'), number(read, 'rollout.timestep_fraction')];
-  if (steps === null || fraction === null) return [];
-  const noisy = noisySteps(steps, fraction);
-  if (noisy === 0) {
-    return problem(
-      'rollout.num_steps',
-      `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves none to learn from; allowed: more steps`,
-    );
-  }
-  const size = number(read, 'rollout.sde_window.size');
-  const range = read('rollout.sde_window.range');
-  if (size === null || !Array.isArray(range)) return [];
-  const [from, to] = range as [number, number];
-  if (Math.min(to, noisy) - from >= size) return [];
-  return problem(
-    'rollout.sde_window',
-    `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
-  );
-}
-
-/** With random weights, the last layer and the modulations are zero, and belong to no adapter. */
-function scratch(read: Reader): Problem[] {
-  if (read('policy.init') === null || read('policy.init') === undefined) return [];
-  const depth = number(read, 'policy.init.attention_head_dim');
-  const train = read('policy.train');
-  return [
-    ...(train === 'adapter' || train === 'lora'
-      ? problem(
-          'policy.train',
-          `found '${train}' with policy.init, whose other weights nobody has trained; allowed: 'all', or '${train}' with policy.model`,
-        )
-      : []),
-    ...(isObject(read('policy.ip_adapter'))
-      ? problem('policy.ip_adapter', 'found with policy.init, which says it itself; allowed: policy.init.ip_adapter')
-      : []),
-    ...(depth === null || (depth >= 6 && depth % 2 === 0)
-      ? []
-      : problem(
-          'policy.init.attention_head_dim',
-          `found ${depth}; allowed: an even number of at least 6, as positions need`,
-        )),
-  ];
-}
-
-/** Adapters have to be configured exactly if they are trained. */
-function adapters(read: Reader): Problem[] {
-  const [train, rank] = [read('policy.train'), read('policy.lora')];
-  if (train === undefined || rank === undefined) return [];
-  return [
-    ...(train === 'lora' && rank === null
-      ? problem('policy.lora', "found null with policy.train 'lora'; allowed: {} for its defaults, or {rank, alpha, …}")
-      : []),
-    ...(train !== 'lora' && rank !== null
-      ? problem(
-          'policy.train',
-          `found ${JSON.stringify(train)} with policy.lora, which is then not trained; allowed: 'lora', or policy.lora: null`,
-        )
-      : []),
-    ...(train === 'lora' && isObject(read('policy.ip_adapter'))
-      ? problem(
-          'policy.ip_adapter',
-          "found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
-        )
-      : []),
-  ];
-}
-
-/** Signs of the tiny world have to be whole patches, and their words short enough to be read whole. */
-function signs(read: Reader): Problem[] {
-  const patch = number(read, 'policy.init.patch');
-  const [letters, places] = [number(read, 'data.tiny.letters'), number(read, 'policy.init.text_length')];
-  const uneven = ['width', 'height'].flatMap((side) => {
-    const size = number(read, `data.tiny.${side}`);
-    if (number(read, 'data.resolution') !== null || size === null || patch === null || size % patch === 0) return [];
-    return problem(`data.tiny.${side}`, `found ${size}; allowed: a multiple of policy.init.patch (${patch})`);
-  });
-  if (letters === null || places === null || letters <= places) return uneven;
-  return [
-    ...uneven,
-    ...problem('policy.init.text_length', `found ${places}; allowed: at least data.tiny.letters (${letters})`),
-  ];
-}
-
-/** Settings that this recipe cannot follow. */
-function unused(read: Reader): Problem[] {
-  const guidance = number(read, 'rollout.guidance_scale');
-  const dropout = number(read, 'algorithm.sft.condition_dropout');
-  return [
-    ...(read('optimizer.gradient_checkpointing') === true
-      ? problem('optimizer.gradient_checkpointing', 'found true, which flow models do not do; allowed: false')
-      : []),
-    ...(guidance !== null && dropout === 0
-      ? problem(
-          'rollout.guidance_scale',
-          `found ${guidance} with algorithm.sft.condition_dropout 0, which leaves the model without the unconditional branch that guidance is measured from; allowed: null, or a dropout such as 0.1`,
-        )
-      : []),
-    ...(guidance !== null && isObject(read('policy.init')) && dropout === null
-      ? problem(
-          'rollout.guidance_scale',
-          `found ${guidance} with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model`,
-        )
-      : []),
-  ];
 }

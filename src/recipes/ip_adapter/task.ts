@@ -19,7 +19,7 @@ import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
 import { shownAs, type Conditions } from './conditions.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
-import type { IpAdapterSettings } from './settings.js';
+import type { IpAdapterSettings } from './schema.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface InpaintPrompt extends Prompt, FlowAsked {

@@ -8,13 +8,13 @@ import { imageEnvironment } from '../../schema/image_model.js';
 import type { ModelReference } from '../../schema/model.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
+import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { frozenFlowPart } from '../flow_model.js';
 import { preset } from '../preset.js';
 import { noSource } from '../reward_rules.js';
 import { columnsOf, textParts } from '../text_answers/settings.js';
 import { supervised } from '../training_rules.js';
-import { textPolicyWith, textPrompt } from '../words_policy.js';
 
 /** Default instructions to the model. */
 export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;

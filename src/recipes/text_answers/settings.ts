@@ -6,12 +6,13 @@ import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
+import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, type Part } from '../preset.js';
 import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
-import { problem, type Problem, type Reader } from '../rules.js';
+import { problem, type Partly, type Problem } from '../rules.js';
 import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
-import { ownWords, textPart, textPolicyWith, textPrompt, turnsNeedChat } from '../words_policy.js';
+import { ownWords, textPart, turnsNeedChat } from '../words_policy.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -55,8 +56,8 @@ export function columnsOf({ data: { columns }, prompt }: TextSettings): string[]
 }
 
 /** Supervised training needs labelled answers. Rows that lack one are found when the datasets are opened. */
-function labels(read: Reader): Problem[] {
-  if (read('algorithm.type') !== 'sft' || read('data.columns.expected') !== null) return [];
+function labels({ algorithm, data }: Partly<TextSettings>): Problem[] {
+  if (algorithm?.type !== 'sft' || data?.columns?.expected !== null) return [];
   return problem(
     'data.columns.expected',
     'found null with supervised training; allowed: the column that holds the labelled answer, or the conversation that ends with it',

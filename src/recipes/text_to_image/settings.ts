@@ -10,7 +10,7 @@ import { flowValidation } from '../../schema/training.js';
 import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../flow_model.js';
 import { captionedPictures, preset } from '../preset.js';
 import type { FlowModelShape } from '../recipe.js';
-import { problem, type Problem, type Reader } from '../rules.js';
+import { given, unless, type Partly, type Problem } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const side = (what: string) =>
@@ -52,14 +52,17 @@ const schema = z.strictObject({
 });
 export type TextToImageSettings = z.output<typeof schema>;
 
-function patches(read: Reader): Problem[] {
-  const patch = Number(read('environment.init.patch'));
-  if (read('environment.parts.vae') !== null || !Number.isInteger(patch)) return [];
-  return ['width', 'height'].flatMap((key) => {
-    const size = Number(read(`environment.${key}`));
-    if (!Number.isInteger(size) || size % patch === 0) return [];
-    return problem(`environment.${key}`, `found ${size}; allowed: a multiple of environment.init.patch (${patch})`);
-  });
+function patches({ environment }: Partly<TextToImageSettings>): readonly Problem[] {
+  if (environment?.parts?.vae !== null) return [];
+  return (['width', 'height'] as const).flatMap((key) =>
+    given([environment[key], environment.init?.patch], (size, patch) =>
+      unless(
+        size % patch === 0,
+        `environment.${key}`,
+        `found ${size}; allowed: a multiple of environment.init.patch (${patch})`,
+      ),
+    ),
+  );
 }
 
 export const textToImage = preset<TextToImageSettings>({

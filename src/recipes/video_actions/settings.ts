@@ -6,11 +6,12 @@ import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { questionData } from '../../schema/seen_data.js';
 import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
+import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { preset } from '../preset.js';
 import { noImages, rewardRules } from '../reward_rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
-import { ownWords, seeingPolicy, seeingPrompt, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
+import { ownWords, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 
 const schema = z.strictObject({
   ...trainedFields,

@@ -2,7 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { resultHash } from '../../../src/config/hash.js';
-import { ipAdapter, type IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';
+import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/schema.js';
+import { ipAdapter } from '../../../src/recipes/ip_adapter/settings.js';
 import { fillAbsent } from '../../../src/schema/absent.js';
 
 const recorded = JSON.parse(
