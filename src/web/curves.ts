@@ -1,10 +1,11 @@
-/** A run's learning curves: a few points that represent all lines, with the extremes of the lines that each represents. */
-import { condense, finiteCurve } from '../core/curves.js';
+/** Learning curves: a few points that represent all lines, with the extremes of the lines that each represents. */
+import { condense, finiteCurve, type Curve } from '../core/curves.js';
 import type { RunPaths } from '../run/paths.js';
 import { alarmsIn } from '../run/report/alarms.js';
 import { errorsOf } from './panels.js';
+import { groupCurve, MOST_GROUPS } from './report/curves.js';
 import { sampleLines, type Columns, type SeriesCache } from './series.js';
-import type { WireCurve, WireCurves } from './wire.js';
+import type { WireCurves } from './wire.js';
 
 /** How long an answer waits for a file that has not been read yet. */
 const WAIT_MS = 120;
@@ -20,30 +21,83 @@ export interface CurvesRequest {
   readonly to: number;
 }
 
-/** Raises RunError when the metrics cannot be read. */
+/** Runs that share a colour: a single run, or the seeds of a cell. */
+export interface CurveGroup {
+  readonly label: string;
+  readonly runs: readonly RunPaths[];
+}
+
+/** The curves of one run. Raises RunError when the metrics cannot be read. */
 export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: CurvesRequest): Promise<WireCurves> {
-  const series = cache.get(paths.metrics);
-  await series.read(WAIT_MS);
-  const sampled = !series.whole;
-  const columns = sampled ? sampleLines(paths.metrics, SAMPLED_LINES) : series.columns;
-  const alarms = sampled
-    ? []
-    : alarmsIn(columns).map(({ metric, from, to }) => ({ metric, span: [from, to] as const }));
+  const [read] = await readAll(cache, [paths]);
+  const { columns, sampled } = read;
+  const alarms = sampled ? [] : alarmsIn(columns);
   return {
-    metrics: columns.names,
-    curves: request.metrics.map((metric) => curveOf(metric, columns, request)),
-    alarms,
-    lines: columns.lines,
-    sampled,
-    wrong_lines: columns.wrong,
+    ...about([read]),
+    curves: request.metrics.map((metric) => ({
+      metric,
+      ...condense(rawCurve(metric, columns, request), request.points),
+    })),
+    alarms: alarms.map(({ metric, from, to }) => ({ metric, span: [from, to] })),
   };
 }
 
-function curveOf(metric: string, columns: Columns, { points, from, to }: CurvesRequest): WireCurve {
-  const errors = errorsOf(metric);
-  const errorColumn = errors === null ? [] : columns.column(errors);
+/** The curves of several runs or cells, each with its colour. Raises RunError when the metrics cannot be read. */
+export async function groupCurvesOf(
+  cache: SeriesCache,
+  all: readonly CurveGroup[],
+  request: CurvesRequest,
+): Promise<WireCurves> {
+  const groups = all.slice(0, MOST_GROUPS);
+  const read = await readAll(
+    cache,
+    groups.flatMap(({ runs }) => runs),
+  );
+  let taken = 0;
+  const columns = groups.map(({ runs }) => read.slice(taken, (taken += runs.length)).map((one) => one.columns));
   return {
-    metric,
-    ...condense(finiteCurve(columns.iterations, columns.column(metric), errorColumn, [from, to]), points),
+    ...about(read),
+    curves: request.metrics.flatMap((metric) =>
+      groups.map(({ label }, at) => {
+        const curves = columns[at].map((one) => rawCurve(metric, one, request)).filter(({ mean }) => mean.length > 0);
+        const curve = curves.length === 0 ? { iterations: [], mean: [] } : groupCurve(curves, metric);
+        return { metric, group: label, ...condense(curve, request.points) };
+      }),
+    ),
+    groups: groups.map(({ label }) => label),
+    more_groups: all.length - groups.length,
+    over_seeds: groups.some(({ runs }) => runs.length > 1),
   };
+}
+
+interface Read {
+  readonly columns: Columns;
+  readonly sampled: boolean;
+}
+
+/** Waits for all files together no longer than for one. */
+async function readAll(cache: SeriesCache, all: readonly RunPaths[]): Promise<Read[]> {
+  const series = all.map((paths) => ({ paths, one: cache.get(paths.metrics) }));
+  await Promise.all(series.map(({ one }) => one.read(WAIT_MS)));
+  return series.map(({ paths, one }) => {
+    const sampled = !one.whole;
+    return { sampled, columns: sampled ? sampleLines(paths.metrics, SAMPLED_LINES) : one.columns };
+  });
+}
+
+function about(read: readonly Read[]): Pick<WireCurves, 'metrics' | 'lines' | 'sampled' | 'wrong_lines'> {
+  return {
+    metrics: [...new Set(read.flatMap(({ columns }) => columns.names))].sort(),
+    lines: read.reduce((sum, { columns }) => sum + columns.lines, 0),
+    sampled: read.some(({ sampled }) => sampled),
+    wrong_lines: read.reduce((sum, { columns }) => sum + columns.wrong, 0),
+  };
+}
+
+function rawCurve(metric: string, columns: Columns, { from, to }: Pick<CurvesRequest, 'from' | 'to'>): Curve {
+  const errors = errorsOf(metric);
+  return finiteCurve(columns.iterations, columns.column(metric), errors === null ? [] : columns.column(errors), [
+    from,
+    to,
+  ]);
 }

@@ -8,11 +8,13 @@ import { liveSweeps } from '../launch/sweep/lock.js';
 import { listExperiments as listRecorded } from '../run/experiment.js';
 import { readMeasure } from '../rewards/score/identity.js';
 import type { MeasureTerm } from '../rewards/score/settings.js';
+import type { RunPaths } from '../run/paths.js';
 import { outcomeOf } from '../run/status.js';
 import type { ReadSettings } from '../schema/mark.js';
 import { whereMeasured } from '../run/report/measures.js';
 import { tabulate, type ResultCell } from '../run/report/results.js';
 import { resultCaption } from '../run/report/results_text.js';
+import type { CurveGroup } from './curves.js';
 import { sweepActionsOf, type Sweep } from './actions.js';
 import { heldOutOf } from './run_list.js';
 import { idOf, type IndexedRun, type RunsIndex } from './runs_index.js';
@@ -80,6 +82,22 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
     actions: sweepActionsOf(experiment),
     cells: results.cells.map((cell) => wireCell(cell, byName, (run) => soFar(index, run, experiment.measure))),
   };
+}
+
+/** The cells that have begun, each with its seeds; the baseline first. Raises Refusal 404 for an unknown experiment. */
+export function cellGroups(index: RunsIndex, id: string): CurveGroup[] {
+  const { name, cells, baseline } = experimentOf(index, id);
+  const groups = new Map<string, { label: string; first: boolean; runs: RunPaths[] }>();
+  for (const { axes, run } of cells) {
+    if (run === null) continue;
+    const own = Object.entries(axes).filter(([axis]) => axis !== SEED);
+    const label = own.map(([axis, value]) => `${axis} ${value}`).join(', ') || name;
+    const first = baseline !== null && own.every(([axis, value]) => baseline[axis] === value);
+    const group = groups.get(label) ?? { label, first, runs: [] };
+    group.runs.push(run.paths);
+    groups.set(label, group);
+  }
+  return [...groups.values()].sort((a, b) => Number(b.first) - Number(a.first));
 }
 
 function experimentOf(index: RunsIndex, id: string): FoundExperiment {

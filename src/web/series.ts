@@ -5,6 +5,7 @@
 import { FollowedLog } from '../core/log/followed.js';
 import { withLog } from '../core/log/reader.js';
 import { decodeNumber } from '../run/journal.js';
+import type { MetricsLine } from '../run/metrics.js';
 import { Slices } from './runs_index.js';
 
 const SLICE_MS = 15;
@@ -67,6 +68,20 @@ export class Columns {
     return this.#columns.get(name)?.values ?? new Float64Array(0);
   }
 
+  /** The lines again, each with the finite values that it has. Yields between slices. */
+  async toLines(): Promise<MetricsLine[]> {
+    const slices = new Slices(SLICE_MS);
+    const columns = [...this.#columns].map(([name, numbers]) => [name, numbers.values] as const);
+    const lines: MetricsLine[] = [];
+    for (const [at, iteration] of [...this.iterations].entries()) {
+      const metrics: Record<string, number> = {};
+      for (const [name, values] of columns) if (Number.isFinite(values[at])) metrics[name] = values[at];
+      lines.push({ iteration, metrics });
+      if (slices.over) await slices.next();
+    }
+    return lines;
+  }
+
   take(text: string): void {
     let line: Record<string, unknown>;
     try {
@@ -115,19 +130,29 @@ export class MetricsSeries {
    * file cannot be read.
    */
   async read(forMs: number): Promise<void> {
-    this.#reading ??= this.#advance().finally(() => (this.#reading = null));
+    const reading = this.#start();
     const limit = new AbortController();
     const timer = new Promise<void>((resolve) => {
       const handle = setTimeout(resolve, forMs);
       limit.signal.addEventListener('abort', () => clearTimeout(handle));
     });
     try {
-      await Promise.race([this.#reading, timer]);
+      await Promise.race([reading, timer]);
     } finally {
       limit.abort();
       // The next caller gets any error from here on.
       this.#reading?.catch(() => undefined);
     }
+  }
+
+  /** Reads to the file's end. Raises RunError when the file cannot be read. */
+  async readWhole(): Promise<void> {
+    await this.#start();
+  }
+
+  #start(): Promise<void> {
+    this.#reading ??= this.#advance().finally(() => (this.#reading = null));
+    return this.#reading;
   }
 
   async #advance(): Promise<void> {

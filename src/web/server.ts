@@ -5,10 +5,11 @@ import { Refusal } from '../http/refusal.js';
 import { json, type Reply } from '../http/reply.js';
 import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
 import { act, actOnSweep } from './actions.js';
-import { curvesOf } from './curves.js';
+import { chosenRuns, comparisonOf, groupsOf } from './comparison.js';
+import { curvesOf, groupCurvesOf } from './curves.js';
 import { Broadcast } from './events.js';
 import { episodesOf, PromptIndex } from './episodes.js';
-import { listExperiments, matrixOf, sweepOf } from './experiments.js';
+import { cellGroups, listExperiments, matrixOf, sweepOf } from './experiments.js';
 import { judgementsOf } from './judgements.js';
 import { streamLog } from './logs.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
@@ -113,15 +114,19 @@ function dataRoutes(
       ),
     '/api/keys': () => answer(listKeys(index)),
     '/api/run': async ({ query }) => answer(await runPage(index, series, runOf(index, query))),
-    '/api/curves': async ({ query }) =>
-      answer(
-        await curvesOf(series, runOf(index, query).paths, {
-          metrics: query.getAll('metric').slice(0, MOST_CURVES),
-          points: wholeOf(query, 'points', 600, MOST_POINTS),
-          from: wholeOf(query, 'from', 0, 1e12),
-          to: wholeOf(query, 'to', 1e12, 1e12),
-        }),
-      ),
+    '/api/curves': async ({ query }) => {
+      const request = {
+        metrics: query.getAll('metric').slice(0, MOST_CURVES),
+        points: wholeOf(query, 'points', 600, MOST_POINTS),
+        from: wholeOf(query, 'from', 0, 1e12),
+        to: wholeOf(query, 'to', 1e12, 1e12),
+      };
+      const experiment = query.get('experiment');
+      if (experiment !== null) return answer(await groupCurvesOf(series, cellGroups(index, experiment), request));
+      if (query.getAll('run').length < 2) return answer(await curvesOf(series, runOf(index, query).paths, request));
+      return answer(await groupCurvesOf(series, groupsOf(chosenRuns(index, query)), request));
+    },
+    '/api/compare': async ({ query }) => answer(await comparisonOf(chosenRuns(index, query), series)),
     '/api/experiments': () => answer(listExperiments(index)),
     '/api/experiment': ({ query }) => answer(matrixOf(index, query.get('id') ?? '')),
     '/api/episodes': ({ query }) => answer(episodesOf(runOf(index, query).paths, episodesRequest(query))),

@@ -311,6 +311,12 @@ export interface WireReport {
   readonly pictures: readonly string[];
 }
 
+/** Runs side by side on the dashboard, compared with the first of them. */
+export interface WireComparison extends Pick<WireReport, 'about' | 'facts' | 'notice' | 'leading' | 'sections'> {
+  /** In the order in which they were asked for; the curves have a colour and a letter for each. */
+  readonly runs: readonly WireRun[];
+}
+
 /** An event of the stream. */
 export type WireEvent =
   | { readonly kind: 'changed'; readonly ids: readonly string[]; readonly more: boolean }

@@ -144,6 +144,27 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => page.locator('.chart').count()).toBe(1);
   });
 
+  it('compares runs that were ticked, under an address that can be shared', async () => {
+    await open();
+    await row('made_alarm').waitFor();
+    await page.getByLabel('compare made_alarm').check();
+    await page.locator('#filter').fill('made_episodes');
+    await page.getByLabel('compare made_episodes').check();
+    await page.getByRole('link', { name: 'compare', exact: true }).click();
+    await page.getByRole('heading', { name: '2 runs side by side' }).waitFor();
+    const chart = page.getByRole('img', { name: /^reward in training: A: made_alarm .*; B: made_episodes / });
+    await chart.waitFor();
+    await page.getByLabel('logarithmic').check();
+    await expect.poll(() => page.locator('.charts').textContent()).toContain('not logarithmic');
+    await page.reload();
+    await chart.waitFor();
+    expect(await page.getByLabel('logarithmic').isChecked()).toBe(true);
+    await page.getByRole('button', { name: 'without made_alarm' }).click();
+    await page.getByRole('heading', { name: 'One run' }).waitFor();
+    // Neither has a contact sheet.
+    expect(complaints.splice(0).filter((text) => !text.includes('404'))).toEqual([]);
+  });
+
   it('adds a column for a setting, which stays in the address', async () => {
     await open();
     await row(RL).waitFor();
@@ -355,6 +376,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
       ['settings', '#/run/0/made_episodes?tab=settings'],
       ['experiments', '#/experiments'],
       ['matrix', '#/experiment/0/grid'],
+      ['comparison', '#/compare?run=0/grid__kl-0__seed-1&run=0/grid__kl-1e-4__seed-1'],
     ])('%s has no serious fault of accessibility', async (_name, hash) => {
       await open(hash, { dark });
       await page.locator('main table, main .chart, main .episode, main .log').first().waitFor();
@@ -366,14 +388,17 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     });
   });
 
-  it.each(['#/', '#/run/0/made_episodes', '#/run/0/made_episodes?tab=episodes', '#/experiment/0/grid'])(
-    'is no wider than a phone: %s',
-    async (hash) => {
-      await open(hash, { width: 375, height: 800 });
-      await page.locator('main table, main .chart, main .episode').first().waitFor();
-      expect(Number(await page.evaluate('document.documentElement.scrollWidth'))).toBeLessThanOrEqual(375);
-    },
-  );
+  it.each([
+    '#/',
+    '#/run/0/made_episodes',
+    '#/run/0/made_episodes?tab=episodes',
+    '#/experiment/0/grid',
+    '#/compare?run=0/grid__kl-0__seed-1&run=0/made_alarm',
+  ])('is no wider than a phone: %s', async (hash) => {
+    await open(hash, { width: 375, height: 800 });
+    await page.locator('main table, main .chart, main .episode').first().waitFor();
+    expect(Number(await page.evaluate('document.documentElement.scrollWidth'))).toBeLessThanOrEqual(375);
+  });
 
   it('goes on when the dashboard is started anew, and says while it is away', async () => {
     const port = new URL(at.url).port;

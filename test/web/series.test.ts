@@ -112,7 +112,9 @@ describe('curves', () => {
 
   it('keep the extremes of what a point stands for', async () => {
     const text = lines(0, 1000).replace('{"iteration":507,"a":253.5', '{"iteration":507,"a":-9999');
-    const [curve] = (await curvesOf(new SeriesCache(), await write(text), { ...all, points: 10 })).curves;
+    const [cache, paths] = [new SeriesCache(), await write(text)];
+    await cache.get(paths.metrics).readWhole();
+    const [curve] = (await curvesOf(cache, paths, { ...all, points: 10 })).curves;
     expect(curve.iterations).toHaveLength(10);
     expect(curve.mean[0]).toBeCloseTo(24.75);
     expect([curve.low?.[5], curve.high?.[5]]).toEqual([-9999, 299.5]);

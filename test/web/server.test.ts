@@ -13,8 +13,17 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
 import { lockExperiment } from '../../src/launch/sweep/lock.js';
+import { smooth } from '../../src/core/curves.js';
 import { startDashboard, type Dashboard } from '../../src/web/server.js';
-import type { WireCurves, WireEvent, WireLog, WireMatrix, WireRunPage, WireRuns } from '../../src/web/wire.js';
+import type {
+  WireComparison,
+  WireCurves,
+  WireEvent,
+  WireLog,
+  WireMatrix,
+  WireRunPage,
+  WireRuns,
+} from '../../src/web/wire.js';
 import { rawStatus, until } from '../http/client.js';
 import { testFolders } from '../support/folder.js';
 
@@ -207,6 +216,73 @@ describe('hack alarms', () => {
     mkdirSync(paths.metrics);
     const { ask } = await serve(dir);
     expect(((await (await ask('/api/run?run=0/run')).json()) as WireRunPage).alarms).toEqual([]);
+  });
+});
+
+describe('a comparison', () => {
+  const run = { state: 'finished', numIterations: 40 } as const;
+
+  it('has the curves of all runs, smoothed, each in a group of its own', async () => {
+    const dir = folder();
+    writeRun(dir, { ...run, name: 'a', iteration: 40 });
+    const short = writeRun(dir, { ...run, name: 'b', iteration: 5 });
+    appendFileSync(short.metrics, '{"iteration":6,"reward/mean":"high","only/b":1}\n');
+    const { ask } = await serve(dir);
+    const query = 'run=0/a&run=0/b&metric=reward/mean&metric=only/b';
+    const found = (await (await ask(`/api/curves?${query}`)).json()) as WireCurves;
+    expect(found.groups).toEqual(['A: a', 'B: b']);
+    expect(found.metrics).toContain('only/b');
+    expect(found.curves.map(({ metric, group, iterations }) => [metric, group, iterations.length])).toEqual([
+      ['reward/mean', 'A: a', 40],
+      ['reward/mean', 'B: b', 5],
+      ['only/b', 'A: a', 0],
+      ['only/b', 'B: b', 1],
+    ]);
+    const alone = (await (await ask('/api/curves?run=0/a&metric=reward/mean')).json()) as WireCurves;
+    expect(found.curves[0].mean).toEqual(smooth(alone.curves[0].mean));
+  });
+
+  it('says what differs, and which run is gone, and goes on with the others', async () => {
+    const dir = folder();
+    const fixture = readFileSync('test/run/fixtures/recorded_run.json', 'utf8');
+    const { settings } = JSON.parse(fixture) as { settings: { algorithm: object } };
+    const values = { a: 0.1, b: 0.2 };
+    for (const [name, kl_coeff] of Object.entries(values)) {
+      const { record } = writeRun(dir, { ...run, name, iteration: 10 });
+      const changed = { ...settings, run_name: name, algorithm: { ...settings.algorithm, kl_coeff } };
+      const made = JSON.parse(readFileSync(record, 'utf8')) as object;
+      writeFileSync(record, JSON.stringify({ ...made, settings: changed }));
+    }
+    const { ask, defects } = await serve(dir);
+    const reply = await ask('/api/compare?run=0/a&run=0/gone&run=0/b');
+    const found = (await reply.json()) as WireComparison;
+    expect(found.runs.map(({ name }) => name)).toEqual(['a', 'b']);
+    expect(found.notice?.texts[0]).toBe("There is no run '0/gone' here any more; it is left out.");
+    const [differences] = found.sections;
+    expect(JSON.stringify(differences)).toMatch(/algorithm\.kl_coeff.*0\.1.*0\.2/);
+    expect((await ask('/api/compare?run=0/gone')).status).toBe(404);
+    const many = Array.from({ length: 11 }, (_, at) => `run=0/${at}`).join('&');
+    expect(await errorOf(await ask(`/api/compare?${many}`))).toContain('11 runs were chosen; allowed: at most 10');
+    expect(defects).toEqual([]);
+  });
+
+  it('of the cells of an experiment has the spread over their seeds', async () => {
+    const dir = folder();
+    for (const seed of [1, 2, 3]) {
+      for (const kl of ['0', '1']) {
+        writeRun(dir, { ...run, name: `grid__kl-${kl}__seed-${seed}`, iteration: 10, seed });
+      }
+    }
+    const { ask } = await serve(dir);
+    const found = (await (
+      await ask('/api/curves?experiment=0/grid&metric=validation/greedy/mean')
+    ).json()) as WireCurves;
+    expect(found).toMatchObject({ groups: ['kl 0', 'kl 1'], over_seeds: true, more_groups: 0 });
+    expect(found.curves.map(({ iterations }) => iterations)).toEqual([
+      [0, 10],
+      [0, 10],
+    ]);
+    expect((await ask('/api/curves?experiment=0/none')).status).toBe(404);
   });
 });
 

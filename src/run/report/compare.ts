@@ -50,10 +50,13 @@ export interface Comparison {
 
 /** Compares all runs with the first. Raises RunError when a run's records cannot be read. */
 export function compareRuns(all: readonly RunPaths[]): Comparison {
-  const runs = all.map((paths): ComparedRun => {
-    const lines = readMetrics(paths);
-    return { paths, report: readRun(paths, lines), lines };
-  });
+  return compareRead(all.map((paths) => ({ paths, lines: readMetrics(paths) })));
+}
+
+/** Like `compareRuns`, for runs whose metrics have been read. */
+export function compareRead(read: readonly Pick<ComparedRun, 'paths' | 'lines'>[]): Comparison {
+  const all = read.map(({ paths }) => paths);
+  const runs = read.map(({ paths, lines }): ComparedRun => ({ paths, report: readRun(paths, lines), lines }));
   const remarks: string[] = [];
   const settings = settingRows(all, remarks);
   return { runs, paired: promptDifferences(runs, basesOf(runs, remarks)), settings, remarks };

@@ -34,6 +34,7 @@ export function Chart({
   named = true,
   height = 190,
   alarms = [],
+  logarithmic = false,
 }: {
   readonly title: string;
   /** What the vertical axis measures. */
@@ -46,6 +47,8 @@ export function Chart({
   readonly height?: number;
   /** Iterations in which a hack alarm about one of its metrics was active. */
   readonly alarms?: readonly Span[];
+  /** Whether its vertical axis is logarithmic, if all of its values are above 0. */
+  readonly logarithmic?: boolean;
 }): JSX.Element {
   const holder = useRef<HTMLDivElement>(null);
   const values = useRef<HTMLParagraphElement>(null);
@@ -54,8 +57,9 @@ export function Chart({
   /** Later columns are drawn on top. */
   const columns = (['edge', 'pale', 'strong'] as const).flatMap((kind) => all.filter((one) => one.kind === kind));
   const data = alignedData(columns);
+  const powers = logarithmic && all.every(({ numbers }) => numbers.every((value) => value > 0));
   /** The chart is rebuilt when this changes; otherwise new values are put into the same columns. */
-  const shape = columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`).join('\n');
+  const shape = [powers, ...columns.map(({ line, kind }) => `${line.label} ${line.colour} ${kind}`)].join('\n');
   const latest = useRef({ onRange, data, lines, alarms });
   latest.current = { onRange, data, lines, alarms };
 
@@ -65,6 +69,7 @@ export function Chart({
     const options = optionsFor(columns, {
       width: element.clientWidth,
       height,
+      powers,
       select: (chosen) => latest.current.onRange(chosen),
       alarms: () => latest.current.alarms,
       show: (at) => showValues(values.current, latest.current.lines, at === null ? null : latest.current.data[0][at]),
@@ -93,7 +98,8 @@ export function Chart({
   return (
     <section class="card chart">
       <h3>
-        {visible(title)} {unit !== '' && <span class="quiet unit">{unit}</span>}
+        {visible(title)} {unit !== '' && <span class="quiet unit">{unit}</span>}{' '}
+        {logarithmic && !powers && <span class="quiet unit">not logarithmic: it has values of 0 or less</span>}
       </h3>
       <p class="legend" ref={values}>
         {lines.map(({ label, colour }) => (
@@ -169,13 +175,15 @@ function alignedData(columns: readonly Column[]): uPlot.AlignedData {
 interface Place {
   readonly width: number;
   readonly height: number;
+  /** Whether the vertical axis is logarithmic. */
+  readonly powers: boolean;
   readonly select: (range: Range) => void;
   readonly alarms: () => readonly Span[];
   /** Called with the index of the iteration under the cursor; null if there is none. */
   readonly show: (at: number | null) => void;
 }
 
-function optionsFor(columns: readonly Column[], { width, height, select, alarms, show }: Place): uPlot.Options {
+function optionsFor(columns: readonly Column[], { width, height, powers, select, alarms, show }: Place): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const read =
     (name: string, alpha = ''): (() => string) =>
@@ -203,13 +211,15 @@ function optionsFor(columns: readonly Column[], { width, height, select, alarms,
     width,
     height,
     legend: { show: false },
-    scales: { x: { time: false } },
+    scales: { x: { time: false }, ...(powers ? { y: { distr: 3 } } : {}) },
     axes: [
       { ...axis, size: 32 },
       {
         ...axis,
         size: 62,
-        values: (_plot, splits, _axis, _space, step) => splits.map((value) => showTick(value, step)),
+        // On a logarithmic axis, most ticks between powers of ten have no label: their values are null.
+        values: (_plot, splits: readonly (number | null)[], _axis, _space, step) =>
+          splits.map((value) => (value === null ? '' : powers ? showNumber(value) : showTick(value, step))),
       },
     ],
     series: [{}, ...series],

@@ -14,26 +14,35 @@ const MOST_FOUND = 24;
 const POINTS = 600;
 const AGAIN_AFTER_MS = 900;
 
-/** `id` is the run's; `without` is a metric that is shown elsewhere already. */
+/** The runs whose curves are shown: some by their ids, or all of an experiment by its cells. A report shows the only ones that it has. */
+export interface CurvesOf {
+  readonly run?: string | readonly string[];
+  readonly experiment?: string;
+}
+
+/** `without` is a metric that is shown elsewhere already. */
 export function CurvesView({
   place,
-  id,
+  of = {},
   without = null,
 }: {
   readonly place: Place;
-  readonly id: string;
+  readonly of?: CurvesOf;
   readonly without?: string | null;
 }): JSX.Element {
+  // The cells of an experiment are known to the server alone, so any run that changes may be one of them.
+  const about = of.experiment !== undefined ? null : typeof of.run === 'string' ? [of.run] : (of.run ?? []);
   const search = place.query.get('metric') ?? '';
   const range = rangeOf(place.query);
-  const names = useData<WireCurves>('/api/curves', { run: id }, [id]);
+  const logarithmic = place.query.get('log') === 'true';
+  const names = useData<WireCurves>('/api/curves', { ...of }, about);
   const known = names.data?.metrics ?? [];
   const panels = search === '' ? panelsOf(known.filter((metric) => metric !== without)) : found(known, search);
   const metric = panels.flatMap(({ metrics }) => metrics);
   const { data, error, loading, reload } = useData<WireCurves>(
     metric.length === 0 ? null : '/api/curves',
-    { run: id, metric, points: POINTS, ...(range === null ? {} : { from: range[0], to: range[1] }) },
-    [id],
+    { ...of, metric, points: POINTS, ...(range === null ? {} : { from: range[0], to: range[1] }) },
+    about,
   );
   useEffect(() => {
     if (data?.sampled !== true && names.data?.sampled !== true) return undefined;
@@ -68,6 +77,14 @@ export function CurvesView({
             ))}
           </datalist>
         </label>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={logarithmic}
+            onChange={(event) => go(changed(place, { log: event.currentTarget.checked ? 'true' : null }), 'replace')}
+          />{' '}
+          logarithmic
+        </label>
         <RangeFields range={range} onRange={setRange} />
       </div>
       <Status
@@ -85,6 +102,7 @@ export function CurvesView({
             key={key}
             {...chart}
             alarms={alarmsOf(chart.lines, data?.alarms)}
+            logarithmic={logarithmic}
             named={data?.groups === undefined}
             range={range}
             onRange={setRange}

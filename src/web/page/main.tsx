@@ -5,6 +5,7 @@ import { visible } from './format.js';
 import { KEY_HELP, useKeys } from './keys.js';
 import { Dialog } from './parts.js';
 import { go, hashOf, usePlace, type Place } from './router.js';
+import { CompareView } from './compare_view.js';
 import { ExperimentsView } from './experiments_view.js';
 import { MatrixView } from './matrix_view.js';
 import { RunView } from './run_view.js';
@@ -16,6 +17,7 @@ import { SourceContext } from './data.js';
 const VIEWS: Readonly<Record<string, (props: { readonly place: Place }) => JSX.Element>> = {
   runs: RunsView,
   run: RunView,
+  compare: CompareView,
   experiments: ExperimentsView,
   experiment: MatrixView,
 };
@@ -36,7 +38,9 @@ function Page(): JSX.Element {
   });
   const View = Object.hasOwn(VIEWS, place.view) ? VIEWS[place.view] : undefined;
   const current = (view: string): 'page' | undefined =>
-    place.view === view || `${place.view}s` === view ? 'page' : undefined;
+    place.view === view || `${place.view}s` === view || (view === 'runs' && place.view === 'compare')
+      ? 'page'
+      : undefined;
   return (
     <>
       <header class="head">

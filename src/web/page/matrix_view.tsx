@@ -2,6 +2,7 @@
 import type { JSX } from 'preact';
 import type { WireCell, WireMatrix } from '../wire.js';
 import { Actions, type Words } from './actions_row.js';
+import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
 import { showChange, showNumber, visible } from './format.js';
 import { colourOf, gridOf, rankOf, valueOf, type Shown } from './matrix.js';
@@ -76,6 +77,8 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
             <a href={hashOf('runs', '', { filter: `${data.name}__` })}>as a list of runs</a>
           </div>
           <Matrix data={data} shown={shown} column={query.get('columns')} />
+          <h2>Curves</h2>
+          <CurvesView place={place} of={{ experiment: id }} />
         </>
       )}
     </main>

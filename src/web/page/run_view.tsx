@@ -33,7 +33,7 @@ interface TabProps {
 }
 
 const TABS: Readonly<Record<string, (props: TabProps) => JSX.Element>> = {
-  curves: ({ place, page }) => <CurvesView place={place} id={page.run.id} />,
+  curves: ({ place, page }) => <CurvesView place={place} of={{ run: page.run.id }} />,
   episodes: ({ place, page }) => <EpisodesView place={place} id={page.run.id} />,
   log: LogView,
   settings: SettingsTab,

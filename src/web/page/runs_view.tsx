@@ -10,6 +10,8 @@ import { changed, go, hashOf, type Place } from './router.js';
 import { useTyped } from './typed.js';
 
 const PAGE = 100;
+/** Number of runs that a comparison has colours for. */
+const MOST_COMPARED = 10;
 
 interface Column {
   readonly key: string;
@@ -70,6 +72,9 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
     { filter, sort, descending: String(descending), offset, limit: PAGE, column: shown },
     null,
   );
+  const picked = query.getAll('pick');
+  const pick = (id: string, on: boolean): void =>
+    go(changed(place, { pick: [...picked.filter((one) => one !== id), ...(on ? [id] : [])] }), 'replace');
   const [chosen, setChosen] = useState(-1);
   const now = useNow();
   const body = useRef<HTMLTableSectionElement>(null);
@@ -85,6 +90,10 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
   useKeys({
     j: () => choose(chosen + 1),
     k: () => choose(chosen - 1),
+    x: () => {
+      const id = runs[chosen]?.id;
+      if (id !== undefined) pick(id, !picked.includes(id));
+    },
     '/': () => document.getElementById('filter')?.focus(),
     ']': () => {
       if (data !== null && offset + PAGE < data.matching) page(offset + PAGE);
@@ -97,6 +106,7 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
       <h1 class="hidden">Runs</h1>
       <Filter place={place} filter={filter} shown={shown} />
       {data !== null && <Summary data={data} place={place} filter={filter} />}
+      <Picked place={place} picked={picked} />
       <Status error={error} loading={loading && data === null} what="Reading runs" />
       {data !== null && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Runs">
@@ -123,6 +133,15 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
                 <tr key={run.id} class={at === chosen ? 'chosen' : undefined}>
                   {COLUMNS.map(({ key, title, numeric, cell }) => (
                     <td key={key} data-title={title} class={numeric === true ? 'number' : undefined}>
+                      {key === 'name' && (
+                        <input
+                          type="checkbox"
+                          class="pick"
+                          aria-label={`compare ${run.name}`}
+                          checked={picked.includes(run.id)}
+                          onChange={(event) => pick(run.id, event.currentTarget.checked)}
+                        />
+                      )}
                       {cell(run, now)}
                     </td>
                   ))}
@@ -143,6 +162,28 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
       )}
       {data !== null && <Pages data={data} onPage={page} />}
     </main>
+  );
+}
+
+/** The runs that were ticked, whatever the filter shows. */
+function Picked({ place, picked }: { readonly place: Place; readonly picked: readonly string[] }): JSX.Element | null {
+  if (picked.length === 0) return null;
+  return (
+    <p class="picked" role="status">
+      {picked.length === 1 ? '1 run is' : `${picked.length} runs are`} ticked{' '}
+      {picked.length === 1 ? (
+        <span class="quiet">tick another to compare</span>
+      ) : picked.length > MOST_COMPARED ? (
+        <span class="quiet">at most {MOST_COMPARED} can be compared</span>
+      ) : (
+        <a class="button" href={hashOf('compare', '', { run: picked })}>
+          compare
+        </a>
+      )}{' '}
+      <button type="button" onClick={() => go(changed(place, { pick: [] }), 'replace')}>
+        untick
+      </button>
+    </p>
   );
 }
 

@@ -6,49 +6,55 @@ import { reportCurves } from './curves.js';
 import * as parts from './parts.js';
 import { NONE, paragraph, table } from './parts.js';
 
-export async function comparisonReport(comparison: Comparison): Promise<WireReport> {
+/** What a comparison says in words and tables. */
+export type ComparisonParts = Pick<WireReport, 'about' | 'facts' | 'notice' | 'leading'> & {
+  readonly results: WireBlock;
+  readonly settings: readonly WireBlock[];
+  readonly times: WireBlock;
+  readonly alarms: readonly WireBlock[];
+};
+
+export function comparisonParts(comparison: Comparison): ComparisonParts {
   const { runs, remarks } = comparison;
-  const metric = runs.find(({ report }) => report.heldout.metric !== null)?.report.heldout.metric ?? null;
+  const rows = comparisonRows(comparison).map(({ label, values }) => [label, ...values]);
+  return {
+    about:
+      'Held-out before and after. Paired differences are taken prompt by prompt at each run’s last evaluation; their standard errors are over prompts, and say nothing of other seeds.',
+    facts: facts(comparison),
+    notice: parts.notice('Mind', remarks),
+    leading: runs.find(({ report }) => report.heldout.metric !== null)?.report.heldout.metric ?? null,
+    results: table('Results', { titles: ['', ...runs.map((_, at) => letterOf(at))], rows }),
+    settings: settings(comparison),
+    times: parts.times(
+      runs.map(({ report }, at) => ({ label: named(report.run_name, at), seconds: report.seconds_per_iteration })),
+    ),
+    alarms: parts.alarms(runs.map(({ report }) => ({ run: report.run_name, alarms: report.alarms }))),
+  };
+}
+
+export async function comparisonReport(comparison: Comparison): Promise<WireReport> {
+  const { runs } = comparison;
+  const { results, settings: differences, times, alarms, leading, ...head } = comparisonParts(comparison);
   const pictures = new parts.Pictures();
   const sheets: WireBlock[] = [];
   for (const [at, { report, paths }] of runs.entries()) {
     sheets.push(...(await pictures.sheets(named(report.run_name, at), paths)));
   }
-  const rows = comparisonRows(comparison).map(({ label, values }) => [label, ...values]);
   return {
+    ...head,
     heading: `${runs.length} runs side by side`,
-    about:
-      'Held-out before and after. Paired differences are taken prompt by prompt at each run’s last evaluation; their standard errors are over prompts, and say nothing of other seeds.',
     run: null,
-    facts: facts(comparison),
-    notice: parts.notice('Mind', remarks),
-    leading: metric,
+    leading,
     curves: reportCurves(
       runs.map(({ report, lines }, at) => ({ label: named(report.run_name, at), runs: [lines] })),
-      metric,
+      leading,
     ),
     sections: [
-      {
-        title: 'Results',
-        blocks: [table('Results', { titles: ['', ...runs.map((_, at) => letterOf(at))], rows })],
-      },
-      { title: 'What their settings differ in', blocks: settings(comparison) },
+      { title: 'Results', blocks: [results] },
+      { title: 'What their settings differ in', blocks: differences },
       { title: 'Curves', blocks: [{ kind: 'curves' }] },
-      {
-        title: 'Time',
-        blocks: [
-          parts.times(
-            runs.map(({ report }, at) => ({
-              label: named(report.run_name, at),
-              seconds: report.seconds_per_iteration,
-            })),
-          ),
-        ],
-      },
-      {
-        title: 'Hack alarms',
-        blocks: parts.alarms(runs.map(({ report }) => ({ run: report.run_name, alarms: report.alarms }))),
-      },
+      { title: 'Time', blocks: [times] },
+      { title: 'Hack alarms', blocks: alarms },
       { title: 'Contact sheets', blocks: sheets },
     ],
     pictures: pictures.addresses,

@@ -17,7 +17,7 @@ export interface Group {
 /** Points kept per curve: more than a chart can show would only make the file larger. */
 const MOST_POINTS = 300;
 /** Number of runs or cells with a colour. */
-const MOST_GROUPS = 10;
+export const MOST_GROUPS = 10;
 /** Significant digits kept, as many as a chart can show. */
 const DIGITS = 6;
 
@@ -35,8 +35,7 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
     groups.map(({ label, runs }): WireCurve => {
       const of = (some: readonly MetricsLine[]): Curve => curveOf(some, metric);
       if (groups.length === 1 && runs.length === 1) return { metric, ...short(of(runs[0])) };
-      const curve = runs.length === 1 ? smoothed(metric, of(runs[0])) : spread(runs.map(of), metric);
-      return { metric, group: label, ...short(curve) };
+      return { metric, group: label, ...short(groupCurve(runs.map(of), metric)) };
     }),
   );
   if (groups.length === 1 && groups[0].runs.length === 1) {
@@ -60,6 +59,11 @@ function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
     column(metric),
     errors === null ? [] : column(errors),
   );
+}
+
+/** The curve of a run among others, or of the seeds of a cell: smoothed, because several raw curves in a chart hide each other. */
+export function groupCurve(curves: readonly Curve[], metric: string): Curve {
+  return curves.length === 1 ? smoothed(metric, curves[0]) : spread(curves, metric);
 }
 
 /** Smooths curves of seeds before averaging, so that the band shows the spread of the smoothed curves. */

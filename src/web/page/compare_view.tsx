@@ -1,0 +1,81 @@
+/** Runs side by side: their curves in the same charts, what their settings differ in, and paired differences. */
+import type { JSX } from 'preact';
+import type { WireComparison } from '../wire.js';
+import { Block, Content, Text } from './blocks.js';
+import { CurvesView } from './curves_view.js';
+import { useData } from './data.js';
+import { nameOfId, visible } from './format.js';
+import { AlarmBadge, Facts, Picture, Progress, State, Status } from './parts.js';
+import { changed, go, hashOf, type Place } from './router.js';
+import { address } from './source.js';
+
+export function CompareView({ place }: { readonly place: Place }): JSX.Element {
+  const run = place.query.getAll('run');
+  const { data, error, loading } = useData<WireComparison>(run.length === 0 ? null : '/api/compare', { run }, run);
+  const without = (id: string): void => go(changed(place, { run: run.filter((one) => one !== id) }), 'replace');
+  if (run.length === 0) {
+    return (
+      <main class="narrow">
+        <h1>No run is chosen</h1>
+        <p>
+          Tick runs in the <a href={hashOf('runs')}>list</a> to see them side by side.
+        </p>
+      </main>
+    );
+  }
+  return (
+    <main class="report">
+      <h1>{run.length === 1 ? 'One run' : `${run.length} runs side by side`}</h1>
+      <Status error={error} loading={loading && data === null} what="Comparing" />
+      {data !== null && (
+        <>
+          <ul class="compared">
+            {data.runs.map(({ id, name, state, iteration, num_iterations, alarms }) => (
+              <li key={id}>
+                <a href={hashOf('run', id)}>{name}</a>
+                <State state={state} />
+                <Progress done={iteration} of={num_iterations} state={state} />
+                <AlarmBadge alarms={alarms} />
+                <button type="button" aria-label={`without ${nameOfId(id)}`} onClick={() => without(id)}>
+                  ×
+                </button>
+              </li>
+            ))}
+          </ul>
+          <Facts facts={data.facts.map(({ name, value, more }) => ({ name, value: <Text text={value} />, more }))} />
+          <p class="quiet small">
+            <Content content={data.about} />
+          </p>
+          {data.notice !== null && (
+            <div class="mind">
+              <strong>{visible(data.notice.title)}</strong>
+              <ul>
+                {data.notice.texts.map((text) => (
+                  <li key={text}>{visible(text)}</li>
+                ))}
+              </ul>
+            </div>
+          )}
+        </>
+      )}
+      {data?.sections.map(({ title, blocks }) => (
+        <section key={title}>
+          <h2>{visible(title)}</h2>
+          {blocks.map((block, at) => (
+            <Block key={at} block={block} curves={() => <CurvesView place={place} of={{ run }} />} />
+          ))}
+        </section>
+      ))}
+      {data !== null && (
+        <>
+          <h2>Contact sheets of the last evaluations</h2>
+          <div class="sheets">
+            {data.runs.map(({ id, name }) => (
+              <Picture key={id} path={address('/api/picture/contact_sheet', { run: id })} label={name} />
+            ))}
+          </div>
+        </>
+      )}
+    </main>
+  );
+}
