@@ -6,6 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RandomStream } from '../../../src/core/random.js';
 import { send, StubServer } from '../../support/stub_server.js';
 import { Bigrams, type Adam, type State } from './bigrams.js';
+import { flawed, logProbFlaws, otherModel, sampleFlaws, type Flaw } from './flaws.js';
 import type { StubSample, StubTraining } from './stub_messages.js';
 import { readTrainingRequest, writeSample, writeTraining } from './stub_proto.js';
 
@@ -59,6 +60,8 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   readonly #samplers = new Map<string, Bigrams>();
   readonly #sessions = new Set<string>();
   readonly #results = new Map<string, () => Answered | Uint8Array>();
+  /** What it computes wrongly. */
+  flaw: Flaw | null = null;
   #next = 0;
   #change: ((all: number[][]) => number[][]) | null = null;
 
@@ -162,7 +165,9 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     '/optim_step': (fields, payload) => {
       only(fields, ['model_id', 'seq_id', 'adam_params']);
       return this.#operation(fields, payload, ({ model }) => {
-        const norm = model.step(fields['adam_params'] as Adam, this.options.averages ?? false);
+        const adam = fields['adam_params'] as Adam;
+        const asked = flawed(this.flaw, { no_step: (right) => ({ ...right, learning_rate: 0 }) }, adam);
+        const norm = model.step(asked, this.options.averages ?? false);
         return [200, { metrics: { 'skyrl.ai/grad_norm': norm } }];
       });
     },
@@ -188,7 +193,8 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     '/save_weights_for_sampler': (fields) => {
       only(fields, ['model_id', 'seq_id', 'sampling_session_seq_id']);
       const copy = new Bigrams(this.options.vocabulary);
-      copy.state = this.#model(fields['model_id']).model.state;
+      const { state } = this.#model(fields['model_id']).model;
+      copy.state = flawed(this.flaw, { other_sampler: otherModel, stale: () => copy.state }, state);
       const id = `sampler_${this.#next++}`;
       this.#samplers.set(id, copy);
       return this.#promised(() => [200, { path: null, sampling_session_id: id }]);
@@ -196,14 +202,16 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     '/create_sampling_session': (fields) => {
       only(fields, ['session_id', 'sampling_session_seq_id', 'base_model']);
       const id = `sampler_${this.#next++}`;
-      this.#samplers.set(id, new Bigrams(this.options.vocabulary));
+      const base = new Bigrams(this.options.vocabulary);
+      base.state = flawed(this.flaw, { other_base: otherModel }, base.state);
+      this.#samplers.set(id, base);
       return [200, { type: 'create_sampling_session', sampling_session_id: id }];
     },
     '/asample': (fields) => {
       only(fields, ['sampling_session_id', 'seq_id', 'prompt', 'num_samples', 'sampling_params', 'prompt_logprobs']);
       const model = this.#samplers.get(String(fields['sampling_session_id']));
       if (model === undefined) throw new Refusal(404, 'Sampling session not found');
-      const reply = sampled(model, fields);
+      const reply = flawed(this.flaw, sampleFlaws, sampled(model, fields, this.flaw === 'stop_ignored'));
       return this.#promised(() => (this.options.dialect === 'proto' ? writeSample(reply) : [200, reply]));
     },
   };
@@ -248,14 +256,17 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
         }
         const found = tokens.map((token, t) => model.after(token)[targets[t]]);
         if (asked.forwardOnly) return found;
-        const total = averages ? weights.reduce((sum, one) => sum + one, 0) : 1;
+        const counted = weights.reduce((sum, one) => sum + one, 0);
+        const total = flawed(this.flaw, { squares: () => counted ** 2 }, averages ? counted : 1);
         found.forEach((logProb, t) => {
           const slope = asked.loss_fn === 'cross_entropy' ? -1 : -Math.exp(logProb - q[t]) * advantages[t];
-          model.push(tokens[t], targets[t], (weights[t] * slope) / total);
+          const right = (weights[t] * slope) / total;
+          model.push(tokens[t], targets[t], flawed(this.flaw, { wrong_sign: (one) => -one }, right));
         });
         return found;
       });
       if (!asked.forwardOnly) model.count(asked.data.length);
+      logProbs = flawed(this.flaw, logProbFlaws, logProbs);
       if (this.#change !== null) logProbs = this.#change(logProbs);
       if (dialect === 'proto') return writeTraining(logProbs);
       const loss_fn_outputs = logProbs.map((data) => ({ logprobs: { data, dtype: 'float32', shape: [data.length] } }));
@@ -288,7 +299,7 @@ function fromJson(path: string, fields: Json): StubTraining {
   };
 }
 
-function sampled(model: Bigrams, fields: Json): StubSample {
+function sampled(model: Bigrams, fields: Json, goesOn: boolean): StubSample {
   const prompt = (fields['prompt'] as { chunks: { tokens: number[] }[] }).chunks.flatMap(({ tokens }) => tokens);
   const { max_tokens, temperature, seed, stop } = fields['sampling_params'] as {
     max_tokens: number;
@@ -306,7 +317,7 @@ function sampled(model: Bigrams, fields: Json): StubSample {
         temperature === 0 ? plain.indexOf(Math.max(...plain)) : draw(model.after(before, temperature), random);
       tokens.push(chosen);
       logprobs.push(plain[chosen]);
-      if (stop.includes(chosen)) return { tokens, logprobs, stop_reason: 'stop' as const };
+      if (stop.includes(chosen) && !goesOn) return { tokens, logprobs, stop_reason: 'stop' as const };
       before = chosen;
     }
     return { tokens, logprobs, stop_reason: 'length' as const };

@@ -36,7 +36,7 @@ export interface ServedOptions {
 }
 
 /** What the end of a run may still take to tidy up. */
-const TIDY_MS = 5000;
+export const TIDY_MS = 5000;
 
 /** Its methods raise EndpointError where the server stays away or refuses, CheckpointError where a saved state is gone. */
 export class TinkerService {
@@ -149,7 +149,7 @@ const scales: Readonly<Record<Reduction, (sequences: readonly Sequence[]) => num
 };
 
 /** The sequence without its last token, its targets, and what the loss reads of the answer's; 0 at the prompt's. */
-function datumOf({ prompt, answer }: Sequence, read: Readonly<Record<string, Float32Array>>): Datum {
+export function datumOf({ prompt, answer }: Sequence, read: Readonly<Record<string, Float32Array>>): Datum {
   const before = prompt.length - 1;
   const all = Int32Array.from([...prompt, ...answer]);
   const padded = Object.entries(read).map(([name, values]) => {

@@ -1,0 +1,350 @@
+/**
+ * Looks at what a training server computes before anything is spent on it: trainer, sampler and base model on the same tokens, the end of answers,
+ * the direction of a step, whether the sampler follows it, and what the server makes of the losses of tokens.
+ */
+import { Deadline } from '../../../../core/deadline.js';
+import type { TinkerConnection } from '../../../../engines/tinker/connection.js';
+import { AnswerError, TinkerError } from '../../../../engines/tinker/errors.js';
+import type { TinkerSession } from '../../../../engines/tinker/session.js';
+import type { TokenFormat } from '../../format.js';
+import { TIDY_MS, type Reduction, type Sequence } from '../served.js';
+import { compared, lag, wrongEnds, type ByPosition, type Pair } from './compare.js';
+import {
+  FINDING_NAMES,
+  finding,
+  KINDS,
+  measured,
+  missing,
+  unmeasured,
+  type Finding,
+  type FindingName,
+} from './findings.js';
+import { Scratch, type Drawn } from './scratch.js';
+
+/** Gives the log-probabilities of the answers' tokens, or says why it cannot. */
+export type OwnEngine =
+  | { readonly logProbs: (sequences: readonly Sequence[]) => Promise<readonly Float32Array[]> }
+  | { readonly why: string };
+
+export interface CertifyOptions {
+  readonly connection: Pick<TinkerConnection, 'clock'>;
+  /** One of its own, which is closed afterwards. */
+  readonly session: TinkerSession;
+  readonly concurrency: number;
+  readonly format: Pick<TokenFormat, 'size' | 'ends'>;
+  /** What the settings say; null for what is found. */
+  readonly reduction: Reduction | null;
+  /** Whether the run reads log-probabilities of the base model. */
+  readonly needsPrompts: boolean;
+  readonly own: OwnEngine;
+}
+
+export interface Certified {
+  /** By the order of their names. */
+  readonly findings: readonly Finding[];
+  /** What is to be sent for; null where it is unknown, which a finding says. */
+  readonly reduction: Reduction | null;
+}
+
+const PROMPTS = 4;
+const ANSWERS = 4;
+/** Tokens of an answer that is compared. */
+const LENGTH = 16;
+/** Tokens that the server makes a prompt of. */
+const OPENING = 8;
+/** Tokens that end an answer, where ends are looked at. */
+const MOST_STOPS = 32;
+/** Tokens of which one is pushed. */
+const CANDIDATES = 12;
+/** A token is pushed that is no likelier than this at the beginning: it has room to rise. */
+const ROOM = -1;
+/** From then on half of the answers begin with it, so that the sampler shows it. */
+const LIKELY = Math.log(0.5);
+const RISEN = 0.5;
+const FALLEN = -1;
+/** The change of a log-probability that tells a direction. */
+const DECIDED = 0.2;
+/** Less than this on average tells nothing of a sampler that lags behind. */
+const LEAST_WAY = 0.1;
+
+/** Its requests raise EndpointError where the server stays away or refuses. */
+export async function certify(options: CertifyOptions, within: Deadline): Promise<Certified> {
+  const { session, connection, concurrency } = options;
+  try {
+    return await looked(options, new Scratch(session, concurrency, within));
+  } finally {
+    const brief = new Deadline(connection.clock, TIDY_MS);
+    await session.close(brief).finally(() => brief.dispose());
+  }
+}
+
+async function looked(options: CertifyOptions, scratch: Scratch): Promise<Certified> {
+  const { format } = options;
+  const ends = [...format.ends].sort((x, y) => x - y);
+  await scratch.begin();
+  await scratch.publish();
+  const openings = await scratch.draw(
+    spread(format, PROMPTS).map((id) => [id]),
+    { count: 1, maxTokens: OPENING, stop: ends },
+  );
+  const prompts = openings.map(({ prompt, answer }) => [...prompt, ...answer]);
+  const drawn = await scratch.draw(prompts, { count: ANSWERS, maxTokens: LENGTH, stop: ends });
+  const end = await endOf(scratch, prompts, drawn, ends);
+  const answers = drawn.filter(isWritten);
+
+  const tried = candidates(prompts[0], answers, format);
+  const sequences = [...answers, ...tried];
+  const trained = await unlessMissing(scratch.logProbs(sequences));
+  const base = await unlessRefused(scratch.promptLogProbs(answers.map(whole)));
+  const lengths = lengthsOf(answers, trained, base);
+  if (lengths.state === 'failed' || typeof trained === 'string') {
+    return all([lengths, end], 'there are log-probabilities missing or too many', options.reduction);
+  }
+  const told = {
+    sampler: samplerPairs(answers, trained),
+    prompts: typeof base === 'string' ? base : promptPairs(base, trained),
+    own_engine: await ownPairs(options.own, answers, trained),
+  };
+  const { positions, found } = matches(told, options.needsPrompts);
+  const still = [lengths, positions, ...found, end];
+  if (positions.state === 'failed') return all(still, 'log-probabilities are shifted', options.reduction);
+  const isAsItIs = found.find(({ name }) => name === 'sampler')?.state !== 'failed';
+  const moved = await stepped(scratch, prompts[0], tried, trained.slice(answers.length), {
+    ...options,
+    ends,
+    isAsItIs,
+  });
+  return all([...still, ...moved.findings], '', moved.reduction);
+}
+
+const isWritten = ({ answer }: Sequence): boolean => answer.length > 0;
+const whole = ({ prompt, answer }: Sequence): number[] => [...prompt, ...answer];
+
+/** Ids across the vocabulary that end no answer. */
+function spread({ size, ends }: CertifyOptions['format'], count: number): number[] {
+  const plain = (id: number): number => (ends.has(id) ? plain((id + 1) % size) : id);
+  return Array.from({ length: count }, (_, i) => plain(Math.floor(((i + 1) * size) / (count + 1))));
+}
+
+/** Answers of one token to a prompt: those that answers begin with, and others. */
+function candidates(
+  prompt: readonly number[],
+  answers: readonly Sequence[],
+  format: CertifyOptions['format'],
+): Sequence[] {
+  const known = answers.flatMap(({ answer }) => [...answer.slice(0, 1)]);
+  const ids = [...new Set([...known, ...spread(format, CANDIDATES)])].slice(0, CANDIDATES);
+  return ids.map((id) => ({ prompt, answer: Int32Array.of(id) }));
+}
+
+/** What the answers are, or that numbers are missing in them. */
+async function unlessMissing<T>(work: Promise<T>): Promise<T | string> {
+  return work.catch((error: unknown) => {
+    if (error instanceof AnswerError && error.index === null) return error.message;
+    throw error;
+  });
+}
+
+/** What the server tells, or how it refuses to. */
+async function unlessRefused<T>(work: Promise<T>): Promise<T | string> {
+  return work.catch((error: unknown) => {
+    if (error instanceof TinkerError && error.kind === 'refused') return error.message;
+    throw error;
+  });
+}
+
+async function endOf(
+  scratch: Scratch,
+  prompts: readonly (readonly number[])[],
+  answers: readonly Drawn[],
+  ends: readonly number[],
+): Promise<Finding> {
+  // The same prompts under the same seeds come to one of these soon.
+  const seen = [...new Set(answers.flatMap(({ answer }) => [...answer]))].slice(0, MOST_STOPS);
+  const asked = { maxTokens: LENGTH, stop: [...new Set([...ends, ...seen])].sort((x, y) => x - y) };
+  const cut = await scratch.draw(prompts, { count: ANSWERS, ...asked });
+  const [plain, early] = [
+    wrongEnds(answers.map(said), { maxTokens: LENGTH, stop: ends }),
+    wrongEnds(cut.map(said), asked),
+  ];
+  if (plain.stopped + early.stopped === 0) return unmeasured('end', 'no answer came to an end');
+  const wrong = [...plain.wrong, ...early.wrong];
+  return measured('end', wrong.length, wrong[0] ?? '');
+}
+
+const said = ({ answer, finished }: Drawn): { ids: number[]; finished: boolean } => ({ ids: [...answer], finished });
+
+function lengthsOf(
+  answers: readonly Drawn[],
+  trained: readonly Float32Array[] | string,
+  base: readonly (Float64Array | null)[] | string,
+): Finding {
+  const wrong = answers.flatMap(({ answer, logProbs }) =>
+    logProbs === null || logProbs.length === answer.length
+      ? []
+      : [`the sampler gives ${logProbs.length} for an answer of ${answer.length} tokens`],
+  );
+  if (typeof trained === 'string') wrong.push(trained);
+  if (typeof base !== 'string') {
+    base.forEach((found, i) => {
+      const { length } = whole(answers[i]);
+      // The first token has none, which some servers say and others leave out.
+      if (found === null || found.length === length || found.length === length - 1) return;
+      wrong.push(`the base model gives ${found.length} for a prompt of ${length} tokens`);
+    });
+  }
+  return measured('lengths', wrong.length, wrong[0] ?? '');
+}
+
+function samplerPairs(answers: readonly Drawn[], trained: readonly Float32Array[]): Pair[] | string {
+  if (answers.some(({ logProbs }) => logProbs === null))
+    return 'the server tells no log-probabilities of what it samples';
+  return answers.map(({ prompt, logProbs }, i) => ({ one: trained[i], other: atAnswer(prompt, logProbs ?? []) }));
+}
+
+function promptPairs(base: readonly (Float64Array | null)[], trained: readonly Float32Array[]): Pair[] | string {
+  if (base.every((one) => one === null || !one.some(Number.isFinite))) return NO_PROMPTS;
+  return base.map((found, i) => ({ one: trained[i], other: (found ?? new Float64Array()).slice(-trained[i].length) }));
+}
+
+async function ownPairs(
+  own: OwnEngine,
+  answers: readonly Drawn[],
+  trained: readonly Float32Array[],
+): Promise<Pair[] | string> {
+  if ('why' in own) return own.why;
+  const found = await own.logProbs(answers);
+  return answers.map(({ prompt }, i) => ({ one: trained[i], other: atAnswer(prompt, found[i]) }));
+}
+
+/** Of all positions but the last, those of the answer. */
+function atAnswer(prompt: readonly number[], logProbs: ByPosition): ByPosition {
+  return [...new Array<number>(prompt.length - 1).fill(NaN), ...Array.from(logProbs)];
+}
+
+const NO_PROMPTS = 'the server tells no log-probabilities of prompts';
+
+/** Pairs to compare, or why there are none. */
+type Told = Readonly<Record<'sampler' | 'prompts' | 'own_engine', readonly Pair[] | string>>;
+
+function matches(told: Told, needsPrompts: boolean): { readonly positions: Finding; readonly found: Finding[] } {
+  const shifted: string[] = [];
+  let furthest = 0;
+  const found = (Object.keys(told) as (keyof Told)[]).map((name) => {
+    const pairs = told[name];
+    const result = typeof pairs === 'string' ? null : compared(pairs, KINDS[name].limit);
+    if (result === null) {
+      const why = typeof pairs === 'string' ? pairs : 'there was nothing to compare';
+      return name === 'prompts' && needsPrompts
+        ? missing(name, why, 'Set algorithm.kl_coeff to 0.')
+        : unmeasured(name, why);
+    }
+    if (result.shift !== 0) shifted.push(`${name} by ${result.shift}`);
+    furthest = Math.max(furthest, Math.abs(result.shift));
+    return measured(name, result.difference, `${result.count} tokens`);
+  });
+  return { positions: measured('positions', furthest, shifted.join(', ')), found };
+}
+
+interface Stepped {
+  readonly findings: readonly Finding[];
+  readonly reduction: Reduction | null;
+}
+
+/** What steps do: to the token that is pushed, to what the sampler then tells, and by how much where two answers pull at it. */
+async function stepped(
+  scratch: Scratch,
+  prompt: readonly number[],
+  tried: readonly Sequence[],
+  trained: readonly Float32Array[],
+  { ends, isAsItIs, reduction }: CertifyOptions & { readonly ends: readonly number[]; readonly isAsItIs: boolean },
+): Promise<Stepped> {
+  const at = trained.map((found) => found[prompt.length - 1]);
+  const [token, known] = roomy(tried, at);
+  const other = tried.map(({ answer }) => answer[0]).find((id) => id !== token) ?? token;
+  const alone = { prompt, answer: Int32Array.of(token) };
+  const pair = { prompt, answer: Int32Array.of(token, other) };
+
+  const pushed = await scratch.push([{ ...alone, advantages: [1] }], known, (before, now) => {
+    const rise = now - before;
+    return rise <= FALLEN || (rise >= RISEN && now >= LIKELY);
+  });
+  const direction = measured('direction', pushed.now - pushed.before);
+  await scratch.publish();
+  const all = await scratch.draw([prompt], { count: 4 * ANSWERS, maxTokens: ANSWERS, stop: ends });
+  const drawn = all.filter(isWritten);
+  const after = await scratch.logProbs(drawn);
+  await scratch.begin();
+  const before = await scratch.logProbs(drawn);
+  const fresh = isAsItIs
+    ? freshOf(drawn, before, after)
+    : unmeasured('fresh', 'without training, sampler and trainer do not match');
+  if (direction.state === 'failed') {
+    return settled([direction, fresh], null, reduction, 'a step does not go where it has to');
+  }
+
+  /** Whether the token rises where an answer of it alone pulls it down, and one of two tokens up by so much. */
+  const rises = async (up: number): Promise<boolean | null> => {
+    const lessons = [
+      { ...alone, advantages: [-1] },
+      { ...pair, advantages: [up, 0] },
+    ];
+    const { before, now } = await scratch.push(lessons, known, (from, to) => Math.abs(to - from) >= DECIDED);
+    return Math.abs(now - before) < DECIDED ? null : now > before;
+  };
+  const first = await rises(BETWEEN);
+  await scratch.begin();
+  const second = await rises(first === true ? BELOW : ABOVE);
+  const found =
+    first === true && second === false ? 'sum' : first === false && second === true ? 'mean_per_datum' : null;
+  return settled([direction, fresh], found, reduction, NEITHER);
+}
+
+/** A token of an answer of two weighs 1 where losses are summed, and a half where they are averaged: it takes more than 1 or 2 to outweigh one. */
+const [BELOW, BETWEEN, ABOVE] = [0.75, 1.5, 3];
+const WEIGHTS: Readonly<Record<Reduction, number>> = { sum: 1, mean_per_datum: 0.5 };
+const NEITHER = 'the server neither sums the losses of tokens nor averages them over each answer';
+
+function settled(findings: readonly Finding[], found: Reduction | null, set: Reduction | null, why: string): Stepped {
+  const own = (): Finding => {
+    if (found !== null) {
+      const said = set === null ? '' : `; policy.trainer.reduction is '${set}'`;
+      return finding(
+        'reduction',
+        set === null || set === found,
+        WEIGHTS[found],
+        `the server's losses are '${found}'${said}`,
+      );
+    }
+    if (why === NEITHER)
+      return missing('reduction', why, 'Check the version of the server: this program cannot train at it.');
+    return set === null ? missing('reduction', why, 'Set policy.trainer.reduction.') : unmeasured('reduction', why);
+  };
+  return { findings: [...findings, own()], reduction: set ?? found };
+}
+
+/** The likeliest token that has room to rise; the unlikeliest where none has. */
+function roomy(tried: readonly Sequence[], at: readonly number[]): readonly [token: number, logProb: number] {
+  const all = tried.map(({ answer }, i) => [answer[0], at[i]] as const).sort(([, x], [, y]) => y - x);
+  return all.find(([, logProb]) => logProb <= ROOM) ?? all[all.length - 1];
+}
+
+function freshOf(drawn: readonly Drawn[], before: readonly Float32Array[], after: readonly Float32Array[]): Finding {
+  if (drawn.some(({ logProbs }) => logProbs === null)) {
+    return unmeasured('fresh', 'the server tells no log-probabilities of what it samples');
+  }
+  const behind = lag(
+    drawn.map(({ prompt, logProbs }, i) => {
+      const from = prompt.length - 1;
+      return { found: logProbs ?? [], before: before[i].slice(from), after: after[i].slice(from) };
+    }),
+    LEAST_WAY,
+  );
+  return behind === null ? unmeasured('fresh', 'steps changed too little to see it') : measured('fresh', behind);
+}
+
+/** In the order of their names; those that are not there were not measured. */
+function all(found: readonly Finding[], why: string, reduction: Reduction | null): Certified {
+  const of = (name: FindingName): Finding => found.find((one) => one.name === name) ?? unmeasured(name, why);
+  return { findings: FINDING_NAMES.map(of), reduction };
+}

@@ -1,0 +1,128 @@
+/** What is looked at before a training server is trusted: each finding has a name, a figure, a limit, and what to do where it fails. */
+import { EditrlError } from '../../../../core/errors.js';
+
+interface Kind {
+  /** The figure and what it is of, for a table. */
+  readonly figure: string;
+  /** The largest figure that passes, or the smallest where `atLeast`. Null where another setting decides. */
+  readonly limit: number | null;
+  readonly atLeast?: boolean;
+  readonly next: string;
+}
+
+const LOG_PROBS_MATCH = 0.1;
+
+export const KINDS = {
+  lengths: {
+    figure: 'sequences with more or fewer log-probabilities than tokens',
+    limit: 0,
+    next: 'Check the version of the server: what it tells cannot be given to tokens.',
+  },
+  positions: {
+    figure: 'positions by which log-probabilities are shifted',
+    limit: 0,
+    next: 'Check the version of the server: it tells the log-probability of the token before or after the one that is asked for.',
+  },
+  sampler: {
+    figure: 'mean difference of the log-probabilities of sampled tokens, sampler to trainer',
+    limit: LOG_PROBS_MATCH,
+    next: 'Start trainer and sampler of the server with the same base model, in the same precision.',
+  },
+  prompts: {
+    figure: 'mean difference of the log-probabilities of prompts, base model to trainer without training',
+    limit: LOG_PROBS_MATCH,
+    next: 'Let the server sample from the base model that it trains over, or set algorithm.kl_coeff to 0.',
+  },
+  own_engine: {
+    figure: 'mean difference of log-probabilities, this program to trainer',
+    limit: LOG_PROBS_MATCH,
+    next: 'Start the server with the model that is in the folder policy.trainer.base_model.',
+  },
+  end: {
+    figure: 'answers that do not end as they say, or not where they have to',
+    limit: 0,
+    next: 'Let policy.tokenizer be that of policy.trainer.base_model, and check that the server stops at the tokens in `stop` and gives the last one.',
+  },
+  direction: {
+    figure: 'rise of the log-probability of a token with a positive advantage, in one or more steps',
+    limit: 0.05,
+    atLeast: true,
+    next: 'Check the version of the server, and that its optimizer uses the learning rate that it is sent.',
+  },
+  fresh: {
+    figure: 'share of what steps changed that the sampler lacks after them',
+    limit: 0.5,
+    next: 'Check that the server brings the weights to its sampler at every save_weights_for_sampler.',
+  },
+  reduction: {
+    figure: 'weight of a token in an answer of two tokens, relative to one in an answer of one',
+    limit: null,
+    next: 'Leave out policy.trainer.reduction, or set it to what was found.',
+  },
+} as const satisfies Readonly<Record<string, Kind>>;
+
+export type FindingName = keyof typeof KINDS;
+export const FINDING_NAMES = Object.keys(KINDS) as readonly FindingName[];
+export const FINDING_STATES = ['passed', 'failed', 'unmeasured'] as const;
+
+export interface Finding {
+  readonly name: FindingName;
+  readonly state: (typeof FINDING_STATES)[number];
+  /** Null where nothing was measured, or no number says it. */
+  readonly figure: number | null;
+  /** What it is compared with; null where another setting decides. */
+  readonly limit: number | null;
+  /** In words: what the figure is of, or why there is none. */
+  readonly found: string;
+  /** What to do; null unless it failed. */
+  readonly next: string | null;
+}
+
+/** A training server does not compute what a run would take it to compute. */
+export class CertificateError extends EditrlError {
+  readonly code = 'certificate';
+}
+
+/** A finding with a figure. `more`: what else there is to say of it. */
+export function measured(name: FindingName, figure: number, more = ''): Finding {
+  const { figure: of, limit, atLeast = false }: Kind = KINDS[name];
+  const passed = limit === null || (atLeast ? figure >= limit : figure <= limit);
+  return finding(name, passed, figure, more === '' ? of : `${of}: ${more}`);
+}
+
+/** A finding that no limit decides. */
+export function finding(name: FindingName, passed: boolean, figure: number | null, found: string): Finding {
+  const { limit, next } = KINDS[name];
+  return { name, state: passed ? 'passed' : 'failed', figure, limit, found, next: passed ? null : next };
+}
+
+export function unmeasured(name: FindingName, why: string): Finding {
+  return { name, state: 'unmeasured', figure: null, limit: KINDS[name].limit, found: why, next: null };
+}
+
+/** What was not measured and has to be, for what a run does with it. */
+export function missing(name: FindingName, why: string, next: string): Finding {
+  return { ...unmeasured(name, why), state: 'failed', next };
+}
+
+/** As `0.031; limit 0.1`. */
+export function showFigure({ name, figure, limit }: Finding): string {
+  const { atLeast = false }: Kind = KINDS[name];
+  if (figure === null) return '-';
+  const shown = String(Number(figure.toPrecision(3)));
+  return limit === null ? shown : `${shown} (${atLeast ? 'at least' : 'at most'} ${limit})`;
+}
+
+/** Raises CertificateError, naming all that failed, where one did. */
+export function requirePassed(findings: readonly Finding[], where: string): void {
+  const failed = findings.filter(({ state }) => state === 'failed');
+  if (failed.length === 0) return;
+  const told = failed.map((one) => {
+    const figure = one.figure === null ? '' : ` ${showFigure(one)}`;
+    return `${one.name}:${figure} ${one.found}`;
+  });
+  throw new CertificateError(`the training server does not compute what it has to: ${told.join('; ')}`, {
+    where,
+    next: failed[0].next ?? '',
+  });
+}

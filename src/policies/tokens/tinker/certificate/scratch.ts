@@ -1,0 +1,124 @@
+/** A model at the server that is trained to see what becomes of it, and that nobody uses afterwards. */
+import pLimit from 'p-limit';
+import type { Deadline } from '../../../../core/deadline.js';
+import { together } from '../../../../core/together.js';
+import type { SampledSequence } from '../../../../engines/tinker/wire/data.js';
+import type { TinkerSession } from '../../../../engines/tinker/session.js';
+import { datumOf, type Sequence } from '../served.js';
+
+/** A prompt with an answer that the server sampled. */
+export interface Drawn extends Sequence {
+  readonly logProbs: Float64Array | null;
+  readonly finished: boolean;
+}
+
+/** An answer, and the advantage of each of its tokens. */
+export interface Pushed extends Sequence {
+  readonly advantages: readonly number[];
+}
+
+interface Draw {
+  readonly count: number;
+  readonly maxTokens: number;
+  readonly stop: readonly number[];
+}
+
+/** Learning rates of consecutive steps: small enough not to upset a large model, and large enough in the end for a small one. */
+const RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1];
+const ADAM = { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 0 };
+/** Seeds of the samples of one prompt and those of the next. */
+const SEEDS = 1000;
+
+export class Scratch {
+  readonly #slots;
+
+  constructor(
+    private readonly session: TinkerSession,
+    concurrency: number,
+    private readonly within: Deadline,
+  ) {
+    this.#slots = pLimit(concurrency);
+  }
+
+  /** A fresh adapter in the place of the one before. */
+  begin(): Promise<void> {
+    return this.session.begin(null, this.within);
+  }
+
+  publish(): Promise<void> {
+    return this.session.publish(this.within);
+  }
+
+  /** Per sequence, the log-probability of every token but the first. Raises AnswerError where a number is missing or not finite. */
+  logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
+    const data = sequences.map((one) => datumOf(one, { weights: ones(one) }));
+    return this.session.train(data, 'cross_entropy', this.within, { forwardOnly: true });
+  }
+
+  /** Samples with the weights that were published last. */
+  async draw(prompts: readonly (readonly number[])[], { count, maxTokens, stop }: Draw): Promise<Drawn[]> {
+    const all = await this.#each(prompts, (prompt, p) =>
+      this.session.sample({ prompt, count, maxTokens, temperature: 1, seed: p * SEEDS, stop }, this.within),
+    );
+    return all.flatMap(({ sequences }, p) => sequences.map((one) => drawn(prompts[p], one)));
+  }
+
+  /** Log-probabilities of prompts under the base model, as the server tells them. */
+  async promptLogProbs(prompts: readonly (readonly number[])[]): Promise<(Float64Array | null)[]> {
+    const asked = { count: 1, maxTokens: 1, temperature: 1, seed: 0, stop: [], promptLogProbs: true };
+    const all = await this.#each(prompts, (prompt) => this.session.sampleBase({ prompt, ...asked }, this.within));
+    return all.map(({ promptLogProbs }) => promptLogProbs);
+  }
+
+  /**
+   * Pushes answers by steps that grow, until the first token of the first answer has changed enough. Gives its log-probability before and after.
+   * `known`: what it is taken for in the first step.
+   */
+  async push(
+    lessons: readonly Pushed[],
+    known: number,
+    isEnough: (before: number, now: number) => boolean,
+  ): Promise<{ readonly before: number; readonly now: number }> {
+    let before: number | null = null;
+    let now = known;
+    for (const rate of RATES) {
+      now = firstOf(lessons, await this.#learn(lessons, now));
+      before ??= now;
+      if (isEnough(before, now)) return { before, now };
+      await this.session.step({ ...ADAM, learning_rate: rate }, this.within);
+    }
+    return { before: before ?? known, now: firstOf(lessons, await this.logProbs(lessons)) };
+  }
+
+  #learn(lessons: readonly Pushed[], first: number): Promise<Float32Array[]> {
+    const data = lessons.map((one) =>
+      datumOf(one, {
+        advantages: Float32Array.from(one.advantages),
+        // All answers begin with the same token, and no other is pushed.
+        logprobs: Float32Array.from(one.advantages, (_, t) => (t === 0 ? first : 0)),
+        weights: ones(one),
+      }),
+    );
+    return this.session.train(data, 'importance_sampling', this.within);
+  }
+
+  #each<T>(
+    prompts: readonly (readonly number[])[],
+    ask: (prompt: readonly number[], index: number) => Promise<T>,
+  ): Promise<T[]> {
+    return together(prompts.map((prompt, p) => () => this.#slots(() => ask(prompt, p))));
+  }
+}
+
+function drawn(prompt: readonly number[], { tokens, logProbs, stopped }: SampledSequence): Drawn {
+  return { prompt, answer: tokens, logProbs, finished: stopped };
+}
+
+function ones({ answer }: Sequence): Float32Array {
+  return new Float32Array(answer.length).fill(1);
+}
+
+/** The log-probability of the first token of the first answer. */
+function firstOf([{ prompt }]: readonly Sequence[], [found]: readonly Float32Array[]): number {
+  return found[prompt.length - 1];
+}

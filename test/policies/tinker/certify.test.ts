@@ -1,0 +1,128 @@
+/** What is found of a training server before a run: nothing at one that is right, and for each flaw what it is, and nothing else. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { TinkerSession } from '../../../src/engines/tinker/session.js';
+import {
+  certify,
+  type Certified,
+  type CertifyOptions,
+  type OwnEngine,
+} from '../../../src/policies/tokens/tinker/certificate/certify.js';
+import { requirePassed, type FindingName } from '../../../src/policies/tokens/tinker/certificate/findings.js';
+import { Bigrams } from '../../engines/tinker/bigrams.js';
+import { otherModel, type Flaw } from '../../engines/tinker/flaws.js';
+import { StubTinker, type TinkerStubOptions } from '../../engines/tinker/stub_tinker.js';
+import { connect, format, VOCABULARY, within } from './served.js';
+
+const stubs: StubTinker[] = [];
+afterAll(async () => void (await Promise.all(stubs.map((stub) => stub.close()))));
+
+async function started(flaw: Flaw | null, options: Partial<TinkerStubOptions> = {}): Promise<StubTinker> {
+  // One model at a time: each has to be let go of before the next.
+  const stub = await new StubTinker({ vocabulary: VOCABULARY, dialect: 'proto', mostModels: 1, ...options }).listen();
+  stub.flaw = flaw;
+  stubs.push(stub);
+  return stub;
+}
+
+/** As this program's own engine computes it, in float32. */
+function own(change: (right: Bigrams['state']) => Bigrams['state'] = (right) => right): OwnEngine {
+  const model = new Bigrams(VOCABULARY);
+  model.state = change(model.state);
+  return {
+    logProbs: async (sequences) =>
+      sequences.map(({ prompt, answer }) =>
+        Float32Array.from(answer, (id, t) => model.after(t === 0 ? prompt[prompt.length - 1] : answer[t - 1])[id]),
+      ),
+  };
+}
+
+async function certified(stub: StubTinker, options: Partial<CertifyOptions> = {}): Promise<Certified> {
+  const connection = connect(stub);
+  const session = new TinkerSession({
+    connection,
+    dialect: 'auto',
+    baseModel: 'base',
+    lora: { rank: 8, seed: 1 },
+    tags: ['test'],
+    version: '0.25.0',
+  });
+  const asked = { connection, session, concurrency: 4, format, reduction: null, needsPrompts: false, own: own() };
+  try {
+    return await certify({ ...asked, ...options }, within(60_000));
+  } finally {
+    await connection.close();
+  }
+}
+
+const failedOf = ({ findings }: Certified): FindingName[] =>
+  findings.flatMap(({ name, state }) => (state === 'failed' ? [name] : []));
+
+/** By flaw, what it is found as. */
+const found: Readonly<Record<Flaw, FindingName>> = {
+  short_trainer: 'lengths',
+  short_sampler: 'lengths',
+  short_prompts: 'lengths',
+  shifted_trainer: 'positions',
+  shifted_sampler: 'positions',
+  shifted_prompts: 'positions',
+  other_sampler: 'sampler',
+  other_base: 'prompts',
+  end_left_out: 'end',
+  end_unsaid: 'end',
+  stop_ignored: 'end',
+  wrong_sign: 'direction',
+  no_step: 'direction',
+  stale: 'fresh',
+  squares: 'reduction',
+};
+
+describe('a training server', () => {
+  it.each([
+    { dialect: 'proto', averages: false, reduction: 'sum' },
+    { dialect: 'proto', averages: true, reduction: 'mean_per_datum' },
+    { dialect: 'json', averages: false, reduction: 'sum' },
+    { dialect: 'json', averages: true, reduction: 'mean_per_datum' },
+  ] as const)(
+    'that is right passes in all, and leaves no model: $dialect, $reduction',
+    async ({ reduction, ...own }) => {
+      const stub = await started(null, own);
+      for (const set of [null, reduction]) {
+        const certificate = await certified(stub, { reduction: set });
+        expect(certificate.findings.filter(({ state }) => state !== 'passed')).toEqual([]);
+        expect(certificate.findings.length).toBe(9);
+        expect(certificate.reduction).toBe(reduction);
+        expect(() => requirePassed(certificate.findings, stub.url)).not.toThrow();
+      }
+      expect(stub.models.size).toBe(0);
+    },
+  );
+
+  it.each(Object.entries(found) as [Flaw, FindingName][])('with the flaw %s fails in %s alone', async (flaw, name) => {
+    const stub = await started(flaw);
+    const certificate = await certified(stub, { reduction: 'sum' });
+    expect(failedOf(certificate)).toEqual([name]);
+    expect(() => requirePassed(certificate.findings, stub.url)).toThrow(
+      expect.objectContaining({ code: 'certificate', message: expect.stringContaining(`${name}:`) as string }),
+    );
+    expect(stub.models.size).toBe(0);
+  });
+
+  it('that has another model than the folder fails in that alone', async () => {
+    expect(failedOf(await certified(await started(null), { own: own(otherModel) }))).toEqual(['own_engine']);
+  });
+
+  it.each([
+    [false, 'mean_per_datum', 1],
+    [true, 'sum', 0.5],
+  ] as const)(
+    'whose losses are not what the settings say fails in that alone: averages %s',
+    async (averages, reduction, figure) => {
+      const certificate = await certified(await started(null, { averages }), { reduction });
+      expect(failedOf(certificate)).toEqual(['reduction']);
+      expect(certificate.findings.at(-1)).toMatchObject({
+        figure,
+        next: expect.stringContaining('Leave out') as string,
+      });
+    },
+  );
+});
