@@ -1,4 +1,7 @@
-/** `editrl launch-check CONFIG`: whether a run's processes start, meet and exchange tensors, and what each of them has. */
+/**
+ * `editrl launch-check CONFIG`: whether a run's processes start, meet and exchange tensors, what each of them has, and what the server computes that
+ * trains it.
+ */
 import { randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { performance } from 'node:perf_hooks';
@@ -13,10 +16,15 @@ import { Guardian } from '../launch/processes/guardian.js';
 import { availableMemory } from '../launch/machine/memory.js';
 import { freePort, rankEnvironment, supervise } from '../launch/processes/supervise.js';
 import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
+import { runResolver } from '../launch/models/resolve.js';
+import { requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
 import { enginesOf } from '../recipes/engines.js';
+import { certificateFor } from '../recipes/open_server_check.js';
 import { isTrainable } from '../recipes/settings.js';
+import type { Certificate } from '../run/certificate.js';
+import { certificateTable } from '../run/report/certificate.js';
 import type { RunSettings } from '../schema/run.js';
-import { formatTable, printJson, printLine } from './output.js';
+import { formatTable, outputWidth, printError, printJson, printLine } from './output.js';
 import { configOf, configOptions, flag, text, type Action } from './verb.js';
 
 /** What one rank found out about itself. */
@@ -63,11 +71,26 @@ export const launchCheckVerb: Action = {
     const placement = wholeMachine({ ...launch, processes }, devices, kind);
     requireFree(placement.devices);
     const reports = await startRanks(config, processes, placement);
-    if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports });
-    else print(reports);
+    const certificate = await certified(config.settings);
+    if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, certificate });
+    else print(reports, certificate);
+    if (certificate !== null) requirePassed(certificate.findings, certificate.server.url);
     return 0;
   },
 };
+
+/** What the server is found to compute that trains the policy; null where this machine does. */
+async function certified(settings: RunSettings): Promise<Certificate | null> {
+  const stop = new AbortController();
+  const onSignal = (): void => stop.abort();
+  process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
+  try {
+    const resolveRun = runResolver(settings.base_exp_dir);
+    return await certificateFor(settings, resolveRun, { stop: stop.signal, onNote: printError });
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+  }
+}
 
 /** Starts the ranks and collects their reports. Raises RunError naming the rank that died or hung, with its last lines. */
 async function startRanks(
@@ -176,7 +199,7 @@ function freeGpuMemory(gpus: readonly Gpu[]): number | null {
   );
 }
 
-function print(reports: readonly RankReport[]): void {
+function print(reports: readonly RankReport[], certificate: Certificate | null): void {
   const rows = reports.map((report) => [
     report.rank,
     report.pid,
@@ -199,4 +222,5 @@ function print(reports: readonly RankReport[]): void {
   printLine(
     `\n${reports.length === 1 ? 'One process: nobody to meet.' : `All ${reports.length} ranks met and agree on the sum.`}`,
   );
+  if (certificate !== null) printLine(`\n${certificateTable(certificate, outputWidth()).join('\n')}`);
 }

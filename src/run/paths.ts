@@ -68,6 +68,10 @@ export class RunPaths {
   get stopRequest(): string {
     return join(this.dir, 'stop_request');
   }
+  /** What was found of the server that trains the run. */
+  get certificate(): string {
+    return join(this.dir, 'certificate.json');
+  }
   get metrics(): string {
     return join(this.dir, 'metrics.jsonl');
   }

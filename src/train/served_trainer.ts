@@ -1,34 +1,48 @@
 /** Wires a server that trains a run's policy: the session there, and where the answers that it samples are kept. */
 import { createHash, randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
+import type { Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';
-import { ConfigError } from '../core/errors.js';
+import { ConfigError, must } from '../core/errors.js';
 import { TinkerConnection } from '../engines/tinker/connection.js';
 import { TinkerSession } from '../engines/tinker/session.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
+import { within, type ReplayOptions } from '../group/replay.js';
+import { countFindings, requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
+import type { Asked } from '../policies/tokens/tinker/certificate/scratch.js';
 import { TinkerPolicy } from '../policies/tokens/tinker/policy.js';
-import { TinkerService } from '../policies/tokens/tinker/served.js';
+import { TinkerService, type Reduction } from '../policies/tokens/tinker/served.js';
 import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
+import type { Certificate } from '../run/certificate.js';
 import { answerForm } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
 import type { TinkerSettings } from '../schema/trainer.js';
 import type { OptimizerSettings } from '../schema/training.js';
-import { openRemote, type NamedRun, type RemoteServices } from './remote.js';
+import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
+import { certificateOf, keptCertificate, type CertifiedRun } from './server_certificate.js';
 
 /** The settings of a run that its training at a server depends on. */
-interface ServedRun extends NamedRun {
-  readonly seed: number;
+interface ServedRun extends NamedRun, CertifiedSettings {
   readonly optimizer: OptimizerSettings;
-  readonly policy: { readonly model_context_size: number };
+  readonly policy: CertifiedSettings['policy'] & { readonly model_context_size: number };
+}
+
+/** Those that what is looked at before depends on. */
+interface CertifiedSettings {
+  readonly run_name: string;
+  readonly seed: number;
+  readonly algorithm: { readonly type: string; readonly kl_coeff?: number };
+  readonly policy: CertifiedRun['policy'];
 }
 
 /** What the SDK of this version of the protocol says of itself. */
 const SDK_VERSION = '0.25.0';
 
 /**
- * Waits for the server. The model is opened with the first request, or from a checkpoint. Raises ConfigError where no address is known, EndpointError
- * where the server stays away, Abandoned where the run is asked to stop meanwhile.
+ * Waits for the server, and looks at what it computes unless the run's record has that. The model is opened with the first request, or from a
+ * checkpoint. Raises ConfigError where no address is known, EndpointError where the server stays away, CertificateError where it does not compute what
+ * it has to, Abandoned where the run is asked to stop meanwhile.
  */
 export async function openServedPolicy<P extends TokenPrompt>(
   run: ServedRun,
@@ -37,8 +51,8 @@ export async function openServedPolicy<P extends TokenPrompt>(
   services: RemoteServices,
 ): Promise<TinkerPolicy<P>> {
   const url = addressOf(trainer);
-  const { base_model: baseModel, reduction, concurrency } = trainer;
-  const lora = { rank: trainer.lora.rank, seed: trainer.lora.seed ?? run.seed };
+  const { base_model: baseModel, concurrency } = trainer;
+  const lora = adapterOf(trainer, run);
   const first = async (connection: TinkerConnection, within: Deadline): Promise<void> => {
     await connection.ask('/healthz', null, within);
     services.log.logger.info(`${connection.url} trains adapters of rank ${lora.rank} over ${baseModel}`);
@@ -48,39 +62,111 @@ export async function openServedPolicy<P extends TokenPrompt>(
     {
       name: 'the training server',
       settings: trainer,
-      open: (tools) =>
-        new TinkerConnection({
-          ...tools,
-          url,
-          apiKey: process.env[trainer.api_key_env],
-          // A result is waited for while other requests go on.
-          concurrency: concurrency + 2,
-          timeoutMs: trainer.timeout_s * 1000,
-        }),
+      open: (tools) => connectionOf(url, trainer, tools),
       form: answerForm,
       linesOf: ({ answers }) => answers,
       first,
     },
     services,
   );
-  const session = new TinkerSession({
-    connection: client,
-    dialect: trainer.dialect,
-    baseModel,
-    lora,
-    tags: ['editrl', paths.runName],
-    version: SDK_VERSION,
-  });
+  const { logger } = services.log;
+  const reduction = await certified(run, trainer, format, { connection: client, replay, paths, logger });
+  const session = sessionOf(client, trainer, run);
   return new TinkerPolicy<P>({
     ...replay,
     service: new TinkerService({ connection: client, session, reduction, concurrency }),
     format,
-    model: { base_model: baseModel, ...lora, reduction },
+    // Where the settings leave it open, the gradient is the same at every server.
+    model: { base_model: baseModel, ...lora, reduction: trainer.reduction },
     optimizer: run.optimizer,
     contextSize: run.policy.model_context_size,
     prefix: namePrefix(paths),
     store: lines,
   });
+}
+
+/** What the server makes of the losses of tokens, once it has passed. Closes everything where it has not. */
+async function certified<P extends TokenPrompt>(
+  run: ServedRun,
+  trainer: TinkerSettings,
+  format: TokenFormat<P>,
+  {
+    connection,
+    replay,
+    paths,
+    logger,
+  }: {
+    readonly connection: TinkerConnection;
+    readonly replay: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'close'> & { readonly clock?: Clock };
+    readonly paths: RunPaths;
+    readonly logger: RemoteServices['log']['logger'];
+  },
+): Promise<Reduction> {
+  try {
+    const asked: Asked = (work) => within(replay, work);
+    const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run), trainer, format };
+    const { certificate, isKept } = await keptCertificate(certifiedRun(run), server, paths);
+    const { findings, reduction, seconds } = certificate;
+    requirePassed(findings, connection.url);
+    if (!isKept) logger.info(`the training server passed: ${countFindings(findings)} (${seconds} s)`);
+    return must(trainer.reduction ?? reduction, 'the reduction of a server that passed');
+  } catch (error) {
+    await replay.close();
+    throw error;
+  }
+}
+
+/**
+ * What a server is found to compute for these settings; nothing is recorded. Raises as `openServedPolicy`, but for CertificateError.
+ */
+export async function checkServer<P extends TokenPrompt>(
+  run: CertifiedSettings,
+  trainer: TinkerSettings,
+  format: TokenFormat<P>,
+  { stop, onNote }: { readonly stop: AbortSignal; readonly onNote: (note: string) => void },
+): Promise<Certificate> {
+  const connection = connectionOf(addressOf(trainer), trainer, {
+    concurrency: trainer.concurrency,
+    onNote,
+    onWaiting: (found, waitedS) => onNote(`waiting for the training server (${waitedS} s): ${found}`),
+  });
+  const asked: Asked = (work) => within({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
+  try {
+    const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run), trainer, format };
+    return await certificateOf(certifiedRun(run), server);
+  } finally {
+    await connection.close();
+  }
+}
+
+function certifiedRun({ algorithm, policy }: CertifiedSettings): CertifiedRun {
+  return { policy, needsPrompts: algorithm.type !== 'sft' && (algorithm.kl_coeff ?? 0) > 0 };
+}
+
+function connectionOf(url: string, trainer: TinkerSettings, tools: ClientServices): TinkerConnection {
+  return new TinkerConnection({
+    ...tools,
+    url,
+    apiKey: process.env[trainer.api_key_env],
+    // A result is waited for while other requests go on.
+    concurrency: trainer.concurrency + 2,
+    timeoutMs: trainer.timeout_s * 1000,
+  });
+}
+
+function sessionOf(connection: TinkerConnection, trainer: TinkerSettings, run: CertifiedSettings): TinkerSession {
+  return new TinkerSession({
+    connection,
+    dialect: trainer.dialect,
+    baseModel: trainer.base_model,
+    lora: adapterOf(trainer, run),
+    tags: ['editrl', run.run_name],
+    version: SDK_VERSION,
+  });
+}
+
+function adapterOf({ lora }: TinkerSettings, { seed }: CertifiedSettings): { rank: number; seed: number } {
+  return { rank: lora.rank, seed: lora.seed ?? seed };
 }
 
 function addressOf({ base_url }: TinkerSettings): string {

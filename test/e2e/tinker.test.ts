@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StubTinker } from '../engines/tinker/stub_tinker.js';
-import { Place, until } from './editrl.js';
+import { Place, until, type Ended } from './editrl.js';
 
 const CONFIG = 'configs/text_plain.jsonnet';
 const SMALL = ['configs/lib/text_tiny.libsonnet', 'test/e2e/recipes/text_small.libsonnet'];
@@ -38,7 +38,7 @@ const args = (name: string, ...more: readonly string[]): string[] => [
     `run_name=${name}`,
     'policy.model=null',
     `policy.tokenizer=${tokenizer}`,
-    `policy.trainer={"type": "tinker", "base_url": "${stub.url}", "base_model": "base", "reduction": "sum"}`,
+    `policy.trainer={"type": "tinker", "base_url": "${stub.url}", "base_model": "base"}`,
     'reward.terms=[]',
     'reward.mode=word_overlap',
     `num_iterations=${ITERATIONS}`,
@@ -55,11 +55,16 @@ const recordOf = (name: string, iteration: number): { path: string; lineage: str
     lineage: string;
   };
 
+const certificateOf = (name: string): object =>
+  JSON.parse(readFileSync(join(place.run(name), 'certificate.json'), 'utf8')) as object;
+
 describe('text_answers at a training server', () => {
   it('learns, says where it is trained, and lets go of its adapter', async () => {
     const ended = await place.call(args('whole'), KEY);
     expect(ended).toMatchObject({ code: 0, err: '' });
     expect(ended.out).toContain('trains adapters of rank 32 over base');
+    expect(ended.out).toContain('the training server passed: 8 of 9 findings; not measured: own_engine');
+    expect(certificateOf('whole')).toMatchObject({ server: { url: stub.url, base_model: 'base' }, reduction: 'sum' });
     const rewards = place.metrics('whole').flatMap((line) => {
       const reward = line['reward/mean'];
       return typeof reward === 'number' ? [reward] : [];
@@ -70,11 +75,13 @@ describe('text_answers at a training server', () => {
   });
 
   it('killed in the middle goes on from its last checkpoint to the same steps, with the answers that are stored', async () => {
-    let steps = 0;
+    let [steps, models] = [0, 0];
     stub.fault = ({ path }) => {
-      if (path === '/optim_step') steps += 1;
+      if (path === '/create_model') models += 1;
+      // Three are scratch models, by which the server is looked at.
+      if (path === '/optim_step' && models > 3) steps += 1;
       // Iteration 6 is sampled, and waits for its step.
-      return path === '/optim_step' && steps > 5 ? { kind: 'stall' } : null;
+      return steps > 5 && path === '/optim_step' ? { kind: 'stall' } : null;
     };
     const live = place.start(args('killed'), KEY);
     await until('iteration 6 waits', () => steps > 5 || !live.isAlive());
@@ -85,6 +92,8 @@ describe('text_answers at a training server', () => {
     const sampled = (): number =>
       stub.requests.filter(({ path, body }) => path === '/asample' && !body.includes('prompt_logprobs')).length;
     const asked = sampled();
+    const opened = (): number => stub.requests.filter(({ path }) => path === '/create_model').length;
+    const before = opened();
     const resumed = await place.call(['resume', 'killed'], KEY);
     expect(resumed).toMatchObject({ code: 0, err: '' });
     expect(resumed.out).toContain('resuming killed from iteration 4');
@@ -92,6 +101,8 @@ describe('text_answers at a training server', () => {
     expect(recordOf('killed', ITERATIONS).path).not.toBe(recordOf('whole', ITERATIONS).path);
     // Iterations 5 and 6 were sampled before: 7 and 8 are left, with 16 prompts each, and two evaluations of 16 prompts, sampled and greedy.
     expect(sampled() - asked).toBe(2 * 16 + 2 * 32);
+    // The server is the same, and is not looked at again.
+    expect(opened() - before).toBe(1);
   });
 
   it('learns labelled answers', async () => {
@@ -112,6 +123,35 @@ describe('text_answers at a training server', () => {
     });
     expect(losses.length).toBeGreaterThan(1);
     expect(losses[losses.length - 1]).toBeLessThan(losses[0] - 0.5);
+  });
+
+  it('spends nothing at a server that computes something else, and launch-check says so, too', async () => {
+    const checked = async (...more: readonly string[]): Promise<Ended> =>
+      place.call(['launch-check', ...args('checked', ...more).slice(1)], KEY);
+    expect(await checked()).toMatchObject({
+      code: 0,
+      err: '',
+      out: expect.stringMatching(/direction +passed/) as string,
+    });
+    stub.flaw = 'wrong_sign';
+    const told = 'the training server does not compute what it has to: direction: -';
+    const failed = await checked();
+    expect(failed).toMatchObject({ code: 1, out: expect.stringMatching(/direction +failed/) as string });
+    expect(failed.err).toContain(told);
+    const held = stub.models.size;
+    const ended = await place.call(args('spoilt'), KEY);
+    stub.flaw = null;
+    expect(ended.code).toBe(1);
+    expect(ended.err).toContain(told);
+    expect(place.metrics('spoilt')).toEqual([]);
+    expect(stub.models.size).toBe(held);
+    const report = await place.call(['report', 'spoilt', '--exp-dir', join(place.run('spoilt'), '..')]);
+    expect(report.out).toMatch(/direction +failed/);
+    // Mended, it goes on without being told.
+    const mended = await place.call(args('spoilt', 'num_iterations=1'), KEY);
+    expect(mended.code).toBe(0);
+    const contradicted = await checked('policy.trainer.reduction=mean_per_datum');
+    expect(contradicted.err).toContain("'sum'; policy.trainer.reduction is 'mean_per_datum'");
   });
 
   it('refuses settings that the server cannot be told, before anything starts', async () => {

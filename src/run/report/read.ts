@@ -9,6 +9,7 @@ import { readMetrics, SPEEDS, type Metrics, type MetricsLine, type Speed } from 
 import type { RunPaths } from '../paths.js';
 import { readRecord, type RunRecord } from '../record.js';
 import { readState, type RunStateName } from '../state.js';
+import { readCertificate, type Certificate } from '../certificate.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
 import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type ShownAnswer } from './answers.js';
@@ -78,6 +79,8 @@ export interface RunReport {
   readonly speed: Speed | null;
   /** Episodes that no judge scored, by reason, over the whole run. */
   readonly unscored: Readonly<Record<string, number>>;
+  /** What was found of the server that trains the run; null where this machine does. */
+  readonly certificate: Certificate | null;
   /** Hack alarms in the order in which they were raised. */
   readonly alarms: readonly AlarmSpan[];
   /** How many metrics were not finite numbers over the whole run. */
@@ -128,6 +131,7 @@ function summarise(
     seconds_per_iteration: secondsPerIteration(trained),
     speed: meanSpeed(trained),
     unscored: sumByPrefix(lines, 'reward/unscored/'),
+    certificate: readCertificate(paths),
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
     paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },

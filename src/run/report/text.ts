@@ -4,6 +4,7 @@ import { alignColumns, wrap } from '../../core/table.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { SaidAnswer } from './answers.js';
+import { certificateTable } from './certificate.js';
 import { heldOutRows } from './held_out_rows.js';
 import { showEstimate, showLoss, showSpeed } from './numbers.js';
 import type { RunReport } from './read.js';
@@ -15,6 +16,7 @@ export function formatReport(report: RunReport, width = Infinity): string {
     heldOutTable(report),
     training(report, width),
     answers(report, width),
+    report.certificate === null ? [] : certificateTable(report.certificate, width),
     alarms(report, width),
     places(report),
   ];

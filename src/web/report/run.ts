@@ -2,6 +2,8 @@
 import { readRecord, type RunRecord } from '../../run/record.js';
 import type { ComparedRun } from '../../run/report/compare.js';
 import type { Membership } from '../../run/report/find.js';
+import type { Certificate } from '../../run/certificate.js';
+import { aboutCertificate, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
 import { showEstimate, showLoss, showSpeed, signed, signedLoss } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
@@ -21,6 +23,7 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     { title: 'Settings and what they differ in', blocks: settings(record, member) },
     { title: 'Curves', blocks: [{ kind: 'curves' } as const] },
     { title: 'Time', blocks: [parts.times([{ label: report.run_name, seconds: report.seconds_per_iteration }])] },
+    ...(report.certificate === null ? [] : [{ title: 'Training server', blocks: certificate(report.certificate) }]),
     { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
     {
       title: 'Contact sheets',
@@ -130,6 +133,13 @@ function settings(record: RunRecord | null, member: Membership | null): WireBloc
           table('Changed on the way', parts.differences(['before', 'after', 'since'], changed)),
         ]),
     parts.allSettings('All settings', record.settings),
+  ];
+}
+
+function certificate(found: Certificate): WireBlock[] {
+  return [
+    paragraph(aboutCertificate(found)),
+    table('Findings', { titles: [...CERTIFICATE_TITLES], rows: certificateRows(found) }),
   ];
 }
 

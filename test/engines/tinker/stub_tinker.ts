@@ -3,6 +3,7 @@
  * what servers refuse, and counts what is done to the weights.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { RandomStream } from '../../../src/core/random.js';
 import { send, StubServer } from '../../support/stub_server.js';
 import { Bigrams, type Adam, type State } from './bigrams.js';
@@ -10,10 +11,15 @@ import { flawed, logProbFlaws, otherModel, sampleFlaws, type Flaw } from './flaw
 import type { StubSample, StubTraining } from './stub_messages.js';
 import { readTrainingRequest, writeSample, writeTraining } from './stub_proto.js';
 
-/** `lost`: it is done, and the reply does not arrive. `gone`: what was promised is forgotten (410). `log_probs`: results are changed. */
+/**
+ * `lost`: it is done, and the reply does not arrive. `repeated`: the request arrives twice. `late`: others overtake it. `forgotten`: what was promised is
+ * forgotten (410). `log_probs`: results are changed.
+ */
 export type TinkerFault =
   | { readonly kind: 'lost' }
-  | { readonly kind: 'gone' }
+  | { readonly kind: 'repeated' }
+  | { readonly kind: 'late' }
+  | { readonly kind: 'forgotten' }
   | { readonly kind: 'log_probs'; readonly change: (all: number[][]) => number[][] };
 
 export interface StubRequest {
@@ -37,12 +43,14 @@ export interface TinkerStubOptions {
 interface StubModel {
   readonly model: Bigrams;
   /** What was submitted, by its number. */
-  readonly operations: Map<number, { readonly payload: string; readonly id: string }>;
+  readonly operations: Map<number, { readonly payload: string; readonly result: Answered | Uint8Array; id: string }>;
   isFresh: boolean;
 }
 
 type Json = Record<string, unknown>;
 type Answered = readonly [status: number, body: unknown];
+
+const LATE_MS = 2;
 
 /** A refusal, as a status and its detail. */
 class Refusal extends Error {
@@ -75,15 +83,18 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     this.#sessions.clear();
   }
 
-  /** Of the model that is trained. */
   get weights(): readonly number[] {
-    const [model] = [...this.models.values()].slice(-1);
-    return model.model.state.weights;
+    return this.#trained.state.weights;
   }
 
   get steps(): number {
-    const [model] = [...this.models.values()].slice(-1);
-    return model.model.steps;
+    return this.#trained.steps;
+  }
+
+  /** The model that is trained: where a request to make one was repeated, nobody steps the other one. */
+  get #trained(): Bigrams {
+    const all = [...this.models.values()].map(({ model }) => model);
+    return all.reduce((most, one) => (one.steps >= most.steps ? one : most));
   }
 
   protected read(incoming: IncomingMessage, body: Buffer): StubRequest {
@@ -99,24 +110,36 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   protected async reply(request: StubRequest, response: ServerResponse, fault: TinkerFault | null): Promise<void> {
     const { apiKey } = this.options;
     if (apiKey !== undefined && request.key !== apiKey) return send(response, 401, { detail: 'Invalid API key' });
-    if (fault?.kind === 'gone') return send(response, 410, { detail: 'promise lost' });
-    this.#change = fault?.kind === 'log_probs' ? fault.change : null;
-    let answered: Answered | Uint8Array;
-    try {
-      answered = this.#answer(request);
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      answered = [error.status, { detail: error.detail }];
+    if (fault?.kind === 'forgotten') {
+      const { request_id } = JSON.parse(request.body.toString('utf8')) as { request_id: string };
+      this.#results.delete(request_id);
+      return send(response, 410, { detail: 'promise lost' });
     }
+    if (fault?.kind === 'late') await sleep(LATE_MS);
+    this.#change = fault?.kind === 'log_probs' ? fault.change : null;
+    const answered = this.#replyTo(request);
+    if (fault?.kind === 'repeated') this.#replyTo(request);
     if (fault?.kind === 'lost') return void response.destroy();
     if (!(answered instanceof Uint8Array)) return send(response, ...answered);
     response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(answered);
     return Promise.resolve();
   }
 
+  #replyTo(request: StubRequest): Answered | Uint8Array {
+    try {
+      return this.#answer(request);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      return [error.status, { detail: error.detail }];
+    }
+  }
+
   #answer(request: StubRequest): Answered | Uint8Array {
     const { path, isProto, body } = request;
     if (path === '/healthz') return [200, { status: 'ok' }];
+    if (path === '/get_server_capabilities') {
+      return [200, { supported_models: [{ model_name: this.options.baseModel ?? 'base' }] }];
+    }
     if (path === '/forward_backward' || path === '/forward') return this.#training(request);
     if (isProto) throw new Refusal(415, 'application/json is wanted');
     const fields = JSON.parse(body.toString('utf8')) as Json;
@@ -235,12 +258,13 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     const earlier = held.operations.get(seqId);
     if (earlier !== undefined) {
       if (earlier.payload !== payload) throw new Refusal(409, 'Training request sequence number was reused');
+      if (!this.#results.has(earlier.id)) earlier.id = idOf(this.#promised(() => earlier.result));
       return [200, { request_id: earlier.id }];
     }
     held.isFresh = false;
     const result = work(held);
     const promised = this.#promised(() => result);
-    held.operations.set(seqId, { payload, id: (promised[1] as { request_id: string }).request_id });
+    held.operations.set(seqId, { payload, result, id: idOf(promised) });
     return promised;
   }
 
@@ -273,6 +297,10 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       return [200, { loss_fn_output_type: 'scalar', loss_fn_outputs, metrics: {} }];
     });
   }
+}
+
+function idOf([, body]: Answered): string {
+  return (body as { request_id: string }).request_id;
 }
 
 function only(fields: Json, names: readonly string[]): void {

@@ -46,9 +46,18 @@ async function certified(stub: StubTinker, options: Partial<CertifyOptions> = {}
     tags: ['test'],
     version: '0.25.0',
   });
-  const asked = { connection, session, concurrency: 4, format, reduction: null, needsPrompts: false, own: own() };
+  const asked: CertifyOptions = {
+    connection,
+    session,
+    concurrency: 4,
+    asked: (work) => work(within(60_000)),
+    format,
+    reduction: null,
+    needsPrompts: false,
+    own: own(),
+  };
   try {
-    return await certify({ ...asked, ...options }, within(60_000));
+    return await certify({ ...asked, ...options });
   } finally {
     await connection.close();
   }

@@ -2,18 +2,16 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { RandomStream } from '../../../src/core/random.js';
-import type { Lesson, SampleRequest } from '../../../src/policies/policy.js';
 import type { TokenAnswer, TokenAsked } from '../../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
-import type { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
 import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
-import { StubTinker, type TinkerFault } from '../../engines/tinker/stub_tinker.js';
-import type { Fault } from '../../support/stub_server.js';
+import { StubTinker } from '../../engines/tinker/stub_tinker.js';
 import { testFolders } from '../../support/folder.js';
 import { policyContract } from '../contract.js';
 import { writeFiles } from '../remote/files.js';
+import { request, reward, trained } from './lessons.js';
 import { END, how, prompts, servedPolicy, VOCABULARY } from './served.js';
+import { storm } from './storm.js';
 
 const stubs: StubTinker[] = [];
 const started = async (options: Partial<ConstructorParameters<typeof StubTinker>[0]> = {}): Promise<StubTinker> => {
@@ -36,48 +34,6 @@ for (const dialect of ['proto', 'json'] as const) {
     learningRate: 0.05,
     tolerance: 1e-5,
   });
-}
-
-const request = (name: string, answersPerPrompt = 4): SampleRequest<TokenAsked, TokenSampling> => ({
-  prompts,
-  among: prompts,
-  answersPerPrompt,
-  how,
-  weights: 'current',
-  random: (p, g) => new RandomStream(name, p, g),
-  key: (p, g) => `${name}/${p}/${g}`,
-});
-
-/** Rewards the share of odd tokens. */
-function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenAsked, TokenAnswer>[] {
-  const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
-  return prompts.map((prompt, p) => {
-    const rewards = answers[p].map(({ ids }) => ids.filter((id) => id % 2 === 1).length / ids.length);
-    const mean = rewards.reduce((sum, one) => sum + one, 0) / rewards.length;
-    return {
-      prompt,
-      answers: answers[p],
-      targets: answers[p].map(({ ids }, g) => ({
-        weights: new Float32Array(ids.length).fill(1 / tokens),
-        advantages: rewards[g] - mean,
-        reference: null,
-        old: null,
-      })),
-    };
-  });
-}
-
-const reward = (answers: readonly (readonly TokenAnswer[])[]): number => {
-  const all = answers.flat().flatMap(({ ids }) => [...ids]);
-  return all.filter((id) => id % 2 === 1).length / all.length;
-};
-
-async function trained(policy: TinkerPolicy, from: number, to: number): Promise<void> {
-  for (let iteration = from; iteration < to; iteration++) {
-    const answers = await policy.sample(request(`iteration ${iteration}`, 8));
-    await policy.learn(lessonsOf(answers), { policy: 'reinforce', kl: null });
-    await policy.step(0.1);
-  }
 }
 
 describe('a policy at a training server', () => {
@@ -108,29 +64,12 @@ describe('a policy at a training server', () => {
     const plain = await started();
     const straight = servedPolicy(plain);
     await trained(straight, 0, 25);
-    const faults: readonly (Fault | TinkerFault)[] = [
-      { kind: 'lost' },
-      { kind: 'cut' },
-      { kind: 'half' },
-      { kind: 'status', status: 429 },
-      { kind: 'status', status: 503 },
-      { kind: 'status', status: 500 },
-      { kind: 'status', status: 408, body: { type: 'try_again' } },
-    ];
     const stub = await started();
-    const random = new RandomStream('faults', 1);
-    let injected = 0;
-    stub.fault = ({ path }) => {
-      // A server that answers a submission by 408 has not taken it.
-      const possible = path === '/retrieve_future' ? faults : faults.slice(0, -1);
-      if (random.uniform() > 0.3) return null;
-      injected += 1;
-      return possible[random.integer(possible.length)];
-    };
+    const counts = storm(stub, 0.3);
     const policy = servedPolicy(stub);
     await trained(policy, 0, 25);
     stub.fault = () => null;
-    expect(injected).toBeGreaterThan(50);
+    expect([...counts.values()].reduce((sum, one) => sum + one, 0)).toBeGreaterThan(50);
     expect(stub.steps).toBe(25);
     expect(stub.weights).toEqual(plain.weights);
     expect(await policy.checksum()).toBe(await straight.checksum());

@@ -19,7 +19,7 @@ import {
   type Finding,
   type FindingName,
 } from './findings.js';
-import { Scratch, type Drawn } from './scratch.js';
+import { Scratch, type Asked, type Drawn } from './scratch.js';
 
 /** Gives the log-probabilities of the answers' tokens, or says why it cannot. */
 export type OwnEngine =
@@ -31,6 +31,7 @@ export interface CertifyOptions {
   /** One of its own, which is closed afterwards. */
   readonly session: TinkerSession;
   readonly concurrency: number;
+  readonly asked: Asked;
   readonly format: Pick<TokenFormat, 'size' | 'ends'>;
   /** What the settings say; null for what is found. */
   readonly reduction: Reduction | null;
@@ -68,10 +69,10 @@ const DECIDED = 0.2;
 const LEAST_WAY = 0.1;
 
 /** Its requests raise EndpointError where the server stays away or refuses. */
-export async function certify(options: CertifyOptions, within: Deadline): Promise<Certified> {
-  const { session, connection, concurrency } = options;
+export async function certify(options: CertifyOptions): Promise<Certified> {
+  const { session, connection, concurrency, asked } = options;
   try {
-    return await looked(options, new Scratch(session, concurrency, within));
+    return await looked(options, new Scratch(session, concurrency, asked));
   } finally {
     const brief = new Deadline(connection.clock, TIDY_MS);
     await session.close(brief).finally(() => brief.dispose());
@@ -197,8 +198,9 @@ function lengthsOf(
 }
 
 function samplerPairs(answers: readonly Drawn[], trained: readonly Float32Array[]): Pair[] | string {
-  if (answers.some(({ logProbs }) => logProbs === null))
+  if (answers.some(({ logProbs }) => logProbs === null)) {
     return 'the server tells no log-probabilities of what it samples';
+  }
   return answers.map(({ prompt, logProbs }, i) => ({ one: trained[i], other: atAnswer(prompt, logProbs ?? []) }));
 }
 
@@ -313,11 +315,12 @@ function settled(findings: readonly Finding[], found: Reduction | null, set: Red
         'reduction',
         set === null || set === found,
         WEIGHTS[found],
-        `the server's losses are '${found}'${said}`,
+        `${KINDS.reduction.figure}: '${found}'${said}`,
       );
     }
-    if (why === NEITHER)
+    if (why === NEITHER) {
       return missing('reduction', why, 'Check the version of the server: this program cannot train at it.');
+    }
     return set === null ? missing('reduction', why, 'Set policy.trainer.reduction.') : unmeasured('reduction', why);
   };
   return { findings: [...findings, own()], reduction: set ?? found };

@@ -2,7 +2,7 @@
 import { EditrlError } from '../../../../core/errors.js';
 
 interface Kind {
-  /** The figure and what it is of, for a table. */
+  /** What the figure is of, for a table; log-probabilities are in nats. */
   readonly figure: string;
   /** The largest figure that passes, or the smallest where `atLeast`. Null where another setting decides. */
   readonly limit: number | null;
@@ -14,48 +14,48 @@ const LOG_PROBS_MATCH = 0.1;
 
 export const KINDS = {
   lengths: {
-    figure: 'sequences with more or fewer log-probabilities than tokens',
+    figure: 'sequences without one log-probability for each token',
     limit: 0,
     next: 'Check the version of the server: what it tells cannot be given to tokens.',
   },
   positions: {
-    figure: 'positions by which log-probabilities are shifted',
+    figure: 'positions that log-probabilities are off by',
     limit: 0,
     next: 'Check the version of the server: it tells the log-probability of the token before or after the one that is asked for.',
   },
   sampler: {
-    figure: 'mean difference of the log-probabilities of sampled tokens, sampler to trainer',
+    figure: 'mean difference, sampler to trainer',
     limit: LOG_PROBS_MATCH,
     next: 'Start trainer and sampler of the server with the same base model, in the same precision.',
   },
   prompts: {
-    figure: 'mean difference of the log-probabilities of prompts, base model to trainer without training',
+    figure: 'mean difference, base model to untrained adapter',
     limit: LOG_PROBS_MATCH,
     next: 'Let the server sample from the base model that it trains over, or set algorithm.kl_coeff to 0.',
   },
   own_engine: {
-    figure: 'mean difference of log-probabilities, this program to trainer',
+    figure: 'mean difference, this program to trainer',
     limit: LOG_PROBS_MATCH,
     next: 'Start the server with the model that is in the folder policy.trainer.base_model.',
   },
   end: {
-    figure: 'answers that do not end as they say, or not where they have to',
+    figure: 'answers that end otherwise than they have to',
     limit: 0,
     next: 'Let policy.tokenizer be that of policy.trainer.base_model, and check that the server stops at the tokens in `stop` and gives the last one.',
   },
   direction: {
-    figure: 'rise of the log-probability of a token with a positive advantage, in one or more steps',
+    figure: 'rise of a token with a positive advantage',
     limit: 0.05,
     atLeast: true,
     next: 'Check the version of the server, and that its optimizer uses the learning rate that it is sent.',
   },
   fresh: {
-    figure: 'share of what steps changed that the sampler lacks after them',
+    figure: 'share of a step that the sampler lacks after it',
     limit: 0.5,
     next: 'Check that the server brings the weights to its sampler at every save_weights_for_sampler.',
   },
   reduction: {
-    figure: 'weight of a token in an answer of two tokens, relative to one in an answer of one',
+    figure: 'weight of a token in an answer of two, to that in an answer of one',
     limit: null,
     next: 'Leave out policy.trainer.reduction, or set it to what was found.',
   },
@@ -125,4 +125,12 @@ export function requirePassed(findings: readonly Finding[], where: string): void
     where,
     next: failed[0].next ?? '',
   });
+}
+
+/** As `8 of 9 findings; not measured: own_engine (…)`. */
+export function countFindings(findings: readonly Finding[]): string {
+  const of = (wanted: Finding['state']): Finding[] => findings.filter(({ state }) => state === wanted);
+  const open = of('unmeasured').map(({ name, found }) => `${name} (${found})`);
+  const rest = open.length === 0 ? '' : `; not measured: ${open.join(', ')}`;
+  return `${of('passed').length} of ${findings.length} findings${rest}`;
 }

@@ -17,6 +17,9 @@ export interface Pushed extends Sequence {
   readonly advantages: readonly number[];
 }
 
+/** Gives each request its time. */
+export type Asked = <R>(work: (within: Deadline) => Promise<R>) => Promise<R>;
+
 interface Draw {
   readonly count: number;
   readonly maxTokens: number;
@@ -35,30 +38,30 @@ export class Scratch {
   constructor(
     private readonly session: TinkerSession,
     concurrency: number,
-    private readonly within: Deadline,
+    private readonly asked: Asked,
   ) {
     this.#slots = pLimit(concurrency);
   }
 
   /** A fresh adapter in the place of the one before. */
   begin(): Promise<void> {
-    return this.session.begin(null, this.within);
+    return this.asked((within) => this.session.begin(null, within));
   }
 
   publish(): Promise<void> {
-    return this.session.publish(this.within);
+    return this.asked((within) => this.session.publish(within));
   }
 
   /** Per sequence, the log-probability of every token but the first. Raises AnswerError where a number is missing or not finite. */
   logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
     const data = sequences.map((one) => datumOf(one, { weights: ones(one) }));
-    return this.session.train(data, 'cross_entropy', this.within, { forwardOnly: true });
+    return this.asked((within) => this.session.train(data, 'cross_entropy', within, { forwardOnly: true }));
   }
 
   /** Samples with the weights that were published last. */
   async draw(prompts: readonly (readonly number[])[], { count, maxTokens, stop }: Draw): Promise<Drawn[]> {
-    const all = await this.#each(prompts, (prompt, p) =>
-      this.session.sample({ prompt, count, maxTokens, temperature: 1, seed: p * SEEDS, stop }, this.within),
+    const all = await this.#each(prompts, (prompt, p, within) =>
+      this.session.sample({ prompt, count, maxTokens, temperature: 1, seed: p * SEEDS, stop }, within),
     );
     return all.flatMap(({ sequences }, p) => sequences.map((one) => drawn(prompts[p], one)));
   }
@@ -66,7 +69,9 @@ export class Scratch {
   /** Log-probabilities of prompts under the base model, as the server tells them. */
   async promptLogProbs(prompts: readonly (readonly number[])[]): Promise<(Float64Array | null)[]> {
     const asked = { count: 1, maxTokens: 1, temperature: 1, seed: 0, stop: [], promptLogProbs: true };
-    const all = await this.#each(prompts, (prompt) => this.session.sampleBase({ prompt, ...asked }, this.within));
+    const all = await this.#each(prompts, (prompt, _p, within) =>
+      this.session.sampleBase({ prompt, ...asked }, within),
+    );
     return all.map(({ promptLogProbs }) => promptLogProbs);
   }
 
@@ -85,7 +90,7 @@ export class Scratch {
       now = firstOf(lessons, await this.#learn(lessons, now));
       before ??= now;
       if (isEnough(before, now)) return { before, now };
-      await this.session.step({ ...ADAM, learning_rate: rate }, this.within);
+      await this.asked((within) => this.session.step({ ...ADAM, learning_rate: rate }, within));
     }
     return { before: before ?? known, now: firstOf(lessons, await this.logProbs(lessons)) };
   }
@@ -99,14 +104,15 @@ export class Scratch {
         weights: ones(one),
       }),
     );
-    return this.session.train(data, 'importance_sampling', this.within);
+    return this.asked((within) => this.session.train(data, 'importance_sampling', within));
   }
 
   #each<T>(
     prompts: readonly (readonly number[])[],
-    ask: (prompt: readonly number[], index: number) => Promise<T>,
+    ask: (prompt: readonly number[], index: number, within: Deadline) => Promise<T>,
   ): Promise<T[]> {
-    return together(prompts.map((prompt, p) => () => this.#slots(() => ask(prompt, p))));
+    const { asked } = this;
+    return together(prompts.map((prompt, p) => () => this.#slots(() => asked((within) => ask(prompt, p, within)))));
   }
 }
 

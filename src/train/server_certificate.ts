@@ -1,0 +1,78 @@
+/** What a training server is found to compute, before a run's first iteration or when the server or its base model is another since. */
+import { isDeepStrictEqual } from 'node:util';
+import { sessionOptions } from '../engines/onnx/session_options.js';
+import type { TinkerConnection } from '../engines/tinker/connection.js';
+import type { TinkerSession } from '../engines/tinker/session.js';
+import type { TokenPrompt } from '../policies/tokens/batch.js';
+import type { TokenFormat } from '../policies/tokens/format.js';
+import { certify } from '../policies/tokens/tinker/certificate/certify.js';
+import type { Asked } from '../policies/tokens/tinker/certificate/scratch.js';
+import { ownEngine } from '../policies/tokens/tinker/certificate/own_engine.js';
+import { readCertificate, writeCertificate, type Certificate, type CertifiedServer } from '../run/certificate.js';
+import type { RunPaths } from '../run/paths.js';
+import type { TinkerSettings } from '../schema/trainer.js';
+
+/** What a certificate depends on. */
+export interface CertifiedRun {
+  readonly policy: { readonly engine: Parameters<typeof sessionOptions>[0] };
+  /** Whether the run reads log-probabilities of the base model. */
+  readonly needsPrompts: boolean;
+}
+
+export interface ServerToCertify<P extends TokenPrompt> {
+  readonly connection: TinkerConnection;
+  readonly asked: Asked;
+  /** Opens a session that nothing else uses. */
+  readonly openSession: () => TinkerSession;
+  readonly trainer: TinkerSettings;
+  readonly format: TokenFormat<P>;
+}
+
+/** Raises EndpointError where the server stays away or refuses. Whether it passes is for the caller to say. */
+export async function certificateOf<P extends TokenPrompt>(
+  { policy, needsPrompts }: CertifiedRun,
+  { connection, asked, openSession, trainer, format }: ServerToCertify<P>,
+): Promise<Certificate> {
+  const { clock } = connection;
+  const [server, start] = [await serverOf(connection, trainer, asked), clock.now()];
+  const { findings, reduction } = await certify({
+    connection,
+    session: openSession(),
+    concurrency: trainer.concurrency,
+    asked,
+    format,
+    reduction: trainer.reduction,
+    needsPrompts,
+    own: ownEngine(trainer.base_model, format, sessionOptions(policy.engine)),
+  });
+  const seconds = Math.round((clock.now() - start) / 100) / 10;
+  const made_at = new Date().toISOString();
+  return { format: 1, made_at, seconds, server, reduction, findings: findings.map((one) => ({ ...one })) };
+}
+
+/** The certificate that a run's record has, if the server is still the one that it is of; else another, which is recorded. */
+export async function keptCertificate<P extends TokenPrompt>(
+  run: CertifiedRun,
+  server: ServerToCertify<P>,
+  paths: Pick<RunPaths, 'certificate'>,
+): Promise<{ readonly certificate: Certificate; readonly isKept: boolean }> {
+  const kept = readCertificate(paths);
+  const stands = kept !== null && !kept.findings.some(({ state }) => state === 'failed');
+  if (stands && isDeepStrictEqual(kept.server, await serverOf(server.connection, server.trainer, server.asked))) {
+    return { certificate: kept, isKept: true };
+  }
+  const certificate = await certificateOf(run, server);
+  writeCertificate(paths, certificate);
+  return { certificate, isKept: false };
+}
+
+async function serverOf(
+  connection: TinkerConnection,
+  { base_model }: TinkerSettings,
+  asked: Asked,
+): Promise<CertifiedServer> {
+  const path = '/get_server_capabilities';
+  const reply = await asked((within) => connection.send(path, null, within));
+  const capabilities = reply.status === 200 ? (connection.json(path, reply) as CertifiedServer['capabilities']) : null;
+  return { url: connection.url, base_model, capabilities };
+}

@@ -1,0 +1,77 @@
+/** When a run looks at its training server, and what it keeps of that. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { TinkerSession } from '../../src/engines/tinker/session.js';
+import type { Certificate } from '../../src/run/certificate.js';
+import { certificateTable } from '../../src/run/report/certificate.js';
+import { trainerAnywhere } from '../../src/schema/trainer.js';
+import { keptCertificate } from '../../src/train/server_certificate.js';
+import { StubTinker } from '../engines/tinker/stub_tinker.js';
+import { connect, format, VOCABULARY, within } from '../policies/tinker/served.js';
+import { testFolders } from '../support/folder.js';
+
+const folders = testFolders('certificate');
+const stubs: StubTinker[] = [];
+afterAll(async () => void (await Promise.all(stubs.map((stub) => stub.close()))));
+async function started(): Promise<StubTinker> {
+  const stub = await new StubTinker({ vocabulary: VOCABULARY, dialect: 'proto' }).listen();
+  stubs.push(stub);
+  return stub;
+}
+
+const engine = { provider: 'cpu', threads: 1 };
+
+async function kept(stub: StubTinker, folder: string): Promise<{ certificate: Certificate; isKept: boolean }> {
+  const trainer = trainerAnywhere.parse({ type: 'tinker', base_url: stub.url, base_model: 'base' });
+  if (trainer.type !== 'tinker') throw new Error('another trainer');
+  const connection = connect(stub);
+  const lora = { rank: 8, seed: 1 };
+  const openSession = (): TinkerSession =>
+    new TinkerSession({ connection, dialect: 'auto', baseModel: 'base', lora, tags: [], version: '0.25.0' });
+  try {
+    return await keptCertificate(
+      { policy: { engine }, needsPrompts: true },
+      { connection, asked: (work) => work(within()), openSession, trainer, format },
+      { certificate: join(folder, 'certificate.json') },
+    );
+  } finally {
+    await connection.close();
+  }
+}
+
+describe('the certificate of a training server', () => {
+  it('is made once, and again where the server is another one or did not pass', async () => {
+    const folder = folders();
+    const stub = await started();
+    stub.flaw = 'wrong_sign';
+    const failed = await kept(stub, folder);
+    expect(failed.certificate.findings.find(({ name }) => name === 'direction')?.state).toBe('failed');
+    stub.flaw = null;
+    const first = await kept(stub, folder);
+    expect(first).toMatchObject({ isKept: false, certificate: { reduction: 'sum' } });
+    const models = stub.requests.length;
+    expect(await kept(stub, folder)).toEqual({ certificate: first.certificate, isKept: true });
+    expect(stub.requests.length).toBe(models + 1);
+    const other = await started();
+    expect(await kept(other, folder)).toMatchObject({ isKept: false, certificate: { server: { url: other.url } } });
+  });
+
+  it('is shown as a table with a row for each finding', async () => {
+    const { certificate } = await kept(await started(), folders());
+    const [about, , , ...rows] = certificateTable(certificate);
+    expect(about).toContain("it is sent what 'sum' needs");
+    expect(rows.map((row) => row.split(/\s+/).slice(0, 2).join(' '))).toEqual(
+      certificate.findings.map(({ name, state }) => `${name} ${state}`),
+    );
+  });
+
+  it('that cannot be read is told of', async () => {
+    const folder = folders();
+    writeFileSync(join(folder, 'certificate.json'), '{"format": 2}');
+    await expect(kept(await started(), folder)).rejects.toMatchObject({
+      code: 'run',
+      next: expect.stringContaining('Remove the file') as string,
+    });
+  });
+});
