@@ -33,8 +33,8 @@ export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal):
     };
     const cancel = clock.after(milliseconds, finish);
     if (signal === undefined) return;
-    // Many requests that are waited for share one limit, which is not a leak.
-    setMaxListeners(0, signal);
+    // Many requests that are waited for share one limit, which is not a leak. Not 0: Node 20's getMaxListeners, which undici's fetch calls, throws there.
+    setMaxListeners(Infinity, signal);
     signal.addEventListener('abort', finish);
   });
 }

@@ -67,7 +67,7 @@ export class Deadline {
 function hangOn(parent: AbortSignal | Deadline, end: () => void): () => void {
   if (parent instanceof Deadline) return parent.onOver(end);
   // All requests under way listen to one parent, which is not a leak.
-  setMaxListeners(0, parent);
+  setMaxListeners(Infinity, parent);
   parent.addEventListener('abort', end);
   if (parent.aborted) end();
   return () => parent.removeEventListener('abort', end);

@@ -13,7 +13,7 @@ export async function together<T>(
   const abort = (): void => controller.abort();
   if (signal !== undefined) {
     // All work under way listens to one signal, which is not a leak.
-    setMaxListeners(0, signal);
+    setMaxListeners(Infinity, signal);
     signal.addEventListener('abort', abort);
   }
   if (signal?.aborted === true) abort();
