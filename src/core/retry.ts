@@ -29,7 +29,7 @@ export function backoffMs(
 }
 
 /** An attempt failed in a way that a retry may get past: the connection broke, or the server is overloaded. */
-export class Passing extends Error {
+export class TransientError extends Error {
   /**
    * @param found what was found, in words.
    * @param waitMs how long the server asks to be left alone; null where it does not say.
@@ -57,35 +57,35 @@ export interface RetryOptions {
   /** A server that asks for a longer pause than this is not retried. */
   readonly longestWaitMs?: number;
   /** Which other errors a retry may get past; default: none. */
-  readonly passingOf?: (cause: unknown) => Passing | null;
+  readonly transientErrorOf?: (cause: unknown) => TransientError | null;
   /** Progress of the work. The count of retries restarts whenever an attempt gets further. */
   readonly progress?: () => number;
   /** Called before each pause with the number of failures so far. */
-  readonly onRetry?: (passing: Passing, failures: number) => void;
+  readonly onRetry?: (error: TransientError, failures: number) => void;
   readonly clock?: Clock;
 }
 
 /**
  * Repeats the work while it fails with errors that a retry may get past. Between attempts it waits for as long as the server asks, and at least for
- * the back-off. Raises Passing when it gives up, and every other error at once.
+ * the back-off. Raises TransientError when it gives up, and every other error at once.
  * @param work is told whether a failure of this attempt will be the last.
  */
 export async function retry<T>(work: (isLast: boolean) => Promise<T>, options: RetryOptions): Promise<T> {
-  const { policy, signal, jitter = [1, 1], longestWaitMs = Infinity, passingOf, clock = systemClock } = options;
+  const { policy, signal, jitter = [1, 1], longestWaitMs = Infinity, transientErrorOf, clock = systemClock } = options;
   const { progress = () => 0 } = options;
   let reached = progress();
   for (let failures = 0; ;) {
     try {
       return await work(failures >= policy.retries);
     } catch (cause) {
-      const passing = cause instanceof Passing ? cause : (passingOf?.(cause) ?? null);
-      if (passing === null) throw cause;
+      const error = cause instanceof TransientError ? cause : (transientErrorOf?.(cause) ?? null);
+      if (error === null) throw cause;
       const now = progress();
       failures = now > reached ? 1 : failures + 1;
       reached = Math.max(reached, now);
-      const waitMs = passing.waitMs ?? 0;
-      if (failures > policy.retries || waitMs > longestWaitMs) throw passing;
-      options.onRetry?.(passing, failures);
+      const waitMs = error.waitMs ?? 0;
+      if (failures > policy.retries || waitMs > longestWaitMs) throw error;
+      options.onRetry?.(error, failures);
       await sleep(clock, Math.max(waitMs, backoffMs(policy, failures - 1, jitter, Math.random)), signal);
     }
   }

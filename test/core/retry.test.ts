@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { backoffMs, FULL_JITTER, Passing, retry, type RetryOptions } from '../../src/core/retry.js';
+import { backoffMs, FULL_JITTER, TransientError, retry, type RetryOptions } from '../../src/core/retry.js';
 import { ManualClock, settle } from './manual_clock.js';
 
 /** Work that fails in these ways in turn and then succeeds; gives what became of it, and when each attempt began. */
@@ -13,7 +13,7 @@ async function tried(failures: readonly (Error | number)[], options: Partial<Ret
     began.push(clock.now());
     lasts.push(isLast);
     if (failure === undefined) return 'done';
-    throw typeof failure === 'number' ? new Passing('busy', failure) : failure;
+    throw typeof failure === 'number' ? new TransientError('busy', failure) : failure;
   };
   const policy = { retries: 3, backoffBaseMs: 100, backoffCapMs: 300 };
   const result = retry(work, { policy, signal: new AbortController().signal, clock, ...options })
@@ -23,7 +23,7 @@ async function tried(failures: readonly (Error | number)[], options: Partial<Ret
   return { result: await result, began, lasts };
 }
 
-const broke = new Passing('the connection broke');
+const broke = new TransientError('the connection broke');
 
 it('waits twice as long after each failure, up to a limit, and gives up after so many', async () => {
   const found = await tried([broke, broke, broke, broke]);
@@ -34,8 +34,8 @@ it('waits twice as long after each failure, up to a limit, and gives up after so
 it('raises at once what will not pass', async () => {
   const refused = new Error('refused');
   expect(await tried([refused])).toMatchObject({ result: refused, began: [0] });
-  const passingOf = (cause: unknown): Passing => new Passing('it may', null, cause);
-  expect((await tried([refused], { passingOf })).result).toBe('done');
+  const transientErrorOf = (cause: unknown): TransientError => new TransientError('it may', null, cause);
+  expect((await tried([refused], { transientErrorOf })).result).toBe('done');
 });
 
 it('waits as long as the server asks, at least for its own pause, and gives up where that is too long', async () => {

@@ -6,12 +6,12 @@ import { datasetInfo, listFiles, listModels, modelInfo } from '@huggingface/hub'
 import { EnvHttpProxyAgent, fetch as undiciFetch, Response } from 'undici';
 import { ConfigError, EndpointError, type EditrlError } from '../../core/errors.js';
 import { nearest } from '../../core/nearest.js';
-import { Passing, retry, type RetryPolicy } from '../../core/retry.js';
+import { TransientError, retry, type RetryPolicy } from '../../core/retry.js';
 import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import type { HubReference } from '../../schema/model.js';
 import { DATASETS, isCommit, nameOf } from './cache.js';
 import type { HubEnvironment } from './environment.js';
-import { codeOf, HUB_STATUSES, passingOf } from './passing.js';
+import { codeOf, HUB_STATUSES, transientErrorOf } from './transient.js';
 
 /** A file of a repository. */
 export interface RepositoryFile {
@@ -95,7 +95,7 @@ export class HubClient {
     return files;
   }
 
-  /** A file's bytes from one of them on; the server may begin at 0 instead, which its status says. Raises as `commitOf`, and Passing. */
+  /** A file's bytes from one of them on; the server may begin at 0 instead, which its status says. Raises as `commitOf`, and TransientError. */
   open(reference: HubReference, commit: string, path: string, from: number): Promise<Response> {
     const name = path.split('/').map(encodeURIComponent).join('/');
     return this.#ask(reference, `${this.environment.endpoint}/${reference.hub}/resolve/${commit}/${name}`, {
@@ -109,10 +109,10 @@ export class HubClient {
   async persevere<T>(reference: HubReference, work: () => Promise<T>, progress: () => number = () => 0): Promise<T> {
     const { patience: policy, signal } = this;
     try {
-      return await retry(work, { policy, signal, longestWaitMs: LONGEST_WAIT_MS, passingOf, progress });
+      return await retry(work, { policy, signal, longestWaitMs: LONGEST_WAIT_MS, transientErrorOf, progress });
     } catch (cause) {
       signal.throwIfAborted();
-      throw cause instanceof Passing ? this.#away(reference, cause) : cause;
+      throw cause instanceof TransientError ? this.#away(reference, cause) : cause;
     }
   }
 
@@ -158,20 +158,20 @@ export class HubClient {
     });
   }
 
-  /** One request. Raises Passing for what is worth another try, and what the answer means where it is none of success. */
+  /** One request. Raises TransientError for what is worth another try, and what the answer means where it is none of success. */
   async #ask(reference: HubReference, address: string, headers: Headers): Promise<Response> {
     let response: Response;
     try {
       response = await this.#send(address, headers);
     } catch (cause) {
       this.signal.throwIfAborted();
-      throw passingOf(cause) ?? this.#away(reference, new Passing(codeOf(cause), null, cause));
+      throw transientErrorOf(cause) ?? this.#away(reference, new TransientError(codeOf(cause), null, cause));
     }
     const meaning = byStatus(HUB_STATUSES, response.status);
     if (meaning === 'taken') return response;
     const said = (await response.text().catch(() => '')).slice(0, 200);
-    if (meaning === 'passing') {
-      throw new Passing(
+    if (meaning === 'transient') {
+      throw new TransientError(
         `it answers ${response.status}`,
         retryAfterMs((name) => response.headers.get(name)),
       );
@@ -261,7 +261,7 @@ export class HubClient {
     });
   }
 
-  #away(reference: HubReference, { found, waitMs, cause }: Passing): EndpointError {
+  #away(reference: HubReference, { found, waitMs, cause }: TransientError): EndpointError {
     const wait = waitMs === null || waitMs <= 0 ? '' : ` and asks to be left alone for ${waitMs / 1000} s`;
     return new EndpointError(`the Hub cannot be asked for ${nameOf(reference)}: ${found}${wait}`, {
       where: this.environment.endpoint,

@@ -9,7 +9,7 @@ import { dirname, join, relative } from 'node:path';
 import type { Response } from 'undici';
 import { digestOfFile } from '../../core/digest.js';
 import { EndpointError, RunError } from '../../core/errors.js';
-import { Passing } from '../../core/retry.js';
+import { TransientError } from '../../core/retry.js';
 import type { HubReference } from '../../schema/model.js';
 import { repositoryFolder, snapshotFolder } from './cache.js';
 import type { HubClient, RepositoryFile } from './client.js';
@@ -103,7 +103,7 @@ async function fetchRest(
       onBytes(written);
     }
     await file.sync();
-    if (written < bytes) throw new Passing(`it sends ${written} of the ${bytes} bytes of ${path}`);
+    if (written < bytes) throw new TransientError(`it sends ${written} of the ${bytes} bytes of ${path}`);
   } finally {
     await file.close();
   }

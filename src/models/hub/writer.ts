@@ -6,11 +6,11 @@ import { commit, createBranch, createRepo, listFiles, type CommitOperation } fro
 import { pathToFileURL } from 'node:url';
 import { EnvHttpProxyAgent, fetch as undiciFetch, type Response } from 'undici';
 import { ConfigError, EditrlError, EndpointError } from '../../core/errors.js';
-import { Passing, retry, type RetryPolicy } from '../../core/retry.js';
+import { TransientError, retry, type RetryPolicy } from '../../core/retry.js';
 import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import { HUB_RETRIES } from './client.js';
 import type { HubEnvironment } from './environment.js';
-import { codeOf, HUB_STATUSES, passingOf } from './passing.js';
+import { codeOf, HUB_STATUSES, transientErrorOf } from './transient.js';
 
 /** A file to publish: its path in the repository, and where it lies here. */
 export interface PublishedFile {
@@ -172,14 +172,14 @@ export class HubWriter {
         signal: this.signal,
       });
       // The library makes an error of the last one.
-      if (isLast || byStatus(HUB_STATUSES, response.status) !== 'passing') return response;
+      if (isLast || byStatus(HUB_STATUSES, response.status) !== 'transient') return response;
       await response.body?.cancel();
-      throw new Passing(
+      throw new TransientError(
         `it answers ${response.status}`,
         retryAfterMs((name) => response.headers.get(name)),
       );
     };
-    return retry(attempt, { policy: this.policy, signal: this.signal, passingOf });
+    return retry(attempt, { policy: this.policy, signal: this.signal, transientErrorOf });
   }
 
   /** Errors in words; none of them holds the token. */

@@ -7,7 +7,7 @@ import { Agent as HttpsAgent } from 'node:https';
 import axios, { type AxiosInstance, type AxiosResponse } from 'axios';
 import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, printable } from '../../core/errors.js';
-import { Passing, retry, type Jitter, type RetryPolicy } from '../../core/retry.js';
+import { TransientError, retry, type Jitter, type RetryPolicy } from '../../core/retry.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { redactor, type Redact } from '../../http/redact.js';
 
@@ -24,17 +24,17 @@ const JITTER: Jitter = [1, 1.25];
 const LONGEST_WAIT_MS = 300_000;
 const LONGEST_REPLY_BYTES = 64 * 1024 * 1024;
 
-type Meaning = 'taken' | 'passing' | 'refused';
+type Meaning = 'taken' | 'transient' | 'refused';
 /** What the status of a reply means; retrying cannot change a refusal. */
 const STATUSES: StatusTable<Meaning> = {
   '2xx': 'taken',
   ...Object.fromEntries([400, 401, 403, 404, 409, 410, 413, 422, 501].map((status) => [status, 'refused' as const])),
-  '4xx': 'passing',
-  '5xx': 'passing',
+  '4xx': 'transient',
+  '5xx': 'transient',
   rest: 'refused',
 };
 /** For an operation that two writers may do at the same moment. */
-const RACING: StatusTable<Meaning> = { ...STATUSES, 409: 'passing' };
+const RACING: StatusTable<Meaning> = { ...STATUSES, 409: 'transient' };
 
 /** The server answers, but refuses the request. */
 export class WandbRefused extends EndpointError {
@@ -171,7 +171,9 @@ export class WandbClient {
       reply = await send(AbortSignal.any([signal, late]));
     } catch (cause) {
       if (signal.aborted) throw new GivenUp();
-      throw new Passing(late.aborted ? `no answer within ${this.#patience.attemptTimeoutMs / 1000} s` : nameOf(cause));
+      throw new TransientError(
+        late.aborted ? `no answer within ${this.#patience.attemptTimeoutMs / 1000} s` : nameOf(cause),
+      );
     }
     const { status } = reply;
     const meaning = byStatus(statuses, status);
@@ -180,7 +182,7 @@ export class WandbClient {
       throw this.#refusal(status, operation, saidIn(parsedObject(reply.data)) || reply.data.slice(0, 200));
     }
     const waitMs = retryAfterMs((name) => reply.headers[name]);
-    throw new Passing(`it answers ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
+    throw new TransientError(`it answers ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
   }
 
   #refusal(status: number, operation: string, said: string): WandbRefused {

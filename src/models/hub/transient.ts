@@ -1,23 +1,23 @@
 /** Which failures of a connection to the Hub may go better at another try. */
-import { Passing } from '../../core/retry.js';
+import { TransientError } from '../../core/retry.js';
 import type { StatusTable } from '../../http/meaning.js';
 
 /** What the status of a reply of the Hub means. */
-export const HUB_STATUSES: StatusTable<'taken' | 'passing' | 'refused'> = {
+export const HUB_STATUSES: StatusTable<'taken' | 'transient' | 'refused'> = {
   '2xx': 'taken',
-  429: 'passing',
-  '5xx': 'passing',
+  429: 'transient',
+  '5xx': 'transient',
   rest: 'refused',
 };
 
 /** The part of a network failure that a retry may get past; null if retrying would fail the same way. */
-export function passingOf(cause: unknown): Passing | null {
+export function transientErrorOf(cause: unknown): TransientError | null {
   const code = codeOf(cause);
-  return MAY_PASS.has(code) ? new Passing(code, null, cause) : null;
+  return TRANSIENT_CODES.has(code) ? new TransientError(code, null, cause) : null;
 }
 
 /** A server that was there may be there again; one that cannot be reached at all is not waited for. */
-const MAY_PASS: ReadonlySet<string> = new Set([
+const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   'EAI_AGAIN',
   'ECONNRESET',
   'EPIPE',
