@@ -13,7 +13,7 @@ import type { MetricsPages } from './prometheus.js';
 import type { Say } from './say.js';
 import { sampleSystem } from './system.js';
 import type { Pace } from './wandb/forwarder.js';
-import type { WandbPatience } from './wandb/client.js';
+import type { WandbRetryPolicy } from './wandb/client.js';
 
 /** How long to wait for a server that does not answer after its run has ended. */
 const FINISH_MS = 30_000;
@@ -35,7 +35,7 @@ export interface TrackingOptions {
   readonly onStop: () => void;
   readonly clock?: Clock;
   readonly pace?: Pace;
-  readonly patience?: WandbPatience;
+  readonly retryPolicy?: WandbRetryPolicy;
   readonly publish?: NonNullable<HubOptions['publish']>;
   readonly finishMs?: number;
 }
@@ -118,7 +118,7 @@ export class RunTracking {
       onStop,
       clock = systemClock,
       pace,
-      patience,
+      retryPolicy,
       finishMs,
     } = this.options;
     const settings = track.wandb;
@@ -145,7 +145,7 @@ export class RunTracking {
         onStop,
         clock,
         ...(pace === undefined ? {} : { pace }),
-        ...(patience === undefined ? {} : { patience }),
+        ...(retryPolicy === undefined ? {} : { retryPolicy }),
       });
     }
     await sampled;

@@ -8,7 +8,7 @@ import { track as trackSchema } from '../schema/track.js';
 import { lockTracking } from './run_tracking.js';
 import type { Say } from './say.js';
 import type { Pace } from './wandb/forwarder.js';
-import type { WandbPatience } from './wandb/client.js';
+import type { WandbRetryPolicy } from './wandb/client.js';
 import type { Forwarded } from './wandb/forward.js';
 
 /** How long to wait for a server: somebody is waiting at a terminal. */
@@ -20,7 +20,7 @@ export interface SyncOptions {
   readonly say: Say;
   readonly env?: NodeJS.ProcessEnv;
   readonly pace?: Pace;
-  readonly patience?: WandbPatience;
+  readonly retryPolicy?: WandbRetryPolicy;
   readonly finishMs?: number;
 }
 
@@ -38,7 +38,7 @@ export interface Synced {
  * when a server refuses or does not answer, RunError for a run directory of another version.
  */
 export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Synced> {
-  const { say, env = process.env, pace, patience, finishMs = FINISH_MS } = options;
+  const { say, env = process.env, pace, retryPolicy, finishMs = FINISH_MS } = options;
   const record = must(readRecord(paths), `the record of ${paths.runName}`);
   const { track } = recordedSettings(record.settings);
   const wandb = options.wandb === null ? track.wandb : wandbSettings(track.wandb, options.wandb);
@@ -89,7 +89,7 @@ export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Sy
       return forwardToWandb({
         ...{ paths, record, settings: must(wandb, 'a project'), environment, ending, giveUp, finishMs, say },
         ...(pace === undefined ? {} : { pace }),
-        ...(patience === undefined ? {} : { patience }),
+        ...(retryPolicy === undefined ? {} : { retryPolicy }),
       });
     });
     const [first, ...others] = failures;

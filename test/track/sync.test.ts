@@ -37,7 +37,7 @@ function sync(run: FakeRun, given: Partial<SyncOptions> = {}): Promise<Synced> {
     wandb: null,
     say: (line) => void said.push(line),
     env: stub.env,
-    patience: { backoffBaseMs: 1, backoffCapMs: 10, attemptTimeoutMs: 1000 },
+    retryPolicy: { backoffBaseMs: 1, backoffCapMs: 10, attemptTimeoutMs: 1000 },
     finishMs: 60_000,
     ...given,
   });

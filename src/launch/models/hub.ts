@@ -2,7 +2,7 @@
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, printable } from '../../core/errors.js';
 import { hubBaseOf, nameOf } from '../../models/hub/cache.js';
-import type { HubClient, HubPatience } from '../../models/hub/client.js';
+import type { HubClient, HubRetryPolicy } from '../../models/hub/client.js';
 import type { HubEnvironment } from '../../models/hub/environment.js';
 import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../../models/hub/fetch.js';
 import { hubKey } from '../../models/reference.js';
@@ -21,7 +21,7 @@ export interface HubModelsOptions {
   readonly busy?: (what: string | null) => void;
   /** Ends a download; what was fetched stays. */
   readonly stop?: AbortSignal;
-  readonly patience?: HubPatience;
+  readonly retryPolicy?: HubRetryPolicy;
 }
 
 /** A model that a run needs, and how its workers' environment reaches the Hub. */
@@ -118,7 +118,7 @@ export class HubModels {
     return once(this.#clients, JSON.stringify(environment), async () => {
       // Loaded lazily, because most runs need nothing.
       const { HubClient } = await import('../../models/hub/client.js');
-      return new HubClient(environment, this.options.patience, this.options.stop);
+      return new HubClient(environment, this.options.retryPolicy, this.options.stop);
     });
   }
 }

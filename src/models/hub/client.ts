@@ -22,7 +22,7 @@ export interface RepositoryFile {
 }
 
 /** How long a client retries and waits. */
-export interface HubPatience extends RetryPolicy {
+export interface HubRetryPolicy extends RetryPolicy {
   /** For headers, and between two pieces of a body. */
   readonly silenceMs: number;
   /** For a connection. */
@@ -30,7 +30,7 @@ export interface HubPatience extends RetryPolicy {
 }
 
 export const HUB_RETRIES: RetryPolicy = { retries: 5, backoffBaseMs: 1000, backoffCapMs: Infinity };
-const usual: HubPatience = { ...HUB_RETRIES, silenceMs: 30_000, connectMs: 10_000 };
+const usual: HubRetryPolicy = { ...HUB_RETRIES, silenceMs: 30_000, connectMs: 10_000 };
 
 /** A server that asks to be left alone for longer is not waited for. */
 const LONGEST_WAIT_MS = 300_000;
@@ -47,11 +47,11 @@ export class HubClient {
 
   constructor(
     readonly environment: HubEnvironment,
-    readonly patience: HubPatience = usual,
+    readonly retryPolicy: HubRetryPolicy = usual,
     /** Ends everything that is under way. */
     readonly signal: AbortSignal = new AbortController().signal,
   ) {
-    const { silenceMs, connectMs } = patience;
+    const { silenceMs, connectMs } = retryPolicy;
     this.#agent = new EnvHttpProxyAgent({
       headersTimeout: silenceMs,
       bodyTimeout: silenceMs,
@@ -107,7 +107,7 @@ export class HubClient {
 
   /** Does something again while what stops it may pass and it comes further; says what stopped it in the end. */
   async persevere<T>(reference: HubReference, work: () => Promise<T>, progress: () => number = () => 0): Promise<T> {
-    const { patience: policy, signal } = this;
+    const { retryPolicy: policy, signal } = this;
     try {
       return await retry(work, { policy, signal, longestWaitMs: LONGEST_WAIT_MS, transientErrorOf, progress });
     } catch (cause) {

@@ -12,11 +12,11 @@ import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js'
 import { redactor, type Redact } from '../../http/redact.js';
 
 /** Pauses and timeout of a client's attempts. It never gives up; only the signal ends it. */
-export interface WandbPatience extends Omit<RetryPolicy, 'retries'> {
+export interface WandbRetryPolicy extends Omit<RetryPolicy, 'retries'> {
   readonly attemptTimeoutMs: number;
 }
 
-const usualPatience: WandbPatience = { backoffBaseMs: 2000, backoffCapMs: 60_000, attemptTimeoutMs: 180_000 };
+const usualRetryPolicy: WandbRetryPolicy = { backoffBaseMs: 2000, backoffCapMs: 60_000, attemptTimeoutMs: 180_000 };
 /** As in W&B's own SDK: a pause is up to a quarter longer. */
 const JITTER: Jitter = [1, 1.25];
 
@@ -55,7 +55,7 @@ export interface WandbClientOptions {
   readonly key: string;
   /** Ends every request and every pause. */
   readonly signal: AbortSignal;
-  readonly patience?: WandbPatience;
+  readonly retryPolicy?: WandbRetryPolicy;
   readonly clock?: Clock;
   /** Called once for each period in which the server does not answer. */
   readonly onAway?: (found: string) => void;
@@ -66,15 +66,15 @@ export class WandbClient {
   /** Has no key in its headers, because external storage must not see it. */
   readonly #storage: AxiosInstance;
   readonly #redact: Redact;
-  readonly #patience: WandbPatience;
+  readonly #retryPolicy: WandbRetryPolicy;
   readonly #clock: Clock;
   #away = false;
   /** When the server last accepted something, on this client's clock. */
   heardMs: number;
 
   constructor(private readonly options: WandbClientOptions) {
-    const { baseUrl, key, patience = usualPatience, clock = systemClock } = options;
-    this.#patience = patience;
+    const { baseUrl, key, retryPolicy = usualRetryPolicy, clock = systemClock } = options;
+    this.#retryPolicy = retryPolicy;
     this.#clock = clock;
     this.heardMs = clock.now();
     this.#redact = redactor(key);
@@ -143,7 +143,7 @@ export class WandbClient {
     send: (signal: AbortSignal) => Promise<AxiosResponse<string>>,
   ): Promise<AxiosResponse<string>> {
     const reply = await retry(() => this.#try(operation, statuses, send), {
-      policy: { ...this.#patience, retries: Infinity },
+      policy: { ...this.#retryPolicy, retries: Infinity },
       signal: this.options.signal,
       jitter: JITTER,
       onRetry: ({ found }, failures) => {
@@ -165,14 +165,14 @@ export class WandbClient {
   ): Promise<AxiosResponse<string>> {
     const { signal } = this.options;
     if (signal.aborted) throw new GivenUp();
-    const late = AbortSignal.timeout(this.#patience.attemptTimeoutMs);
+    const late = AbortSignal.timeout(this.#retryPolicy.attemptTimeoutMs);
     let reply: AxiosResponse<string>;
     try {
       reply = await send(AbortSignal.any([signal, late]));
     } catch (cause) {
       if (signal.aborted) throw new GivenUp();
       throw new TransientError(
-        late.aborted ? `no answer within ${this.#patience.attemptTimeoutMs / 1000} s` : nameOf(cause),
+        late.aborted ? `no answer within ${this.#retryPolicy.attemptTimeoutMs / 1000} s` : nameOf(cause),
       );
     }
     const { status } = reply;

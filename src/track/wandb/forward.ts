@@ -8,7 +8,7 @@ import { readState, type RunStateName } from '../../run/state.js';
 import type { WandbSettings } from '../../schema/track.js';
 import { codeRevision } from '../code.js';
 import type { Say } from '../say.js';
-import { GivenUp, WandbClient, type WandbPatience } from './client.js';
+import { GivenUp, WandbClient, type WandbRetryPolicy } from './client.js';
 import { readWandbCursor, type WandbCursor } from './cursor.js';
 import { pageAddress, type WandbEnvironment } from './environment.js';
 import { WandbForwarder, type Pace } from './forwarder.js';
@@ -30,7 +30,7 @@ export interface ForwardOptions {
   readonly onStop?: () => void;
   readonly clock?: Clock;
   readonly pace?: Pace;
-  readonly patience?: WandbPatience;
+  readonly retryPolicy?: WandbRetryPolicy;
 }
 
 /** What has been sent, and where to look at it. */
@@ -52,7 +52,7 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
     key: requireKey(environment),
     signal: AbortSignal.any([giveUp, over.signal]),
     clock,
-    ...(options.patience === undefined ? {} : { patience: options.patience }),
+    ...(options.retryPolicy === undefined ? {} : { retryPolicy: options.retryPolicy }),
     onAway: (found) =>
       say(`W&B at ${baseUrl} does not answer (${found}): rows wait in the run directory and follow later`, 'warn'),
   });

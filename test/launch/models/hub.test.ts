@@ -46,8 +46,8 @@ async function place() {
     vi.stubEnv(name, '');
   }
   const said: string[] = [];
-  const patience = { retries: 1, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
-  const models = new HubModels({ say: (line) => void said.push(line), patience });
+  const retryPolicy = { retries: 1, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
+  const models = new HubModels({ say: (line) => void said.push(line), retryPolicy });
   onTestFinished(async () => {
     await models.close();
     await stub.close();

@@ -49,8 +49,8 @@ async function hub({
   const own = Object.entries(models).map(([name, model]) => [name, { ...model, refs: { ...model.refs } }]);
   const stub = await new StubHub(Object.fromEntries(own) as typeof models).start();
   const environment: HubEnvironment = { endpoint: stub.endpoint, cacheDir, token, offline };
-  const patience = { retries: 2, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
-  const client = new HubClient(environment, patience);
+  const retryPolicy = { retries: 2, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
+  const client = new HubClient(environment, retryPolicy);
   onTestFinished(async () => {
     await client.close();
     await stub.close();

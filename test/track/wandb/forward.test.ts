@@ -39,7 +39,7 @@ function follow(run: FakeRun, others: Partial<TrackingOptions> = {}): RunTrackin
     say: (line) => void said.push(line),
     onStop: () => void said.push('stop'),
     pace: { everyMs: 15, heartbeatMs: 30 },
-    patience: { backoffBaseMs: 2, backoffCapMs: 60, attemptTimeoutMs: 2000 },
+    retryPolicy: { backoffBaseMs: 2, backoffCapMs: 60, attemptTimeoutMs: 2000 },
     // However slow the machine is; what is about giving up says less.
     finishMs: 60_000,
     ...others,
