@@ -141,7 +141,7 @@ export async function openTokenTraining<
   const { rollout } = settings;
   return openTraining<P, TokenAnswer, TokenSampling, S>(settings, context, {
     ...parts,
-    manners: heldOutSampling(settings),
+    samplings: heldOutSampling(settings),
     longestAnswer: rollout.max_response_tokens,
     rewards: (algorithm) => ({
       how: samplingOf(settings),

@@ -49,7 +49,7 @@ interface Answering<P extends Prompt, A extends Answer, H> {
   readonly task: Task<P, A>;
   readonly policy: Policy<NoInfer<P>, A, H>;
   /** How held-out answers are sampled. */
-  readonly manners: Readonly<Record<string, H>>;
+  readonly samplings: Readonly<Record<string, H>>;
   readonly longestAnswer: number | null;
 }
 
@@ -57,13 +57,13 @@ interface Answering<P extends Prompt, A extends Answer, H> {
 export async function openEvaluation<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings & Pick<TrainedSettings, 'algorithm'>,
   context: TrainingContext,
-  { task, policy, manners, longestAnswer }: Answering<P, A, H>,
+  { task, policy, samplings, longestAnswer }: Answering<P, A, H>,
 ): Promise<(Collector<P, A, H> & { readonly heldOut: HeldOut<P, A, H> }) | null> {
   const { group, judge } = context;
   const reward = measuredReward(settings);
   if (settings.algorithm.type === 'sft' && judge === null && asksJudge(reward)) return null;
   const collector = { task, policy, scorer: await openScorer({ ...settings, reward }, context, judge), group };
-  return { ...collector, heldOut: openHeldOut(settings, context, collector, manners, longestAnswer) };
+  return { ...collector, heldOut: openHeldOut(settings, context, collector, samplings, longestAnswer) };
 }
 
 /** Training from labels. The held-out evaluation, if there is one, also disposes of the policy and the task. */

@@ -100,14 +100,14 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
   { validation, rollout, optimizer }: JudgedSettings,
   { handle }: Pick<TrainingContext, 'handle'>,
   collector: Collector<P, A, H>,
-  manners: Readonly<Record<string, H>>,
+  samplings: Readonly<Record<string, H>>,
   longestAnswer: number | null,
 ): HeldOut<P, A, H> {
   const averaged = optimizer.ema_decay !== null && validation.weights !== 'current';
   return new HeldOut({
     ...collector,
     validation,
-    manners,
+    samplings,
     longestAnswer,
     weights: averaged ? 'average' : 'current',
     chunk: chunkOf(rollout),

@@ -1,4 +1,4 @@
-/** Held-out evaluation: always the same prompts with the same random numbers, in every manner of sampling, per dataset and together. */
+/** Held-out evaluation: always the same prompts with the same random numbers, under each of the sampling settings, per dataset and together. */
 import type { ValidationSettings } from '../schema/training.js';
 import { DataError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
@@ -19,8 +19,8 @@ import { Stopwatch } from './stopwatch.js';
 
 export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Collector<P, A, H> {
   readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'> & Pick<RewardSettings, 'measure'>;
-  /** How answers are sampled, under the names used in metrics and records; people are shown those of the first. */
-  readonly manners: Readonly<Record<string, H>>;
+  /** Sampling settings, under the names used in metrics and records; people are shown those of the first. */
+  readonly samplings: Readonly<Record<string, H>>;
   /** The largest number of actions in an answer; null if all answers have equally many. */
   readonly longestAnswer: number | null;
   /** Which of the policy's weights to evaluate. */
@@ -53,28 +53,28 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
   }
 
   /**
-   * Metrics: `validation/[<set>/]<manner>/<mean|stderr|unscored>`, the mean of every score part, and `validation/<manner>/cut_by_context`; after
+   * Metrics: `validation/[<set>/]<sampling>/<mean|stderr|unscored>`, the mean of every score part, and `validation/<sampling>/cut_by_context`; after
    * `measure/<term>/`, the same for every measure. Raises DataError for a measure that none of the held-out prompts has the inputs for.
    */
   async evaluate(iteration: number): Promise<Metrics> {
-    const { manners, task, group, show, record, longestAnswer } = this.deps;
+    const { samplings, task, group, show, record, longestAnswer } = this.deps;
     const metrics: Record<string, number> = {};
     const shown: ContactSheetRow[] = [];
     const episodes: object[] = [];
-    for (const [at, [manner, how]] of Object.entries(manners).entries()) {
+    for (const [at, [name, sampling]] of Object.entries(samplings).entries()) {
       const all: Outcome[] = [];
       const cutAnswers: boolean[] = [];
       for (const set of task.validation) {
-        const { outcomes, cut, rows, lines } = await this.#evaluateSet(iteration, set, manner, how);
-        Object.assign(metrics, summariseOutcomes(`validation/${set.name}/${manner}`, outcomes));
+        const { outcomes, cut, rows, lines } = await this.#evaluateSet(iteration, set, name, sampling);
+        Object.assign(metrics, summariseOutcomes(`validation/${set.name}/${name}`, outcomes));
         all.push(...outcomes);
         cutAnswers.push(...cut);
         if (at === 0) shown.push(...rows);
         episodes.push(...lines);
       }
-      Object.assign(metrics, summariseOutcomes(`validation/${manner}`, all));
+      Object.assign(metrics, summariseOutcomes(`validation/${name}`, all));
       if (longestAnswer !== null) {
-        metrics[`validation/${manner}/cut_by_context`] = average(cutAnswers.map(Number));
+        metrics[`validation/${name}/cut_by_context`] = average(cutAnswers.map(Number));
       }
       if (all.length > 0) this.#requireMeasured(all);
     }
@@ -105,7 +105,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     await task.dispose();
   }
 
-  async #evaluateSet(iteration: number, set: PromptSource<P>, manner: string, how: H): Promise<Evaluated> {
+  async #evaluateSet(iteration: number, set: PromptSource<P>, name: string, sampling: H): Promise<Evaluated> {
     const { validation, weights, chunk, group, longestAnswer } = this.deps;
     const count = Math.min(set.length, validation.prompts);
     const prompts = await Promise.all(Array.from({ length: count }, (_, i) => set.prompt(i)));
@@ -114,11 +114,11 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       {
         prompts,
         answersPerPrompt: 1,
-        how,
+        how: sampling,
         weights,
         chunk,
         random: (p) => new RandomStream(validation.seed, 'validation', set.name, p),
-        key: (p) => `validation/${iteration}/${set.name}/${manner}/${p}`,
+        key: (p) => `validation/${iteration}/${set.name}/${name}/${p}`,
       },
       new Stopwatch(),
     );

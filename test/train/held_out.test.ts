@@ -152,7 +152,7 @@ describe('the answers that are shown', () => {
       const heldOut = new HeldOut<Prompt, Answer, null>({
         group,
         validation: { prompts, seed: 1 },
-        manners: { sampled: null, greedy: null },
+        samplings: { sampled: null, greedy: null },
         weights: 'current',
         longestAnswer: null,
         chunk: 3,

@@ -57,7 +57,7 @@ export function smallTraining(
   const heldOut = new HeldOut({
     ...collector,
     validation,
-    manners: heldOutSampling(settings),
+    samplings: heldOutSampling(settings),
     weights: 'current',
     longestAnswer: rollout.max_response_tokens,
     chunk: chunkOf(rollout),

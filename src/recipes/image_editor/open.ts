@@ -51,7 +51,7 @@ async function open(settings: ImageEditorSettings, context: TrainingContext): Pr
     fraction: 0,
     window: null,
   };
-  const answering = { task, policy, manners: { greedy: how }, longestAnswer: null };
+  const answering = { task, policy, samplings: { greedy: how }, longestAnswer: null };
   const evaluation = await openEvaluation({ ...settings, rollout: ONE_EACH }, context, answering);
   const labels = flowLabels(task, algorithm.sft, validation.prompts);
   return openSupervised(settings, { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels });

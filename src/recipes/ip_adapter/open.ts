@@ -39,17 +39,17 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     peers: context.group,
     keepReference: algorithm.type !== 'sft',
   });
-  const how = manners(settings);
+  const samplings = samplingsOf(settings);
   // The divergence of Gaussians is computed exactly, not estimated.
   const learnt = algorithm.type === 'sft' ? algorithm : { ...algorithm, kl_estimator: 'k3' as const };
   return openTraining({ ...settings, algorithm: learnt }, context, {
     task,
     policy: trained,
-    manners: how,
+    samplings,
     longestAnswer: null,
     labels: ({ sft }) => flowLabels(task, sft, settings.validation.prompts),
     rewards: ({ clip_range }) => ({
-      how: how.sampled,
+      how: samplings.sampled,
       trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
       minibatchesOf: 'actions',
       mismatchAlarm: mismatchAlarmOf({ clip_range }),
@@ -66,7 +66,7 @@ export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | 
 }
 
 /** As in training, but without noise. */
-function manners({
+function samplingsOf({
   policy,
   rollout,
   validation,
