@@ -26,7 +26,10 @@ export function openSeeing(
   if (model !== null) {
     const folder = modelFolder(model, resolveRun);
     const { vision } = describeModel(folder, 'words and pictures');
-    return { processor: openPictureProcessor(processorFolder(folder), pixels), tokens: must(vision, 'eyes') };
+    return {
+      processor: openPictureProcessor(processorFolder(folder), pixels),
+      tokens: must(vision, 'a vision encoder'),
+    };
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const tokens = {

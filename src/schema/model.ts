@@ -62,7 +62,7 @@ export const decoderInit = section(
 );
 export type DecoderInit = z.output<typeof decoderInit>;
 
-/** Eyes from random weights, for a decoder from random weights. */
+/** A vision encoder from random weights, for a decoder from random weights. */
 export const visionInit = section(
   'Eyes from random weights: the encoder of Qwen2.5-VL and its connector, in the words of its config.',
   z.strictObject({

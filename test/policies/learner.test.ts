@@ -5,7 +5,7 @@ import { RandomStream } from '../../src/core/random.js';
 import type { FloatTensor } from '../../src/core/safetensors.js';
 import { alone } from '../../src/group/peers.js';
 import { SessionCache } from '../../src/engines/onnx/session_cache.js';
-import type { Eyes } from '../../src/policies/tokens/eyes.js';
+import type { VisionTower } from '../../src/policies/tokens/vision_tower.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { Statistics, Target } from '../../src/policies/policy.js';
@@ -317,13 +317,13 @@ describe('the learner', () => {
     await made.dispose();
   });
 
-  it('frees what was compiled, and eyes of its own, but not those that others use', async () => {
+  it('frees what was compiled, and a vision tower of its own, but not one that others use', async () => {
     const freed = vi.spyOn(SessionCache.prototype, 'dispose');
-    const eyes = { dispose: vi.fn() };
+    const visionTower = { dispose: vi.fn() };
     const options = learner(8).options;
-    await new Learner(model, { ...options, eyes: eyes as unknown as Eyes }).dispose();
+    await new Learner(model, { ...options, visionTower: visionTower as unknown as VisionTower }).dispose();
     expect(freed).toHaveBeenCalledTimes(2);
-    expect(eyes.dispose).not.toHaveBeenCalled();
+    expect(visionTower.dispose).not.toHaveBeenCalled();
     freed.mockRestore();
   });
 

@@ -65,7 +65,7 @@ interface Family {
   readonly readsHeadDim: boolean;
   /** Where the text model's settings lie in the file of a model that sees, too; null: outside. */
   readonly nested: string | null;
-  /** How its heads are divided over the axes of pictures where the file does not say it; empty: it has no eyes that can be read. */
+  /** How its heads are divided over the axes of pictures where the file does not say it; empty: it has no vision encoder that can be read. */
   readonly sections: readonly number[];
   /** The key that names the activation; those that are computed, by their names in files; and the name that is meant where there is none. */
   readonly activation: {
@@ -203,7 +203,7 @@ export const activations: readonly string[] = [
 export type ReadPart = 'words' | 'words and pictures';
 
 /**
- * Reads a `config.json`; of a model that sees, its eyes where `part` asks for them. Raises CheckpointError, naming `where`, for a model that is not covered or whose settings cannot be computed; the message
+ * Reads a `config.json`; of a model that sees, its vision encoder where `part` asks for them. Raises CheckpointError, naming `where`, for a model that is not covered or whose settings cannot be computed; the message
  * lists what is.
  */
 export function readArchitecture(json: unknown, where: string, part: ReadPart = 'words'): Architecture {

@@ -76,13 +76,13 @@ export interface DecoderConfig extends RotarySettings {
   readonly tie_word_embeddings: boolean;
   /** What is trained beside frozen weights; absent: nothing, all weights are. */
   readonly adapter?: Adapter;
-  /** Eyes; absent: it reads words alone. */
+  /** Its vision encoder; absent: it reads words alone. */
   readonly vision?: VisionConfig;
   /** For a model that sees: how many rotary frequencies of a head follow time, and how many rows and columns. */
   readonly mrope_section?: readonly number[];
 }
 
-/** A decoder with eyes. */
+/** A decoder with a vision encoder. */
 export type SeeingConfig = DecoderConfig & { readonly vision: VisionConfig; readonly mrope_section: readonly number[] };
 
 export function sees(config: DecoderConfig): config is SeeingConfig {

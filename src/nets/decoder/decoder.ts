@@ -29,7 +29,7 @@ export interface BatchShape {
   readonly answersPerPrompt: number;
   readonly promptColumns: number;
   readonly answerColumns: number;
-  /** The pictures of each prompt; a decoder with eyes has to be told, others have none. */
+  /** The pictures of each prompt; a decoder with a vision encoder needs them, others have none. */
   readonly pictures?: PictureShape;
 }
 
@@ -101,7 +101,7 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
   return config.embedding_scale === undefined ? rows : mul(rows, graph.scalar(config.embedding_scale));
 }
 
-/** Rows of ids, those of prompts first, with their pictures where the decoder has eyes. */
+/** Rows of ids, those of prompts first, with their pictures where the decoder has a vision encoder. */
 function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
   const words = embed(ids.graph, config, ids);
   if (!sees(config)) return words;
@@ -111,7 +111,7 @@ function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?:
 /** The part of a batch's shape that prompts have. */
 export type PromptShape = Omit<BatchShape, 'answersPerPrompt' | 'answerColumns'>;
 
-/** A decoder with eyes is given the angles of its columns, which follow from the pictures. */
+/** A decoder with a vision encoder is given the angles of its columns, which follow from the pictures. */
 function anglesOf(graph: Graph, config: DecoderConfig, prompts: number, columns: number): GivenAngles | null {
   return sees(config) ? givenAngles(graph, config, prompts, columns) : null;
 }
@@ -295,7 +295,7 @@ export interface StepInputs {
   /** int64 [P, G]: each answer's latest token. */
   readonly ids: Value;
   /**
-   * int64 [P * K * G, 1]: the column of that token, counted from the prompt's first column; where the decoder has eyes, its row in the tables of
+   * int64 [P * K * G, 1]: the column of that token, counted from the prompt's first column; where the decoder has a vision encoder, its row in the tables of
    * angles, which then hold the answers' columns alone.
    */
   readonly positions: Value;

@@ -75,13 +75,13 @@ export function describeDecoder(folder: string, part: ReadPart = 'words'): Archi
   return readArchitecture(json, join(folder, CONFIG_FILE), part);
 }
 
-/** What stands before the names of the text model's tensors, here and in files of models that see, too; before that of their head, and their eyes'. */
+/** What stands before the names of the text model's tensors, here and in files of models that see, too; before that of their head, and of their vision encoder. */
 const prefixes = [
-  { model: 'model.', head: '', eyes: '' },
-  { model: 'model.language_model.', head: '', eyes: 'model.' },
-  { model: 'language_model.model.', head: 'language_model.', eyes: '' },
-  { model: 'text_model.model.', head: 'text_model.', eyes: '' },
-  { model: 'model.text_model.', head: '', eyes: '' },
+  { model: 'model.', head: '', visual: '' },
+  { model: 'model.language_model.', head: '', visual: 'model.' },
+  { model: 'language_model.model.', head: 'language_model.', visual: '' },
+  { model: 'text_model.model.', head: 'text_model.', visual: '' },
+  { model: 'model.text_model.', head: '', visual: '' },
 ] as const;
 
 /** From a parameter's name to that in the files. */
@@ -92,7 +92,7 @@ export function storedNames(files: Pick<TensorFiles, 'has'>, folder: string): (n
     throw new CheckpointError(`the weights hold no embeddings; allowed names: ${allowed}`, { where: folder });
   }
   return (name) => {
-    if (name.startsWith(VISUAL)) return `${found.eyes}${name}`;
+    if (name.startsWith(VISUAL)) return `${found.visual}${name}`;
     return name.startsWith('model.') ? `${found.model}${name.slice('model.'.length)}` : `${found.head}${name}`;
   };
 }

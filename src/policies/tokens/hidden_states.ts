@@ -10,7 +10,7 @@ import type { Weights } from '../../models/files.js';
 import { hiddenStates, sequenceInputs, type BatchShape } from '../../nets/decoder/decoder.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { packPrompts, promptColumns, roundUp, type TokenPrompt } from './batch.js';
-import { eyesOf, type Eyes } from './eyes.js';
+import { openVisionTower, type VisionTower } from './vision_tower.js';
 import type { PolicyModel } from './model.js';
 
 /** What to read. */
@@ -38,14 +38,15 @@ export interface HiddenStates {
  */
 export class Reader {
   readonly #sessions: SessionCache;
-  readonly #eyes: Eyes | null;
+  readonly #visionTower: VisionTower | null;
 
   constructor(
     readonly model: PolicyModel,
-    readonly options: { readonly session: SessionOptions; readonly eyes?: Eyes | null },
+    readonly options: { readonly session: SessionOptions; readonly visionTower?: VisionTower | null },
   ) {
     this.#sessions = new SessionCache('hidden states', options.session, poolFor(options.session));
-    this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
+    this.#visionTower =
+      options.visionTower === undefined ? openVisionTower(model, options.session) : options.visionTower;
   }
 
   /** Reads under `weights`, which may be another model's of the same architecture. */
@@ -56,7 +57,10 @@ export class Reader {
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#sessions.dispose(), this.options.eyes === undefined ? this.#eyes?.dispose() : null]);
+    await Promise.all([
+      this.#sessions.dispose(),
+      this.options.visionTower === undefined ? this.#visionTower?.dispose() : null,
+    ]);
   }
 
   #shapeOf({ prompt, answer }: ToRead): BatchShape {
@@ -65,7 +69,7 @@ export class Reader {
       answersPerPrompt: 1,
       promptColumns: promptColumns([prompt]),
       answerColumns: roundUp(1 + (answer?.length ?? 0)),
-      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape([prompt]) }),
+      ...(this.#visionTower === null ? {} : { pictures: this.#visionTower.shape([prompt]) }),
     };
   }
 
@@ -82,7 +86,7 @@ export class Reader {
     const feeds = {
       ...packPrompts([prompt], 1, shape.promptColumns),
       answer_ids: answerIds,
-      ...(await this.#eyes?.feeds([prompt], shape)),
+      ...(await this.#visionTower?.feeds([prompt], shape)),
     };
     const build = (graph: Graph) => ({ states: hiddenStates(this.model.config, shape, sequenceInputs(graph, shape)) });
     const run = await this.#sessions.use(shape, build, (session) => session.run(feeds, weights));

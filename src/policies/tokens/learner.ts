@@ -11,7 +11,7 @@ import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
-import { eyesOf, type Eyes } from './eyes.js';
+import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { isTrained, type PolicyModel } from './model.js';
 import { Backward, trainingOutputs } from '../backward.js';
 import { targetFeeds, type TargetInput } from '../losses/feeds.js';
@@ -30,7 +30,7 @@ export interface LearnerOptions {
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
   /** For a model that sees: a vision encoder shared with others; default: one of its own. */
-  readonly eyes?: Eyes | null;
+  readonly visionTower?: VisionTower | null;
 }
 
 /** Answers and what to learn from them. */
@@ -51,7 +51,7 @@ export interface TokenStatistics {
 export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: Backward;
-  readonly #eyes: Eyes | null;
+  readonly #visionTower: VisionTower | null;
 
   constructor(
     readonly model: PolicyModel,
@@ -60,7 +60,8 @@ export class Learner {
     const { session } = options;
     this.#forward = new SessionCache('log-probabilities', session, poolFor(session));
     this.#backward = new Backward(model.weights, options.peers, session, poolFor(session));
-    this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
+    this.#visionTower =
+      options.visionTower === undefined ? openVisionTower(model, options.session) : options.visionTower;
   }
 
   /** Log-probabilities and entropies under `weights`, which may be another model's of the same architecture. */
@@ -114,15 +115,15 @@ export class Learner {
     await Promise.all([
       this.#forward.dispose(),
       this.#backward.dispose(),
-      this.options.eyes === undefined ? this.#eyes?.dispose() : null,
+      this.options.visionTower === undefined ? this.#visionTower?.dispose() : null,
     ]);
   }
 
   async #feeds(groups: readonly TokenGroup[], shape: BatchShape): Promise<Record<string, TensorData>> {
     const packed = { ...packSequences(groups, shape) };
-    if (this.#eyes === null) return packed;
+    if (this.#visionTower === null) return packed;
     const prompts = groups.map(({ prompt }) => prompt.tokens);
-    return { ...packed, ...(await this.#eyes.feeds(prompts, shape)) };
+    return { ...packed, ...(await this.#visionTower.feeds(prompts, shape)) };
   }
 
   /** The shape of a micro-batch of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
@@ -137,7 +138,7 @@ export class Learner {
       answersPerPrompt,
       promptColumns: promptColumns(prompts),
       answerColumns: roundUp(Math.max(...among.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)))),
-      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape(prompts) }),
+      ...(this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(prompts) }),
     };
   }
 

@@ -11,7 +11,7 @@ import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.j
 import { Learner, type LearnerOptions } from './learner.js';
 import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson } from '../adapter_files.js';
 import { isAdapted, peftNames, referenceWeights } from './adapter.js';
-import { eyesOf, type Eyes } from './eyes.js';
+import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
 import { estimatedDivergence, type LanguagePolicy } from './language_policy.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
@@ -38,7 +38,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
   readonly actions = 'tokens';
   protected readonly learner: Learner;
   readonly #sampler: Sampler<P>;
-  readonly #eyes: Eyes | null;
+  readonly #visionTower: VisionTower | null;
   readonly #reader: Reader;
   #remote: RemoteSampler<P> | null = null;
   /** Which weights the remote sampler has. */
@@ -58,11 +58,17 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
       hiddenStates: true,
     });
     // The frozen parts' output for a picture is the same for every reader.
-    this.#eyes = eyesOf(model, sessions.learning);
-    const eyes = this.#eyes;
-    this.#reader = new Reader(model, { session: sessions.learning, eyes });
-    this.#sampler = new Sampler(model, { ...options, session: sessions.sampling, eyes });
-    this.learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers, eyes });
+    this.#visionTower = openVisionTower(model, sessions.learning);
+    const visionTower = this.#visionTower;
+    this.#reader = new Reader(model, { session: sessions.learning, visionTower });
+    this.#sampler = new Sampler(model, { ...options, session: sessions.sampling, visionTower });
+    this.learner = new Learner(model, {
+      ...learner,
+      separateVocabularies,
+      session: sessions.learning,
+      peers,
+      visionTower,
+    });
   }
 
   /** The model it computes with. */
@@ -136,6 +142,6 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
       this.#reader.dispose(),
       this.#remote?.dispose(),
     ]);
-    await this.#eyes?.dispose();
+    await this.#visionTower?.dispose();
   }
 }

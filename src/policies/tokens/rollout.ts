@@ -10,7 +10,7 @@ import type { SampleRequest } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
-import { eyesOf, type Eyes } from './eyes.js';
+import { openVisionTower, type VisionTower } from './vision_tower.js';
 import type { PolicyModel } from './model.js';
 import { PackedSessions } from '../../engines/onnx/packed_sessions.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
@@ -41,7 +41,7 @@ export interface SamplerOptions {
    */
   readonly packed?: 'frozen' | 'all';
   /** For a model that sees: a vision encoder shared with others; default: one of its own. */
-  readonly eyes?: Eyes | null;
+  readonly visionTower?: VisionTower | null;
 }
 
 interface Writer {
@@ -65,7 +65,7 @@ export class Sampler<P extends TokenPrompt> {
   readonly #step: SessionCache;
   /** Replaces `#step` if all weights are packed. */
   readonly #packedStep: PackedSessions | null;
-  readonly #eyes: Eyes | null;
+  readonly #visionTower: VisionTower | null;
 
   constructor(
     readonly model: PolicyModel<P>,
@@ -76,7 +76,7 @@ export class Sampler<P extends TokenPrompt> {
     this.#prefill = new SessionCache('prefill', session, poolFor(session));
     this.#step = new SessionCache('decode', session, poolFor(session, frozenWeights(model)));
     this.#packedStep = isOnCpu(session) && packed === 'all' ? new PackedSessions('decode', session) : null;
-    this.#eyes = options.eyes === undefined ? eyesOf(model, session) : options.eyes;
+    this.#visionTower = options.visionTower === undefined ? openVisionTower(model, session) : options.visionTower;
   }
 
   /** `version` identifies the content of `weights`, which are changed in place. */
@@ -105,10 +105,10 @@ export class Sampler<P extends TokenPrompt> {
     const promptShape: PromptShape = {
       prompts: rows,
       promptColumns: promptWidth,
-      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape(all) }),
+      ...(this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(all) }),
     };
     const packed = packPrompts(prompts, rows, promptWidth);
-    const seen = await this.#eyes?.feeds(prompts, promptShape);
+    const seen = await this.#visionTower?.feeds(prompts, promptShape);
     const promptCaches = await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights);
     const caches = new AnswerCaches(rows * answersPerPrompt, config);
     const writers = prompts.flatMap((prompt, p) =>
@@ -146,13 +146,13 @@ export class Sampler<P extends TokenPrompt> {
         answer_padding: answerPadding,
         inverse_temperature: rowsOut.inverseTemperature,
         ...(window === null ? {} : { window }),
-        ...this.#eyes?.stepFeeds(prompts, wide),
+        ...this.#visionTower?.stepFeeds(prompts, wide),
       };
       const decode = async (step: Session): Promise<void> => {
         for (; column < answerColumns && writers.some(writing); column++) {
           writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
           // A model that sees has a row of angles for each column of each prompt.
-          if (this.#eyes === null) positions.fill(BigInt(promptWidth + column));
+          if (this.#visionTower === null) positions.fill(BigInt(promptWidth + column));
           else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPrompt) * answerColumns + column)));
           window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (config.sliding_window ?? columns)));
           await step.run(feeds, weights, into);
@@ -179,7 +179,7 @@ export class Sampler<P extends TokenPrompt> {
       this.#prefill.dispose(),
       this.#step.dispose(),
       this.#packedStep?.dispose(),
-      this.options.eyes === undefined ? this.#eyes?.dispose() : null,
+      this.options.visionTower === undefined ? this.#visionTower?.dispose() : null,
     ]);
   }
 

@@ -2,7 +2,7 @@
 import type { RgbImage } from '../../core/image.js';
 import { parseInstruction, planEdit, type Plan } from '../world/edits.js';
 import { cellName, type Geometry } from '../world/world.js';
-import { readScene, sceneOf, type Reading } from './eyes.js';
+import { readScene, sceneOf, type Reading } from './read_scene.js';
 import { compareSpared, markSpared, OVEREDIT_MARKS } from './overedit.js';
 import { FULL, scoreSuccess } from './success.js';
 

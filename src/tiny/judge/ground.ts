@@ -13,7 +13,7 @@ import {
 } from '../world/edits.js';
 import { cellsOnSide, findObject, sameContent, type Colour, type Scene, type SceneObject } from '../world/world.js';
 import { cellsAbout, namesOf } from './consistency.js';
-import { sceneOf, type Reading } from './eyes.js';
+import { sceneOf, type Reading } from './read_scene.js';
 import { compareSpared, markSpared, type Marks } from './overedit.js';
 import { FULL, scoreSuccess } from './success.js';
 

@@ -1,6 +1,6 @@
 /** Scores whether an edit left everything else alone. */
 import { sameContent, type Scene } from '../world/world.js';
-import type { Reading } from './eyes.js';
+import type { Reading } from './read_scene.js';
 
 export interface Spared {
   /** Cells that changed though they should not have, in cell order. */

@@ -1,7 +1,7 @@
 /** Perceptual quality, from pixels alone: the two scores of VIEScore's second question. */
 import { BACKGROUND, PALETTE, templateOf, type Rgb } from '../world/draw.js';
 import { COLOURS, type Geometry } from '../world/world.js';
-import { cellPixels, type Reading } from './eyes.js';
+import { cellPixels, type Reading } from './read_scene.js';
 
 export interface QualityScore {
   /** 0 to 10: 10 if all colours are those of the world. */

@@ -18,7 +18,7 @@ import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import { scoreConsistency } from './consistency.js';
 import { digitReply } from './digit.js';
-import { readScene, type Reading } from './eyes.js';
+import { readScene, type Reading } from './read_scene.js';
 import type { Effect, Faults } from './faults.js';
 import { scoreGround } from './ground.js';
 import { Load, type JudgeStats } from './load.js';
@@ -32,7 +32,7 @@ import {
   type QuestionKind,
 } from './protocol.js';
 import { scoreQuality } from './quality.js';
-import { nativeSize } from './sign_eyes.js';
+import { nativeSize } from './read_sign.js';
 import { scoreSign } from './sign.js';
 
 export const JUDGE_MODEL = 'editrl-rule-judge';
@@ -86,7 +86,7 @@ const MOST_PIXELS = 2048 * 2048;
 const DECODED_BYTES = 64e6;
 
 /** Reads pictures from data URLs and caches the latest by content. */
-class Eyes<T extends object> {
+class PictureReader<T extends object> {
   readonly #kept = new LRUCache<string, T>({ max: KEPT_READINGS });
 
   constructor(
@@ -106,15 +106,15 @@ class Eyes<T extends object> {
 }
 
 interface Sight {
-  readonly scenes: Eyes<Reading>;
+  readonly scenes: PictureReader<Reading>;
   /** Reads signs at the size at which they were drawn. */
-  readonly signs: Eyes<RgbImage>;
+  readonly signs: PictureReader<RgbImage>;
 }
 
 function openSight(geometry: Geometry): Sight {
   const decoded = new Semaphore(DECODED_BYTES);
-  const scenes = new Eyes(decoded, (image) => readScene(image, geometry));
-  return { scenes, signs: new Eyes(decoded, nativeSize) };
+  const scenes = new PictureReader(decoded, (image) => readScene(image, geometry));
+  return { scenes, signs: new PictureReader(decoded, nativeSize) };
 }
 
 async function decode(bytes: Uint8Array): Promise<RgbImage> {
@@ -150,9 +150,9 @@ const ANSWERS: Record<Exclude<QuestionKind, 'sign'>, (images: readonly Reading[]
   },
 };
 
-async function seen<T extends object>({ images }: Question, eyes: Eyes<T>): Promise<T[]> {
+async function seen<T extends object>({ images }: Question, reader: PictureReader<T>): Promise<T[]> {
   const pictures: T[] = [];
-  for (const url of images) pictures.push(await eyes.read(url));
+  for (const url of images) pictures.push(await reader.read(url));
   return pictures;
 }
 

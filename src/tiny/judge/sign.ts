@@ -7,8 +7,8 @@ import { DataError } from '../../core/errors.js';
 import { badRequest } from '../../http/refusal.js';
 import { quotedIn } from '../../rewards/terms/ocr/similarity.js';
 import { wordRows, type SignStyle } from '../world/sign_scenes.js';
-import { resample } from './eyes.js';
-import { seeSign, stripStyle } from './sign_eyes.js';
+import { resample } from './read_scene.js';
+import { seeSign, stripStyle } from './read_sign.js';
 import { hasRoom, ramp, readWord } from './sign_letters.js';
 import { scoreSignQuality } from './sign_quality.js';
 

@@ -6,7 +6,7 @@ import { inkCoverage, middlePlace, placeLetters, wordSize, type Place, type Plac
 import { LRUCache } from 'lru-cache';
 import { must } from '../../core/errors.js';
 import { letterHeight, paperRows, SPACING, type SignGeometry } from '../world/sign_scenes.js';
-import type { SeenSign } from './sign_eyes.js';
+import type { SeenSign } from './read_sign.js';
 
 /** Letters that are read, and that a letter could be mistaken for. */
 const CAPITALS = [...'ABCDEFGHIJKLMNOPQRSTUVWXYZ'];

@@ -1,7 +1,7 @@
 /** How good a sign looks, from pixels alone: two clean colours, crisp strokes, whole letters. The word itself does not matter. */
 import { letterHeight } from '../world/sign_scenes.js';
 import { ramp } from './sign_letters.js';
-import type { SeenSign } from './sign_eyes.js';
+import type { SeenSign } from './read_sign.js';
 
 /** A pixel with at least this much ink counts as part of a stroke. */
 const STROKE = 0.35;

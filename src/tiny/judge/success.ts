@@ -4,7 +4,7 @@
  */
 import type { EditKind, Plan } from '../world/edits.js';
 import { cellsOnSide, findObject, sameContent, type SceneObject } from '../world/world.js';
-import type { Reading, SeenContent } from './eyes.js';
+import type { Reading, SeenContent } from './read_scene.js';
 
 export const FULL = 10;
 

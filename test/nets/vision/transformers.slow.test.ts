@@ -4,7 +4,7 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { TokenGroup } from '../../../src/policies/tokens/batch.js';
 import { Session } from '../../../src/engines/onnx/session.js';
 import type { SeeingConfig } from '../../../src/nets/decoder/config.js';
-import { Eyes } from '../../../src/policies/tokens/eyes.js';
+import { VisionTower } from '../../../src/policies/tokens/vision_tower.js';
 import { Learner } from '../../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../src/policies/tokens/model.js';
 import { Sampler } from '../../../src/policies/tokens/rollout.js';
@@ -192,13 +192,13 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
     const computed: number[] = [];
     for (const kept of [bytes, 10 * bytes]) {
       const of = { ...model, trains };
-      const eyes = new Eyes(of, of.config as SeeingConfig, session, kept);
+      const visionTower = new VisionTower(of, of.config as SeeingConfig, session, kept);
       run.mockClear();
       for (const prompt of [alone[0], alone[0], alone[1], alone[0]]) {
-        await eyes.feeds([prompt], { prompts: 1, promptColumns: 64, pictures: eyes.shape([prompt]) });
+        await visionTower.feeds([prompt], { prompts: 1, promptColumns: 64, pictures: visionTower.shape([prompt]) });
       }
       computed.push(run.mock.calls.length);
-      await eyes.dispose();
+      await visionTower.dispose();
     }
     run.mockRestore();
     expect(computed).toEqual([3, 2]);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { drawScene } from '../../../src/tiny/world/draw.js';
-import { readScene } from '../../../src/tiny/judge/eyes.js';
+import { readScene } from '../../../src/tiny/judge/read_scene.js';
 import { scoreQuality } from '../../../src/tiny/judge/quality.js';
 import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
 import { example, truthOf, uniformNoise } from '../pictures.js';

@@ -5,7 +5,7 @@ import { RandomStream } from '../../../src/core/random.js';
 import { drawScene } from '../../../src/tiny/world/draw.js';
 import { instructionOf, type EditKind, type Plan } from '../../../src/tiny/world/edits.js';
 import { scoreConsistency } from '../../../src/tiny/judge/consistency.js';
-import { readScene, type Reading } from '../../../src/tiny/judge/eyes.js';
+import { readScene, type Reading } from '../../../src/tiny/judge/read_scene.js';
 import { scoreGround } from '../../../src/tiny/judge/ground.js';
 import { scoreQuality } from '../../../src/tiny/judge/quality.js';
 import { ALL_OBJECTS, DEFAULT_GEOMETRY, type Scene } from '../../../src/tiny/world/world.js';

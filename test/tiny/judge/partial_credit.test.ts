@@ -3,7 +3,7 @@ import type { RgbImage } from '../../../src/core/image.js';
 import { drawScene } from '../../../src/tiny/world/draw.js';
 import { parseInstruction, planEdit } from '../../../src/tiny/world/edits.js';
 import { judgeConsistency } from '../../../src/tiny/judge/consistency.js';
-import { readScene, resample } from '../../../src/tiny/judge/eyes.js';
+import { readScene, resample } from '../../../src/tiny/judge/read_scene.js';
 import { scoreGround } from '../../../src/tiny/judge/ground.js';
 import {
   ALL_OBJECTS,
@@ -138,7 +138,7 @@ describe('ground score', () => {
   });
 });
 
-describe('the eyes', () => {
+describe('reading pictures', () => {
   it('read every drawn object in every cell with full confidence', () => {
     for (let i = 0; i < 64; i++) {
       const plan = example(i);

@@ -21,7 +21,7 @@ import { editData, imageData, tinyDatalist, type ImageTokenizerLike } from '../.
 import { pathIn } from '../../../src/tiny/world/parts.js';
 import { instructionOf, parseInstruction, planEdit, rationaleOf } from '../../../src/tiny/world/edits.js';
 import { EDIT_SETS } from '../../../src/tiny/world/generate.js';
-import { readScene, sceneOf } from '../../../src/tiny/judge/eyes.js';
+import { readScene, sceneOf } from '../../../src/tiny/judge/read_scene.js';
 import { decodePlainPng } from '../../../src/core/png.js';
 import { EDIT_SPLITS, splitOf, type SplitName } from '../../../src/tiny/world/splits.js';
 import { DEFAULT_GEOMETRY, sceneKey, type Scene } from '../../../src/tiny/world/world.js';

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { decodePlainPng } from '../../../src/core/png.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { openPicturedEdits } from '../../../src/data/pictured_edits.js';
-import { readScene, sceneOf } from '../../../src/tiny/judge/eyes.js';
+import { readScene, sceneOf } from '../../../src/tiny/judge/read_scene.js';
 import { parseInstruction, planEdit, sameScene } from '../../../src/tiny/world/edits.js';
 import { drawOfKind } from '../../../src/tiny/world/generate.js';
 import { picturedData, picturedVocabulary, responseOf } from '../../../src/tiny/world/pictured.js';

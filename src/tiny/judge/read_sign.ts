@@ -2,7 +2,7 @@
 import type { RgbImage } from '../../core/image.js';
 import { stripRows, wordRows, type SignGeometry, type SignStyle } from '../world/sign_scenes.js';
 import type { Rgb } from '../world/draw.js';
-import { resample } from './eyes.js';
+import { resample } from './read_scene.js';
 
 /** Pictures are scaled down to at most this height, in pixels. */
 const MOST_HEIGHT = 64;

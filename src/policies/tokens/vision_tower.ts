@@ -22,12 +22,12 @@ import { trainedWeights, type PolicyModel } from './model.js';
 type Feeds = Record<string, TensorData>;
 
 /** Opens a model's vision encoder; null for a model without one. */
-export function eyesOf(model: PolicyModel, session: SessionOptions): Eyes | null {
+export function openVisionTower(model: PolicyModel, session: SessionOptions): VisionTower | null {
   const { config } = model;
-  return sees(config) ? new Eyes(model, config, session) : null;
+  return sees(config) ? new VisionTower(model, config, session) : null;
 }
 
-export class Eyes {
+export class VisionTower {
   /** Where the graphs start: after all frozen parts. */
   readonly from: PictureShape['from'];
   readonly #encode: SessionCache;
