@@ -9,7 +9,7 @@ import { pack, patchOf } from './packing.js';
 import { takesPooled } from './rows.js';
 
 /** How a model is shown the picture before the edit. */
-export interface EditManner {
+export interface SourceInput {
   /** Side of a token's square of latents. */
   readonly patch: number;
   /** Whether the source is given as further channels of each latent or as further tokens. */
@@ -17,11 +17,11 @@ export interface EditManner {
 }
 
 /** Raises CheckpointError, naming `where`, for a model that was not made to edit latents of this codec. */
-export function editManner(
+export function sourceInputOf(
   config: FlowTransformerConfig,
   { channels }: Pick<PictureCodec, 'channels'>,
   where: string,
-): EditManner {
+): SourceInput {
   const width = velocityWidth(config);
   const patch = patchOf(config, { channels });
   const source =
@@ -58,7 +58,7 @@ export function textColumns(tokens: number): number {
 export function editCondition(
   told: HiddenStates,
   source: Planes,
-  { patch, source: manner }: EditManner,
+  { patch, source: form }: SourceInput,
   config: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
   blank: HiddenStates | null = null,
 ): FlowCondition {
@@ -70,7 +70,7 @@ export function editCondition(
     ...(blank === null ? {} : { without: textOf(blank, config) }),
     pooled: null,
     imageFeatures: null,
-    ...(manner === 'channels'
+    ...(form === 'channels'
       ? { context: shown }
       : // Everything may change.
         { context: new Float32Array(0), kept: { shown, painted: new Float32Array(shown.length).fill(1) } }),

@@ -4,7 +4,7 @@ import type { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
-import { editCondition, editManner, type EditManner } from './edit_condition.js';
+import { editCondition, sourceInputOf, type SourceInput } from './edit_condition.js';
 import type { FrozenFlow } from './exported.js';
 import { openFrozenFlow, requireUnconditional } from './load.js';
 import { flowModelTypes, type FlowModelTypeName } from './model_types.js';
@@ -38,28 +38,28 @@ export interface Edit {
 
 export class FlowEditor {
   readonly #sampler: FlowSampler;
-  readonly #manner: EditManner;
+  readonly #sourceInput: SourceInput;
 
-  /** Raises CheckpointError as `editManner` and `requireUnconditional`. */
+  /** Raises CheckpointError as `sourceInputOf` and `requireUnconditional`. */
   constructor(
     private readonly model: FrozenFlow,
     codec: Pick<PictureCodec, 'channels'>,
     private readonly options: EditorOptions,
     where: string,
   ) {
-    this.#manner = editManner(model.config, codec, where);
+    this.#sourceInput = sourceInputOf(model.config, codec, where);
     requireUnconditional(model.config, options.guidance, 'environment');
     this.#sampler = new FlowSampler({ ...model, batch: options.batch, session: options.session });
   }
 
-  /** Raises CheckpointError as `openFrozenFlow` and `editManner` do. */
+  /** Raises CheckpointError as `openFrozenFlow` and `sourceInputOf` do. */
   static open(folder: string, codec: Pick<PictureCodec, 'channels'>, options: EditorOptions): FlowEditor {
     return new FlowEditor(openFrozenFlow(folder, options.session), codec, options, folder);
   }
 
   /** Both sides of a picture's latents are multiples of this. */
   get patch(): number {
-    return this.#manner.patch;
+    return this.#sourceInput.patch;
   }
 
   /**
@@ -78,7 +78,7 @@ export class FlowEditor {
   async draw(edits: readonly Edit[]): Promise<Planes[]> {
     const { type, steps, guidance } = this.options;
     const prompts = edits.map(({ told, blank, source }) => ({
-      flow: editCondition(told, source, this.#manner, this.model.config, blank),
+      flow: editCondition(told, source, this.#sourceInput, this.model.config, blank),
     }));
     const how = {
       sigmas: (tokens: number) => flowModelTypes[type].sigmas(steps, tokens),

@@ -4,7 +4,7 @@ import { sessionOptions } from '../../engines/onnx/session_options.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
-import { editManner } from '../../policies/flow/edit_condition.js';
+import { sourceInputOf } from '../../policies/flow/edit_condition.js';
 import { initFlow } from '../../policies/flow/model.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
@@ -68,9 +68,9 @@ async function openEditorTask(settings: ImageEditorSettings, resolveRun: RunReso
   const read = loadPolicy(modelFolder(model, resolveRun), words.format, null, NOTHING_TRAINS);
   const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
   const config = configOf(settings, codec, read.config.hidden_size);
-  const manner = editManner(config, codec, 'environment.init');
+  const sourceInput = sourceInputOf(config, codec, 'environment.init');
   const session = sessionOptions(reader.engine);
-  const parts = { words, seeing, pictures, codec, config, manner, reader: new Reader(read, { session }) };
+  const parts = { words, seeing, pictures, codec, config, sourceInput, reader: new Reader(read, { session }) };
   return { task: new EditorTask(settings, parts), config, sources: words.data.sources };
 }
 

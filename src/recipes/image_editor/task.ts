@@ -6,7 +6,7 @@ import type { Planes } from '../../core/planes.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
-import { editCondition, type EditManner } from '../../policies/flow/edit_condition.js';
+import { editCondition, type SourceInput } from '../../policies/flow/edit_condition.js';
 import { pack, unpack } from '../../policies/flow/packing.js';
 import type { Reader } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
@@ -37,7 +37,7 @@ export interface EditorParts {
   readonly reader: Reader;
   readonly codec: PictureCodec;
   readonly config: FlowTransformerConfig;
-  readonly manner: EditManner;
+  readonly sourceInput: SourceInput;
 }
 
 /** Prompts are cached up to this many bytes, so that small datasets are read and encoded once. */
@@ -88,12 +88,12 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
   }
 
   async render(chunk: readonly Answers<EditorPrompt, FlowAnswer>[]): Promise<Rendered[][]> {
-    const { codec, manner } = this.parts;
+    const { codec, sourceInput } = this.parts;
     return Promise.all(
       chunk.map(async ({ prompt, answers, keys }) => {
         const { instruction, source, target, size, response } = prompt;
         const kept = answers.map(({ latents }) => asRecorded(latents));
-        const edited = await codec.decode(kept.map(({ latents }) => unpack(latents, size, manner.patch)));
+        const edited = await codec.decode(kept.map(({ latents }) => unpack(latents, size, sourceInput.patch)));
         return answers.map(({ finished }, i): Rendered => ({
           item: { key: keys[i], instruction, source, truth: target, edited: edited[i], finished },
           record: kept[i].record,
@@ -118,7 +118,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
   }
 
   async #promptOf(asked: TextPrompt): Promise<EditorPrompt> {
-    const { pictures, codec, manner, config } = this.parts;
+    const { pictures, codec, sourceInput, config } = this.parts;
     const { id, instruction, sourcePng } = asked;
     const edit = editOf(asked);
     const source = await pictures.read(edit.source, edit.where);
@@ -140,7 +140,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
       target,
       size: { channels: shown.channels, width: shown.width, height: shown.height },
       response: this.settings.reader.told === 'response' ? edit.response : null,
-      flow: editCondition(await this.#told(asked, edit.where), shown, manner, config),
+      flow: editCondition(await this.#told(asked, edit.where), shown, sourceInput, config),
       wanted: () => (wanted ??= this.#latents(target, edit.where)),
     };
   }
@@ -153,7 +153,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
       });
     }
     const [planes] = await this.parts.codec.encode([target]);
-    return pack(planes, this.parts.manner.patch);
+    return pack(planes, this.parts.sourceInput.patch);
   }
 
   /** The frozen model's states for picture, instruction and labelled response; the system message is read but left out of the states. */
@@ -173,8 +173,8 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
   }
 
   #requireWhole({ width, height }: RgbImage, path: string, where: string): void {
-    const { codec, manner } = this.parts;
-    const side = manner.patch * codec.reduction;
+    const { codec, sourceInput } = this.parts;
+    const side = sourceInput.patch * codec.reduction;
     if (width % side === 0 && height % side === 0) return;
     throw new DataError(`${path}: found ${width}x${height} pixels; allowed: multiples of ${side}`, {
       where,

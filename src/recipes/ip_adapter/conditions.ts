@@ -101,17 +101,17 @@ function requireWidth(part: string, what: string, found: number, asked: number):
 export function shownAs(
   config: FlowTransformerConfig,
   { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
-): { readonly patch: number; readonly manner: 'channels' | 'tokens' } {
+): { readonly patch: number; readonly form: 'channels' | 'tokens' } {
   const patch = patchOf(config, { channels });
   const latents = channels * patch ** 2;
-  const manners = { channels: 2 * latents + (reduction * patch) ** 2, tokens: latents } as const;
-  const manner = (['channels', 'tokens'] as const).find((one) => manners[one] === config.in_channels);
-  if (Number.isInteger(patch) && manner !== undefined) return { patch, manner };
+  const widths = { channels: 2 * latents + (reduction * patch) ** 2, tokens: latents } as const;
+  const form = (['channels', 'tokens'] as const).find((one) => widths[one] === config.in_channels);
+  if (Number.isInteger(patch) && form !== undefined) return { patch, form };
   throw new CheckpointError(
     `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}, and latents have ${channels} channels for ${reduction}x${reduction} pixels`,
     {
       where: 'policy.model',
-      next: `Name the autoencoder that the model was trained with in policy.parts.vae. A model takes ${manners.channels} numbers (latents, what stays, and the mask) or ${manners.tokens} (latents alone) here.`,
+      next: `Name the autoencoder that the model was trained with in policy.parts.vae. A model takes ${widths.channels} numbers (latents, what stays, and the mask) or ${widths.tokens} (latents alone) here.`,
     },
   );
 }

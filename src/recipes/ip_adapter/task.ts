@@ -199,7 +199,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     { source, mask }: Triplet,
     size: Omit<Planes, 'data'>,
   ): Promise<Pick<FlowCondition, 'context' | 'kept'>> {
-    const { patch, manner } = shownAs(this.config, this.codec);
+    const { patch, form } = shownAs(this.config, this.codec);
     const { reduction } = this.codec;
     const { width, height, data } = mask;
     const left = source.data.map((value, at) => (data[Math.floor(at / 3)] === 1 ? LEFT_OUT : value));
@@ -207,7 +207,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     const shown = pack(latents, patch);
     const masked: Planes = { channels: 1, width, height, data: Float32Array.from(data) };
     const places = unshuffle(masked, reduction);
-    if (manner === 'tokens') {
+    if (form === 'tokens') {
       const painted = pack({ ...size, data: paintedLatents(places, size.channels) }, patch);
       return { context: new Float32Array(0), kept: { shown, painted } };
     }

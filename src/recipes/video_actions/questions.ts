@@ -9,14 +9,14 @@ export interface VideoSource extends AskedSource {
   readonly questions: VideoQuestions;
 }
 
-interface Manner {
+interface PromptForm {
   /** Whether the model's chat template writes the prompt. */
   readonly chat: boolean;
   /** A system message for samples that have none. */
   readonly system: string | null;
 }
 
-export function askedSource(questions: VideoQuestions, manner: Manner): VideoSource {
+export function askedSource(questions: VideoQuestions, form: PromptForm): VideoSource {
   return {
     name: questions.name,
     length: questions.length,
@@ -25,13 +25,13 @@ export function askedSource(questions: VideoQuestions, manner: Manner): VideoSou
     id: (index) => questions.id(index),
     place: (index) => questions.place(index),
     questions,
-    ask: (index) => questionOf(questions.read(index), manner, questions.place(index)),
+    ask: (index) => questionOf(questions.read(index), form, questions.place(index)),
     row: (index) => rowOf(questions.read(index)),
   };
 }
 
 /** Raises DataError, naming `where`, for a conversation that cannot be written as bare words. */
-export function questionOf({ turns, expected }: VideoQuestion, { chat, system }: Manner, where: string): Question {
+export function questionOf({ turns, expected }: VideoQuestion, { chat, system }: PromptForm, where: string): Question {
   const last = turns[turns.length - 1];
   const instruction = wordsOf(last).trim();
   if (chat) {

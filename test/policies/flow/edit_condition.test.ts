@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { editCondition, editManner, textColumns } from '../../../src/policies/flow/edit_condition.js';
+import { editCondition, sourceInputOf, textColumns } from '../../../src/policies/flow/edit_condition.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
 import { config } from './small_flow.js';
@@ -11,7 +11,7 @@ const besides = {
   joint_attention_dim: 2,
   ip_adapter: null,
 };
-const manner = editManner(besides, pixelCodec, 'here');
+const sourceInput = sourceInputOf(besides, pixelCodec, 'here');
 const source = { channels: 3, width: 4, height: 2, data: Float32Array.from({ length: 24 }, (_, i) => i) };
 const told = (tokens: number) => ({
   width: 2,
@@ -25,12 +25,12 @@ describe('what a model that edits is conditioned on', () => {
   });
 
   it('are hidden states with padding that is said to be none, and the picture', () => {
-    const condition = editCondition(told(3), source, manner, besides);
+    const condition = editCondition(told(3), source, sourceInput, besides);
     expect(condition).toMatchObject({ rows: 1, columns: 2, textTokens: 3, pooled: null });
     expect([...condition.text.subarray(0, 6)]).toEqual([1, 2, 3, 4, 5, 6]);
     expect(condition.text).toHaveLength(32);
     expect([...condition.context.subarray(0, 12)]).toEqual([0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21]);
-    const rows = [condition, editCondition(told(16), source, manner, besides)].map((one) => ({
+    const rows = [condition, editCondition(told(16), source, sourceInput, besides)].map((one) => ({
       condition: one,
       sigma: 1,
       x: new Float32Array(24),
