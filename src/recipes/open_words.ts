@@ -38,8 +38,8 @@ export async function openWordsTraining(
   await words.checkPrompts();
   const rooms = context.handle === null ? [] : await words.room();
   for (const room of rooms) {
-    const told = describeRoom(room, words.roomLimits);
-    if (told !== null) context.log.logger.warn(told);
+    const warning = describeRoom(room, words.roomLimits);
+    if (warning !== null) context.log.logger.warn(warning);
   }
   noteDatasets(context, settings.data, words.data.sources);
   const forms = { constrained: false, separateVocabularies: false, keepsStart };

@@ -155,7 +155,7 @@ function dataRoutes(
       return null;
     },
   };
-  return Object.fromEntries(Object.entries(routes).map(([path, GET]) => [path, { GET: told(GET) }]));
+  return Object.fromEntries(Object.entries(routes).map(([path, GET]) => [path, { GET: withRefusals(GET) }]));
 }
 
 function actionRoutes(
@@ -169,7 +169,7 @@ function actionRoutes(
   };
   return {
     '/api/act': {
-      POST: told(async ({ read }) => {
+      POST: withRefusals(async ({ read }) => {
         const asked = parseJson(await read());
         const {
           run: id,
@@ -189,7 +189,7 @@ function actionRoutes(
 }
 
 /** Reports problems of a run's folder in the words of the command line. */
-function told(handler: Handler): Handler {
+function withRefusals(handler: Handler): Handler {
   return async (call) => {
     try {
       return await handler(call);

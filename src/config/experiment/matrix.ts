@@ -195,10 +195,10 @@ function parseDescription(text: string): unknown {
  * Jsonnet reports the values of an axis as lists: their names, their fields, and how many of these are not hidden. Returns the description with
  * fields by value, and the fields of values that hide any.
  */
-function withAxes(told: unknown): { readonly described: unknown; readonly hidden: ReadonlySet<string> } {
+function withAxes(description: unknown): { readonly described: unknown; readonly hidden: ReadonlySet<string> } {
   const hidden = new Set<string>();
-  if (!isObject(told) || !isObject(told['axes'])) return { described: told, hidden };
-  const axes = Object.entries(told['axes']).map(([axis, lists]): [string, unknown] => {
+  if (!isObject(description) || !isObject(description['axes'])) return { described: description, hidden };
+  const axes = Object.entries(description['axes']).map(([axis, lists]): [string, unknown] => {
     if (!Array.isArray(lists)) return [axis, lists];
     const [names, fields, shown] = lists as [string[], string[][], number[]];
     // Checked here, because a parsed description has lost keys called __proto__.
@@ -208,16 +208,18 @@ function withAxes(told: unknown): { readonly described: unknown; readonly hidden
     }
     return [axis, Object.fromEntries(names.map((name, index) => [name, fields[index]]))];
   });
-  return { described: { ...told, axes: Object.fromEntries(axes) }, hidden };
+  return { described: { ...description, axes: Object.fromEntries(axes) }, hidden };
 }
 
 function isConfig(described: Record<string, unknown>): boolean {
   return !Object.keys(descriptionSchema.shape).some((key) => key in described);
 }
 
-function readDescription(told: unknown, file: string): Description {
+function readDescription(description: unknown, file: string): Description {
   const described =
-    isObject(told) && 'measure' in told ? { ...told, measure: canonicalMeasure(told['measure']) } : told;
+    isObject(description) && 'measure' in description
+      ? { ...description, measure: canonicalMeasure(description['measure']) }
+      : description;
   const parsed = descriptionSchema.safeParse(described);
   if (parsed.success) return parsed.data;
   const problems = problemsOf(parsed.error, descriptionSchema, described);

@@ -19,7 +19,7 @@ import { supervised } from '../training_rules.js';
 /** Default instructions to the model. */
 export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;
 
-const told = textPrompt.unwrap();
+const promptFields = textPrompt.unwrap();
 const sampled = rollout.unwrap();
 
 const schema = z.strictObject({
@@ -58,7 +58,7 @@ const schema = z.strictObject({
   policy: textPolicyWith({ open: '<think>', close: '</think>' }),
   prompt: section(
     textPrompt.description ?? '',
-    told
+    promptFields
       .extend({
         system: result(
           'A system message that is put first; null for none. The default asks for a rewritten prompt.',

@@ -52,8 +52,8 @@ export interface PicturedOptions {
 
 /** What a policy should say of an edit: its rationale without positions that the picture shows anyway to the model that draws. */
 export function responseOf(plan: Plan): string {
-  const told = rationaleOf(plan);
-  return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? told.replace(/ at \S+/, '') : told;
+  const rationale = rationaleOf(plan);
+  return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? rationale.replace(/ at \S+/, '') : rationale;
 }
 
 /** The edits of each split. */

@@ -1,7 +1,7 @@
 /** The text of an input field that is bound to a value elsewhere, such as in the address. */
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
-const TOLD_AFTER_MS = 250;
+const REPORTED_AFTER_MS = 250;
 
 /**
  * The text of a field, and a function to change it. `onValue` gets the text after a short pause in typing. When the value changes for another reason,
@@ -9,21 +9,21 @@ const TOLD_AFTER_MS = 250;
  */
 export function useTyped(value: string, onValue: (text: string) => void): [string, (text: string) => void] {
   const [text, setText] = useState(value);
-  const told = useRef(value);
-  const tell = useRef(onValue);
-  tell.current = onValue;
+  const reported = useRef(value);
+  const report = useRef(onValue);
+  report.current = onValue;
   // In a layout effect: after painting, the user may already have begun to type.
   useLayoutEffect(() => {
-    if (value === told.current) return;
-    told.current = value;
+    if (value === reported.current) return;
+    reported.current = value;
     setText(value);
   }, [value]);
   useLayoutEffect(() => {
-    if (text === told.current) return undefined;
+    if (text === reported.current) return undefined;
     const timer = setTimeout(() => {
-      told.current = text;
-      tell.current(text);
-    }, TOLD_AFTER_MS);
+      reported.current = text;
+      report.current(text);
+    }, REPORTED_AFTER_MS);
     return () => clearTimeout(timer);
   }, [text]);
   return [text, setText];
