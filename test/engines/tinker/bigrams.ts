@@ -62,6 +62,16 @@ export class Bigrams {
     });
   }
 
+  /** What was pushed since the last step. */
+  get pending(): readonly number[] {
+    return this.#gradient;
+  }
+
+  /** Begins with what another model was pushed by. */
+  inherit({ pending }: Bigrams): void {
+    this.#gradient = [...pending];
+  }
+
   count(datums: number): void {
     this.#datums += datums;
   }

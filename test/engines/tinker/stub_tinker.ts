@@ -38,6 +38,8 @@ export interface TinkerStubOptions {
   readonly baseModel?: string;
   readonly mostRank?: number;
   readonly mostModels?: number;
+  /** Whether a model begins with the gradient that the one unloaded last had not used, as SkyRL 0.4 does. */
+  readonly leaks?: boolean;
 }
 
 interface StubModel {
@@ -68,6 +70,8 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   readonly #samplers = new Map<string, Bigrams>();
   readonly #sessions = new Set<string>();
   readonly #results = new Map<string, () => Answered | Uint8Array>();
+  /** The model that was let go of last. */
+  unloaded: Bigrams | null = null;
   /** What it computes wrongly. */
   flaw: Flaw | null = null;
   #next = 0;
@@ -177,11 +181,13 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
         throw new Refusal(400, `Maximum number of LoRA adapters (${mostModels}) reached`);
       }
       const id = `model_${this.#next++}`;
-      this.models.set(id, { model: new Bigrams(vocabulary), operations: new Map(), isFresh: true });
+      const model = new Bigrams(vocabulary);
+      if (this.options.leaks === true && this.unloaded !== null) model.inherit(this.unloaded);
+      this.models.set(id, { model, operations: new Map(), isFresh: true });
       return this.#promised(() => [200, { model_id: id }]);
     },
     '/unload_model': ({ model_id }) => {
-      this.#model(model_id);
+      this.unloaded = this.#model(model_id).model;
       this.models.delete(String(model_id));
       return this.#promised(() => [200, { model_id }]);
     },

@@ -106,6 +106,14 @@ describe('a training server', () => {
     },
   );
 
+  it('that gives a gradient which was not used to the next model is left without one', async () => {
+    const stub = await started(null, { leaks: true, averages: true });
+    const { findings, reduction } = await certified(stub);
+    expect(findings.filter(({ state }) => state !== 'passed')).toEqual([]);
+    expect(reduction).toBe('mean_per_datum');
+    expect(stub.unloaded?.pending.every((one) => one === 0)).toBe(true);
+  });
+
   it.each(Object.entries(found) as [Flaw, FindingName][])('with the flaw %s fails in %s alone', async (flaw, name) => {
     const stub = await started(flaw);
     const certificate = await certified(stub, { reduction: 'sum' });

@@ -76,23 +76,22 @@ export class Scratch {
   }
 
   /**
-   * Pushes answers by steps that grow, until the first token of the first answer has changed enough. Gives its log-probability before and after.
-   * `known`: what it is taken for in the first step.
+   * Pushes answers by steps that grow, until the first token of the first answer has changed enough. Gives its log-probability before, which is `known`,
+   * and after. No gradient is left: SkyRL gives it to the next model in the same place.
    */
   async push(
     lessons: readonly Pushed[],
     known: number,
     isEnough: (before: number, now: number) => boolean,
   ): Promise<{ readonly before: number; readonly now: number }> {
-    let before: number | null = null;
     let now = known;
     for (const rate of RATES) {
-      now = firstOf(lessons, await this.#learn(lessons, now));
-      before ??= now;
-      if (isEnough(before, now)) return { before, now };
+      await this.#learn(lessons, now);
       await this.asked((within) => this.session.step({ ...ADAM, learning_rate: rate }, within));
+      now = firstOf(lessons, await this.logProbs(lessons));
+      if (isEnough(known, now)) break;
     }
-    return { before: before ?? known, now: firstOf(lessons, await this.logProbs(lessons)) };
+    return { before: known, now };
   }
 
   #learn(lessons: readonly Pushed[], first: number): Promise<Float32Array[]> {
