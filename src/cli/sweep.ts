@@ -1,5 +1,6 @@
 /** `editrl sweep EXPERIMENT`: runs a matrix to its result table, and goes on with one that was interrupted. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
+import type { LoadedConfig } from '../config/load.js';
 import { painter, unpainted } from '../core/colour.js';
 import {
   prepareSweep,
@@ -16,7 +17,7 @@ import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
 import type { Runner } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
-import { unfinished } from '../launch/preflight/preflight.js';
+import type { Looks } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
 import { formatResults } from './results.js';
 import { abortOnSignals, INTERRUPTED } from './signals.js';
@@ -64,12 +65,13 @@ export const sweepVerb: Action = {
     const failFast = flag(args, 'fail-fast');
     const limits = { maxParallel, retries, failFast };
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
-    const prepared = await prepareSweep(experiment, choice, limits);
-    const { requireRoom } = await import('../launch/preflight/answer_room.js');
-    await requireRoom(unfinished(prepared.jobs.map(({ config }) => config)), (warning) => {
-      if (!json) printLine(`warning: ${warning}`);
-    });
-    if (flag(args, 'dry-run')) return dryRun(prepared, json);
+    const prepared = prepareSweep(experiment, choice, limits);
+    if (flag(args, 'dry-run')) {
+      const { makeReady } = await import('../launch/preflight/ready.js');
+      const warn = (warning: string): void => shown.say(`warning: ${warning}`);
+      await makeReady(configsOf(prepared), { ...looksOf(prepared), models: null, warn });
+      return dryRun(prepared, json);
+    }
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });
       else printLine(`No run of ${experiment.name} has failed.`);
@@ -78,6 +80,15 @@ export const sweepVerb: Action = {
     return start(prepared, json, shown);
   },
 };
+
+function configsOf({ jobs }: PreparedSweep): LoadedConfig[] {
+  return jobs.map(({ config }) => config);
+}
+
+/** Folders with other settings are refused one by one, while the other runs continue. */
+function looksOf({ devices }: PreparedSweep): Looks {
+  return { devices: () => devices, claimed: [] };
+}
 
 async function start(prepared: PreparedSweep, json: boolean, shown: View): Promise<number> {
   const view = new SweepReporter(prepared.experiment.name, shown, json ? unpainted : painter(process.stdout));
@@ -93,8 +104,7 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
   });
   const runner: Runner = launcher;
   try {
-    const configs = prepared.jobs.map(({ config }) => config);
-    if (!(await launcher.fetchModels(configs, { devices: () => prepared.devices }))) return INTERRUPTED;
+    if (!(await launcher.ready(configsOf(prepared), looksOf(prepared)))) return INTERRUPTED;
     const outcome = await sweep(prepared, runner, view, stop);
     if (json) printOutcome(prepared, outcome);
     else showOutcome(outcome, stop.aborted);

@@ -14,9 +14,10 @@ import type { View } from './live/view.js';
 import { detectDevices } from './machine/devices.js';
 import { HubModels } from './models/hub.js';
 import { LOOK_EVERY_MS, pause } from './ownership/pause.js';
-import { AnswerRooms, requireRoom } from './preflight/answer_room.js';
+import { AnswerRooms } from './preflight/answer_room.js';
 import { lazy } from './preflight/looks.js';
-import { lookBefore, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight/preflight.js';
+import type { Looks } from './preflight/preflight.js';
+import { makeReady } from './preflight/ready.js';
 import { Guardian } from './processes/guardian.js';
 import { ServersOfRuns } from './servers/of_runs.js';
 import { Trackings } from './trackings.js';
@@ -96,16 +97,9 @@ export class Launcher {
       devices: this.#devices,
     };
     const claimed = fresh ? parents.map((link) => link.config) : configs;
-    requireNone(await lookBefore(configs, { ...looking, claimed }));
-    if (!(await this.fetchModels(configs, looking))) return { kind: 'interrupted', run_name: config.settings.run_name };
-    await requireRoom(
-      unfinished(configs, looking.anew),
-      (warning) => {
-        this.#say(`warning: ${warning}`);
-      },
-      this.#rooms,
-    );
-    for (const tight of tightRuns(configs, looking)) this.#say(`warning: ${tight}`);
+    if (!(await this.ready(configs, { ...looking, claimed }))) {
+      return { kind: 'interrupted', run_name: config.settings.run_name };
+    }
     if (fresh) this.#setAside(config);
     const { base_exp_dir, run_name: own } = config.settings;
     if (dependencies(config.settings).length > 0) this.#waiting.set(own, noteWaiting(base_exp_dir, own));
@@ -135,16 +129,11 @@ export class Launcher {
     }
   }
 
-  /**
-   * Downloads the Hub's models that runs need into the cache. Raises what prevents one before any weights are fetched: an unavailable model or, now
-   * that sizes are known, too little memory or disk space. Returns false if asked to stop meanwhile.
-   */
-  async fetchModels(configs: readonly LoadedConfig[], looking: Looking = {}): Promise<boolean> {
-    const left = unfinished(configs, looking.anew);
+  /** Prepares runs as `makeReady` says, and raises what it raises. Returns false if asked to stop meanwhile. */
+  async ready(configs: readonly LoadedConfig[], looks: Looks): Promise<boolean> {
+    const warn = (warning: string): void => this.#say(`warning: ${warning}`);
     try {
-      requireNone(await this.#hub.obstacles(left, looking.anew));
-      requireNone(obstacles(configs, looking));
-      await this.#hub.fetch(left, looking.anew);
+      await makeReady(configs, { ...looks, models: this.#hub, rooms: this.#rooms, warn });
       return true;
     } catch (error) {
       if (this.options.stop.aborted) return false;

@@ -1,14 +1,12 @@
 /** The Hub's models that runs need: queried before anything starts, once each, and fetched before workers look for them in the cache. */
 import type { LoadedConfig } from '../../config/load.js';
-import { ConfigError, printable } from '../../core/errors.js';
+import { ConfigError } from '../../core/errors.js';
 import { hubBaseOf, nameOf } from '../../models/hub/cache.js';
 import type { HubClient, HubRetryPolicy } from '../../models/hub/client.js';
 import type { HubEnvironment } from '../../models/hub/environment.js';
 import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../../models/hub/fetch.js';
 import { hubKey } from '../../models/reference.js';
-import { viewOn } from '../live/view.js';
 import { failureOf, once, type Obstacle } from '../preflight/looks.js';
-import { requireNone, unfinished } from '../preflight/preflight.js';
 import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted.js';
 
 /** Limit for chains of adapters. */
@@ -120,23 +118,6 @@ export class HubModels {
       const { HubClient } = await import('../../models/hub/client.js');
       return new HubClient(environment, this.options.retryPolicy, this.options.stop);
     });
-  }
-}
-
-/** Downloads models into the cache before jobs are submitted: compute nodes may have no network, but share the cache. */
-export async function fetchModels(
-  configs: readonly LoadedConfig[],
-  anew: ReadonlySet<LoadedConfig> = new Set(),
-): Promise<void> {
-  const left = unfinished(configs, anew);
-  const view = viewOn(process.stderr);
-  const models = new HubModels({ say: (line) => view.say(printable(line)), busy: (what) => view.busy(what) });
-  try {
-    requireNone(await models.obstacles(left, anew));
-    await models.fetch(left, anew);
-  } finally {
-    view.end();
-    await models.close();
   }
 }
 

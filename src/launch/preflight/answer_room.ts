@@ -12,7 +12,6 @@ import { getPath } from '../../schema/paths.js';
 import type { TrainedSettings } from '../../schema/run.js';
 import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '../../scoring/prompt_room.js';
 import { once, type Obstacle } from './looks.js';
-import { requireNone } from './preflight.js';
 import { runResolver } from '../models/resolve.js';
 
 /** What prevents some runs, and warnings about them. */
@@ -52,17 +51,6 @@ export class AnswerRooms {
     }
     return { obstacles: withoutRepeats(obstacles), warnings: [...warnings] };
   }
-}
-
-/** Like `AnswerRooms.of`, for a command that then starts the runs. Raises what prevents them. */
-export async function requireRoom(
-  runs: readonly LoadedConfig[],
-  say: (warning: string) => void,
-  rooms = new AnswerRooms(),
-): Promise<void> {
-  const { obstacles, warnings } = await rooms.of(runs);
-  requireNone(obstacles);
-  warnings.forEach(say);
 }
 
 async function look(settings: TrainedSettings): Promise<readonly PromptRoom[]> {

@@ -105,17 +105,22 @@ export async function lookBefore(
   return found;
 }
 
-/** Which runs may not fit into the memory that is free now, though they are not refused; one sentence each. */
+/** Which runs may not fit into the memory that is free now, though they are not refused; one sentence for all that lack the same. */
 export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), devices }: Looking): string[] {
   const left = unfinished(runs, anew).filter(({ settings }) => takesMemoryHere(settings));
   if (devices === undefined || left.length === 0) return [];
   const memory = memoryOf(new Map(runs.map(({ settings }) => [settings.run_name, settings])), devices());
-  return left.flatMap(({ settings }) => {
+  const tight = new Map<string, string[]>();
+  for (const { settings } of left) {
     const { verdict } = memory(settings);
-    if (verdict === null || verdict.fits) return [];
+    if (verdict === null || verdict.fits) continue;
     const { neededBytes, freeBytes, advice } = verdict;
-    return `${settings.run_name} is estimated to need ${gibibytes(neededBytes)} of memory, and ${gibibytes(freeBytes)} are free: ${advice ?? ''}`;
-  });
+    const text = `estimated to need ${gibibytes(neededBytes)} of memory, and ${gibibytes(freeBytes)} are free: ${advice ?? ''}`;
+    tight.set(text, [...(tight.get(text) ?? []), settings.run_name]);
+  }
+  return [...tight].map(([text, [first, ...others]]) =>
+    others.length === 0 ? `${first} is ${text}` : `${first} and ${others.length} more are each ${text}`,
+  );
 }
 
 /** The given runs that still have to be trained. */

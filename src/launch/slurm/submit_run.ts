@@ -4,9 +4,7 @@ import { checkRunnable, dependencies } from '../../config/models.js';
 import { RunPaths } from '../../run/paths.js';
 import { setAside } from '../../run/set_aside.js';
 import { chainOf } from '../chain.js';
-import { fetchModels } from '../models/hub.js';
-import { requireRoom } from '../preflight/answer_room.js';
-import { lookBefore, requireNone, unfinished } from '../preflight/preflight.js';
+import { makeReadyToSubmit } from '../preflight/ready.js';
 import { submitCells, type Submitted } from './submit.js';
 
 /**
@@ -21,10 +19,7 @@ export async function submitRun(
   const chain = await chainOf(config);
   const configs = chain.map((link) => link.config);
   const claimed = fresh ? configs.slice(0, -1) : configs;
-  requireNone(await lookBefore(configs, { claimed, anew: new Set(fresh ? [config] : []) }));
-  await fetchModels(configs, new Set(fresh ? [config] : []));
-  // The workers write mere warnings into their logs.
-  await requireRoom(unfinished(configs, new Set(fresh ? [config] : [])), () => {});
+  await makeReadyToSubmit(configs, { claimed, anew: new Set(fresh ? [config] : []) });
   const runs = chain.map((link) => {
     checkRunnable(link.config);
     const { settings } = link.config;

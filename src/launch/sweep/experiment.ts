@@ -14,7 +14,6 @@ import { resultsMarkdown } from '../../run/report/results_text.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
-import { lookBefore, requireNone } from '../preflight/preflight.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
 import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
@@ -73,27 +72,15 @@ export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepR
 }
 
 /**
- * Chooses the runs and checks everything that can be checked before anything starts. Raises UsageError when a pattern matches nothing, ConfigError
- * for runs that cannot run here.
+ * Chooses the runs and plans where they are placed. Raises UsageError when a pattern matches nothing, ConfigError for a run that does not fit even on
+ * the empty machine.
  */
-export async function prepareSweep(
-  experiment: Experiment,
-  choice: SweepChoice,
-  limits: SweepLimits,
-): Promise<PreparedSweep> {
+export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits: SweepLimits): PreparedSweep {
   const devices = detectDevices();
   const chosen = new Set(chooseCells(experiment, choice).map((cell) => cell.run_name));
   const jobs = planJobs(experiment, devices, (cell) => chosen.has(cell.run_name));
-  // Folders with other settings are refused one by one, while the other runs continue.
-  requireNone(
-    await lookBefore(
-      jobs.map(({ config }) => config),
-      { devices: () => devices, claimed: [] },
-    ),
-  );
   const baseExpDir = must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir;
   const prepared = { experiment, jobs, limits, devices, baseExpDir };
-  // Raises for whatever does not fit even on the empty machine.
   const slots = makeSlots(prepared);
   for (const { processes, device } of jobs) {
     const placement = slots.tryAcquire(processes, device);

@@ -2,8 +2,7 @@
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must } from '../../core/errors.js';
 import { writeExperiment } from '../../run/experiment.js';
-import { fetchModels } from '../models/hub.js';
-import { lookBefore, requireNone } from '../preflight/preflight.js';
+import { makeReadyToSubmit } from '../preflight/ready.js';
 import type { Submitted } from '../slurm/submit.js';
 import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from './experiment.js';
 
@@ -41,8 +40,7 @@ export async function submitSweep(
   const needed = new Set(cells.flatMap(({ parents }) => parents));
   const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
   const configs = [...parents, ...cells].map(({ config }) => config);
-  requireNone(await lookBefore(configs, { claimed: [] }));
-  await fetchModels(configs);
+  await makeReadyToSubmit(configs, { claimed: [] });
   const { base_exp_dir } = must(experiment.cells[0], 'the first cell').config.settings;
   writeExperiment(base_exp_dir, recordOf(experiment));
   return submitCells(cells, experiment.parents, {

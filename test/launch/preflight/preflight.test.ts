@@ -276,6 +276,10 @@ describe('what is in the way of runs', () => {
       expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
     ]);
     expect(tightRuns(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
+    const both = [...large, ...large.map((run) => ({ ...run, settings: { ...run.settings, run_name: 'twin' } }))];
+    expect(tightRuns(both, { devices })).toEqual([
+      expect.stringMatching(/^sft_s and 1 more are each estimated to need /),
+    ]);
     const elsewhere = large.map((run) => ({
       ...run,
       settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },

@@ -70,7 +70,7 @@ it('takes no number of other fields for the measure in its table', async () => {
   finish(await measuredBy('iou'), [0, 80], [0, 80]);
   const limits = { maxParallel: null, retries: 0, failFast: false };
   const table = async (match: 'iou' | 'exact') => {
-    const prepared = await prepareSweep(await measuredBy(match), { only: null, failed: false }, limits);
+    const prepared = prepareSweep(await measuredBy(match), { only: null, failed: false }, limits);
     return (await sweep(prepared, new FakeRunner(), new FakeView(), new AbortController().signal)).results;
   };
   expect(await table('iou')).toMatchObject({ unmeasured: [], cells: [{ after: { mean: 0.25 } }] });

@@ -1,0 +1,84 @@
+/** What is done for runs before any of them starts, and in which order. */
+import { dirname, join } from 'node:path';
+import { writeFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { loadExperiment } from '../../../src/config/experiment/load.js';
+import type { LoadedConfig } from '../../../src/config/load.js';
+import { noView } from '../../../src/launch/live/view.js';
+import { Launcher } from '../../../src/launch/launcher.js';
+import { AnswerRooms } from '../../../src/launch/preflight/answer_room.js';
+import { makeReady } from '../../../src/launch/preflight/ready.js';
+import { submitSweep } from '../../../src/launch/sweep/slurm.js';
+import { testFolders } from '../../support/folder.js';
+import { fileOf, runOf } from './prompted_run.js';
+
+const newFolder = testFolders('ready');
+
+const NO_ROOM = [{ context: 16, answer: 12 }, [12, 13, 15]] as const;
+const LITTLE_ROOM = [{ context: 16, answer: 12 }, [4, 5, 3, 8]] as const;
+
+/** Notes the steps that are taken. */
+async function stepsOf(runs: readonly LoadedConfig[], rehearsed: boolean): Promise<string[]> {
+  const steps: string[] = [];
+  const rooms = new AnswerRooms();
+  const checked = rooms.of.bind(rooms);
+  rooms.of = (...asked) => {
+    steps.push('prompts');
+    return checked(...asked);
+  };
+  const models = {
+    obstacles: () => {
+      steps.push('models');
+      return Promise.resolve([]);
+    },
+    fetch: () => {
+      steps.push('download');
+      return Promise.resolve();
+    },
+  };
+  await makeReady(runs, { models: rehearsed ? null : models, rooms, warn: (warning) => void steps.push(warning) });
+  return steps;
+}
+
+describe('runs that are to start', () => {
+  it('have their models before their prompts are checked by these, and are warned of last', async () => {
+    const runs = [await runOf(newFolder(), ...LITTLE_ROOM)];
+    const told: unknown = expect.stringMatching(/2 of 4 .* prompts looked at leave answers 8 to 11 tokens/);
+    expect(await stepsOf(runs, false)).toEqual(['models', 'download', 'prompts', told]);
+    expect(await stepsOf(runs, true)).toEqual(['prompts', told]);
+  });
+
+  it('are looked at before anything is asked or fetched', async () => {
+    const run = await runOf(newFolder(), ...LITTLE_ROOM);
+    const { settings } = run;
+    const data = { ...(settings as { data?: object }).data, train: [{ path: 'nowhere.jsonl', coefficient: null }] };
+    const broken = { ...run, settings: { ...settings, data } as typeof settings };
+    const unasked = {
+      obstacles: () => Promise.reject(new Error('asked')),
+      fetch: () => Promise.reject(new Error('asked')),
+    };
+    await expect(makeReady([broken], { models: unasked, warn: () => {} })).rejects.toThrow('there is no such dataset');
+  });
+
+  it('are refused by the room of their prompts, one run, a sweep, or a sweep that Slurm places', async () => {
+    const file = fileOf(newFolder(), ...NO_ROOM);
+    const base = JSON.stringify({ launch: { backend: 'slurm' } });
+    const path = join(dirname(file), 'trial.jsonnet');
+    const axes = { seed: { '1': { seed: 1 }, '2': { seed: 2 } } };
+    writeFileSync(path, `{ name: 'trial', base: import 'own.jsonnet', axes: ${JSON.stringify(axes)} }`);
+    const onSlurm = path.replace('trial', 'placed');
+    writeFileSync(onSlurm, `{ name: 'placed', base: (import 'own.jsonnet') + ${base}, axes: ${JSON.stringify(axes)} }`);
+    const here = await loadExperiment({ file: path });
+    const launcher = new Launcher({ view: noView, command: [], stop: new AbortController().signal });
+    const refusal = /leave answers 1 to 4 tokens/;
+    const configs = here.cells.map(({ config }) => config);
+    await expect(launcher.ready(configs, { claimed: [] })).rejects.toThrow(refusal);
+    await expect(launcher.run(configs[0])).rejects.toThrow(refusal);
+    await launcher.close();
+    const limits = { maxParallel: null, retries: 0, failFast: false };
+    const placed = await loadExperiment({ file: onSlurm });
+    await expect(submitSweep(placed, { only: null, failed: false }, limits, ['node', 'main.js'])).rejects.toThrow(
+      refusal,
+    );
+  });
+});
