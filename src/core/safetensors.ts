@@ -177,6 +177,14 @@ export function readSafetensorsIndex(path: string): {
   }
 }
 
+/** The names of the tensors in a file's bytes. Raises CheckpointError on a malformed header. */
+export function tensorNamesIn(bytes: Uint8Array, path: string): string[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const headerLength = bytes.length < 8 ? 0 : Number(view.getBigUint64(0, true));
+  if (headerLength < 2 || headerLength > bytes.length - 8) throw malformed(path, `header length ${headerLength}`);
+  return Object.keys(parseHeader(bytes.subarray(8, 8 + headerLength), path)).filter((name) => name !== '__metadata__');
+}
+
 /** Tensors that share bytes can make gigabytes of a small file; the format has every byte in one tensor. */
 function refuseOverlaps(entries: readonly (readonly [string, TensorEntry])[], path: string): void {
   let [before, end] = ['', 0];

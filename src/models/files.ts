@@ -10,6 +10,8 @@ export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
 export const CONFIG_FILE = 'config.json';
 export const GENERATION_FILE = 'generation_config.json';
+/** What a checkpoint holds in place of weights that are at a training server. */
+export const SERVED_FILE = 'remote.json';
 
 /** Weights as other programs save them: loading one can execute anything. */
 const PICKLE = /^(?:pytorch_model.*\.bin|.*\.(?:pt|pth|ckpt))$/;
@@ -154,6 +156,7 @@ const EMPTY: FloatTensor = { shape: [0], data: new Float32Array(0) };
 /** The model's config.json. Raises CheckpointError where there is none, or it cannot be read. */
 export function readConfig<T>(folder: string): T {
   const where = join(folder, CONFIG_FILE);
+  requireHere(folder);
   if (!existsSync(where)) {
     throw new CheckpointError(`there is no ${CONFIG_FILE}`, {
       where: folder,
@@ -161,6 +164,15 @@ export function readConfig<T>(folder: string): T {
     });
   }
   return readJson(where) as T;
+}
+
+/** Raises CheckpointError for a checkpoint whose weights are at a training server alone. */
+export function requireHere(folder: string): void {
+  if (!existsSync(join(folder, SERVED_FILE)) || existsSync(join(folder, 'adapter_config.json'))) return;
+  throw new CheckpointError('its weights are at the training server, and the checkpoint has no copy of the adapter', {
+    where: folder,
+    next: `Use a checkpoint that has one: they are written with policy.trainer.download_adapter where the server gives it. ${SERVED_FILE} names the state that it keeps.`,
+  });
 }
 
 /** Raises CheckpointError where the file cannot be read or holds no JSON. */

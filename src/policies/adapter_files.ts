@@ -15,6 +15,7 @@ import {
   CONFIG_FILE,
   readJson,
   readWeights,
+  requireHere,
   tensorFiles,
   tensorsOf,
   type TensorFiles,
@@ -29,6 +30,8 @@ export const ADAPTER_CONFIG_FILE = 'adapter_config.json';
 export const ADAPTER_FILE = 'adapter_model.safetensors';
 /** Prefix of a parameter's name in PEFT's files. */
 const PREFIX = 'base_model.model.';
+
+const LORA_TENSOR = /^base_model\.model\.(.+)\.lora_[AB]\.weight$/;
 
 /** In the header of the adapter's weights: the digest of the base's weights. */
 const BASE_DIGEST = 'base_model_sha256';
@@ -64,6 +67,18 @@ export function adapterLayout(
 ): WeightsLayout {
   const metadata = { format: 'pt', [BASE_DIGEST]: baseDigest };
   return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft(names) : same, metadata };
+}
+
+/** The layers that a file of PEFT's adapts, by the names of its tensors. Raises CheckpointError for a tensor that is none of a low-rank adapter's. */
+export function layersIn(tensors: readonly string[], where: string): string[] {
+  const layers = tensors.map((name) => {
+    const layer = LORA_TENSOR.exec(name)?.[1];
+    if (layer === undefined) {
+      throw new CheckpointError(`found ${name}, which is no tensor of a LoRA adapter`, { where });
+    }
+    return layer;
+  });
+  return [...new Set(layers)];
 }
 
 /** Whether a folder holds only an adapter. */
@@ -271,7 +286,9 @@ const PLACE_OF_CHECKPOINT = 3;
 
 /** The text of the config.json that describes a model. */
 export function descriptionOf(folder: string): string {
-  return holdsAdapter(folder) ? descriptionOf(baseOf(folder)) : readFileSync(join(folder, CONFIG_FILE), 'utf8');
+  if (holdsAdapter(folder)) return descriptionOf(baseOf(folder));
+  requireHere(folder);
+  return readFileSync(join(folder, CONFIG_FILE), 'utf8');
 }
 
 /** An adapter is useless on weights other than those it was trained on. A digest of null is unknown. */

@@ -32,6 +32,10 @@ const tinkerTrainer = z.strictObject({
     "What the server makes of the losses of tokens: 'sum' (the hosted service, SkyRL on fsdp and megatron), or 'mean_per_datum', the mean over the answers of the means over their tokens (SkyRL on jax). Null means what the certificate finds; a server that does something else than is set is refused. What is sent is scaled so that the gradient is the same.",
     z.enum(['sum', 'mean_per_datum']).nullable().default(null),
   ),
+  download_adapter: operation(
+    'Whether checkpoints hold a copy of the adapter, where the server gives it, so that the run can be exported, used here and started from.',
+    z.boolean().default(true),
+  ),
   dialect: operation(
     "How requests are written: 'proto', 'json', or 'auto', which finds out.",
     z.enum(['auto', 'proto', 'json']).default('auto'),

@@ -74,13 +74,15 @@ export async function openServedPolicy<P extends TokenPrompt>(
   const session = sessionOf(client, trainer, run);
   return new TinkerPolicy<P>({
     ...replay,
-    service: new TinkerService({ connection: client, session, reduction, concurrency }),
+    service: new TinkerService({ connection: client, session, reduction, concurrency, baseModel }),
     format,
     // Where the settings leave it open, the gradient is the same at every server.
     model: { base_model: baseModel, ...lora, reduction: trainer.reduction },
     optimizer: run.optimizer,
     contextSize: run.policy.model_context_size,
     prefix: namePrefix(paths),
+    downloadsAdapter: trainer.download_adapter,
+    note: (text) => services.log.logger.warn(text),
     store: lines,
   });
 }

@@ -26,10 +26,13 @@ import { Unreadable } from './wire/data.js';
 export interface Reply {
   readonly status: number;
   readonly isProto: boolean;
+  /** Where it sends on to; null where it does not. */
+  readonly location: string | null;
   readonly body: Buffer;
 }
 
 interface Sent {
+  /** Below `/api/v1`, or a whole address. */
   readonly path: string;
   /** JSON as a text, or the bytes of a message; null for a GET. */
   readonly body: string | Buffer | null;
@@ -88,6 +91,20 @@ export class TinkerConnection {
   /** A reply of any status that is no failure. Raises EndpointError where the server stays away, or fails again and again. */
   send(path: string, body: string | Buffer | null, within: Deadline): Promise<Reply> {
     return this.#remote.answer({ path, body }, within);
+  }
+
+  /** The bytes that a path leads to, by an address that it sends on to or names. Raises as `refused`. */
+  async download(path: string, within: Deadline): Promise<Buffer> {
+    const first = await this.send(path, null, within);
+    let to = first.location;
+    if (first.status === 200) ({ url: to } = this.json(path, first) as { url: string | null });
+    else if (first.status !== 302 && first.status !== 307) throw this.refused(path, first);
+    if (typeof to !== 'string' || !URL.canParse(to, this.url)) {
+      throw this.error(`${path}: a reply without an address to download from`, VERSION);
+    }
+    const second = await this.send(new URL(to, this.url).href, null, within);
+    if (second.status !== 200) throw this.refused(path, second);
+    return second.body;
   }
 
   /** The JSON of a reply to a request that is answered at once. Raises as `refused`. */
@@ -181,15 +198,25 @@ export class TinkerConnection {
   async #attempt({ path, body, isPoll = false }: Sent, attempt: Deadline): Promise<Tried<Found<Reply>>> {
     try {
       const isBytes = Buffer.isBuffer(body);
-      const response = await this.#http.exchange(`${this.url}/api/v1${path}`, {
+      const isElsewhere = URL.canParse(path) && new URL(path).origin !== new URL(this.url).origin;
+      const response = await this.#http.exchange(URL.canParse(path) ? path : `${this.url}/api/v1${path}`, {
         method: body === null ? 'GET' : 'POST',
-        headers: { ...this.#headers, 'content-type': isBytes ? 'application/x-protobuf' : 'application/json' },
+        headers: {
+          // The key is this server's alone.
+          ...(isElsewhere ? {} : this.#headers),
+          'content-type': isBytes ? 'application/x-protobuf' : 'application/json',
+        },
         signal: attempt.signal,
         body,
       });
       const { status, headers } = response;
-      const isProto = String(headers['content-type'] ?? '').startsWith('application/x-protobuf');
-      const reply = { status, isProto, body: isProto ? response.body : redacted(response.body, this.#http) };
+      const type = String(headers['content-type'] ?? '');
+      const reply = {
+        status,
+        isProto: type.startsWith('application/x-protobuf'),
+        location: headers.location ?? null,
+        body: TEXTS.test(type) ? redacted(response.body, this.#http) : response.body,
+      };
       const meaning = byStatus(STATUSES, status);
       if (meaning === 'answered') return answered(reply);
       return noAnswer(
@@ -199,12 +226,15 @@ export class TinkerConnection {
       );
     } catch (error) {
       if (isPoll && attempt.over && attempt.remainingMs() <= 0) {
-        return answered({ status: 408, isProto: false, body: Buffer.from('') });
+        return answered({ status: 408, isProto: false, location: null, body: Buffer.from('') });
       }
       return lost(error, attempt, this.options.timeoutMs);
     }
   }
 }
+
+/** Types of replies that may quote a key; others are bytes, which must stay as they are. */
+const TEXTS = /^$|^text\/|json/;
 
 function redacted(body: Buffer, { redact }: HttpPool): Buffer {
   return Buffer.from(redact(body.toString('utf8')));

@@ -137,17 +137,17 @@ export class TinkerSession {
 
   /** Keeps weights and optimizer under the name; gives the path to load them by. A name stands for one state for good. */
   async save(name: string, within: Deadline): Promise<string> {
+    return this.#saved('/save_weights', name, `tinker://${this.#trainedModel().id}/weights/${name}`, within);
+  }
+
+  /** The archive that the server gives of the weights of now, saved under the name. Raises EndpointError where it gives none. */
+  async archive(name: string, within: Deadline): Promise<Uint8Array> {
     const { connection } = this.options;
     const model = this.#trainedModel();
-    const path = '/save_weights';
-    const body = JSON.stringify({ model_id: model.id, seq_id: model.seqId++, path: name, overwrite: false });
-    const first = await connection.send(path, body, within);
-    // Names are not used twice: the reply to an earlier submission of this request was lost.
-    if (first.status === 409 && /already exists/i.test(first.body.toString('utf8'))) {
-      return `tinker://${model.id}/weights/${name}`;
-    }
-    const reply = connection.json(path, await connection.run(path, body, within, first));
-    return connection.understood(path, () => parsed(pathReply, reply)).path;
+    const saved = await this.#saved('/save_weights_for_sampler', name, `tinker://${model.id}/${name}`, within);
+    // The rest of the path is the name that the server gives it: with the kind of checkpoint before it, or without.
+    const id = saved.replace(/^[a-z]+:\/\/[^/]+\//, '');
+    return connection.download(`/training_runs/${model.id}/checkpoints/${id}/archive`, within);
   }
 
   /** From then on `sample` is answered under the weights of now. */
@@ -181,6 +181,18 @@ export class TinkerSession {
     await this.#unload(within).catch((error: unknown) => {
       if (!(error instanceof EditrlError)) throw error;
     });
+  }
+
+  /** The path of what is saved under a name; `usual` where the reply that tells it was lost. */
+  async #saved(path: string, name: string, usual: string, within: Deadline): Promise<string> {
+    const { connection } = this.options;
+    const model = this.#trainedModel();
+    const body = JSON.stringify({ model_id: model.id, seq_id: model.seqId++, path: name, overwrite: false });
+    const first = await connection.send(path, body, within);
+    // Names are not used twice: the reply to an earlier submission of this request was lost.
+    if (first.status === 409 && /already exists/i.test(first.body.toString('utf8'))) return usual;
+    const reply = connection.json(path, await connection.run(path, body, within, first));
+    return connection.understood(path, () => parsed(pathReply, reply)).path;
   }
 
   async #session(within: Deadline): Promise<string> {

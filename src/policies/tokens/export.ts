@@ -11,7 +11,16 @@ import {
   type FloatTensor,
   type WrittenDtype,
 } from '../../core/safetensors.js';
-import { CONFIG_FILE, GENERATION_FILE, INDEX_FILE, POLICY_FILE, readJson, tensorFiles } from '../../models/files.js';
+import {
+  CONFIG_FILE,
+  GENERATION_FILE,
+  INDEX_FILE,
+  POLICY_FILE,
+  readJson,
+  requireHere,
+  SERVED_FILE,
+  tensorFiles,
+} from '../../models/files.js';
 import type { DecoderConfig, Trait } from '../../nets/decoder/config.js';
 import { storedNames } from '../../nets/decoder/files.js';
 import {
@@ -44,6 +53,7 @@ const ofTraining: ReadonlySet<string> = new Set([
   'ema.safetensors',
   'trainer.json',
   'MANIFEST.json',
+  SERVED_FILE,
 ]);
 
 /**
@@ -55,6 +65,7 @@ export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
     const { task_type: task } = readJson(join(checkpoint, ADAPTER_CONFIG_FILE)) as { readonly task_type?: unknown };
     return task === 'CAUSAL_LM' ? 'adapter' : null;
   }
+  requireHere(checkpoint);
   if (!existsSync(join(checkpoint, CONFIG_FILE))) return null;
   const config = readJson(join(checkpoint, CONFIG_FILE)) as object;
   return 'model_type' in config || ('num_hidden_layers' in config && 'vocab_size' in config) ? 'merged' : null;
@@ -70,6 +81,7 @@ export function exportFiles(checkpoint: string, folder: string): void {
 /** Writes the adapter of a checkpoint and its tokenizer into a folder. Raises CheckpointError for a checkpoint without an adapter. */
 export function exportAdapter(checkpoint: string, folder: string): void {
   if (!holdsAdapter(checkpoint)) {
+    requireHere(checkpoint);
     throw new CheckpointError('the checkpoint has no adapter: the run trains all weights', {
       where: checkpoint,
       next: 'Export the whole model: --format merged.',

@@ -40,6 +40,8 @@ export interface TinkerStubOptions {
   readonly mostModels?: number;
   /** Whether a model begins with the gradient that the one unloaded last had not used, as SkyRL 0.4 does. */
   readonly leaks?: boolean;
+  /** The archive that it gives of every adapter; it gives none unless this is set. */
+  readonly archive?: Uint8Array;
 }
 
 interface StubModel {
@@ -67,6 +69,8 @@ class Refusal extends Error {
 export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   readonly models = new Map<string, StubModel>();
   readonly saved = new Map<string, State>();
+  /** Adapters that are saved for whoever samples, as `MODEL/NAME`. */
+  readonly archived = new Set<string>();
   readonly #samplers = new Map<string, Bigrams>();
   readonly #sessions = new Set<string>();
   readonly #results = new Map<string, () => Answered | Uint8Array>();
@@ -124,8 +128,14 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     const answered = this.#replyTo(request);
     if (fault?.kind === 'repeated') this.#replyTo(request);
     if (fault?.kind === 'lost') return void response.destroy();
-    if (!(answered instanceof Uint8Array)) return send(response, ...answered);
-    response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(answered);
+    const [, archived] = /^\/training_runs\/[^/]+\/checkpoints\/([^/]+)\/download$/.exec(request.path) ?? [];
+    if (!(answered instanceof Uint8Array)) {
+      const [status, body] = answered;
+      if (status === 302) return void response.writeHead(302, { location: String(body) }).end();
+      return send(response, status, body);
+    }
+    const type = archived === undefined ? 'application/x-protobuf' : 'application/octet-stream';
+    response.writeHead(200, { 'content-type': type }).end(answered);
     return Promise.resolve();
   }
 
@@ -145,6 +155,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       return [200, { supported_models: [{ model_name: this.options.baseModel ?? 'base' }] }];
     }
     if (path === '/forward_backward' || path === '/forward') return this.#training(request);
+    if (path.startsWith('/training_runs/')) return this.#archive(path);
     if (isProto) throw new Refusal(415, 'application/json is wanted');
     const fields = JSON.parse(body.toString('utf8')) as Json;
     if (path === '/retrieve_future') {
@@ -220,7 +231,15 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       return this.#promised(() => [200, { path: fields['path'] }]);
     },
     '/save_weights_for_sampler': (fields) => {
-      only(fields, ['model_id', 'seq_id', 'sampling_session_seq_id']);
+      only(fields, ['model_id', 'seq_id', 'sampling_session_seq_id', 'path', 'overwrite']);
+      const { path: name } = fields;
+      if (typeof name === 'string') {
+        const place = `${String(fields['model_id'])}/${name}`;
+        this.#model(fields['model_id']);
+        if (this.archived.has(place)) throw new Refusal(409, `Checkpoint '${name}' already exists`);
+        this.archived.add(place);
+        return this.#promised(() => [200, { path: `tinker://${place}`, sampling_session_id: null }]);
+      }
       const copy = new Bigrams(this.options.vocabulary);
       const { state } = this.#model(fields['model_id']).model;
       copy.state = flawed(this.flaw, { other_sampler: otherModel, stale: () => copy.state }, state);
@@ -244,6 +263,16 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       return this.#promised(() => (this.options.dialect === 'proto' ? writeSample(reply) : [200, reply]));
     },
   };
+
+  /** As SkyRL does it: an address that is sent on to, on the same server. */
+  #archive(path: string): Answered | Uint8Array {
+    const [, model, name, what] =
+      /^\/training_runs\/([^/]+)\/checkpoints\/([^/]+)\/(archive|download)$/.exec(path) ?? [];
+    const { archive } = this.options;
+    if (archive === undefined || what === undefined) throw new Refusal(404, 'Not Found');
+    if (!this.archived.has(`${model}/${name}`)) throw new Refusal(404, `Checkpoint not found: ${model}/${name}`);
+    return what === 'archive' ? [302, `${this.url}/api/v1${path.replace(/archive$/, 'download')}`] : archive;
+  }
 
   #model(id: unknown): StubModel {
     const found = this.models.get(String(id));

@@ -40,6 +40,9 @@ interface ServedOptions {
   readonly prefix?: string;
   readonly stored?: Map<string, SampledAnswer>;
   readonly maxGradNorm?: number | null;
+  readonly downloadsAdapter?: boolean;
+  /** What is said goes here. */
+  readonly notes?: string[];
 }
 
 let attempts = 0;
@@ -66,6 +69,8 @@ export function servedPolicy(
     prefix = `attempt${attempts++}-`,
     stored = new Map(),
     maxGradNorm = null,
+    downloadsAdapter = true,
+    notes = [],
   }: ServedOptions = {},
 ): TinkerPolicy {
   const connection = connect(stub, apiKey);
@@ -78,12 +83,14 @@ export function servedPolicy(
     version: '0.25.0',
   });
   return new TinkerPolicy({
-    service: new TinkerService({ connection, session, reduction, concurrency: 4 }),
+    service: new TinkerService({ connection, session, reduction, concurrency: 4, baseModel }),
     format,
     model: { base_model: baseModel, rank },
     optimizer: optimizer.parse({ learning_rate: 0.05, max_grad_norm: maxGradNorm }),
     contextSize: 40,
     prefix,
+    downloadsAdapter,
+    note: (text) => notes.push(text),
     store: {
       find: (key, hash) => stored.get(`${key} ${hash}`),
       put: (answer) => void stored.set(`${answer.key} ${answer.requestHash}`, answer),

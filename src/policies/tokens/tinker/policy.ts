@@ -9,8 +9,9 @@ import { z } from 'zod';
 import type { Deadline } from '../../../core/deadline.js';
 import { CheckpointError, EndpointError, InternalError } from '../../../core/errors.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
+import { TinkerError } from '../../../engines/tinker/errors.js';
 import type { SampleRequest as ServerRequest } from '../../../engines/tinker/session.js';
-import type { CheckpointFiles } from '../../../models/files.js';
+import { SERVED_FILE, type CheckpointFiles } from '../../../models/files.js';
 import type { OptimizerSettings } from '../../../schema/training.js';
 import { linearLoss } from '../../losses/linear.js';
 import type { LossSpec } from '../../losses/table.js';
@@ -32,9 +33,6 @@ import type { TokenSampling } from '../rollout.js';
 import type { SampledAnswer } from '../vllm/sampler.js';
 import type { Pushed, Sampled, Sequence, TinkerService } from './served.js';
 
-/** What a checkpoint holds in place of weights. */
-export const SERVICE_FILE = 'remote.json';
-
 const record = z.object({
   /** The path that the service gave for weights and optimizer. */
   path: z.string().min(1),
@@ -53,6 +51,10 @@ export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extend
   readonly contextSize: number;
   /** How the names of what is saved begin. No other run's do, and no other attempt's at this run. */
   readonly prefix: string;
+  /** Whether checkpoints hold a copy of the adapter. */
+  readonly downloadsAdapter: boolean;
+  /** Called with what a person should know. */
+  readonly note: (text: string) => void;
 }
 
 export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements LanguagePolicy<P> {
@@ -73,10 +75,13 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   /** The lineage of what the service samples with. */
   #published: string | null = null;
   #saved: { readonly lineage: string; readonly path: string } | null = null;
+  #givesAdapter: boolean;
+  #downloaded: { readonly lineage: string; readonly files: CheckpointFiles } | null = null;
 
   constructor(private readonly options: TinkerPolicyOptions<P>) {
     this.#replay = new Replay(options);
     this.#lineage = digest(['start', options.model]);
+    this.#givesAdapter = options.downloadsAdapter;
   }
 
   get steps(): number {
@@ -169,11 +174,15 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       this.#saved = { lineage, path: await this.#asked((service, within) => service.save(name, within)) };
     }
     const saved: z.input<typeof record> = { path: this.#saved.path, model: this.options.model, lineage };
-    return { [SERVICE_FILE]: `${JSON.stringify(saved, null, 2)}\n`, ...this.options.format.tokenizerFiles };
+    return {
+      [SERVED_FILE]: `${JSON.stringify(saved, null, 2)}\n`,
+      ...(await this.#adapter()),
+      ...this.options.format.tokenizerFiles,
+    };
   }
 
   async restore(folder: string, steps: number): Promise<void> {
-    const file = join(folder, SERVICE_FILE);
+    const file = join(folder, SERVED_FILE);
     const { path, model, lineage } = readRecord(file);
     if (JSON.stringify(model) !== JSON.stringify(this.options.model)) {
       throw new CheckpointError(
@@ -212,6 +221,26 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       }
       return work(service, within);
     }, over);
+  }
+
+  /** The files of the adapter; none where the server gives none, which is said once: the state that it keeps is what training goes on from. */
+  async #adapter(): Promise<CheckpointFiles> {
+    const lineage = this.#lineage;
+    if (!this.#givesAdapter) return {};
+    if (this.#downloaded?.lineage === lineage) return this.#downloaded.files;
+    try {
+      const files = await this.#asked((service, within) =>
+        service.adapter(`${this.options.prefix}${this.#steps}`, within),
+      );
+      this.#downloaded = { lineage, files };
+      return files;
+    } catch (error) {
+      if (!(error instanceof EndpointError || error instanceof CheckpointError)) throw error;
+      // A server that was away may give it next time.
+      this.#givesAdapter = error instanceof TinkerError && error.kind === 'failed';
+      this.options.note(`checkpoints hold no copy of the adapter: ${error.message}`);
+      return {};
+    }
   }
 
   /** Where the log-probabilities are that a loss is taken at, and how it pushes them there. */

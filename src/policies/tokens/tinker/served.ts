@@ -4,7 +4,10 @@ import { Deadline } from '../../../core/deadline.js';
 import type { TinkerConnection } from '../../../engines/tinker/connection.js';
 import type { Datum } from '../../../engines/tinker/wire/data.js';
 import type { SampleRequest, TinkerSession } from '../../../engines/tinker/session.js';
+import type { CheckpointFiles } from '../../../models/files.js';
 import type { OptimizerSettings } from '../../../schema/training.js';
+
+import { adapterFilesIn } from './archive.js';
 
 /** A prompt with one answer to it. */
 export interface Sequence {
@@ -33,6 +36,8 @@ export interface ServedOptions {
   readonly session: TinkerSession;
   readonly reduction: Reduction;
   readonly concurrency: number;
+  /** By the name that the server has for it. */
+  readonly baseModel: string;
 }
 
 /** What the end of a run may still take to tidy up. */
@@ -128,6 +133,15 @@ export class TinkerService {
   /** Keeps weights and optimizer under a name; gives the path to load them by. */
   save(name: string, within: Deadline): Promise<string> {
     return this.options.session.save(name, within);
+  }
+
+  /**
+   * The files of the adapter, in PEFT's layout. Raises EndpointError where the server gives none, CheckpointError where what it gives is no adapter that
+   * can be read here.
+   */
+  async adapter(name: string, within: Deadline): Promise<CheckpointFiles> {
+    const { session, baseModel } = this.options;
+    return adapterFilesIn(await session.archive(name, within), baseModel, this.url);
   }
 
   async close(): Promise<void> {
