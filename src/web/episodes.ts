@@ -1,5 +1,5 @@
 /** Recorded episodes for people: filtered, or of one prompt over iterations. Records of another version are shown as far as they are understood. */
-import { statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
 import { scanLines } from '../core/log/reader.js';
 import { Refusal } from '../http/refusal.js';
@@ -42,6 +42,7 @@ export function episodesOf(paths: RunPaths, request: EpisodesRequest): WireEpiso
     request.order,
   );
   return {
+    judged: isJudged(paths),
     files: files.map(wireFile),
     shown: shown === null ? null : wireFile(shown),
     total: episodes.length,
@@ -50,6 +51,11 @@ export function episodesOf(paths: RunPaths, request: EpisodesRequest): WireEpiso
     episodes: matching.slice(request.offset, request.offset + request.limit),
     wrong_lines: wrong,
   };
+}
+
+/** Whether answers of a judge are kept for the run. */
+function isJudged({ judgements, judgementsDir }: RunPaths): boolean {
+  return existsSync(judgements) || existsSync(judgementsDir);
 }
 
 function wireFile({ iteration, heldOut }: EpisodeFile): WireEpisodeFile {
@@ -196,7 +202,12 @@ export class PromptIndex {
         (episode) => episode.sample === sample && episode.instruction === instruction,
       ),
     }));
-    return { sample, instruction, iterations: iterations.filter(({ episodes }) => episodes.length > 0) };
+    return {
+      judged: isJudged(paths),
+      sample,
+      instruction,
+      iterations: iterations.filter(({ episodes }) => episodes.length > 0),
+    };
   }
 
   #samplesOf(path: string): ReadonlySet<string> {

@@ -78,7 +78,7 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
     metric: results.metric,
     less_is_better: results.less_is_better,
     comparable: results.incomparable === null,
-    caption: resultCaption(results),
+    caption: resultCaption(results, 'by_axes'),
     actions: sweepActionsOf(experiment),
     cells: results.cells.map((cell) => wireCell(cell, byName, (run) => soFar(index, run, experiment.measure))),
   };

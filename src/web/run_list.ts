@@ -105,12 +105,15 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
 export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
   if (heldOut?.metric === undefined || heldOut.metric === null) return null;
   const { metric, scale, before, after, iterations } = heldOut;
+  const estimates =
+    { 'validation/sampled/mean': heldOut.sampled, 'validation/greedy/mean': heldOut.greedy }[metric] ?? null;
   return {
     metric,
     label: scale?.label ?? null,
     scale: scale === null ? null : showScale(scale),
     before: after === null ? null : finite(before),
     after: finite(after ?? before),
+    stderr: finite((estimates?.after ?? estimates?.before)?.stderr ?? null),
     iteration: iterations.after ?? iterations.before ?? 0,
   };
 }

@@ -4,16 +4,19 @@ import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import type { RunRecord } from '../run/record.js';
+import { secondsLeft } from '../run/pace.js';
 import { alarmLimits, alarmsIn } from '../run/report/alarms.js';
 import { leavesOf } from '../schema/paths.js';
 import { actionsOf } from './actions.js';
 import { wireRun } from './run_list.js';
 import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';
-import type { SeriesCache } from './series.js';
+import type { MetricsSeries, SeriesCache } from './series.js';
 import type { WireAlarm, WireRunPage } from './wire.js';
 
 /** How long a page waits for metrics that have not been read yet. */
 const READ_FOR_MS = 60;
+/** How many of the last lines an estimate of the time left looks at. */
+const TIMED_LINES = 50;
 
 /** The run that a query names by its id. Raises Refusal: 404 if there is none, as after it was removed. */
 export function runOf(index: RunsIndex, query: URLSearchParams): IndexedRun {
@@ -40,6 +43,7 @@ export async function runPage(index: RunsIndex, cache: SeriesCache, run: Indexed
     processes: typeof processes === 'number' ? processes : 1,
     has_contact_sheet: existsSync(paths.contactSheet),
     alarms: await alarmsOf(index, cache, run),
+    seconds_left: secondsLeftOf(run, cache.get(paths.metrics)),
     actions: actionsOf(run, record),
   };
 }
@@ -76,6 +80,12 @@ async function alarmsOf(
     standing,
     limits: limits(name),
   }));
+}
+
+/** From the metrics that have been read so far. */
+function secondsLeftOf({ status }: IndexedRun, { columns, whole }: MetricsSeries): number | null {
+  if (status.state !== 'running' || !whole) return null;
+  return secondsLeft([...columns.column('time/total').slice(-TIMED_LINES)], status.num_iterations - status.iteration);
 }
 
 /** Newest first. Fields that another version did not write stay empty. */

@@ -17,6 +17,8 @@ export interface WireHeldOut {
   readonly scale: string | null;
   readonly before: WireNumber;
   readonly after: WireNumber;
+  /** The standard error of the last number, over prompts; null if unknown, as for losses. */
+  readonly stderr: WireNumber;
   /** The iteration of the last evaluation. */
   readonly iteration: number;
 }
@@ -111,6 +113,8 @@ export interface WireRunPage {
   readonly has_contact_sheet: boolean;
   /** In the order in which they were raised. */
   readonly alarms: readonly WireAlarm[];
+  /** An estimate of how long a running run will still take; null for any other, and before three iterations are timed. */
+  readonly seconds_left: WireNumber;
   readonly actions: readonly WireAction[];
 }
 
@@ -172,6 +176,8 @@ export interface WireEpisode {
 }
 
 export interface WireEpisodes {
+  /** Whether a judge was asked about any episode of the run. */
+  readonly judged: boolean;
   readonly files: readonly WireEpisodeFile[];
   /** The file that is shown; null if there is none. */
   readonly shown: WireEpisodeFile | null;
@@ -185,6 +191,7 @@ export interface WireEpisodes {
 
 /** Episodes of one prompt, oldest first. */
 export interface WirePrompt {
+  readonly judged: boolean;
   readonly sample: string;
   readonly instruction: string;
   readonly iterations: readonly {

@@ -78,6 +78,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     expect(page.url()).toBe(`${at.url}/`);
     await expect.poll(() => row('broken').textContent()).toContain('unreadable');
     await expect.poll(() => row('made_failed').textContent()).toContain('failed');
+    await expect.poll(() => row('made_early').textContent()).toContain('7/9stopped early');
   });
 
   it('goes where the address says from its first moment: a change of it before the page was painted is not missed', async () => {
@@ -318,7 +319,9 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     // By its whole name: where the page before is still there, its runs begin with it.
     await page.getByRole('link', { name: 'grid', exact: true }).click();
     await expect.poll(() => page.locator('table.matrix thead').textContent()).toContain('kl 0kl 1e-4');
-    await expect.poll(() => page.locator('.value.coloured').count()).toBe(2);
+    await expect.poll(() => page.locator('.matrix .standing-reference').textContent()).toContain('5.');
+    expect(await page.locator('.matrix .standing-worse').count()).toBe(1);
+    expect(await page.locator('.legend').first().textContent()).toContain('worse than the best, by 2 standard errors');
     await page
       .getByRole('link', { name: /seed 2/ })
       .first()
@@ -446,6 +449,8 @@ async function makeRuns(folder: string): Promise<void> {
       level,
     });
   }
+  const reason = 'held-out reward is flat';
+  writeRun(folder, { name: 'made_early', state: 'finished', iteration: 7, numIterations: 9, reason });
   const alarm = { name: 'repeat_rate', from: 12 };
   writeRun(folder, { name: 'made_alarm', state: 'finished', iteration: 20, numIterations: 20, alarm });
   const made = writeRun(folder, { name: 'made_episodes', state: 'finished', iteration: 20, numIterations: 20 });

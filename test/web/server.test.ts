@@ -9,18 +9,22 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { processStart } from '../../src/run/lock.js';
 import { lockExperiment } from '../../src/launch/sweep/lock.js';
 import { smooth } from '../../src/core/curves.js';
 import { startDashboard, type Dashboard } from '../../src/web/server.js';
 import type {
   WireComparison,
   WireCurves,
+  WireEpisodes,
   WireEvent,
   WireLog,
   WireMatrix,
+  WirePrompt,
   WireRunPage,
   WireRuns,
 } from '../../src/web/wire.js';
@@ -169,6 +173,45 @@ describe('what is asked for', () => {
     const { runs } = (await (await ask('/api/runs?sort=name&descending=false')).json()) as WireRuns;
     expect(runs.map(({ state }) => state)).toEqual(['unreadable', 'interrupted']);
     expect(runs[0].reason).toContain('this is a folder');
+  });
+});
+
+describe('the list and the page of a run', () => {
+  it('say what the held-out number is, its error and change, and how long a running one will take', async () => {
+    const dir = folder();
+    const run = { iteration: 20, numIterations: 40, level: 6 } as const;
+    writeRun(dir, { ...run, name: 'ended', state: 'finished' });
+    const paths = writeRun(dir, { ...run, name: 'goes_on', state: 'running' });
+    const held = { token: 't', slurm_job_id: null, host: hostname(), pid: process.pid };
+    writeFileSync(paths.lock, JSON.stringify({ ...held, process_start: processStart(process.pid) }));
+    const lines = readFileSync(paths.metrics, 'utf8').replaceAll(/"time\/total":[^,]+/g, '"time/total":3');
+    writeFileSync(paths.metrics, lines);
+    const { ask } = await serve(dir);
+    const page = async (name: string) => (await (await ask(`/api/run?run=0/${name}`)).json()) as WireRunPage;
+    expect((await page('ended')).run.held_out).toMatchObject({ label: 'viescore', before: 0, stderr: 0.1 });
+    expect((await page('ended')).seconds_left).toBeNull();
+    expect((await page('goes_on')).seconds_left).toBe(60);
+  });
+
+  it('know whether a judge was asked', async () => {
+    const dir = folder();
+    const [judged, silent] = ['judged', 'silent'].map((name) => made(dir, name));
+    for (const paths of [judged, silent]) {
+      await writeMadeEpisodes(paths, { iteration: 5, prompts: 1, answers: 2, withImages: false });
+    }
+    rmSync(silent.judgements);
+    const { ask } = await serve(dir);
+    for (const [name, asked] of [
+      ['judged', true],
+      ['silent', false],
+    ] as const) {
+      const found = (await (await ask(`/api/episodes?run=0/${name}`)).json()) as WireEpisodes;
+      expect(found.judged).toBe(asked);
+      const query = new URLSearchParams({ run: `0/${name}`, sample: found.episodes[0].sample });
+      query.set('instruction', found.episodes[0].instruction);
+      const prompt = (await (await ask(`/api/prompt?${query.toString()}`)).json()) as WirePrompt;
+      expect(prompt.judged).toBe(asked);
+    }
   });
 });
 

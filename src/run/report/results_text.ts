@@ -42,7 +42,7 @@ export function resultRows(results: Results): { titles: string[]; rows: string[]
 }
 
 /** One line that explains the numbers. */
-export function resultCaption(results: Results): string {
+export function resultCaption(results: Results, arranged: 'by_result' | 'by_axes' = 'by_result'): string {
   const { measures, measure_argument, unmeasured, scale } = results;
   const lacking =
     unmeasured.length === 0
@@ -56,7 +56,7 @@ export function resultCaption(results: Results): string {
     return `held-out ${results.metric} at the last evaluation${seeds}; ${results.incomparable}`;
   }
   const what = scale === null ? '' : ` (${measures.length > 0 ? 'measure ' : ''}${showScale(scale)})`;
-  const order = results.less_is_better ? 'least first' : 'best first';
+  const order = { by_result: results.less_is_better ? ', least first' : ', best first', by_axes: '' }[arranged];
   const pairs = results.cells.flatMap(({ difference }) => difference ?? []);
   const ways = [
     ...(pairs.length === 0 || pairs.some(({ over }) => over === undefined)
@@ -66,7 +66,7 @@ export function resultCaption(results: Results): string {
   ];
   const difference = results.baseline === null ? '' : `; differences are paired ${ways.join(', or ')}`;
   const others = results.also_incomparable.map((why) => `; ${why}`).join('');
-  return `held-out ${results.metric}${what} at the last evaluation, ${order}${seeds}${difference}${lacking}${others}`;
+  return `held-out ${results.metric}${what} at the last evaluation${order}${seeds}${difference}${lacking}${others}`;
 }
 
 /** The table as a Markdown document. */

@@ -9,7 +9,10 @@ import { post } from './session.js';
 interface Word {
   readonly title: string;
   readonly why: string;
+  /** Whether it destroys something, which its confirmation shows. */
   readonly danger?: true;
+  /** Whether it is what most people want. */
+  readonly primary?: true;
 }
 
 /** Names of actions and descriptions of what they do. */
@@ -43,12 +46,12 @@ export function Actions({
   return (
     <div class="row actions">
       {actions.map((action) => {
-        const { title, danger } = wordsOf(action);
+        const { title, primary } = wordsOf(action);
         return (
           <button
             key={action.action}
             type="button"
-            class={danger === true ? 'danger' : undefined}
+            class={primary === true ? 'primary' : undefined}
             onClick={() => setAsked(action)}
           >
             {title}

@@ -18,10 +18,13 @@ const LONG = 600;
 export function Episode({
   id,
   episode,
+  judged,
   promptHref,
 }: {
   readonly id: string;
   readonly episode: WireEpisode;
+  /** Whether a judge was asked about episodes of this run. */
+  readonly judged: boolean;
   /** Link to its prompt over iterations; null if that is shown already. */
   readonly promptHref: string | null;
 }): JSX.Element {
@@ -36,7 +39,7 @@ export function Episode({
       <p class="row">
         <strong class="score">{showNumber(score)}</strong>
         <span class={`outcome outcome-${outcome}`}>{OUTCOMES[outcome]}</span>
-        {advantage !== null && <span title="advantage within its group">A {showNumber(advantage)}</span>}
+        {advantage !== null && <span title="within its group">advantage {showNumber(advantage)}</span>}
         {!finished && <span class="outcome outcome-zero_by_rule">did not stop</span>}
         <span class="quiet mono key">{visible(key)}</span>
       </p>
@@ -54,9 +57,11 @@ export function Episode({
       {reason !== null && <p class="quiet">{visible(reason)}</p>}
       <Parts parts={episode.parts} />
       <p class="row">
-        <button type="button" aria-expanded={asked} onClick={() => setAsked(!asked)}>
-          the judge's words
-        </button>
+        {judged && (
+          <button type="button" aria-expanded={asked} onClick={() => setAsked(!asked)}>
+            the judge's words
+          </button>
+        )}
         {promptHref !== null && <a href={promptHref}>this prompt over iterations</a>}
       </p>
       {asked && <Judgements id={id} episodeKey={key} />}

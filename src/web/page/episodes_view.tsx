@@ -98,11 +98,12 @@ function Iteration({ place, id }: Props): JSX.Element {
       {data !== null && data.files.length > 0 && (
         <p>
           {filtered ? `${data.matching} of ${data.total}` : data.total} episodes
-          {data.matching > 0 && data.episodes.every(({ source, edited }) => source === null && edited === null) && (
-            <span class="quiet">
-              ; of this iteration no pictures were kept (track.log_episodes_every_n_iterations says of which they are)
-            </span>
-          )}
+          {data.matching > 0 &&
+            data.episodes.every(({ source, edited, text }) => source === null && edited === null && text === null) && (
+              <span class="quiet">
+                ; of this iteration no pictures were kept (track.log_episodes_every_n_iterations says of which they are)
+              </span>
+            )}
         </p>
       )}
       <div class="episodes" ref={list}>
@@ -111,6 +112,7 @@ function Iteration({ place, id }: Props): JSX.Element {
             key={episode.key}
             id={id}
             episode={episode}
+            judged={data.judged}
             promptHref={changed(place, { sample: episode.sample, instruction: episode.instruction, offset: null })}
           />
         ))}

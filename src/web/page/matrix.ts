@@ -46,21 +46,61 @@ export function valueOf(cell: WireCell, shown: Shown): number | null {
   return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** From the worst value (0) to the best (1); null for a cell without a value. */
-export function rankOf(value: number | null, all: readonly (number | null)[], lessIsBetter: boolean): number | null {
-  const numbers = all.filter((one) => one !== null);
-  if (value === null || numbers.length === 0) return null;
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  const rank = high === low ? 1 : (value - low) / (high - low);
-  return lessIsBetter && high !== low ? 1 - rank : rank;
+/** How a cell's result compares with what it is measured against. */
+export type Standing = 'reference' | 'better' | 'worse' | 'level' | 'unknown';
+
+/** Differences below this many standard errors may be noise. */
+const ERRORS = 2;
+
+/**
+ * Compares each cell with the baseline by its paired difference or, without a baseline, with the best cell by the errors of both means. A cell
+ * without an error, as of a single seed, has the standing `unknown`. Nothing for cells whose numbers cannot be compared.
+ */
+export function standingsOf({
+  cells,
+  less_is_better,
+  comparable,
+}: Pick<WireMatrix, 'cells' | 'less_is_better' | 'comparable'>): ReadonlyMap<WireCell, Standing> {
+  if (!comparable) return new Map();
+  const sign = less_is_better ? -1 : 1;
+  const judge = (gain: number, error: number | null): Standing => {
+    if (error === null) return 'unknown';
+    if (Math.abs(gain) < ERRORS * error || gain === 0) return 'level';
+    return gain > 0 ? 'better' : 'worse';
+  };
+  const known = cells.filter(({ mean }) => mean !== null);
+  const based = cells.some(({ is_baseline }) => is_baseline);
+  const best = known.reduce<WireCell | null>(
+    (found, cell) => (found === null || sign * ((cell.mean ?? 0) - (found.mean ?? 0)) > 0 ? cell : found),
+    null,
+  );
+  const standing = (cell: WireCell): Standing => {
+    if (based) {
+      if (cell.is_baseline) return 'reference';
+      return cell.difference === null ? 'unknown' : judge(sign * cell.difference.mean, cell.difference.stderr);
+    }
+    if (cell === best || best === null) return 'reference';
+    const errors = [cell, best].map(errorOf);
+    const error = errors.includes(null) ? null : Math.hypot(...errors.map((one) => one ?? 0));
+    return judge(sign * ((cell.mean ?? 0) - (best.mean ?? 0)), error);
+  };
+  return new Map(known.map((cell) => [cell, standing(cell)]));
 }
 
-/** From pale to strong; dark text is readable on all of them. */
-export function colourOf(rank: number): string {
-  const [from, to] = [
-    [247, 240, 222],
-    [86, 186, 146],
-  ] as const;
-  const mixed = from.map((channel, at) => Math.round(channel + rank * ((to[at] ?? channel) - channel)));
-  return `rgb(${mixed.join(' ')})`;
+/** The standard error of a cell's mean over its seeds; null for a single seed. */
+function errorOf({ std, n }: WireCell): number | null {
+  return std === null || n < 2 ? null : std / Math.sqrt(n);
+}
+
+/** What the colours of standings mean, for a legend; those of `present` alone. */
+export function legendOf(present: ReadonlySet<Standing>, based: boolean): readonly (readonly [Standing, string])[] {
+  const than = based ? 'the baseline' : 'the best';
+  const meanings: Readonly<Record<Standing, string>> = {
+    reference: based ? 'baseline' : 'best mean',
+    better: `better than ${than}, by ${ERRORS} standard errors or more`,
+    level: `within ${ERRORS} standard errors of ${than}`,
+    worse: `worse than ${than}, by ${ERRORS} standard errors or more`,
+    unknown: 'no standard error: a single seed',
+  };
+  return (Object.entries(meanings) as [Standing, string][]).filter(([standing]) => present.has(standing));
 }

@@ -5,7 +5,7 @@ import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
 import { showChange, showNumber, visible } from './format.js';
-import { colourOf, gridOf, rankOf, valueOf, type Shown } from './matrix.js';
+import { gridOf, legendOf, standingsOf, valueOf, type Shown, type Standing } from './matrix.js';
 import { Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
 
@@ -13,6 +13,9 @@ const SHOWN: Readonly<Record<Shown, string>> = {
   result: 'the result of finished runs',
   so_far: 'the last held-out number so far',
 };
+
+/** A value up to this length stays on one line. */
+const BRIEF = 12;
 
 const WORDS: Words = {
   stop: {
@@ -62,7 +65,7 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
               </label>
             )}
             <label class="wide">
-              <span class="label">coloured by</span>
+              <span class="label">numbers</span>
               <select
                 value={shown}
                 onChange={(event) => go(changed(place, { show: event.currentTarget.value }), 'replace')}
@@ -76,12 +79,31 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
             </label>
             <a href={hashOf('runs', '', { filter: `${data.name}__` })}>as a list of runs</a>
           </div>
+          {shown === 'result' && <Standings data={data} />}
           <Matrix data={data} shown={shown} column={query.get('columns')} />
           <h2>Curves</h2>
           <CurvesView place={place} of={{ experiment: id }} />
         </>
       )}
     </main>
+  );
+}
+
+/** What the colours of the grid mean. */
+function Standings({ data }: { readonly data: WireMatrix }): JSX.Element | null {
+  const present = new Set(standingsOf(data).values());
+  if (present.size === 0) return null;
+  return (
+    <p class="legend">
+      {legendOf(
+        present,
+        data.cells.some(({ is_baseline }) => is_baseline),
+      ).map(([standing, meaning]) => (
+        <span key={standing}>
+          <i class={`standing-${standing}`} aria-hidden="true" /> {meaning}
+        </span>
+      ))}
+    </p>
   );
 }
 
@@ -95,7 +117,7 @@ function Matrix({
   readonly column: string | null;
 }): JSX.Element {
   const grid = gridOf(data, column);
-  const all = data.cells.map((cell) => valueOf(cell, shown));
+  const standings = standingsOf(data);
   const others = grid.rows[0]?.axes.map(([axis]) => axis) ?? [];
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Cells">
@@ -119,7 +141,7 @@ function Matrix({
           {grid.rows.map(({ axes, cells }) => (
             <tr key={JSON.stringify(axes)}>
               {axes.map(([axis, value]) => (
-                <th key={axis} scope="row">
+                <th key={axis} scope="row" class={value.length <= BRIEF ? 'brief' : undefined}>
                   {visible(value)}
                 </th>
               ))}
@@ -133,7 +155,7 @@ function Matrix({
                     key={grid.values[at]}
                     cell={cell}
                     shown={shown}
-                    rank={data.comparable ? rankOf(valueOf(cell, shown), all, data.less_is_better) : null}
+                    standing={shown === 'result' ? (standings.get(cell) ?? null) : null}
                   />
                 ),
               )}
@@ -148,19 +170,17 @@ function Matrix({
 function MatrixCell({
   cell,
   shown,
-  rank,
+  standing,
 }: {
   readonly cell: WireCell;
   readonly shown: Shown;
-  readonly rank: number | null;
+  /** Null for numbers that are no results. */
+  readonly standing: Standing | null;
 }): JSX.Element {
   const { is_baseline, std, difference, runs } = cell;
   return (
     <td class="cell">
-      <div
-        class={rank === null ? 'value' : 'value coloured'}
-        style={rank === null ? {} : { background: colourOf(rank) }}
-      >
+      <div class={standing === null ? 'value' : `value standing-${standing}`}>
         <strong>{showNumber(valueOf(cell, shown))}</strong>
         {shown === 'result' && std !== null && ` ± ${showNumber(std)}`}
         {is_baseline && <span class="note">baseline</span>}

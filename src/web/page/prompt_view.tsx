@@ -49,7 +49,7 @@ export function PromptView({ place, id }: { readonly place: Place; readonly id: 
       </div>
       <div class="episodes">
         {current?.episodes.map((episode) => (
-          <Episode key={episode.key} id={id} episode={episode} promptHref={null} />
+          <Episode key={episode.key} id={id} episode={episode} judged={data?.judged === true} promptHref={null} />
         ))}
       </div>
     </>

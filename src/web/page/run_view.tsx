@@ -6,7 +6,7 @@ import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
-import { nameOfId, showAgo, showChange, showNumber, showValue, visible } from './format.js';
+import { nameOfId, showAgo, showChange, showDuration, showNumber, showValue, visible } from './format.js';
 import { LogView } from './log_view.js';
 import { Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
 import { hashOf, type Place } from './router.js';
@@ -19,7 +19,7 @@ const WORDS: Words = {
     why: 'It ends at once; what was learned since the last checkpoint is lost.',
     danger: true,
   },
-  resume: { title: 'resume', why: 'It goes on from its last whole checkpoint.' },
+  resume: { title: 'resume', primary: true, why: 'It goes on from its last whole checkpoint.' },
   start_again: {
     title: 'start again',
     why: 'It begins anew with the settings that it recorded. What is there now is kept beside it, as another run.',
@@ -33,7 +33,12 @@ interface TabProps {
 }
 
 const TABS: Readonly<Record<string, (props: TabProps) => JSX.Element>> = {
-  curves: ({ place, page }) => <CurvesView place={place} of={{ run: page.run.id }} />,
+  curves: ({ place, page }) => (
+    <>
+      {page.has_contact_sheet && <Sheet page={page} />}
+      <CurvesView place={place} of={{ run: page.run.id }} />
+    </>
+  ),
   episodes: ({ place, page }) => <EpisodesView place={place} id={page.run.id} />,
   log: LogView,
   settings: SettingsTab,
@@ -120,16 +125,21 @@ function spanInWords(span: WireAlarm['span']): string {
 /** The clock ticks only here: nothing else on the page changes with time alone. */
 function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
   const now = useNow();
-  const { run, dir, task, parents } = page;
+  const { run, dir, task, parents, seconds_left: secondsLeft } = page;
   const { held_out: heldOut } = run;
   const change =
     heldOut === null || heldOut.before === null || heldOut.after === null
       ? ''
       : ` (${showChange(heldOut.after - heldOut.before)} since the start)`;
+  const error = heldOut === null || heldOut.stderr === null ? '' : ` ± ${showNumber(heldOut.stderr)}`;
   const facts: readonly (readonly [string, JSX.Element | string | null])[] = [
     ['task', task],
     ['reward', run.reward === null ? null : showNumber(run.reward)],
-    ['held-out', heldOut === null ? null : `${showNumber(heldOut.after)}${change}`],
+    [
+      heldOut?.scale === undefined || heldOut.scale === null ? 'held-out' : `held-out ${heldOut.scale}`,
+      heldOut === null ? null : `${showNumber(heldOut.after)}${error}${change}`,
+    ],
+    ['time left', secondsLeft === null ? null : `about ${showDuration(secondsLeft)}`],
     ['last seen', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
     ['held by', run.where],
     ['starts from', parents.length === 0 ? null : <Parents parents={parents} />],
@@ -157,6 +167,19 @@ function Parents({ parents }: Pick<WireRunPage, 'parents'>): JSX.Element {
         </span>
       ))}
     </>
+  );
+}
+
+/** What the policy makes, before any number about it. */
+function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
+  return (
+    <details class="card sheet" open>
+      <summary>Held-out edits at the last evaluation</summary>
+      <Picture
+        path={address('/api/picture/contact_sheet', { run: page.run.id })}
+        label="source, edit and truth of some prompts"
+      />
+    </details>
   );
 }
 
@@ -203,15 +226,6 @@ function SettingsTab({ page }: TabProps): JSX.Element {
         long
       />
       <p>Checkpoints: {page.checkpoints.length === 0 ? 'none' : page.checkpoints.join(', ')}</p>
-      {page.has_contact_sheet && (
-        <div class="card sheet">
-          <h2>Held-out edits at the last evaluation</h2>
-          <Picture
-            path={address('/api/picture/contact_sheet', { run: page.run.id })}
-            label="source, edit and truth of some prompts"
-          />
-        </div>
-      )}
     </>
   );
 }

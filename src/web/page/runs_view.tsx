@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
 import { useData, useNow } from './data.js';
-import { showAgo, showNumber, showValue, visible } from './format.js';
+import { showAgo, showChange, showNumber, showValue, visible } from './format.js';
 import { useKeys } from './keys.js';
 import { AlarmBadge, Progress, State, Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
@@ -37,7 +37,16 @@ const COLUMNS: readonly Column[] = [
   {
     key: 'progress',
     title: 'iterations',
-    cell: ({ iteration, num_iterations, state }) => <Progress done={iteration} of={num_iterations} state={state} />,
+    cell: ({ iteration, num_iterations, state, reason }) => (
+      <>
+        <Progress done={iteration} of={num_iterations} state={state} />
+        {state === 'finished' && iteration < num_iterations && (
+          <span class="number-name" title={reason === null ? undefined : visible(reason)}>
+            stopped early
+          </span>
+        )}
+      </>
+    ),
   },
   { key: 'reward', title: 'reward', numeric: true, cell: ({ reward }) => showNumber(reward) },
   {
@@ -51,8 +60,15 @@ const COLUMNS: readonly Column[] = [
         }
       >
         {showNumber(held_out?.after)}
+        {held_out === null || held_out.stderr === null ? '' : ` ± ${showNumber(held_out.stderr)}`}
         {held_out === null || held_out.label === null ? null : (
-          <span class="number-name">{visible(held_out.label)}</span>
+          <span class="number-name">
+            {held_out.before !== null &&
+              held_out.after !== null &&
+              `${showChange(Number((held_out.after - held_out.before).toPrecision(3)))} `}
+            {visible(held_out.label)}
+            {held_out.scale?.includes('lower is better') === true && ', lower is better'}
+          </span>
         )}
       </span>
     ),

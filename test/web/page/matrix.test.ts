@@ -1,5 +1,5 @@
-import { expect, it } from 'vitest';
-import { colourOf, gridOf, rankOf, valueOf } from '../../../src/web/page/matrix.js';
+import { describe, expect, it } from 'vitest';
+import { gridOf, legendOf, standingsOf, valueOf } from '../../../src/web/page/matrix.js';
 import type { WireCell } from '../../../src/web/wire.js';
 
 function cell(
@@ -41,9 +41,42 @@ it('shows results, or what there is so far', () => {
   expect([valueOf(one, 'result'), valueOf(one, 'so_far'), valueOf(cell({}), 'so_far')]).toEqual([null, 3, null]);
 });
 
-it('ranks from the worst to the best', () => {
-  expect([1, 2, 3, null].map((value) => rankOf(value, [1, 2, 3, null], false))).toEqual([0, 0.5, 1, null]);
-  expect(rankOf(1, [1, 3], true)).toBe(1);
-  expect(rankOf(5, [5], false)).toBe(1);
-  expect([colourOf(0), colourOf(1)]).toEqual(['rgb(247 240 222)', 'rgb(86 186 146)']);
+describe('a cell stands', () => {
+  const base = { less_is_better: false, comparable: true };
+  const seeds = (mean: number | null, std: number | null, n = 4): WireCell => ({ ...cell({}, mean), std, n });
+  const paired = (mean: number, stderr: number | null): WireCell => ({
+    ...cell({}, 1),
+    difference: { mean, stderr, n: 3 },
+  });
+
+  it('by its paired difference from the baseline', () => {
+    const cells = [
+      { ...cell({}, 1), is_baseline: true },
+      paired(2, 1),
+      paired(1.9, 1),
+      paired(-2, 1),
+      paired(5, null),
+      cell({}),
+    ];
+    const of = (less: boolean) => {
+      const found = standingsOf({ ...base, cells, less_is_better: less });
+      return cells.map((one) => found.get(one));
+    };
+    expect(of(false)).toEqual(['reference', 'better', 'level', 'worse', 'unknown', undefined]);
+    expect(of(true)).toEqual(['reference', 'worse', 'level', 'better', 'unknown', undefined]);
+    expect(standingsOf({ ...base, cells, comparable: false }).size).toBe(0);
+  });
+
+  it('by the errors of both means from the best cell, without a baseline', () => {
+    // Each mean has the error 3 / sqrt(4); the difference of two has 1.5 * sqrt(2) = 2.12.
+    const cells = [seeds(10, 3), seeds(6, 3), seeds(5.7, 3), seeds(9, 3, 1), seeds(null, null)];
+    const found = standingsOf({ ...base, cells });
+    expect(cells.map((one) => found.get(one))).toEqual(['reference', 'level', 'worse', 'unknown', undefined]);
+    expect(legendOf(new Set(found.values()), false).map(([, meaning]) => meaning)).toEqual([
+      'best mean',
+      'within 2 standard errors of the best',
+      'worse than the best, by 2 standard errors or more',
+      'no standard error: a single seed',
+    ]);
+  });
 });
