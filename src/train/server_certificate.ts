@@ -5,7 +5,7 @@ import type { TinkerConnection } from '../engines/tinker/connection.js';
 import type { TinkerSession } from '../engines/tinker/session.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
-import { certify } from '../policies/tokens/tinker/certificate/certify.js';
+import { certify, clearPlace } from '../policies/tokens/tinker/certificate/certify.js';
 import type { Asked } from '../policies/tokens/tinker/certificate/scratch.js';
 import { ownEngine } from '../policies/tokens/tinker/certificate/own_engine.js';
 import { readCertificate, writeCertificate, type Certificate, type CertifiedServer } from '../run/certificate.js';
@@ -59,6 +59,8 @@ export async function keptCertificate<P extends TokenPrompt>(
   const kept = readCertificate(paths);
   const stands = kept !== null && !kept.findings.some(({ state }) => state === 'failed');
   if (stands && isDeepStrictEqual(kept.server, await serverOf(server.connection, server.trainer, server.asked))) {
+    const { connection, asked, openSession, trainer } = server;
+    await clearPlace({ connection, asked, session: openSession(), concurrency: trainer.concurrency });
     return { certificate: kept, isKept: true };
   }
   const certificate = await certificateOf(run, server);

@@ -101,8 +101,8 @@ describe('text_answers at a training server', () => {
     expect(recordOf('killed', ITERATIONS).path).not.toBe(recordOf('whole', ITERATIONS).path);
     // Iterations 5 and 6 were sampled before: 7 and 8 are left, with 16 prompts each, and two evaluations of 16 prompts, sampled and greedy.
     expect(sampled() - asked).toBe(2 * 16 + 2 * 32);
-    // The server is the same, and is not looked at again.
-    expect(opened() - before).toBe(1);
+    // The server is the same, and is not looked at again: one model uses up a gradient that may be left, and one is trained.
+    expect(opened() - before).toBe(2);
   });
 
   it('learns labelled answers', async () => {

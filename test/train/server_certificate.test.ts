@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import type { TinkerConnection } from '../../src/engines/tinker/connection.js';
 import { TinkerSession } from '../../src/engines/tinker/session.js';
 import type { Certificate } from '../../src/run/certificate.js';
 import { certificateTable } from '../../src/run/report/certificate.js';
@@ -14,21 +15,24 @@ import { testFolders } from '../support/folder.js';
 const folders = testFolders('certificate');
 const stubs: StubTinker[] = [];
 afterAll(async () => void (await Promise.all(stubs.map((stub) => stub.close()))));
-async function started(): Promise<StubTinker> {
-  const stub = await new StubTinker({ vocabulary: VOCABULARY, dialect: 'proto' }).listen();
+async function started(leaks = false): Promise<StubTinker> {
+  const stub = await new StubTinker({ vocabulary: VOCABULARY, dialect: 'proto', leaks }).listen();
   stubs.push(stub);
   return stub;
 }
 
 const engine = { provider: 'cpu', threads: 1 };
 
+function sessionAt(connection: TinkerConnection): TinkerSession {
+  const lora = { rank: 8, seed: 1 };
+  return new TinkerSession({ connection, dialect: 'auto', baseModel: 'base', lora, tags: [], version: '0.25.0' });
+}
+
 async function kept(stub: StubTinker, folder: string): Promise<{ certificate: Certificate; isKept: boolean }> {
   const trainer = trainerAnywhere.parse({ type: 'tinker', base_url: stub.url, base_model: 'base' });
   if (trainer.type !== 'tinker') throw new Error('another trainer');
   const connection = connect(stub);
-  const lora = { rank: 8, seed: 1 };
-  const openSession = (): TinkerSession =>
-    new TinkerSession({ connection, dialect: 'auto', baseModel: 'base', lora, tags: [], version: '0.25.0' });
+  const openSession = (): TinkerSession => sessionAt(connection);
   try {
     return await keptCertificate(
       { policy: { engine }, needsPrompts: true },
@@ -50,11 +54,38 @@ describe('the certificate of a training server', () => {
     stub.flaw = null;
     const first = await kept(stub, folder);
     expect(first).toMatchObject({ isKept: false, certificate: { reduction: 'sum' } });
-    const models = stub.requests.length;
+    const models = stub.requests.filter(({ path }) => path === '/create_model').length;
     expect(await kept(stub, folder)).toEqual({ certificate: first.certificate, isKept: true });
-    expect(stub.requests.length).toBe(models + 1);
+    expect(stub.requests.filter(({ path }) => path === '/create_model').length).toBe(models + 1);
     const other = await started();
     expect(await kept(other, folder)).toMatchObject({ isKept: false, certificate: { server: { url: other.url } } });
+  });
+
+  it('that is kept leaves no gradient of a run that was killed before its step', async () => {
+    const folder = folders();
+    const stub = await started(true);
+    await kept(stub, folder);
+    const connection = connect(stub);
+    const killed = sessionAt(connection);
+    const deadline = within();
+    await killed.begin(null, deadline);
+    const lossInputs = {
+      target_tokens: Int32Array.of(2),
+      logprobs: Float32Array.of(-2),
+      advantages: Float32Array.of(1),
+      weights: Float32Array.of(1),
+    };
+    await killed.train(
+      [{ input: [{ type: 'text', tokens: Int32Array.of(1) }], lossInputs }],
+      'importance_sampling',
+      deadline,
+    );
+    await killed.close(deadline);
+    const isClean = (): boolean => stub.unloaded?.pending.every((one) => one === 0) ?? false;
+    expect(isClean()).toBe(false);
+    expect((await kept(stub, folder)).isKept).toBe(true);
+    expect(isClean()).toBe(true);
+    await connection.close();
   });
 
   it('is shown as a table with a row for each finding', async () => {

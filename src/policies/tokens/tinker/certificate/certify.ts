@@ -69,10 +69,29 @@ const DECIDED = 0.2;
 const LEAST_WAY = 0.1;
 
 /** Its requests raise EndpointError where the server stays away or refuses. */
-export async function certify(options: CertifyOptions): Promise<Certified> {
-  const { session, connection, concurrency, asked } = options;
+export function certify(options: CertifyOptions): Promise<Certified> {
+  return withScratch(options, (scratch) => looked(options, scratch));
+}
+
+type ScratchOptions = Pick<CertifyOptions, 'session' | 'connection' | 'concurrency' | 'asked'>;
+
+/**
+ * Uses up what a run that was killed between a pass and its step may have left: SkyRL gives that gradient to the next model in the same place. Raises
+ * as `certify`.
+ */
+export function clearPlace(options: ScratchOptions): Promise<void> {
+  return withScratch(options, async (scratch) => {
+    await scratch.begin();
+    await scratch.spend();
+  });
+}
+
+async function withScratch<R>(
+  { session, connection, concurrency, asked }: ScratchOptions,
+  work: (scratch: Scratch) => Promise<R>,
+): Promise<R> {
   try {
-    return await looked(options, new Scratch(session, concurrency, asked));
+    return await work(new Scratch(session, concurrency, asked));
   } finally {
     const brief = new Deadline(connection.clock, TIDY_MS);
     await session.close(brief).finally(() => brief.dispose());

@@ -94,6 +94,12 @@ export class Scratch {
     return { before: known, now };
   }
 
+  /** Uses up the gradient that the model has, and changes nothing. */
+  async spend(): Promise<void> {
+    await this.#learn([{ prompt: [0], answer: Int32Array.of(0), advantages: [0] }], 0);
+    await this.asked((within) => this.session.step({ ...ADAM, learning_rate: 0 }, within));
+  }
+
   #learn(lessons: readonly Pushed[], first: number): Promise<Float32Array[]> {
     const data = lessons.map((one) =>
       datumOf(one, {
