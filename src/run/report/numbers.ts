@@ -2,9 +2,15 @@
 import type { Speed } from '../metrics.js';
 import type { Estimate, HeldOutScale } from './read.js';
 
-/** `4.020 ± 0.240`; only the mean if its error is unknown. */
+/** No error has more decimals: it then is shown as 0. */
+const MOST_DIGITS = 8;
+
+/** `4.020 ± 0.240`, with more digits if the error would be shown as 0; only the mean if its error is unknown. */
 export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
-  return stderr === null ? mean.toFixed(digits) : `${mean.toFixed(digits)} ± ${stderr.toFixed(digits)}`;
+  if (stderr === null) return mean.toFixed(digits);
+  const isHidden = stderr > 0 && Number(stderr.toFixed(digits)) === 0;
+  const enough = isHidden ? Math.min(MOST_DIGITS, Math.ceil(-Math.log10(stderr)) + 1) : digits;
+  return `${mean.toFixed(enough)} ± ${stderr.toFixed(enough)}`;
 }
 
 /** With its sign; zero gets `+`. */

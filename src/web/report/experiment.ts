@@ -70,6 +70,9 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
   };
 }
 
+/** Differences of fewer standard errors may be noise. */
+const CLEAR = 2;
+
 /** The winner's baseline cell; without one the second best, which the winner is compared with. */
 function baseOf({ results }: ExperimentReport, cells: readonly Cell[], verdict: Verdict | null): Cell | null {
   const own = verdict === null ? null : baselineOf(verdict.winner, results);
@@ -103,9 +106,18 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
           value: results.incomparable === null ? 'none yet' : 'none',
           more: capitalised(results.incomparable ?? resultCaption(results)),
         }
-      : { name: 'Winner', value: cellName(verdict.winner, record.experiment), more: shown(verdict.winner) },
+      : winnerFact(verdict, cellName(verdict.winner, record.experiment), shown(verdict.winner)),
     differenceFact(verdict, results),
   ];
+}
+
+/** The best cell is a winner only if its difference is more than noise may give. */
+function winnerFact({ against, difference }: Verdict, name: string, numbers: string): WireFact {
+  const isNoise =
+    difference !== null && difference.stderr !== null && Math.abs(difference.mean) < CLEAR * difference.stderr;
+  if (isNoise) return { name: 'Winner', value: 'no clear winner', more: `${name} has the best mean: ${numbers}` };
+  const isKnown = against === null || (difference !== null && difference.stderr !== null);
+  return { name: isKnown ? 'Winner' : 'Best mean', value: name, more: numbers };
 }
 
 function differenceFact(verdict: Verdict | null, { experiment, incomparable }: Results): WireFact {
@@ -131,7 +143,7 @@ function weight({ mean, stderr, n }: PairedDifference): string {
   const errors = Math.abs(mean) / stderr;
   if (stderr === 0) return 'All pairs agree exactly.';
   const few = n < 5 ? ', and so few pairs make the error itself uncertain' : '';
-  return `${errors.toFixed(1)} standard errors: ${errors < 2 ? 'no more than noise may give' : 'more than noise usually gives'}${few}.`;
+  return `${errors.toFixed(1)} standard errors: ${errors < CLEAR ? 'no more than noise may give' : 'more than noise usually gives'}${few}.`;
 }
 
 function axesOf(cells: ExperimentReport['record']['cells']): [string, string[]][] {

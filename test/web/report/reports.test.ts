@@ -91,6 +91,20 @@ describe('reports', () => {
     }
   });
 
+  it('of an experiment name no winner whose difference may be noise, or has no error', async () => {
+    const read = readExperimentReport(base, record);
+    const withError = async (stderr: number | null): Promise<string> => {
+      const cells = read.results.cells.map((cell) => ({
+        ...cell,
+        difference: cell.difference === null ? null : { ...cell.difference, stderr },
+      }));
+      return wordsOf(await experimentReport({ ...read, results: { ...read.results, cells } }));
+    };
+    expect(await withError(0.3126)).toContain('Winner no clear winner kl 0 has the best mean: 3.000');
+    expect(await withError(0.3124)).toContain('Winner kl 0 3.000');
+    expect(await withError(null)).toContain('Best mean kl 0 3.000');
+  });
+
   it('of an experiment say what is missing', async () => {
     const cells = [...record.cells, { ...record.cells[0], run_name: 'x__kl-9__seed-1', axes: { kl: '9', seed: '1' } }];
     const refused = cells.map((cell, i) => (i === 1 ? { ...cell, refused: 'other settings' } : cell));
