@@ -21,9 +21,19 @@ const started = async (options: Partial<ConstructorParameters<typeof StubTinker>
 };
 afterAll(async () => void (await Promise.all(stubs.map((stub) => stub.close()))));
 
-const shared: Partial<Record<'proto' | 'json', StubTinker>> = {};
+const shared: Partial<Record<'proto' | 'json' | 'averaging', StubTinker>> = {};
 beforeAll(async () => {
   for (const dialect of ['proto', 'json'] as const) shared[dialect] = await started({ dialect });
+  shared.averaging = await started({ averages: true });
+});
+
+policyContract<TokenAsked, TokenAnswer, TokenSampling>('tokens, at a training server that averages', {
+  open: () => servedPolicy(shared.averaging!, { reduction: 'mean_per_datum' }),
+  prompts,
+  how,
+  learningRate: 0.05,
+  tolerance: 1e-5,
+  learnsOnce: true,
 });
 
 for (const dialect of ['proto', 'json'] as const) {

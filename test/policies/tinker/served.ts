@@ -1,6 +1,6 @@
 /** Policies that a stand-in of a training server trains. */
 import { Deadline } from '../../../src/core/deadline.js';
-import { systemClock } from '../../../src/core/clock.js';
+import { systemClock, type Clock } from '../../../src/core/clock.js';
 import { TinkerConnection } from '../../../src/engines/tinker/connection.js';
 import { TinkerSession, type Dialect } from '../../../src/engines/tinker/session.js';
 import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';
@@ -43,23 +43,31 @@ interface ServedOptions {
   readonly downloadsAdapter?: boolean;
   /** What is said goes here. */
   readonly notes?: string[];
+  readonly eps?: number;
+  /** A fast one unless given. */
+  readonly clock?: Clock;
+  readonly maxWaitMs?: number;
 }
 
 let attempts = 0;
 
-export function connect(stub: StubTinker, apiKey?: string): TinkerConnection {
+export function connect(
+  stub: Pick<StubTinker, 'url'>,
+  apiKey?: string,
+  clock: Clock = fastClock(50),
+): TinkerConnection {
   return new TinkerConnection({
     url: stub.url,
     apiKey,
     concurrency: 8,
     timeoutMs: 20_000,
-    clock: fastClock(50),
+    clock,
     random: () => 0.5,
   });
 }
 
 export function servedPolicy(
-  stub: StubTinker,
+  stub: Pick<StubTinker, 'url'>,
   {
     dialect = 'auto',
     reduction = 'sum',
@@ -71,9 +79,12 @@ export function servedPolicy(
     maxGradNorm = null,
     downloadsAdapter = true,
     notes = [],
+    eps = 1e-8,
+    clock,
+    maxWaitMs = 60_000,
   }: ServedOptions = {},
 ): TinkerPolicy {
-  const connection = connect(stub, apiKey);
+  const connection = connect(stub, apiKey, clock);
   const session = new TinkerSession({
     connection,
     dialect,
@@ -86,7 +97,7 @@ export function servedPolicy(
     service: new TinkerService({ connection, session, reduction, concurrency: 4, baseModel }),
     format,
     model: { base_model: baseModel, rank },
-    optimizer: optimizer.parse({ learning_rate: 0.05, max_grad_norm: maxGradNorm }),
+    optimizer: optimizer.parse({ learning_rate: 0.05, max_grad_norm: maxGradNorm, eps }),
     contextSize: 40,
     prefix,
     downloadsAdapter,
@@ -97,7 +108,7 @@ export function servedPolicy(
     },
     keep: () => Promise.resolve(),
     concurrency: 4,
-    maxWaitMs: 60_000,
+    maxWaitMs,
     stop: new AbortController().signal,
     close: () => Promise.resolve(),
   });

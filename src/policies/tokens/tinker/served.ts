@@ -1,6 +1,7 @@
 /** What a policy asks of a server that speaks the Tinker training API: sequences of tokens in, log-probabilities out. */
 import pLimit from 'p-limit';
 import { Deadline } from '../../../core/deadline.js';
+import { InternalError } from '../../../core/errors.js';
 import type { TinkerConnection } from '../../../engines/tinker/connection.js';
 import type { Datum } from '../../../engines/tinker/wire/data.js';
 import type { SampleRequest, TinkerSession } from '../../../engines/tinker/session.js';
@@ -45,6 +46,9 @@ export const TIDY_MS = 5000;
 
 /** Its methods raise EndpointError where the server stays away or refuses, CheckpointError where a saved state is gone. */
 export class TinkerService {
+  /** Whether a gradient waits for its step. */
+  #hasLearnt = false;
+
   constructor(private readonly options: ServedOptions) {}
 
   get url(): string {
@@ -53,6 +57,7 @@ export class TinkerService {
 
   /** Opens a model: a fresh adapter, or a saved state with its optimizer. Lets go of the one that was open. */
   begin(from: string | null, within: Deadline): Promise<void> {
+    this.#hasLearnt = false;
     return this.options.session.begin(from, within);
   }
 
@@ -86,7 +91,11 @@ export class TinkerService {
   /** Adds to the gradient; gives what `logProbs` gives. */
   learn(sequences: readonly Pushed[], within: Deadline): Promise<Float32Array[]> {
     const { reduction, session } = this.options;
+    if (reduction === 'mean_per_datum' && this.#hasLearnt) {
+      throw new InternalError('a server that averages over all that a step learns is given it at once');
+    }
     return ofWritten(sequences, async (written) => {
+      this.#hasLearnt = true;
       const scaled = scales[reduction](written);
       const data = written.map((one, i) =>
         datumOf(one, {
@@ -103,6 +112,7 @@ export class TinkerService {
   /** Takes an optimizer step; gives the norm of the gradient before clipping, null where the server does not tell. */
   step(learningRate: number, optimizer: OptimizerSettings, within: Deadline): Promise<number | null> {
     const { betas, eps, weight_decay, max_grad_norm } = optimizer;
+    this.#hasLearnt = false;
     return this.options.session.step(
       {
         learning_rate: learningRate,
