@@ -17,9 +17,9 @@ export class SkyrlServer {
   ) {}
 
   /** Waits until it answers; its first model makes it load the base. What it prints goes to `log` in the folder. */
-  static async start(base: string, folder: string): Promise<SkyrlServer> {
+  static async start(base: string, folder: string, at?: number): Promise<SkyrlServer> {
     mkdirSync(folder, { recursive: true });
-    const port = await freePort();
+    const port = at ?? (await freePort());
     const log = openSync(join(folder, 'log'), 'a');
     const options = ['--model', base, '--mode', 'jax', '--port', String(port), '--dir', folder];
     const child = spawn(SCRIPT, [...options, '--env', String(skyrlEnvironment)], {

@@ -110,7 +110,20 @@ function detailsOf(error: Error): Described {
     return few === undefined ? { name, message } : { name: 'RunError', message, next: few };
   }
   const { where, next = few } = error;
-  return { name, message, ...(where === undefined ? {} : { where }), ...(next === undefined ? {} : { next }) };
+  return {
+    name: knownName(error),
+    message,
+    ...(where === undefined ? {} : { where }),
+    ...(next === undefined ? {} : { next }),
+  };
+}
+
+/** The name of its class, or of the nearest class above it that the other process makes again. */
+function knownName(error: EditrlError): string {
+  for (let at: unknown = error.constructor; typeof at === 'function'; at = Object.getPrototypeOf(at)) {
+    if (Object.hasOwn(CLASSES, at.name)) return at.name;
+  }
+  return error.name;
 }
 
 /** An error with advice for the engine's or the runtime's message about a failed allocation; null for any other error. */

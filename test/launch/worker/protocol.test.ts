@@ -21,6 +21,13 @@ describe('an error of a worker', () => {
     }
   });
 
+  it('of a class that the launcher does not know is one of the class above it, with its place and advice', () => {
+    class Refused extends EndpointError {}
+    const error = new Refused('no room', { where: 'http://server', next: 'Wait.' });
+    expect(acrossTheChannel(error)).toBeInstanceOf(EndpointError);
+    expect((acrossTheChannel(error) as EditrlError).toText()).toBe(error.toText());
+  });
+
   it('of any other class keeps its name, message and stack', () => {
     const error = new TypeError('x is not a function');
     expect(acrossTheChannel(error)).toMatchObject({ name: 'TypeError', message: error.message, stack: error.stack });

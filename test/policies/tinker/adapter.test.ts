@@ -5,7 +5,7 @@ import { listening } from '../../support/stub_server.js';
 import { testFolders } from '../../support/folder.js';
 import { adapterCheckpoint } from '../exported.js';
 import { archiveOf, skyrlAdapter } from './archived.js';
-import { servedPolicy, VOCABULARY } from './served.js';
+import { END, servedPolicy, VOCABULARY } from './served.js';
 
 const newFolder = testFolders('served-adapter');
 const stubs: StubTinker[] = [];
@@ -24,7 +24,9 @@ describe('a checkpoint of a policy at a training server', () => {
     const notes: string[] = [];
     const policy = servedPolicy(stub, { notes, apiKey: 'secret' });
     const files = await policy.files();
-    expect(Object.keys(files)).toEqual(['remote.json', 'adapter_config.json', 'adapter_model.safetensors']);
+    const names = ['remote.json', 'adapter_config.json', 'adapter_model.safetensors', 'generation_config.json'];
+    expect(Object.keys(files)).toEqual(names);
+    expect(files['generation_config.json']).toBe(`{"eos_token_id":[${END}]}\n`);
     expect(JSON.parse(files['adapter_config.json'] as string)).toMatchObject({ base_model_name_or_path: 'base' });
     expect(await policy.files()).toEqual(files);
     expect(stub.requests.filter(({ path }) => path.endsWith('/archive')).length).toBe(1);
@@ -71,8 +73,8 @@ describe('a checkpoint of a policy at a training server', () => {
     const stub = await started(await options());
     const notes: string[] = [];
     const policy = servedPolicy(stub, { notes });
-    expect(Object.keys(await policy.files())).toEqual(['remote.json']);
-    expect(Object.keys(await policy.files())).toEqual(['remote.json']);
+    expect(Object.keys(await policy.files())).toEqual(['remote.json', 'generation_config.json']);
+    expect(Object.keys(await policy.files())).toEqual(['remote.json', 'generation_config.json']);
     expect(notes).toEqual([expect.stringMatching(message)]);
     expect(stub.requests.filter(({ path }) => path.endsWith('/archive')).length).toBe(1);
     await policy.dispose();
@@ -81,7 +83,7 @@ describe('a checkpoint of a policy at a training server', () => {
   it('has none where none is asked for', async () => {
     const stub = await started({ archive: await fixture() });
     const policy = servedPolicy(stub, { downloadsAdapter: false });
-    expect(Object.keys(await policy.files())).toEqual(['remote.json']);
+    expect(Object.keys(await policy.files())).toEqual(['remote.json', 'generation_config.json']);
     expect(stub.archived.size).toBe(0);
     await policy.dispose();
   });

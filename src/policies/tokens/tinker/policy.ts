@@ -11,7 +11,7 @@ import { CheckpointError, EndpointError, InternalError } from '../../../core/err
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import { TinkerError } from '../../../engines/tinker/errors.js';
 import type { SampleRequest as ServerRequest } from '../../../engines/tinker/session.js';
-import { SERVED_FILE, type CheckpointFiles } from '../../../models/files.js';
+import { GENERATION_FILE, SERVED_FILE, type CheckpointFiles } from '../../../models/files.js';
 import type { OptimizerSettings } from '../../../schema/training.js';
 import { linearLoss } from '../../losses/linear.js';
 import type { LossSpec } from '../../losses/table.js';
@@ -177,6 +177,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return {
       [SERVED_FILE]: `${JSON.stringify(saved, null, 2)}\n`,
       ...(await this.#adapter()),
+      [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...this.options.format.ends] })}\n`,
       ...this.options.format.tokenizerFiles,
     };
   }
