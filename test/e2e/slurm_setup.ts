@@ -45,7 +45,8 @@ export class TestSlurm {
 
   static start(): TestSlurm {
     const dir = mkdtempSync(join(tmpdir(), 'editrl-slurm-'));
-    const port = String(20_000 + (process.pid % 20_000));
+    // Two ports, below those that systems hand out to whoever listens on any: from 32768 on Linux.
+    const port = String(10_000 + 2 * (process.pid % 10_000));
     const conf = execFileSync(SCRIPT, ['start', dir], { encoding: 'utf8', env: { ...process.env, PORT: port } }).trim();
     process.env['SLURM_CONF'] = conf;
     return new TestSlurm(dir, readNodeName(conf));
