@@ -2,14 +2,14 @@
 import type { Speed } from '../metrics.js';
 import type { Estimate, HeldOutScale } from './read.js';
 
-/** No error has more decimals: it then is shown as 0. */
+/** An error that needs more decimals is 0 but for rounding, and is shown as such. */
 const MOST_DIGITS = 8;
 
 /** `4.020 ± 0.240`, with more digits if the error would be shown as 0; only the mean if its error is unknown. */
 export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
   if (stderr === null) return mean.toFixed(digits);
-  const isHidden = stderr > 0 && Number(stderr.toFixed(digits)) === 0;
-  const enough = isHidden ? Math.min(MOST_DIGITS, Math.ceil(-Math.log10(stderr)) + 1) : digits;
+  const isHidden = stderr >= 10 ** (1 - MOST_DIGITS) && Number(stderr.toFixed(digits)) === 0;
+  const enough = isHidden ? Math.ceil(-Math.log10(stderr)) + 1 : digits;
   return `${mean.toFixed(enough)} ± ${stderr.toFixed(enough)}`;
 }
 

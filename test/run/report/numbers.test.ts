@@ -20,5 +20,5 @@ it('gives differences their sign', () => {
   expect(showEstimate({ mean: 4.0266, stderr: 0.24 }, 2)).toBe('4.03 ± 0.24');
   expect(showEstimate({ mean: 0.123_456, stderr: 0.000_42 })).toBe('0.12346 ± 0.00042');
   expect(showEstimate({ mean: 1, stderr: 0 })).toBe('1.000 ± 0.000');
-  expect(showEstimate({ mean: 1, stderr: 1e-12 })).toBe('1.00000000 ± 0.00000000');
+  expect(showEstimate({ mean: 1, stderr: 1e-12 })).toBe('1.000 ± 0.000');
 });
