@@ -68,15 +68,15 @@ function formatComparison(comparison: Comparison): string {
     [{ title: '' }, ...letters.map((column) => ({ ...column, align: 'right' as const }))],
     comparisonRows(comparison).map(({ label, values }) => [label, ...values]),
   );
-  const differ =
-    settings.length === 0
-      ? 'Their settings are the same.'
-      : formatTable(
-          [{ title: 'setting', alone: true }, ...letters],
-          settings.map(({ key, values }) => [key, ...values.map(shown)]),
-        );
   const said = remarks.map((remark) => wrap(`Mind: ${remark}`, outputWidth()).join('\n'));
-  return [legend, results, ...said, differ].join('\n\n');
+  return [legend, results, ...said, formatSettings(settings, letters)].join('\n\n');
+}
+
+function formatSettings(settings: Comparison['settings'], letters: Parameters<typeof formatTable>[0]): string {
+  if (settings === null) return 'Their settings cannot be compared: see above.';
+  if (settings.length === 0) return 'Their settings are the same.';
+  const rows = settings.map(({ key, values }) => [key, ...values.map(shown)]);
+  return formatTable([{ title: 'setting', alone: true }, ...letters], rows);
 }
 
 function shown(value: unknown): string | null {

@@ -1,5 +1,5 @@
 /** Time as the judge's callers see it: injected, so that tests control it. */
-import { setMaxListeners } from 'node:events';
+import { allowManyListeners } from './listeners.js';
 
 export interface Clock {
   /** Milliseconds since an arbitrary but fixed moment. */
@@ -33,8 +33,8 @@ export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal):
     };
     const cancel = clock.after(milliseconds, finish);
     if (signal === undefined) return;
-    // Many requests that are waited for share one limit, which is not a leak. Not 0: Node 20's getMaxListeners, which undici's fetch calls, throws there.
-    setMaxListeners(Infinity, signal);
+    // Many requests that are waited for share one limit, which is not a leak.
+    allowManyListeners(signal);
     signal.addEventListener('abort', finish);
   });
 }

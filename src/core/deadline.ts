@@ -1,5 +1,5 @@
-import { setMaxListeners } from 'node:events';
 import type { Clock } from './clock.js';
+import { allowManyListeners } from './listeners.js';
 
 /**
  * A time limit inside whatever limits its parent, an abort signal or another limit. Made by hand because one is set for every request:
@@ -67,7 +67,7 @@ export class Deadline {
 function hangOn(parent: AbortSignal | Deadline, end: () => void): () => void {
   if (parent instanceof Deadline) return parent.onOver(end);
   // All requests under way listen to one parent, which is not a leak.
-  setMaxListeners(Infinity, parent);
+  allowManyListeners(parent);
   parent.addEventListener('abort', end);
   if (parent.aborted) end();
   return () => parent.removeEventListener('abort', end);

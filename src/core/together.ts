@@ -1,5 +1,5 @@
 /** Work that is started together and cancelled together. */
-import { setMaxListeners } from 'node:events';
+import { allowManyListeners } from './listeners.js';
 
 /**
  * Starts all and returns their results in order. When one rejects, the others are called off through the signal that they were given, and
@@ -13,7 +13,7 @@ export async function together<T>(
   const abort = (): void => controller.abort();
   if (signal !== undefined) {
     // All work under way listens to one signal, which is not a leak.
-    setMaxListeners(Infinity, signal);
+    allowManyListeners(signal);
     signal.addEventListener('abort', abort);
   }
   if (signal?.aborted === true) abort();

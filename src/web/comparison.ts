@@ -1,9 +1,11 @@
 /** Runs side by side on the dashboard: their curves, what their settings differ in, and their paired differences. */
+import { existsSync } from 'node:fs';
 import { badRequest, Refusal } from '../http/refusal.js';
-import { compareRead, letterOf } from '../run/report/compare.js';
+import { readRun } from '../run/report/read.js';
+import { compareRead, type ComparedRun } from '../run/report/compare.js';
 import type { CurveGroup } from './curves.js';
-import { comparisonParts } from './report/comparison.js';
-import { MOST_GROUPS } from './report/curves.js';
+import { SERIES_COLOURS } from './panels.js';
+import { comparisonParts, letteredName } from './report/comparison.js';
 import { wireRun } from './run_list.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
 import type { SeriesCache } from './series.js';
@@ -18,8 +20,8 @@ export interface Chosen {
 /** Raises Refusal: 400 for more runs than can be told apart, 404 if none of them is there. */
 export function chosenRuns(index: RunsIndex, query: URLSearchParams): Chosen {
   const ids = [...new Set(query.getAll('run'))];
-  if (ids.length > MOST_GROUPS) {
-    throw badRequest(`${ids.length} runs were chosen; allowed: at most ${MOST_GROUPS} side by side.`, 'run');
+  if (ids.length > SERIES_COLOURS) {
+    throw badRequest(`${ids.length} runs were chosen; allowed: at most ${SERIES_COLOURS} side by side.`, 'run');
   }
   const found = ids.map((id) => index.get(id));
   const runs = found.flatMap((run) => run ?? []);
@@ -30,29 +32,33 @@ export function chosenRuns(index: RunsIndex, query: URLSearchParams): Chosen {
 
 /** One group of curves for each run; letters tell runs of the same name in different folders apart. */
 export function groupsOf({ runs }: Chosen): CurveGroup[] {
-  return runs.map(({ paths }, at) => ({ label: `${letterOf(at)}: ${paths.runName}`, runs: [paths] }));
+  return runs.map(({ paths }, at) => ({ label: letteredName(paths.runName, at), runs: [paths] }));
 }
 
 /** Raises RunError when the records of a run cannot be read. */
 export async function comparisonOf({ runs, missing }: Chosen, cache: SeriesCache): Promise<WireComparison> {
-  const read = [];
+  const read: ComparedRun[] = [];
   for (const { paths } of runs) {
     const series = cache.get(paths.metrics);
     await series.readWhole();
-    read.push({ paths, lines: await series.columns.toLines() });
+    const lines = await series.columns.toLines();
+    read.push({ paths, report: readRun(paths, lines), lines });
+    // The page asks for curves at the same time.
+    await new Promise<void>((resolve) => setImmediate(resolve));
   }
-  const { about, facts, notice, leading, results, settings, times, alarms } = comparisonParts(compareRead(read));
+  const { about, facts, notice, results, settings, times, alarms } = comparisonParts(compareRead(read));
   const gone = missing.map((id) => `There is no run '${id}' here any more; it is left out.`);
   return {
     runs: runs.map((run) => wireRun(run)),
+    with_contact_sheet: runs.filter(({ paths }) => existsSync(paths.contactSheet)).map(({ id }) => id),
     about,
     facts,
     notice: gone.length === 0 ? notice : { title: 'Mind', texts: [...gone, ...(notice?.texts ?? [])] },
-    leading,
-    sections: [
+    above_curves: [
       { title: 'What their settings differ in', blocks: settings },
       { title: 'Results', blocks: [results] },
-      { title: 'Curves', blocks: [{ kind: 'curves' }] },
+    ],
+    sections: [
       { title: 'Time', blocks: [times] },
       { title: 'Hack alarms', blocks: alarms },
     ],

@@ -2,8 +2,8 @@
 import { condense, finiteCurve, type Curve } from '../core/curves.js';
 import type { RunPaths } from '../run/paths.js';
 import { alarmsIn } from '../run/report/alarms.js';
-import { errorsOf } from './panels.js';
-import { groupCurve, MOST_GROUPS } from './report/curves.js';
+import { errorsOf, SERIES_COLOURS } from './panels.js';
+import { alarmMarks, groupCurve, rounded } from './report/curves.js';
 import { sampleLines, type Columns, type SeriesCache } from './series.js';
 import type { WireCurves } from './wire.js';
 
@@ -31,14 +31,13 @@ export interface CurveGroup {
 export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: CurvesRequest): Promise<WireCurves> {
   const [read] = await readAll(cache, [paths]);
   const { columns, sampled } = read;
-  const alarms = sampled ? [] : alarmsIn(columns);
   return {
     ...about([read]),
     curves: request.metrics.map((metric) => ({
       metric,
       ...condense(rawCurve(metric, columns, request), request.points),
     })),
-    alarms: alarms.map(({ metric, from, to }) => ({ metric, span: [from, to] })),
+    alarms: sampled ? [] : alarmMarks(alarmsIn(columns)),
   };
 }
 
@@ -48,7 +47,7 @@ export async function groupCurvesOf(
   all: readonly CurveGroup[],
   request: CurvesRequest,
 ): Promise<WireCurves> {
-  const groups = all.slice(0, MOST_GROUPS);
+  const groups = all.slice(0, SERIES_COLOURS);
   const read = await readAll(
     cache,
     groups.flatMap(({ runs }) => runs),
@@ -60,8 +59,8 @@ export async function groupCurvesOf(
     curves: request.metrics.flatMap((metric) =>
       groups.map(({ label }, at) => {
         const curves = columns[at].map((one) => rawCurve(metric, one, request)).filter(({ mean }) => mean.length > 0);
-        const curve = curves.length === 0 ? { iterations: [], mean: [] } : groupCurve(curves, metric);
-        return { metric, group: label, ...condense(curve, request.points) };
+        const curve = curves.length === 0 ? { iterations: [], mean: [] } : groupCurve(curves, metric, request.points);
+        return { metric, group: label, ...rounded(curve) };
       }),
     ),
     groups: groups.map(({ label }) => label),

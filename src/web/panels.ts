@@ -1,5 +1,8 @@
 /** The metrics that every training is watched by, and which of them share a chart. The server and the page share this table. */
 
+/** Number of colours for series in the page's style: more runs or cells than this are not drawn together. */
+export const SERIES_COLOURS = 10;
+
 /** Metrics on one scale. */
 export interface Panel {
   readonly title: string;

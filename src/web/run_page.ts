@@ -3,8 +3,9 @@ import { existsSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
 import { listCheckpoints } from '../run/checkpoints.js';
-import type { RunRecord } from '../run/record.js';
 import { secondsLeft } from '../run/pace.js';
+import type { RunPaths } from '../run/paths.js';
+import type { RunRecord } from '../run/record.js';
 import { alarmLimits, alarmsIn } from '../run/report/alarms.js';
 import { leavesOf } from '../schema/paths.js';
 import { actionsOf } from './actions.js';
@@ -30,6 +31,7 @@ export function runOf(index: RunsIndex, query: URLSearchParams): IndexedRun {
 export async function runPage(index: RunsIndex, cache: SeriesCache, run: IndexedRun): Promise<WireRunPage> {
   const { paths } = run;
   const record = recordOf(paths);
+  const series = await readSeries(cache, paths);
   const task = index.settings.valueOf(run.settings, 'task');
   const processes = index.settings.valueOf(run.settings, 'launch.processes');
   return {
@@ -42,27 +44,28 @@ export async function runPage(index: RunsIndex, cache: SeriesCache, run: Indexed
     checkpoints: checkpointsOf(run),
     processes: typeof processes === 'number' ? processes : 1,
     has_contact_sheet: existsSync(paths.contactSheet),
-    alarms: await alarmsOf(index, cache, run),
-    seconds_left: secondsLeftOf(run, cache.get(paths.metrics)),
+    alarms: alarmsOf(index, run, series),
+    seconds_left: secondsLeftOf(run, series),
     actions: actionsOf(run, record),
   };
 }
 
-/** Until the metrics have been read, only those of the last line, without their iterations. */
-async function alarmsOf(
-  index: RunsIndex,
-  cache: SeriesCache,
-  { paths, status, settings }: IndexedRun,
-): Promise<WireAlarm[]> {
-  const limits = (name: string): string | null => alarmLimits(name, (path) => index.settings.valueOf(settings, path));
-  const series = cache.get(paths.metrics);
+/** The metrics as far as they are read within a moment. */
+async function readSeries(cache: SeriesCache, { metrics }: RunPaths): Promise<MetricsSeries> {
+  const series = cache.get(metrics);
   try {
     await series.read(READ_FOR_MS);
   } catch (error) {
     // The run's state and its curves say why its metrics cannot be read.
     if (!(error instanceof EditrlError)) throw error;
   }
-  if (!series.whole) {
+  return series;
+}
+
+/** Until the metrics have been read, only those of the last line, without their iterations. */
+function alarmsOf(index: RunsIndex, { status, settings }: IndexedRun, { columns, whole }: MetricsSeries): WireAlarm[] {
+  const limits = (name: string): string | null => alarmLimits(name, (path) => index.settings.valueOf(settings, path));
+  if (!whole) {
     return status.alarms.map((name) => ({
       name,
       metric: `hack/${name}`,
@@ -72,7 +75,7 @@ async function alarmsOf(
       limits: limits(name),
     }));
   }
-  return alarmsIn(series.columns).map(({ name, metric, value, from, to, standing }) => ({
+  return alarmsIn(columns).map(({ name, metric, value, from, to, standing }) => ({
     name,
     metric,
     value,

@@ -319,9 +319,13 @@ export interface WireReport {
 }
 
 /** Runs side by side on the dashboard, compared with the first of them. */
-export interface WireComparison extends Pick<WireReport, 'about' | 'facts' | 'notice' | 'leading' | 'sections'> {
+export interface WireComparison extends Pick<WireReport, 'about' | 'facts' | 'notice' | 'sections'> {
+  /** Sections above the curves, which are asked for apart: they are there earlier. */
+  readonly above_curves: WireReport['sections'];
   /** In the order in which they were asked for; the curves have a colour and a letter for each. */
   readonly runs: readonly WireRun[];
+  /** Ids of those that have one. */
+  readonly with_contact_sheet: readonly string[];
 }
 
 /** An event of the stream. */

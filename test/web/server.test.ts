@@ -282,7 +282,11 @@ describe('a comparison', () => {
       ['only/b', 'B: b', 1],
     ]);
     const alone = (await (await ask('/api/curves?run=0/a&metric=reward/mean')).json()) as WireCurves;
-    expect(found.curves[0].mean).toEqual(smooth(alone.curves[0].mean));
+    // As many digits as a chart can show.
+    expect(found.curves[0].mean).toEqual(smooth(alone.curves[0].mean).map((value) => Number(value.toPrecision(6))));
+    const few = (await (await ask(`/api/curves?${query}&points=25`)).json()) as WireCurves;
+    expect(few.curves[0].mean).toHaveLength(25);
+    expect(few.curves[0].low).toBeUndefined();
   });
 
   it('says what differs, and which run is gone, and goes on with the others', async () => {
@@ -301,7 +305,7 @@ describe('a comparison', () => {
     const found = (await reply.json()) as WireComparison;
     expect(found.runs.map(({ name }) => name)).toEqual(['a', 'b']);
     expect(found.notice?.texts[0]).toBe("There is no run '0/gone' here any more; it is left out.");
-    const [differences] = found.sections;
+    const [differences] = found.above_curves;
     expect(JSON.stringify(differences)).toMatch(/algorithm\.kl_coeff.*0\.1.*0\.2/);
     expect((await ask('/api/compare?run=0/gone')).status).toBe(404);
     const many = Array.from({ length: 11 }, (_, at) => `run=0/${at}`).join('&');

@@ -20,11 +20,11 @@ const schema = z.strictObject({
 export type ImageTextEncoderSettings = z.output<typeof schema>;
 
 const whole: Rule<ImageTextEncoderSettings> = ({ environment }) => {
-  const eyes = environment?.init?.vision_config;
+  const vision = environment?.init?.vision_config;
   return [
     ...indivisible(
-      ['environment.init.vision_config.image_size', eyes?.image_size],
-      ['environment.init.vision_config.patch_size', eyes?.patch_size],
+      ['environment.init.vision_config.image_size', vision?.image_size],
+      ['environment.init.vision_config.patch_size', vision?.patch_size],
       'so that a picture is whole patches',
     ),
     ...(['text_config', 'vision_config'] as const).flatMap((half) =>

@@ -2,7 +2,6 @@
  * The gateway: an OpenAI-compatible server in front of equal judges. It queues what they cannot take, switches to the others when one fails, caches
  * replies, and reports metrics. Request bodies are passed on byte by byte.
  */
-import { setMaxListeners } from 'node:events';
 import { ConfigError, EditrlError } from '../../core/errors.js';
 import { tooFewFiles } from '../../core/open_files.js';
 import { requireToken } from '../../http/guard.js';
@@ -24,6 +23,7 @@ import { ExchangeRecords } from './records.js';
 import { gatewayRoutes, type GatewayState } from './routes.js';
 import { Upstream } from './upstream.js';
 import { UpstreamWatch } from './watch.js';
+import { allowManyListeners } from '../../core/listeners.js';
 
 /** What the gateway uses besides its options; secrets are here, so that options can be shown. */
 export interface GatewayServices {
@@ -66,7 +66,7 @@ export async function startGateway(
   const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
   // Every watch and every request under way listens to it, which is not a leak.
-  setMaxListeners(0, stop.signal);
+  allowManyListeners(stop.signal);
   // Room for the cap and one look at every upstream.
   const pool = createHttpPool({ connections: options.maxConcurrency + 1, secret: upstreamKey });
   const watches: UpstreamWatch[] = [];

@@ -1,11 +1,11 @@
 /** Finding out, before anything is scored, what a server takes of a question. */
-import { setMaxListeners } from 'node:events';
 import type OpenAI from 'openai';
 import { canaryQueries } from './canary.js';
 import { toChatRequest } from './chat_request.js';
 import { readCompletion, readError, type Reply } from './completion.js';
 import type { Shown } from './judge.js';
 import { mostTraitChanges, without, type Traits } from './traits.js';
+import { allowManyListeners } from '../../core/listeners.js';
 
 /** So many times the tokens for a judge whose reply held nothing at all: 1,024 in place of 16. */
 const wideRoom = 64;
@@ -23,7 +23,7 @@ export async function negotiate(
   shown: Shown = 'images',
 ): Promise<Negotiated> {
   // A signal counts whoever ever waited for it, and this is one request after another.
-  setMaxListeners(0, signal);
+  allowManyListeners(signal);
   let traits = start;
   let room = 1;
   for (let changes = 0; ;) {

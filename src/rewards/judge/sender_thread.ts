@@ -4,7 +4,6 @@
  * meanwhile.
  */
 import { Worker } from 'node:worker_threads';
-import { setMaxListeners } from 'node:events';
 import { InternalError } from '../../core/errors.js';
 import type { Reply } from './completion.js';
 import type { JudgeMessage } from './judge.js';
@@ -12,6 +11,7 @@ import type { ShownPicture } from './images.js';
 import { calledOff } from './completion.js';
 import type { OpenSender, Sender, SenderOptions, Sending, Sent, SentQuery } from './sender.js';
 import type { Traits } from './traits.js';
+import { allowManyListeners } from '../../core/listeners.js';
 
 /** A query as plain data. */
 export type PlainQuery = Omit<SentQuery, 'messages'> & {
@@ -95,7 +95,7 @@ export class ThreadSender implements Sender {
     const abort = (): void => this.#callOff(id);
     if (signal !== undefined) {
       // As many requests as are under way hang on one signal, which is no leak.
-      setMaxListeners(0, signal);
+      allowManyListeners(signal);
       signal.addEventListener('abort', abort);
     }
     try {

@@ -41,31 +41,25 @@ export function readAlarms(lines: readonly MetricsLine[]): AlarmSpan[] {
 
 /** Like `readAlarms`, for columns, which may contain a line for iteration 0. */
 export function alarmsIn(columns: MetricColumns): AlarmSpan[] {
-  const { names, iterations } = columns;
-  const spans = names
-    .filter((name) => name.startsWith(PREFIX))
-    .flatMap((alarm): AlarmSpan[] => {
-      const name = alarm.slice(PREFIX.length);
-      const metric = `hack/${name}`;
-      const [active, values] = [columns.column(alarm), columns.column(metric)];
-      const own: AlarmSpan[] = [];
-      let open = false;
-      for (let at = 0; at < active.length; at++) {
-        const raised = active[at] === 1;
-        const iteration = iterations[at];
-        if (raised && open) own.push({ ...(own.pop() as AlarmSpan), to: iteration });
-        else if (raised) {
-          const value = Number.isFinite(values[at]) ? values[at] : null;
-          own.push({ name, from: iteration, to: iteration, standing: false, metric, value });
-        }
-        open = raised;
-      }
-      const last = own.at(-1);
-      return last === undefined || !open || active.length < iterations.length
-        ? own
-        : [...own.slice(0, -1), { ...last, standing: true }];
-    });
+  const alarms = columns.names.filter((name) => name.startsWith(PREFIX));
+  const spans = alarms.flatMap((alarm) => spansOf(alarm.slice(PREFIX.length), columns));
   return spans.sort((a, b) => a.from - b.from || (a.name < b.name ? -1 : 1));
+}
+
+function spansOf(name: string, columns: MetricColumns): AlarmSpan[] {
+  const { iterations } = columns;
+  const metric = `hack/${name}`;
+  const [active, values] = [columns.column(PREFIX + name), columns.column(metric)];
+  const last = iterations.length - 1;
+  const spans: AlarmSpan[] = [];
+  for (let at = 0; at < active.length; at++) {
+    if (active[at] !== 1) continue;
+    const [to, standing] = [iterations[at], at === last];
+    const before = at > 0 && active[at - 1] === 1 ? spans.pop() : undefined;
+    const value = Number.isFinite(values[at]) ? values[at] : null;
+    spans.push({ ...(before ?? { name, from: to, metric, value }), to, standing });
+  }
+  return spans;
 }
 
 /** The limits of an alarm as the settings have them: `max_fall 0.4, max_rise 1`; null if the settings have none. */

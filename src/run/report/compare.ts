@@ -43,26 +43,31 @@ export interface SettingRow {
 export interface Comparison {
   readonly runs: readonly ComparedRun[];
   readonly paired: readonly PromptDifference[];
-  readonly settings: readonly SettingRow[];
+  /** Null if the settings of fewer than two runs can be read, which a remark says. */
+  readonly settings: readonly SettingRow[] | null;
   /** Why some of it is missing, or means less than it seems to. */
   readonly remarks: readonly string[];
 }
 
 /** Compares all runs with the first. Raises RunError when a run's records cannot be read. */
 export function compareRuns(all: readonly RunPaths[]): Comparison {
-  return compareRead(all.map((paths) => ({ paths, lines: readMetrics(paths) })));
+  return compareRead(
+    all.map((paths) => {
+      const lines = readMetrics(paths);
+      return { paths, report: readRun(paths, lines), lines };
+    }),
+  );
 }
 
-/** Like `compareRuns`, for runs whose metrics have been read. */
-export function compareRead(read: readonly Pick<ComparedRun, 'paths' | 'lines'>[]): Comparison {
-  const all = read.map(({ paths }) => paths);
-  const runs = read.map(({ paths, lines }): ComparedRun => ({ paths, report: readRun(paths, lines), lines }));
+/** Like `compareRuns`, for runs that have been read. */
+export function compareRead(runs: readonly ComparedRun[]): Comparison {
+  const all = runs.map(({ paths }) => paths);
   const remarks: string[] = [];
   const settings = settingRows(all, remarks);
   return { runs, paired: promptDifferences(runs, basesOf(runs, remarks)), settings, remarks };
 }
 
-function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] {
+function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] | null {
   const sides = all.map((paths): Side | null => {
     try {
       const record = must(readRecord(paths), `the record of ${paths.dir}`);
@@ -78,7 +83,8 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
   });
   const first = sides.findIndex((side) => side !== null);
   const base = sides[first] ?? null;
-  if (base === null) return [];
+  if (all.length > 1 && sides.filter((side) => side !== null).length < 2) return null;
+  if (base === null) return null;
   const differences = sides.map((side) => (side === null ? [] : settingsDifferences(base, side)));
   const rows = new Map<string, Difference>();
   for (const difference of differences.flat()) {

@@ -1,6 +1,6 @@
 /** The blocks that reports and comparisons are made of. */
 import type { JSX } from 'preact';
-import type { WireBlock, WireContent, WireText } from '../wire.js';
+import type { WireBlock, WireContent, WireReport, WireText } from '../wire.js';
 import { colourOf } from './chart.js';
 import { visible } from './format.js';
 import { Picture, Table } from './parts.js';
@@ -54,7 +54,40 @@ const BLOCKS: Blocks = {
   ),
 };
 
-export function Block({ block, curves }: { readonly block: WireBlock; readonly curves: Curves }): JSX.Element {
+/** Problems or warnings, above everything else. */
+export function Notice({ notice }: Pick<WireReport, 'notice'>): JSX.Element | null {
+  if (notice === null) return null;
+  return (
+    <div class="mind">
+      <strong>{visible(notice.title)}</strong>
+      <ul>
+        {notice.texts.map((text) => (
+          <li key={text}>{visible(text)}</li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+export function Sections({
+  sections,
+  curves = () => <></>,
+}: Pick<WireReport, 'sections'> & { readonly curves?: Curves }): JSX.Element {
+  return (
+    <>
+      {sections.map(({ title, blocks }) => (
+        <section key={title}>
+          <h2>{visible(title)}</h2>
+          {blocks.map((block, at) => (
+            <Block key={at} block={block} curves={curves} />
+          ))}
+        </section>
+      ))}
+    </>
+  );
+}
+
+function Block({ block, curves }: { readonly block: WireBlock; readonly curves: Curves }): JSX.Element {
   const draw = BLOCKS[block.kind] as (block: WireBlock, curves: Curves) => JSX.Element;
   return draw(block, curves);
 }

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { smooth } from '../../core/curves.js';
-import { isSmoothed } from '../panels.js';
+import { isSmoothed, SERIES_COLOURS } from '../panels.js';
 import type { WireCurve } from '../wire.js';
 import { showNumber, showTick, visible } from './format.js';
 
@@ -15,8 +15,6 @@ export interface Line {
   readonly curve: WireCurve;
 }
 
-/** Number of colours for series on the page (`--c0` and so on). */
-const COLOURS = 10;
 const media = ['(prefers-color-scheme: dark)', 'print'].map((query) => matchMedia(query));
 
 /** A range of iterations, both ends included. */
@@ -138,7 +136,11 @@ function alarmInWords([from, to]: Span): string {
 
 /** The colour of a series in the page's style, in light and in dark mode. */
 export function colourOf(at: number): string {
-  return `var(--c${at % COLOURS})`;
+  return `var(${variableOf(at)})`;
+}
+
+function variableOf(at: number): string {
+  return `--c${at % SERIES_COLOURS}`;
 }
 
 /** One series of uPlot. */
@@ -195,7 +197,7 @@ function optionsFor(columns: readonly Column[], { width, height, powers, select,
   // Overlapping bands are drawn paler.
   const bandAlpha = columns.filter(({ kind }) => kind === 'edge').length > 4 ? '1c' : '33';
   const series = columns.map(({ line, kind }, at): uPlot.Series => {
-    const name = `--c${line.colour % COLOURS}`;
+    const name = variableOf(line.colour);
     if (kind === 'edge') {
       // The lower edge comes first.
       if (columns[at - 1]?.kind === 'edge' && columns[at - 1]?.line === line) {

@@ -1,10 +1,10 @@
 /** Runs side by side: their curves in the same charts, what their settings differ in, and paired differences. */
 import type { JSX } from 'preact';
 import type { WireComparison } from '../wire.js';
-import { Block, Content, Text } from './blocks.js';
+import { Content, Notice, Sections, Text } from './blocks.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
-import { nameOfId, visible } from './format.js';
+import { nameOfId } from './format.js';
 import { AlarmBadge, Facts, Picture, Progress, State, Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { address } from './source.js';
@@ -46,35 +46,24 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
           <p class="quiet small">
             <Content content={data.about} />
           </p>
-          {data.notice !== null && (
-            <div class="mind">
-              <strong>{visible(data.notice.title)}</strong>
-              <ul>
-                {data.notice.texts.map((text) => (
-                  <li key={text}>{visible(text)}</li>
-                ))}
-              </ul>
-            </div>
-          )}
+          <Notice notice={data.notice} />
         </>
       )}
-      {data?.sections.map(({ title, blocks }) => (
-        <section key={title}>
-          <h2>{visible(title)}</h2>
-          {blocks.map((block, at) => (
-            <Block key={at} block={block} curves={() => <CurvesView place={place} of={{ run }} />} />
-          ))}
-        </section>
-      ))}
-      {data !== null && (
-        <>
+      {data !== null && <Sections sections={data.above_curves} />}
+      <section key="curves">
+        <h2>Curves</h2>
+        <CurvesView place={place} of={{ run }} />
+      </section>
+      {data !== null && <Sections sections={data.sections} />}
+      {data !== null && data.with_contact_sheet.length > 0 && (
+        <section>
           <h2>Contact sheets of the last evaluations</h2>
           <div class="sheets">
-            {data.runs.map(({ id, name }) => (
-              <Picture key={id} path={address('/api/picture/contact_sheet', { run: id })} label={name} />
+            {data.with_contact_sheet.map((id) => (
+              <Picture key={id} path={address('/api/picture/contact_sheet', { run: id })} label={nameOfId(id)} />
             ))}
           </div>
-        </>
+        </section>
       )}
     </main>
   );

@@ -12,6 +12,8 @@ import { changed, go, type Place } from './router.js';
 /** Maximum number of charts for a search. */
 const MOST_FOUND = 24;
 const POINTS = 600;
+/** With several curves in each chart, of each. */
+const GROUP_POINTS = 300;
 const AGAIN_AFTER_MS = 900;
 
 /** The runs whose curves are shown: some by their ids, or all of an experiment by its cells. A report shows the only ones that it has. */
@@ -41,7 +43,12 @@ export function CurvesView({
   const metric = panels.flatMap(({ metrics }) => metrics);
   const { data, error, loading, reload } = useData<WireCurves>(
     metric.length === 0 ? null : '/api/curves',
-    { ...of, metric, points: POINTS, ...(range === null ? {} : { from: range[0], to: range[1] }) },
+    {
+      ...of,
+      metric,
+      points: typeof of.run === 'string' ? POINTS : GROUP_POINTS,
+      ...(range === null ? {} : { from: range[0], to: range[1] }),
+    },
     about,
   );
   useEffect(() => {

@@ -2,7 +2,7 @@
 import { render, type JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { WireCurves, WireReport } from '../wire.js';
-import { Block, Content, Text } from './blocks.js';
+import { Content, Notice, Sections, Text } from './blocks.js';
 import { Chart } from './chart.js';
 import { CurvesView, Legend, linesOf, rangeOf, withRange } from './curves_view.js';
 import { visible } from './format.js';
@@ -27,31 +27,12 @@ function Report({ report }: { readonly report: WireReport }): JSX.Element {
         <Content content={about} />
       </p>
       <Facts facts={facts.map(({ name, value, more }) => ({ name, value: <Text text={value} />, more }))} />
-      {notice !== null && (
-        <div class="mind">
-          <strong>{visible(notice.title)}</strong>
-          <ul>
-            {notice.texts.map((text) => (
-              <li key={text}>{visible(text)}</li>
-            ))}
-          </ul>
-        </div>
-      )}
+      <Notice notice={notice} />
       <Leading report={report} place={place} />
-      {sections.map(({ title, blocks }) => (
-        <section key={title}>
-          <h2>{visible(title)}</h2>
-          {blocks.map((block, at) => (
-            <Block
-              key={at}
-              block={block}
-              curves={() => (
-                <CurvesView place={place} without={report.curves.groups === undefined ? null : report.leading} />
-              )}
-            />
-          ))}
-        </section>
-      ))}
+      <Sections
+        sections={sections}
+        curves={() => <CurvesView place={place} without={report.curves.groups === undefined ? null : report.leading} />}
+      />
     </main>
   );
 }

@@ -2,6 +2,7 @@
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
+import { SERIES_COLOURS } from '../panels.js';
 import { useData, useNow } from './data.js';
 import { showAgo, showChange, showNumber, showValue, visible } from './format.js';
 import { useKeys } from './keys.js';
@@ -10,8 +11,6 @@ import { changed, go, hashOf, type Place } from './router.js';
 import { useTyped } from './typed.js';
 
 const PAGE = 100;
-/** Number of runs that a comparison has colours for. */
-const MOST_COMPARED = 10;
 
 interface Column {
   readonly key: string;
@@ -189,8 +188,8 @@ function Picked({ place, picked }: { readonly place: Place; readonly picked: rea
       {picked.length === 1 ? '1 run is' : `${picked.length} runs are`} ticked{' '}
       {picked.length === 1 ? (
         <span class="quiet">tick another to compare</span>
-      ) : picked.length > MOST_COMPARED ? (
-        <span class="quiet">at most {MOST_COMPARED} can be compared</span>
+      ) : picked.length > SERIES_COLOURS ? (
+        <span class="quiet">at most {SERIES_COLOURS} can be compared</span>
       ) : (
         <a class="button" href={hashOf('compare', '', { run: picked })}>
           compare

@@ -26,7 +26,10 @@ export function comparisonParts(comparison: Comparison): ComparisonParts {
     results: table('Results', { titles: ['', ...runs.map((_, at) => letterOf(at))], rows }),
     settings: settings(comparison),
     times: parts.times(
-      runs.map(({ report }, at) => ({ label: named(report.run_name, at), seconds: report.seconds_per_iteration })),
+      runs.map(({ report }, at) => ({
+        label: letteredName(report.run_name, at),
+        seconds: report.seconds_per_iteration,
+      })),
     ),
     alarms: parts.alarms(runs.map(({ report }) => ({ run: report.run_name, alarms: report.alarms }))),
   };
@@ -38,7 +41,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
   const pictures = new parts.Pictures();
   const sheets: WireBlock[] = [];
   for (const [at, { report, paths }] of runs.entries()) {
-    sheets.push(...(await pictures.sheets(named(report.run_name, at), paths)));
+    sheets.push(...(await pictures.sheets(letteredName(report.run_name, at), paths)));
   }
   return {
     ...head,
@@ -46,7 +49,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
     run: null,
     leading,
     curves: reportCurves(
-      runs.map(({ report, lines }, at) => ({ label: named(report.run_name, at), runs: [lines] })),
+      runs.map(({ report, lines }, at) => ({ label: letteredName(report.run_name, at), runs: [lines] })),
       leading,
     ),
     sections: [
@@ -61,7 +64,8 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
   };
 }
 
-function named(name: string, at: number): string {
+/** A run's name behind its letter, which tells it from a run of the same name in another folder. */
+export function letteredName(name: string, at: number): string {
   return `${letterOf(at)}: ${name}`;
 }
 
@@ -76,11 +80,12 @@ function facts({ runs, paired }: Comparison): WireFact[] {
           : 'no prompt that both were evaluated on, by the same reward or measure'
         : `${signedEstimate(found)} against ${letterOf(0)}${found.by === null ? '' : `, ${found.by}`}, paired over ${found.n} prompts, ${found.manner}`;
     const value = `${before?.toFixed(3) ?? NONE} → ${after?.toFixed(3) ?? NONE}`;
-    return { name: named(report.run_name, at), value, more };
+    return { name: letteredName(report.run_name, at), value, more };
   });
 }
 
 function settings({ settings: all, runs }: Comparison): WireBlock[] {
+  if (all === null) return [paragraph('They cannot be compared: see above.')];
   if (all.length === 0) return [paragraph('In none.')];
   const of = (effect: 'result' | 'operation'): ReturnType<typeof parts.differences> =>
     parts.differences(

@@ -3,8 +3,8 @@ import { condense, finiteCurve, smooth, type Curve } from '../../core/curves.js'
 import { must } from '../../core/errors.js';
 import { spreadOf } from '../../core/statistics.js';
 import type { MetricsLine } from '../../run/metrics.js';
-import { readAlarms } from '../../run/report/alarms.js';
-import { errorsOf, isSmoothed, panelsOf } from '../panels.js';
+import { readAlarms, type AlarmSpan } from '../../run/report/alarms.js';
+import { errorsOf, isSmoothed, panelsOf, SERIES_COLOURS } from '../panels.js';
 import type { WireCurve, WireCurves } from '../wire.js';
 
 /** Runs that share a colour: a single run, or the seeds of a cell. */
@@ -16,14 +16,12 @@ export interface Group {
 
 /** Points kept per curve: more than a chart can show would only make the file larger. */
 const MOST_POINTS = 300;
-/** Number of runs or cells with a colour. */
-export const MOST_GROUPS = 10;
 /** Significant digits kept, as many as a chart can show. */
 const DIGITS = 6;
 
 /** The curves of every metric that has a chart, and of `leading`. */
 export function reportCurves(all: readonly Group[], leading: string | null): WireCurves {
-  const groups = all.slice(0, MOST_GROUPS);
+  const groups = all.slice(0, SERIES_COLOURS);
   const lines = groups.flatMap(({ runs }) => runs.flat());
   const names = new Set<string>();
   for (const { metrics } of lines) for (const name in metrics) names.add(name);
@@ -34,13 +32,12 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
   const curves = metrics.flatMap((metric) =>
     groups.map(({ label, runs }): WireCurve => {
       const of = (some: readonly MetricsLine[]): Curve => curveOf(some, metric);
-      if (groups.length === 1 && runs.length === 1) return { metric, ...short(of(runs[0])) };
-      return { metric, group: label, ...short(groupCurve(runs.map(of), metric)) };
+      if (groups.length === 1 && runs.length === 1) return { metric, ...rounded(condense(of(runs[0]), MOST_POINTS)) };
+      return { metric, group: label, ...rounded(groupCurve(runs.map(of), metric, MOST_POINTS)) };
     }),
   );
   if (groups.length === 1 && groups[0].runs.length === 1) {
-    const alarms = readAlarms(groups[0].runs[0]).map(({ metric, from, to }) => ({ metric, span: [from, to] as const }));
-    return { ...common, curves, alarms };
+    return { ...common, curves, alarms: alarmMarks(readAlarms(groups[0].runs[0])) };
   }
   return {
     ...common,
@@ -49,6 +46,11 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
     more_groups: all.length - groups.length,
     over_seeds: groups.some(({ runs }) => runs.length > 1),
   };
+}
+
+/** What charts mark of alarms. */
+export function alarmMarks(spans: readonly AlarmSpan[]): NonNullable<WireCurves['alarms']> {
+  return spans.map(({ metric, from, to }) => ({ metric, span: [from, to] }));
 }
 
 function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
@@ -61,9 +63,12 @@ function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
   );
 }
 
-/** The curve of a run among others, or of the seeds of a cell: smoothed, because several raw curves in a chart hide each other. */
-export function groupCurve(curves: readonly Curve[], metric: string): Curve {
-  return curves.length === 1 ? smoothed(metric, curves[0]) : spread(curves, metric);
+/**
+ * The curve of a run among others, or of the seeds of a cell, of at most so many points: smoothed, because several raw curves in a chart hide each
+ * other. A run's points are put together before, which costs less for long runs and leaves no band of extremes.
+ */
+export function groupCurve(curves: readonly Curve[], metric: string, points: number): Curve {
+  return curves.length === 1 ? smoothed(metric, condense(curves[0], points)) : condense(spread(curves, metric), points);
 }
 
 /** Smooths curves of seeds before averaging, so that the band shows the spread of the smoothed curves. */
@@ -90,12 +95,13 @@ export function spread(curves: readonly Curve[], metric: string): Curve {
   );
 }
 
-function short(curve: Curve): Curve {
-  const few = condense(curve, MOST_POINTS);
-  const rounded = (values: readonly number[]): number[] => values.map((value) => Number(value.toPrecision(DIGITS)));
+/** A curve with as many digits as a chart can show. */
+export function rounded(curve: Curve): Curve {
+  const all = (values: readonly number[]): number[] => values.map((value) => Number(value.toPrecision(DIGITS)));
+  const { iterations, mean, low, high } = curve;
   return {
-    iterations: few.iterations,
-    mean: rounded(few.mean),
-    ...(few.low === undefined || few.high === undefined ? {} : { low: rounded(few.low), high: rounded(few.high) }),
+    iterations,
+    mean: all(mean),
+    ...(low === undefined || high === undefined ? {} : { low: all(low), high: all(high) }),
   };
 }

@@ -92,7 +92,9 @@ it('lists the settings that are not the same, and warns of other rewards', () =>
   const b = make('b', 5, { algorithm: { ...at('algorithm'), kl_coeff: 0.5 } });
   const c = make('c', 5, { reward: { ...at('reward'), mode: 'ground_score' } });
   const { settings, remarks } = compareRuns([a, b, c]);
-  expect(settings.filter(({ effect }) => effect === 'result').map(({ key, values }) => [key, ...values])).toEqual([
+  expect(
+    (settings ?? []).filter(({ effect }) => effect === 'result').map(({ key, values }) => [key, ...values]),
+  ).toEqual([
     ['algorithm.kl_coeff', 0.0003, 0.5, 0.0003],
     ['reward.mode', 'viescore', 'viescore', 'ground_score'],
   ]);
@@ -137,7 +139,7 @@ it('says which settings cannot be read, and compares the rest', () => {
   writeFileSync(a.record, JSON.stringify(record));
   const { remarks, paired, settings } = compareRuns([a, b]);
   expect(remarks).toEqual([expect.stringContaining('the settings of a are left out') as string]);
-  expect([paired, settings]).toEqual([[], []]);
+  expect([paired, settings]).toEqual([[], null]);
   writeFolder(b);
   writeFileSync(b.heldOutEpisodes(10), 'no line\n');
   expect(() => compareRuns([a, b])).toThrow('not a line of this journal');

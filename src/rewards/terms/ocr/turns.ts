@@ -1,6 +1,6 @@
-import { setMaxListeners } from 'node:events';
-
 /** Lends a few things to many users: each thing to one at a time, waiting users in the order of arrival. */
+import { allowManyListeners } from '../../../core/listeners.js';
+
 export class Turns<T extends object> {
   readonly #free: T[];
   readonly #waiting = new Set<(thing: T) => void>();
@@ -33,7 +33,7 @@ export class Turns<T extends object> {
       this.#waiting.add(serve);
       if (signal === undefined) return;
       // A whole iteration may wait on one signal, which is not a leak.
-      setMaxListeners(0, signal);
+      allowManyListeners(signal);
       signal.addEventListener('abort', abort, { once: true });
     });
   }
