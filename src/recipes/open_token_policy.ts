@@ -147,7 +147,8 @@ export async function openTokenTraining<
       how: samplingOf(settings),
       trained: trained(algorithm),
       mismatchAlarm: MISMATCH_ALARM,
-      importanceCap: rollout.engine === null ? null : rollout.importance_cap,
+      importanceCap: rollout.engine === null && rollout.ahead === 0 ? null : rollout.importance_cap,
+      ...(rollout.ahead === 0 ? {} : { aheadUntil: settings.num_iterations }),
     }),
   });
 }

@@ -109,7 +109,10 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
     readonly labels: (algorithm: Supervised<S>) => Labels<P, A>;
     readonly rewards: (
       algorithm: Rewarded<S>,
-    ) => Pick<GrpoParts<P, A, H>, 'how' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf'>;
+    ) => Pick<
+      GrpoParts<P, A, H>,
+      'how' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf' | 'aheadUntil'
+    >;
   },
 ): Promise<Training> {
   const { algorithm } = settings;

@@ -3,6 +3,7 @@ import type { LaunchSettings } from '../schema/launch.js';
 import type { ModelReference } from '../schema/model.js';
 import type { SamplingEngine } from '../schema/sampler.js';
 import type { SeeingSettings } from '../schema/token_policy.js';
+import type { TrainerSettings } from '../schema/trainer.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { given, intact, problem, unless, type Partly, type Problem, type Rule } from './rules.js';
 
@@ -35,8 +36,8 @@ export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 /** The settings that rules about a token policy and its sampler read. */
 export interface SampledSettings {
-  readonly rollout: Pick<RolloutSettings, 'engine'>;
-  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels'>;
+  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'importance_cap'>;
+  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels'> & { readonly trainer: TrainerSettings };
   readonly launch: Pick<LaunchSettings, 'devices'>;
 }
 
@@ -46,6 +47,7 @@ export const samplerRules: readonly Rule<SampledSettings>[] = [
   servedRank,
   wordsAlone,
   ownDevices,
+  aheadCorrected,
 ];
 
 function oneServer({ rollout }: Partly<SampledSettings>): readonly Problem[] {
@@ -84,6 +86,24 @@ function wordsAlone({ rollout, policy }: Partly<SampledSettings>): readonly Prob
       "found vllm for a policy that sees, whose pictures are not sent to it; allowed: null, the policy's own engine",
     ),
   );
+}
+
+/** Here the same sessions would sample and train at once, under weights that change meanwhile. */
+function aheadCorrected({ rollout, policy }: Partly<SampledSettings>): readonly Problem[] {
+  return given([rollout?.ahead, policy?.trainer?.type], (ahead, trainer) => {
+    if (ahead === 0) return [];
+    if (trainer !== 'tinker') {
+      return problem(
+        'rollout.ahead',
+        `found ${ahead} with policy.trainer '${trainer}', which samples and trains with the same weights; allowed: 0, or a policy.trainer 'tinker'`,
+      );
+    }
+    return unless(
+      rollout?.importance_cap !== null,
+      'rollout.importance_cap',
+      `found null with rollout.ahead ${ahead}, whose answers are of older weights; allowed: a number above 0`,
+    );
+  });
 }
 
 function ownDevices({ rollout, launch }: Partly<SampledSettings>): readonly Problem[] {

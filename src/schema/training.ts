@@ -54,10 +54,18 @@ export const rollout = section(
         .nullable()
         .default(null)
         .meta({ ...samplingEngine.meta(), absent: null }),
+      ahead: result(
+        "Iterations by which answers are sampled ahead: with 1, the next iteration's are sampled and scored while this one trains, so they are of weights that are one iteration old, which rollout.importance_cap corrects. With policy.trainer 'tinker' alone.",
+        z.int().min(0).max(1).default(0),
+        { absent: 0 },
+      ),
       importance_cap: result(
-        "Where rollout.engine samples: each token's loss weight is multiplied by min(exp(log p of the trainer - log p of the sampler), this); null means no such correction.",
+        "Where rollout.engine samples, or rollout.ahead is 1: each token's loss weight is multiplied by min(exp(log p of the trainer - log p of the sampler), this); null means no such correction.",
         positive.nullable().default(2),
-        { absent: 2, idle: (settings) => settings('rollout.engine') === null },
+        {
+          absent: 2,
+          idle: (settings) => settings('rollout.engine') === null && (settings('rollout.ahead') ?? 0) === 0,
+        },
       ),
       episodes_per_iteration: result(
         'Answers sampled in one iteration, over all processes.',

@@ -120,7 +120,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
 export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
   Pick<
     GrpoDeps<P, A, H>,
-    'how' | 'longestAnswer' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf'
+    'how' | 'longestAnswer' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf' | 'aheadUntil'
   > & {
     readonly schedule: ReturnType<typeof scheduleOf>;
   };

@@ -11,7 +11,7 @@ import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { requireCapable } from './capable.js';
-import { collect, type Asked, type Collector } from './collect.js';
+import { collect, type Asked, type Collected, type Collector } from './collect.js';
 import { exchange, type IterationRecord } from './episodes.js';
 import { describeEpisodes, describeOutcomes } from './grpo_metrics.js';
 import { describeLimits, describeStatistics, statisticsOf, type HackAlarms, type Statistics } from './hack_alarms.js';
@@ -42,14 +42,30 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly scales: Parameters<typeof describeSecondGap>[1];
   /** Watches the policy's outputs; only on rank 0, null if nothing is watched. */
   readonly hackAlarms: HackAlarms | null;
+  /**
+   * The last iteration whose answers are sampled and scored while the one before it trains, with the weights that this one started with. Absent: every
+   * iteration's answers are sampled once the one before has been learnt.
+   */
+  readonly aheadUntil?: number;
   /** The judge at `reward.held_out_judge`; only on rank 0. */
   readonly heldOutJudge: HeldOutJudge | null;
+}
+
+/** An iteration's answers of this rank, and what its prompts are. */
+interface CollectedIteration<P, A> {
+  readonly prompts: readonly P[];
+  readonly own: Collected<A>;
+  readonly measured: readonly (readonly Statistics[])[];
+  /** Optimizer steps that the weights which sampled had behind them. */
+  readonly steps: number;
 }
 
 export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Training {
   #history: PromptHistory = {};
   /** Optimizer steps at the end of the last whole iteration. */
   #wholeSteps: number;
+  /** The next iteration, under way while this one trains. */
+  #ahead: { readonly iteration: number; readonly collected: Promise<CollectedIteration<P, A>> } | null = null;
 
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
@@ -74,9 +90,10 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const { group, algorithm, reward } = deps;
     const watch = new Stopwatch();
     const [runtimeBefore, compileBefore] = [runtimeSeconds(), compileSeconds()];
-    const prompts = await this.#prompts(iteration);
-    const measured: (readonly Statistics[])[] = [];
-    const own = await collect(deps, this.#asked(iteration, prompts, measured), watch);
+    const behind = this.#ahead?.iteration === iteration;
+    const { prompts, own, measured, steps } = await this.#collected(iteration, watch);
+    const staleness = behind ? { 'policy/steps_behind': deps.policy.steps - steps } : {};
+    await this.#begin(iteration + 1);
     const all = await watch.time('exchange', () => {
       const outline = (answer: A): A => deps.policy.outline?.(answer) ?? answer;
       return exchange(group, own, measured, deps.keepsImages(iteration), outline);
@@ -113,6 +130,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...made,
       ...deps.hackAlarms?.observe(iteration, made),
       ...updated,
+      ...staleness,
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
       'time/compile': compileSeconds() - compileBefore,
@@ -121,6 +139,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   async evaluate(iteration: number): Promise<Metrics> {
+    // It would replace the weights that sample.
+    await this.#ahead?.collected.catch(() => undefined);
     const watch = new Stopwatch();
     const metrics = await this.deps.heldOut.evaluate(iteration);
     return { ...metrics, 'time/validation': watch.elapsed() };
@@ -141,9 +161,36 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   async dispose(): Promise<void> {
+    await this.#ahead?.collected.catch(() => undefined);
     // Its last answers are stored in the same place as the scorer's.
     await this.deps.heldOutJudge?.close();
     await this.deps.heldOut.dispose();
+  }
+
+  /** What was begun while the iteration before trained, or what is collected from here on. */
+  async #collected(iteration: number, watch: Stopwatch): Promise<CollectedIteration<P, A>> {
+    const ahead = this.#ahead;
+    this.#ahead = null;
+    if (ahead?.iteration === iteration) return watch.time('rollout', () => ahead.collected);
+    return this.#collect(iteration, await this.#prompts(iteration), watch);
+  }
+
+  /** Begins to collect an iteration that is to be sampled ahead, with the weights of now. An error is raised by the step that needs the answers. */
+  async #begin(iteration: number): Promise<void> {
+    const { aheadUntil } = this.deps;
+    if (aheadUntil === undefined || iteration > aheadUntil) return;
+    const prompts = await this.#prompts(iteration);
+    // What samples is decided before anything is learnt: it publishes the weights of now first of all.
+    const collected = this.#collect(iteration, prompts, new Stopwatch());
+    collected.catch(() => undefined);
+    this.#ahead = { iteration, collected };
+  }
+
+  async #collect(iteration: number, prompts: readonly P[], watch: Stopwatch): Promise<CollectedIteration<P, A>> {
+    const { steps } = this.deps.policy;
+    const measured: (readonly Statistics[])[] = [];
+    const own = await collect(this.deps, this.#asked(iteration, prompts, measured), watch);
+    return { prompts, own, measured, steps };
   }
 
   #prompts(iteration: number): Promise<P[]> {

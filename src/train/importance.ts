@@ -19,6 +19,8 @@ export function isUntold(answer: Answer): boolean {
 export class ImportanceWeights {
   #count = 0;
   #sum = 0;
+  #cutSum = 0;
+  #cutSquares = 0;
   #largest = 0;
   #cut = 0;
 
@@ -47,15 +49,22 @@ export class ImportanceWeights {
     this.#sum += weight;
     this.#largest = Math.max(this.#largest, weight);
     if (weight > this.cap) this.#cut += 1;
+    const applied = Math.min(weight, this.cap);
+    this.#cutSum += applied;
+    this.#cutSquares += applied ** 2;
   }
 
-  /** Mean and maximum are of the weights before truncation. */
+  /**
+   * Mean and maximum are of the weights before truncation. `importance_ess` is Kish's effective sample size of the weights that are applied, (sum w)^2 /
+   * sum w^2, as a share of the actions: 1 where all count alike.
+   */
   metrics(): Record<string, number> {
     if (this.#count === 0) return {};
     return {
       'policy/importance_mean': this.#sum / this.#count,
       'policy/importance_max': this.#largest,
       'policy/importance_cut': this.#cut / this.#count,
+      'policy/importance_ess': this.#cutSum ** 2 / this.#cutSquares / this.#count,
     };
   }
 

@@ -18,7 +18,7 @@ import type { Certificate } from '../run/certificate.js';
 import { answerForm } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
 import type { TinkerSettings } from '../schema/trainer.js';
-import type { OptimizerSettings } from '../schema/training.js';
+import type { OptimizerSettings, RolloutSettings } from '../schema/training.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
 import { certificateOf, keptCertificate, type CertifiedRun } from './server_certificate.js';
 
@@ -33,6 +33,7 @@ interface CertifiedSettings {
   readonly run_name: string;
   readonly seed: number;
   readonly algorithm: { readonly type: string; readonly kl_coeff?: number };
+  readonly rollout: Pick<RolloutSettings, 'ahead'>;
   readonly policy: CertifiedRun['policy'];
 }
 
@@ -141,8 +142,13 @@ export async function checkServer<P extends TokenPrompt>(
   }
 }
 
-function certifiedRun({ algorithm, policy }: CertifiedSettings): CertifiedRun {
-  return { policy, needsPrompts: algorithm.type !== 'sft' && (algorithm.kl_coeff ?? 0) > 0 };
+function certifiedRun({ algorithm, policy, rollout }: CertifiedSettings): CertifiedRun {
+  const samples = algorithm.type !== 'sft';
+  return {
+    policy,
+    needsPrompts: samples && (algorithm.kl_coeff ?? 0) > 0,
+    samplesAhead: samples && rollout.ahead > 0,
+  };
 }
 
 function connectionOf(url: string, trainer: TinkerSettings, tools: ClientServices): TinkerConnection {

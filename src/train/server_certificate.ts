@@ -17,6 +17,8 @@ export interface CertifiedRun {
   readonly policy: { readonly engine: Parameters<typeof sessionOptions>[0] };
   /** Whether the run reads log-probabilities of the base model. */
   readonly needsPrompts: boolean;
+  /** Whether the run samples while it trains. */
+  readonly samplesAhead: boolean;
 }
 
 export interface ServerToCertify<P extends TokenPrompt> {
@@ -30,7 +32,7 @@ export interface ServerToCertify<P extends TokenPrompt> {
 
 /** Raises EndpointError where the server stays away or refuses. Whether it passes is for the caller to say. */
 export async function certificateOf<P extends TokenPrompt>(
-  { policy, needsPrompts }: CertifiedRun,
+  { policy, needsPrompts, samplesAhead }: CertifiedRun,
   { connection, asked, openSession, trainer, format }: ServerToCertify<P>,
 ): Promise<Certificate> {
   const { clock } = connection;
@@ -43,6 +45,7 @@ export async function certificateOf<P extends TokenPrompt>(
     format,
     reduction: trainer.reduction,
     needsPrompts,
+    samplesAhead,
     own: ownEngine(trainer.base_model, format, sessionOptions(policy.engine)),
   });
   const seconds = Math.round((clock.now() - start) / 100) / 10;

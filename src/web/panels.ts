@@ -32,6 +32,7 @@ const KINDS: readonly Kind[] = [
   { title: 'reward parts, normalised', unit: 'from 0 to 1', holds: /^reward\/[^/]+\/normalised$/ },
   { title: 'KL to the reference', unit: 'nats per token', holds: /^policy\/kl$/ },
   { title: 'entropy', unit: 'nats per token', holds: /^policy\/entropy$/ },
+  { title: 'importance weights', unit: '', holds: /^policy\/importance_(mean|cut|ess)$/ },
   { title: 'gradient norm', unit: '', holds: /^policy\/grad_norm$/ },
   { title: 'length of answers', unit: 'tokens', holds: /^episode\/length$/ },
   {

@@ -105,6 +105,45 @@ describe('text_answers at a training server', () => {
     expect(opened() - before).toBe(2);
   });
 
+  it('samples an iteration while the one before trains, and killed in the middle comes to the same weights', async () => {
+    const ended = await place.call(args('ahead', 'rollout.ahead=1'), KEY);
+    expect(ended).toMatchObject({ code: 0, err: '' });
+    expect(ended.out).toContain('the training server passed: 9 of 10 findings; not measured: own_engine');
+    const lines = place.metrics('ahead').filter((line) => 'policy/loss' in line);
+    expect(lines.map((line) => line['policy/steps_behind'] ?? null)).toEqual([null, ...lines.slice(1).map(() => 1)]);
+    for (const line of lines) expect(line['policy/importance_ess']).toBeGreaterThan(0.3);
+    expect(lines[0]['policy/importance_ess']).toBeCloseTo(1, 6);
+    expect(lines.at(-1)!['policy/importance_ess']).toBeLessThan(1);
+    expect(lines.at(-1)!['reward/mean']).toBeGreaterThan(Number(lines[0]['reward/mean']));
+
+    let [steps, models] = [0, 0];
+    stub.fault = ({ path }) => {
+      if (path === '/create_model') models += 1;
+      if (path === '/optim_step' && models > 3) steps += 1;
+      return steps > 5 && path === '/optim_step' ? { kind: 'stall' } : null;
+    };
+    const live = place.start(args('killed_ahead', 'rollout.ahead=1'), KEY);
+    await until('iteration 6 waits', () => steps > 5 || !live.isAlive());
+    live.kill('SIGKILL');
+    await live.ended;
+    stub.fault = () => null;
+    const resumed = await place.call(['resume', 'killed_ahead'], KEY);
+    expect(resumed).toMatchObject({ code: 0, err: '' });
+    expect(resumed.out).toContain('resuming killed_ahead from iteration 4');
+    expect(recordOf('killed_ahead', ITERATIONS).lineage).toBe(recordOf('ahead', ITERATIONS).lineage);
+    expect(recordOf('ahead', ITERATIONS).lineage).not.toBe(recordOf('whole', ITERATIONS).lineage);
+  });
+
+  it.each([
+    ['rollout.ahead=1', /rollout\.ahead: found 1 with policy\.trainer 'onnx'/, 'onnx'],
+    ['rollout.ahead=2', /rollout\.ahead: found 2; allowed/, 'tinker'],
+  ])('refuses %s where it cannot be', async (set, message, trainer) => {
+    const sets = trainer === 'onnx' ? ['policy.trainer={"type": "onnx"}', 'policy.init=null'] : [];
+    const ended = await place.call(args('refused', set, ...sets), KEY);
+    expect(ended.code).toBe(2);
+    expect(ended.err).toMatch(message);
+  });
+
   it('learns labelled answers', async () => {
     const sets = [
       'run_name=labelled',

@@ -40,8 +40,9 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
   const { open, prompts, how, learningRate, tolerance, rounds = false, learnsOnce = false } = subject;
   const folders = testFolders('contract');
 
-  const sample = (policy: Policy<P, A, H>, seed = 'contract'): Promise<A[][]> =>
-    policy.sample({
+  const sample = async (policy: Policy<P, A, H>, seed = 'contract'): Promise<A[][]> => {
+    await policy.publish?.('current');
+    return policy.sample({
       prompts,
       among: prompts,
       answersPerPrompt: 2,
@@ -49,6 +50,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
       weights: 'current',
       random: (p, g) => new RandomStream(seed, p, g),
     });
+  };
 
   /** The answers with something to learn from each action: equal for all of an answer, or as many values as it has actions. */
   async function lessonsOf(

@@ -35,7 +35,7 @@ async function kept(stub: StubTinker, folder: string): Promise<{ certificate: Ce
   const openSession = (): TinkerSession => sessionAt(connection);
   try {
     return await keptCertificate(
-      { policy: { engine }, needsPrompts: true },
+      { policy: { engine }, needsPrompts: true, samplesAhead: false },
       { connection, asked: (work) => work(within()), openSession, trainer, format },
       { certificate: join(folder, 'certificate.json') },
     );

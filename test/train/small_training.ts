@@ -34,7 +34,7 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge'>> {
+export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'aheadUntil'>> {
   /** What trains in place of the policy, which it may be given to. */
   readonly through?: (policy: TokenPolicy<Emu3Prompt>) => LanguagePolicy<Emu3Prompt>;
   readonly recordHeldOut?: HeldOutDeps<EditPrompt, TokenAnswer, TokenSampling>['record'];

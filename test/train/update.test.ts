@@ -259,6 +259,9 @@ describe('answers that were sampled elsewhere', () => {
     expect(metrics['policy/importance_mean']).toBeCloseTo(ratios.reduce((a, b) => a + b) / 4, 5);
     expect(metrics['policy/importance_max']).toBeCloseTo(ratios[3], 4);
     expect(metrics['policy/importance_cut']).toBe(0.25);
+    const applied = ratios.map((ratio) => Math.min(ratio, 2));
+    const [sum, squares] = [1, 2].map((power) => applied.reduce((total, one) => total + one ** power, 0));
+    expect(metrics['policy/importance_ess']).toBeCloseTo(sum ** 2 / squares / 4, 6);
     expect(metrics['policy/rollout_mismatch']).toBeCloseTo(3, 6);
     expect(alarms).toHaveLength(1);
     expect(alarms[0]).toContain('25% of the importance weights are above rollout.importance_cap (2)');

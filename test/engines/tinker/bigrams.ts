@@ -44,6 +44,11 @@ export class Bigrams {
     this.steps = steps;
   }
 
+  /** Has the weights of another from then on, and nothing else of it. */
+  take({ state: { weights } }: Bigrams): void {
+    this.#weights = [...weights];
+  }
+
   /** Log-probabilities of every token after `before`. */
   after(before: number, temperature = 1): number[] {
     const scores = this.#weights

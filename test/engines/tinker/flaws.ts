@@ -27,6 +27,8 @@ export const FLAWS = [
   'no_step',
   /** The sampler has the weights from before any step. */
   'stale',
+  /** Whoever samples with a version of the weights leaves it where the trained ones are, as SkyRL's JAX backend does. */
+  'one_place',
   /** Losses are divided by the square of how many tokens there are. */
   'squares',
 ] as const;

@@ -4,12 +4,12 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { RandomStream } from '../../../src/core/random.js';
 import { send, StubServer } from '../../support/stub_server.js';
 import { Bigrams, type Adam, type State } from './bigrams.js';
 import { flawed, logProbFlaws, otherModel, sampleFlaws, type Flaw } from './flaws.js';
-import type { StubSample, StubTraining } from './stub_messages.js';
+import type { StubTraining } from './stub_messages.js';
 import { readTrainingRequest, writeSample, writeTraining } from './stub_proto.js';
+import { sampled } from './stub_sampler.js';
 
 /**
  * `lost`: it is done, and the reply does not arrive. `repeated`: the request arrives twice. `late`: others overtake it. `forgotten`: what was promised is
@@ -72,6 +72,8 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   /** Adapters that are saved for whoever samples, as `MODEL/NAME`. */
   readonly archived = new Set<string>();
   readonly #samplers = new Map<string, Bigrams>();
+  /** The model that a sampler has a version of. */
+  readonly #versions = new WeakMap<Bigrams, Bigrams>();
   readonly #sessions = new Set<string>();
   readonly #results = new Map<string, () => Answered | Uint8Array>();
   /** The model that was let go of last. */
@@ -245,6 +247,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       copy.state = flawed(this.flaw, { other_sampler: otherModel, stale: () => copy.state }, state);
       const id = `sampler_${this.#next++}`;
       this.#samplers.set(id, copy);
+      this.#versions.set(copy, this.#model(fields['model_id']).model);
       return this.#promised(() => [200, { path: null, sampling_session_id: id }]);
     },
     '/create_sampling_session': (fields) => {
@@ -259,6 +262,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       only(fields, ['sampling_session_id', 'seq_id', 'prompt', 'num_samples', 'sampling_params', 'prompt_logprobs']);
       const model = this.#samplers.get(String(fields['sampling_session_id']));
       if (model === undefined) throw new Refusal(404, 'Sampling session not found');
+      if (this.flaw === 'one_place') this.#versions.get(model)?.take(model);
       const reply = flawed(this.flaw, sampleFlaws, sampled(model, fields, this.flaw === 'stop_ignored'));
       return this.#promised(() => (this.options.dialect === 'proto' ? writeSample(reply) : [200, reply]));
     },
@@ -360,40 +364,4 @@ function fromJson(path: string, fields: Json): StubTraining {
       ),
     })),
   };
-}
-
-function sampled(model: Bigrams, fields: Json, goesOn: boolean): StubSample {
-  const prompt = (fields['prompt'] as { chunks: { tokens: number[] }[] }).chunks.flatMap(({ tokens }) => tokens);
-  const { max_tokens, temperature, seed, stop } = fields['sampling_params'] as {
-    max_tokens: number;
-    temperature: number;
-    seed: number;
-    stop: number[];
-  };
-  const sequences = Array.from({ length: Number(fields['num_samples']) }, (_, i) => {
-    const random = new RandomStream('stub', seed + i);
-    const [tokens, logprobs]: [number[], number[]] = [[], []];
-    let before = prompt[prompt.length - 1];
-    while (tokens.length < max_tokens) {
-      const plain = model.after(before);
-      const chosen =
-        temperature === 0 ? plain.indexOf(Math.max(...plain)) : draw(model.after(before, temperature), random);
-      tokens.push(chosen);
-      logprobs.push(plain[chosen]);
-      if (stop.includes(chosen) && !goesOn) return { tokens, logprobs, stop_reason: 'stop' as const };
-      before = chosen;
-    }
-    return { tokens, logprobs, stop_reason: 'length' as const };
-  });
-  const told = prompt.slice(1).map((token, t) => model.after(prompt[t])[token]);
-  return { sequences, prompt_logprobs: fields['prompt_logprobs'] === true ? [null, ...told] : null };
-}
-
-function draw(logProbs: readonly number[], random: RandomStream): number {
-  let left = random.uniform();
-  for (const [i, logProb] of logProbs.entries()) {
-    left -= Math.exp(logProb);
-    if (left < 0) return i;
-  }
-  return logProbs.length - 1;
 }

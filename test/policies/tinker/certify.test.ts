@@ -54,6 +54,7 @@ async function certified(stub: StubTinker, options: Partial<CertifyOptions> = {}
     format,
     reduction: null,
     needsPrompts: false,
+    samplesAhead: true,
     own: own(),
   };
   try {
@@ -82,6 +83,7 @@ const found: Readonly<Record<Flaw, FindingName>> = {
   wrong_sign: 'direction',
   no_step: 'direction',
   stale: 'fresh',
+  one_place: 'apart',
   squares: 'reduction',
 };
 
@@ -98,13 +100,19 @@ describe('a training server', () => {
       for (const set of [null, reduction]) {
         const certificate = await certified(stub, { reduction: set });
         expect(certificate.findings.filter(({ state }) => state !== 'passed')).toEqual([]);
-        expect(certificate.findings.length).toBe(9);
+        expect(certificate.findings.length).toBe(10);
         expect(certificate.reduction).toBe(reduction);
         expect(() => requirePassed(certificate.findings, stub.url)).not.toThrow();
       }
       expect(stub.models.size).toBe(0);
     },
   );
+
+  it('is not asked what sampling ahead does where nothing is sampled ahead', async () => {
+    const { findings } = await certified(await started('one_place'), { samplesAhead: false });
+    expect(findings.map(({ name }) => name)).not.toContain('apart');
+    expect(findings.every(({ state }) => state === 'passed')).toBe(true);
+  });
 
   it('that gives a gradient which was not used to the next model is left without one', async () => {
     const stub = await started(null, { leaks: true, averages: true });

@@ -17,7 +17,7 @@ export const request = (name: string, answersPerPrompt = 4): SampleRequest<Token
 });
 
 /** Rewards the share of odd tokens. */
-function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenAsked, TokenAnswer>[] {
+export function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenAsked, TokenAnswer>[] {
   const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
   return prompts.map((prompt, p) => {
     const rewards = answers[p].map(({ ids }) => ids.filter((id) => id % 2 === 1).length / ids.length);
@@ -40,9 +40,15 @@ export const reward = (answers: readonly (readonly TokenAnswer[])[]): number => 
   return all.filter((id) => id % 2 === 1).length / all.length;
 };
 
+/** Answers of the weights of now. */
+export async function sampled(policy: TinkerPolicy, asked: ReturnType<typeof request>): Promise<TokenAnswer[][]> {
+  await policy.publish('current');
+  return policy.sample(asked);
+}
+
 export async function trained(policy: TinkerPolicy, from: number, to: number): Promise<void> {
   for (let iteration = from; iteration < to; iteration++) {
-    const answers = await policy.sample(request(`iteration ${iteration}`, 8));
+    const answers = await sampled(policy, request(`iteration ${iteration}`, 8));
     await policy.learn(lessonsOf(answers), { policy: 'reinforce', kl: null });
     await policy.step(0.1);
   }

@@ -9,7 +9,7 @@ import { StubTinker } from '../../engines/tinker/stub_tinker.js';
 import { testFolders } from '../../support/folder.js';
 import { policyContract } from '../contract.js';
 import { writeFiles } from '../remote/files.js';
-import { request, reward, trained } from './lessons.js';
+import { lessonsOf, request, reward, sampled, trained } from './lessons.js';
 import { END, how, prompts, servedPolicy, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
 
@@ -51,9 +51,9 @@ describe('a policy at a training server', () => {
 
   it('learns what is rewarded', async () => {
     const policy = servedPolicy(await started());
-    const before = reward(await policy.sample(request('held out', 64)));
+    const before = reward(await sampled(policy, request('held out', 64)));
     await trained(policy, 0, 15);
-    expect(reward(await policy.sample(request('held out', 64)))).toBeGreaterThan(before + 0.2);
+    expect(reward(await sampled(policy, request('held out', 64)))).toBeGreaterThan(before + 0.2);
     await policy.dispose();
   });
 
@@ -110,6 +110,44 @@ describe('a policy at a training server', () => {
     await Promise.all([second.dispose(), third.dispose()]);
   });
 
+  it('samples with the weights that were published last, whatever is learnt meanwhile; a resumed run finds such answers', async () => {
+    const folder = folders();
+    const stub = await started({ dialect: 'json' });
+    const stored = new Map<string, SampledAnswer>();
+    const count = (wanted: string): number => stub.requests.filter(({ path }) => path === wanted).length;
+    const policy = servedPolicy(stub, { stored });
+    const first = await sampled(policy, request('first'));
+    await policy.learn(lessonsOf(first), { policy: 'reinforce', kl: null });
+    // The server told of these: no pass is needed.
+    expect(count('/forward')).toBe(0);
+    await policy.step(0.5);
+    const ahead = await policy.sample(request('ahead'));
+    stored.clear();
+    expect(await policy.sample(request('first'))).toEqual(first);
+    expect(await sampled(policy, request('ahead'))).not.toEqual(ahead);
+    await policy.dispose();
+
+    stored.clear();
+    const again = servedPolicy(stub, { stored });
+    await again.learn(lessonsOf(await sampled(again, request('first'))), { policy: 'reinforce', kl: null });
+    await again.step(0.5);
+    expect(await again.sample(request('ahead'))).toEqual(ahead);
+    await again.publish('current');
+    writeFiles(folder, await again.files());
+    const resumed = servedPolicy(stub, { stored });
+    await resumed.restore(folder, 1);
+    const asked = count('/asample');
+    const taken = await sampled(resumed, request('ahead'));
+    expect(taken).toEqual(ahead);
+    expect(count('/asample')).toBe(asked);
+    // What the sampler told is of older weights, and not what the gradient is taken at; computed once, it serves both.
+    await resumed.learn(lessonsOf(taken), { policy: 'reinforce', kl: null });
+    expect(count('/forward')).toBe(1);
+    await resumed.statistics(lessonsOf(taken), 'current');
+    expect(count('/forward')).toBe(1);
+    await Promise.all([again.dispose(), resumed.dispose()]);
+  });
+
   it('refuses a checkpoint of another model', async () => {
     const folder = folders();
     const stub = await started();
@@ -126,7 +164,7 @@ describe('a policy at a training server', () => {
   it('lets go of its model at the end', async () => {
     const stub = await started();
     const policy = servedPolicy(stub);
-    await policy.sample(request('any'));
+    await sampled(policy, request('any'));
     expect(stub.models.size).toBe(1);
     await policy.dispose();
     expect(stub.models.size).toBe(0);
@@ -177,7 +215,7 @@ describe('a policy at a training server', () => {
   it('refuses tokens that the tokenizer does not have', async () => {
     const stub = await started({ vocabulary: VOCABULARY + 8 });
     const policy = servedPolicy(stub);
-    await expect(policy.sample(request('beyond', 32))).rejects.toThrow(/sampled the token 1[2-9]/);
+    await expect(sampled(policy, request('beyond', 32))).rejects.toThrow(/sampled the token 1[2-9]/);
     await policy.dispose();
   });
 
@@ -195,9 +233,9 @@ describe('a policy at a training server', () => {
   it('says that the server has forgotten the session that samples, and not that a checkpoint is gone', async () => {
     const stub = await started();
     const policy = servedPolicy(stub);
-    await policy.sample(request('before'));
+    await sampled(policy, request('before'));
     stub.restart();
-    await expect(policy.sample(request('after'))).rejects.toMatchObject({
+    await expect(sampled(policy, request('after'))).rejects.toMatchObject({
       code: 'endpoint',
       message: expect.stringMatching(/the server has lost the model: status 404: Sampling session not found/) as string,
     });
@@ -217,7 +255,7 @@ describe('a policy at a training server', () => {
 
   it('ends answers at the end token', async () => {
     const policy = servedPolicy(await started());
-    const answers = (await policy.sample(request('ends', 32))).flat();
+    const answers = (await sampled(policy, request('ends', 32))).flat();
     expect(answers.some(({ finished }) => finished)).toBe(true);
     for (const { ids, finished } of answers) expect(ids.indexOf(END)).toBe(finished ? ids.length - 1 : -1);
     await policy.dispose();

@@ -92,6 +92,7 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
     const folder = newFolder();
     writeFiles(folder, await there.files());
     const here = ownPolicy(folder, base);
+    await there.publish('current');
     const answers = await there.sample({
       prompts,
       among: prompts,

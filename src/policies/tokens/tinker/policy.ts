@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import type { Deadline } from '../../../core/deadline.js';
-import { CheckpointError, EndpointError, InternalError } from '../../../core/errors.js';
+import { CheckpointError, EndpointError, InternalError, must } from '../../../core/errors.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import { TinkerError } from '../../../engines/tinker/errors.js';
 import type { SampleRequest as ServerRequest } from '../../../engines/tinker/session.js';
@@ -39,7 +39,12 @@ const record = z.object({
   /** What model it is of, as settings say it. */
   model: z.json(),
   lineage: z.string().min(1),
+  /** Lineages of what was sampled with before: answers that the next iteration learns from may be of these. */
+  sampled_from: z.array(z.string().min(1)).default([]),
 });
+
+/** Weights that answers may be of which are yet to be learnt from: those of now, and those of an iteration before. */
+const KEPT_LINEAGES = 2;
 
 export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
   readonly service: TinkerService;
@@ -74,6 +79,12 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   #isOpen = false;
   /** The lineage of what the service samples with. */
   #published: string | null = null;
+  /** Lineages of what answers were sampled with, the last one last. */
+  #sampledFrom: readonly string[] = [];
+  /** The lineage that sampled an answer, by its tokens. */
+  readonly #sampledBy = new WeakMap<Int32Array, string>();
+  /** Log-probabilities under the weights of one lineage, by the tokens of the answer. */
+  #known = { lineage: '', of: new WeakMap<Int32Array, Float32Array>() };
   #saved: { readonly lineage: string; readonly path: string } | null = null;
   #givesAdapter: boolean;
   #downloaded: { readonly lineage: string; readonly files: CheckpointFiles } | null = null;
@@ -91,25 +102,28 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   async publish(of: Exclude<WeightsOf, 'reference'>): Promise<void> {
     if (of !== 'current') throw new InternalError(`the training service keeps no ${of} of its weights`);
     if (this.#published === this.#lineage) return;
+    const lineage = this.#lineage;
     await this.#asked((service, within) => service.publish(within));
-    this.#published = this.#lineage;
+    this.#published = lineage;
+    this.#sampledFrom = [...this.#sampledFrom.filter((one) => one !== lineage), lineage].slice(-KEPT_LINEAGES);
   }
 
   keep(): Promise<void> {
     return this.#replay.keep();
   }
 
+  /** Samples with the weights that were published last, whatever has been learnt since. */
   async sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
-    const { prompts, weights, answersPerPrompt: count, how, random, key } = request;
-    await this.publish(weights);
+    const { prompts, answersPerPrompt: count, how, random, key } = request;
     return this.#replay.all(
       prompts.map(({ tokens: { ids } }, p) => async (over: AbortSignal) => {
         const maxTokens = Math.min(how.maxTokens, this.options.contextSize - ids.length);
-        if (maxTokens < 1) return Array.from({ length: count }, () => answerOf(NOTHING));
+        if (maxTokens < 1) return Array.from({ length: count }, () => this.#answerOf(NOTHING, this.#publishedNow));
         const stop = [...this.options.format.ends].sort((x, y) => x - y);
         const ask = { prompt: ids, count, maxTokens, temperature: how.temperature, seed: random(p, 0).uint32(), stop };
         const keys = key === undefined ? null : Array.from({ length: count }, (_, g) => key(p, g));
-        return (await this.#answers(ask, keys, over)).map(answerOf);
+        const { found, lineage } = await this.#answers(ask, keys, over);
+        return found.map((one) => this.#answerOf(one, lineage));
       }),
     );
   }
@@ -119,7 +133,9 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return this.#asked(async (service, within) => {
       if (of === 'average') throw new InternalError('the training service keeps no average of its weights');
       const found =
-        of === 'current' ? await service.logProbs(sequences, within) : await service.baseLogProbs(sequences, within);
+        of === 'current'
+          ? await this.#logProbs(sequences, service, within)
+          : await service.baseLogProbs(sequences, within);
       return grouped(groups, found);
     });
   }
@@ -173,7 +189,12 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       const name = `${this.options.prefix}${this.#steps}`;
       this.#saved = { lineage, path: await this.#asked((service, within) => service.save(name, within)) };
     }
-    const saved: z.input<typeof record> = { path: this.#saved.path, model: this.options.model, lineage };
+    const saved: z.input<typeof record> = {
+      path: this.#saved.path,
+      model: this.options.model,
+      lineage,
+      sampled_from: this.#sampledFrom.filter((one) => one !== lineage),
+    };
     return {
       [SERVED_FILE]: `${JSON.stringify(saved, null, 2)}\n`,
       ...(await this.#adapter()),
@@ -184,7 +205,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
 
   async restore(folder: string, steps: number): Promise<void> {
     const file = join(folder, SERVED_FILE);
-    const { path, model, lineage } = readRecord(file);
+    const { path, model, lineage, sampled_from: sampledFrom } = readRecord(file);
     if (JSON.stringify(model) !== JSON.stringify(this.options.model)) {
       throw new CheckpointError(
         `found weights of ${JSON.stringify(model)}, and policy.trainer asks for ${JSON.stringify(this.options.model)}`,
@@ -197,6 +218,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     this.#lineage = lineage;
     this.#pending = null;
     this.#published = null;
+    this.#sampledFrom = sampledFrom;
     this.#saved = { lineage, path };
   }
 
@@ -252,23 +274,68 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     loss: LossSpec,
   ): Promise<{ readonly at: readonly Float32Array[]; readonly pushes: readonly Float32Array[] }> {
     // Then the derivative is the same everywhere; what the sampler told is of the same weights, and spares a pass.
-    const told = lessons.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs));
-    const isKnown = loss.policy === 'reinforce' && loss.kl === null && !told.some((one) => one.some(Number.isNaN));
-    const at = isKnown ? told : await this.#asked((service, within) => service.logProbs(sequences, within));
+    const answers = lessons.flatMap((lesson) => lesson.answers);
+    const isTold = ({ ids, logProbs }: TokenAnswer): boolean =>
+      this.#sampledBy.get(ids) === this.#lineage && !logProbs.some(Number.isNaN);
+    const isKnown = loss.policy === 'reinforce' && loss.kl === null && answers.every(isTold);
+    const at = isKnown
+      ? answers.map(({ logProbs }) => logProbs)
+      : await this.#asked((service, within) => this.#logProbs(sequences, service, within));
     return { at, pushes: targets.map((target, i) => linearLoss(loss, at[i], target).push) };
   }
 
-  /** The answers to one request, each stored under its key before any is used. A group of which some are missing is asked for anew. */
-  async #answers(ask: ServerRequest, keys: readonly string[] | null, over: AbortSignal): Promise<readonly Sampled[]> {
+  /** Of answers under the weights being trained; computed once for one lineage. */
+  async #logProbs(
+    sequences: readonly Sequence[],
+    service: TinkerService,
+    within: Deadline,
+  ): Promise<readonly Float32Array[]> {
+    if (this.#known.lineage !== this.#lineage) this.#known = { lineage: this.#lineage, of: new WeakMap() };
+    const { of } = this.#known;
+    const missing = sequences.filter(({ answer }) => !of.has(answer));
+    const found = missing.length === 0 ? [] : await service.logProbs(missing, within);
+    missing.forEach(({ answer }, i) => of.set(answer, found[i]));
+    return sequences.map(({ answer }) => must(of.get(answer), 'the log-probabilities of an answer'));
+  }
+
+  /**
+   * The answers to one request, each stored under its key before any is used, and the lineage of what sampled them. A group of which some are missing is
+   * asked for anew.
+   */
+  async #answers(
+    ask: ServerRequest,
+    keys: readonly string[] | null,
+    over: AbortSignal,
+  ): Promise<{ readonly found: readonly Sampled[]; readonly lineage: string }> {
     const { store } = this.options;
-    const requestHash = digest([this.#lineage, ask]);
-    const stored = keys === null ? [] : await Promise.all(keys.map(async (key) => store.find(key, requestHash)));
-    const known = stored.flatMap((one) => one ?? []);
-    if (known.length === ask.count) return known;
+    const now = this.#publishedNow;
+    const hashOf = (lineage: string): string => digest([lineage, ask]);
+    // Before it was resumed, a run that samples ahead may have sampled these with the weights of an iteration before.
+    for (const lineage of keys === null ? [] : [...this.#sampledFrom].reverse()) {
+      const stored = await Promise.all((keys ?? []).map(async (key) => store.find(key, hashOf(lineage))));
+      const found = stored.flatMap((one) => one ?? []);
+      if (found.length === ask.count) return { found, lineage };
+    }
     const found = await this.#asked((service, within) => service.sample(ask, within), over);
     this.#check(found, ask);
+    const requestHash = hashOf(now);
     for (const [g, key] of (keys ?? []).entries()) await store.put({ ...found[g], key, requestHash });
-    return found;
+    return { found, lineage: now };
+  }
+
+  get #publishedNow(): string {
+    if (this.#published === null) throw new InternalError('nothing was published to sample with');
+    return this.#published;
+  }
+
+  #answerOf({ ids, logProbs, finished }: Sampled, lineage: string): TokenAnswer {
+    const answer: TokenAnswer = {
+      ids: Int32Array.from(ids),
+      logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
+      finished,
+    };
+    this.#sampledBy.set(answer.ids, lineage);
+    return answer;
   }
 
   #check(found: readonly Sampled[], { count, maxTokens }: ServerRequest): void {
@@ -292,14 +359,6 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
 
 const SERVER_LOG = 'Look for the reason in the log of the server, and check its version.';
 const NOTHING: Sampled = { ids: [], logProbs: [], finished: false };
-
-function answerOf({ ids, logProbs, finished }: Sampled): TokenAnswer {
-  return {
-    ids: Int32Array.from(ids),
-    logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
-    finished,
-  };
-}
 
 function sequencesOf({ prompt, answers }: TokenGroup): Sequence[] {
   return answers.map(({ ids }) => ({ prompt: prompt.tokens.ids, answer: ids }));

@@ -8,18 +8,10 @@ import { AnswerError, TinkerError } from '../../../../engines/tinker/errors.js';
 import type { TinkerSession } from '../../../../engines/tinker/session.js';
 import type { TokenFormat } from '../../format.js';
 import { TIDY_MS, type Reduction, type Sequence } from '../served.js';
-import { compared, lag, wrongEnds, type ByPosition, type Pair } from './compare.js';
-import {
-  FINDING_NAMES,
-  finding,
-  KINDS,
-  measured,
-  missing,
-  unmeasured,
-  type Finding,
-  type FindingName,
-} from './findings.js';
-import { Scratch, type Asked, type Drawn } from './scratch.js';
+import { compared, wrongEnds, type ByPosition, type Pair } from './compare.js';
+import { FINDING_NAMES, KINDS, measured, missing, unmeasured, type Finding, type FindingName } from './findings.js';
+import { isWritten, Scratch, type Asked, type Drawn } from './scratch.js';
+import { stepped } from './stepped.js';
 
 /** Gives the log-probabilities of the answers' tokens, or says why it cannot. */
 export type OwnEngine =
@@ -37,6 +29,8 @@ export interface CertifyOptions {
   readonly reduction: Reduction | null;
   /** Whether the run reads log-probabilities of the base model. */
   readonly needsPrompts: boolean;
+  /** Whether the run samples while it trains. */
+  readonly samplesAhead: boolean;
   readonly own: OwnEngine;
 }
 
@@ -57,17 +51,6 @@ const OPENING = 8;
 const MOST_STOPS = 32;
 /** Tokens of which one is pushed. */
 const CANDIDATES = 12;
-/** A token is pushed that is no likelier than this at the beginning: it has room to rise. */
-const ROOM = -1;
-/** From then on half of the answers begin with it, so that the sampler shows it. */
-const LIKELY = Math.log(0.5);
-const RISEN = 0.5;
-const FALLEN = -1;
-/** The change of a log-probability that tells a direction. */
-const DECIDED = 0.2;
-/** Less than this on average tells nothing of a sampler that lags behind. */
-const LEAST_WAY = 0.1;
-
 /** Its requests raise EndpointError where the server stays away or refuses. */
 export function certify(options: CertifyOptions): Promise<Certified> {
   return withScratch(options, (scratch) => looked(options, scratch));
@@ -118,7 +101,7 @@ async function looked(options: CertifyOptions, scratch: Scratch): Promise<Certif
   const base = await unlessRefused(scratch.promptLogProbs(answers.map(whole)));
   const lengths = lengthsOf(answers, trained, base);
   if (lengths.state === 'failed' || typeof trained === 'string') {
-    return all([lengths, end], 'there are log-probabilities missing or too many', options.reduction);
+    return certifiedAs([lengths, end], 'there are log-probabilities missing or too many', options);
   }
   const told = {
     sampler: samplerPairs(answers, trained),
@@ -127,17 +110,16 @@ async function looked(options: CertifyOptions, scratch: Scratch): Promise<Certif
   };
   const { positions, found } = matches(told, options.needsPrompts);
   const still = [lengths, positions, ...found, end];
-  if (positions.state === 'failed') return all(still, 'log-probabilities are shifted', options.reduction);
+  if (positions.state === 'failed') return certifiedAs(still, 'log-probabilities are shifted', options);
   const isAsItIs = found.find(({ name }) => name === 'sampler')?.state !== 'failed';
   const moved = await stepped(scratch, prompts[0], tried, trained.slice(answers.length), {
     ...options,
-    ends,
+    stop: ends,
     isAsItIs,
   });
-  return all([...still, ...moved.findings], '', moved.reduction);
+  return certifiedAs([...still, ...moved.findings], '', { ...options, reduction: moved.reduction });
 }
 
-const isWritten = ({ answer }: Sequence): boolean => answer.length > 0;
 const whole = ({ prompt, answer }: Sequence): number[] => [...prompt, ...answer];
 
 /** Ids across the vocabulary that end no answer. */
@@ -267,106 +249,13 @@ function matches(told: Told, needsPrompts: boolean): { readonly positions: Findi
   return { positions: measured('positions', furthest, shifted.join(', ')), found };
 }
 
-interface Stepped {
-  readonly findings: readonly Finding[];
-  readonly reduction: Reduction | null;
-}
-
-/** What steps do: to the token that is pushed, to what the sampler then tells, and by how much where two answers pull at it. */
-async function stepped(
-  scratch: Scratch,
-  prompt: readonly number[],
-  tried: readonly Sequence[],
-  trained: readonly Float32Array[],
-  { ends, isAsItIs, reduction }: CertifyOptions & { readonly ends: readonly number[]; readonly isAsItIs: boolean },
-): Promise<Stepped> {
-  const at = trained.map((found) => found[prompt.length - 1]);
-  const [token, known] = roomy(tried, at);
-  const other = tried.map(({ answer }) => answer[0]).find((id) => id !== token) ?? token;
-  const alone = { prompt, answer: Int32Array.of(token) };
-  const pair = { prompt, answer: Int32Array.of(token, other) };
-
-  const pushed = await scratch.push([{ ...alone, advantages: [1] }], known, (before, now) => {
-    const rise = now - before;
-    return rise <= FALLEN || (rise >= RISEN && now >= LIKELY);
-  });
-  const direction = measured('direction', pushed.now - pushed.before);
-  await scratch.publish();
-  const all = await scratch.draw([prompt], { count: 4 * ANSWERS, maxTokens: ANSWERS, stop: ends });
-  const drawn = all.filter(isWritten);
-  const after = await scratch.logProbs(drawn);
-  await scratch.begin();
-  const before = await scratch.logProbs(drawn);
-  const fresh = isAsItIs
-    ? freshOf(drawn, before, after)
-    : unmeasured('fresh', 'without training, sampler and trainer do not match');
-  if (direction.state === 'failed') {
-    return settled([direction, fresh], null, reduction, 'a step does not go where it has to');
-  }
-
-  /** Whether the token rises where an answer of it alone pulls it down, and one of two tokens up by so much. */
-  const rises = async (up: number): Promise<boolean | null> => {
-    const lessons = [
-      { ...alone, advantages: [-1] },
-      { ...pair, advantages: [up, 0] },
-    ];
-    const { before, now } = await scratch.push(lessons, known, (from, to) => Math.abs(to - from) >= DECIDED);
-    return Math.abs(now - before) < DECIDED ? null : now > before;
-  };
-  const first = await rises(BETWEEN);
-  await scratch.begin();
-  const second = await rises(first === true ? BELOW : ABOVE);
-  const found =
-    first === true && second === false ? 'sum' : first === false && second === true ? 'mean_per_datum' : null;
-  return settled([direction, fresh], found, reduction, NEITHER);
-}
-
-/** A token of an answer of two weighs 1 where losses are summed, and a half where they are averaged: it takes more than 1 or 2 to outweigh one. */
-const [BELOW, BETWEEN, ABOVE] = [0.75, 1.5, 3];
-const WEIGHTS: Readonly<Record<Reduction, number>> = { sum: 1, mean_per_datum: 0.5 };
-const NEITHER = 'the server neither sums the losses of tokens nor averages them over each answer';
-
-function settled(findings: readonly Finding[], found: Reduction | null, set: Reduction | null, why: string): Stepped {
-  const own = (): Finding => {
-    if (found !== null) {
-      const said = set === null ? '' : `; policy.trainer.reduction is '${set}'`;
-      return finding(
-        'reduction',
-        set === null || set === found,
-        WEIGHTS[found],
-        `${KINDS.reduction.figure}: '${found}'${said}`,
-      );
-    }
-    if (why === NEITHER) {
-      return missing('reduction', why, 'Check the version of the server: this program cannot train at it.');
-    }
-    return set === null ? missing('reduction', why, 'Set policy.trainer.reduction.') : unmeasured('reduction', why);
-  };
-  return { findings: [...findings, own()], reduction: set ?? found };
-}
-
-/** The likeliest token that has room to rise; the unlikeliest where none has. */
-function roomy(tried: readonly Sequence[], at: readonly number[]): readonly [token: number, logProb: number] {
-  const all = tried.map(({ answer }, i) => [answer[0], at[i]] as const).sort(([, x], [, y]) => y - x);
-  return all.find(([, logProb]) => logProb <= ROOM) ?? all[all.length - 1];
-}
-
-function freshOf(drawn: readonly Drawn[], before: readonly Float32Array[], after: readonly Float32Array[]): Finding {
-  if (drawn.some(({ logProbs }) => logProbs === null)) {
-    return unmeasured('fresh', 'the server tells no log-probabilities of what it samples');
-  }
-  const behind = lag(
-    drawn.map(({ prompt, logProbs }, i) => {
-      const from = prompt.length - 1;
-      return { found: logProbs ?? [], before: before[i].slice(from), after: after[i].slice(from) };
-    }),
-    LEAST_WAY,
-  );
-  return behind === null ? unmeasured('fresh', 'steps changed too little to see it') : measured('fresh', behind);
-}
-
 /** In the order of their names; those that are not there were not measured. */
-function all(found: readonly Finding[], why: string, reduction: Reduction | null): Certified {
+function certifiedAs(
+  found: readonly Finding[],
+  why: string,
+  { reduction, samplesAhead }: Pick<CertifyOptions, 'reduction' | 'samplesAhead'>,
+): Certified {
   const of = (name: FindingName): Finding => found.find((one) => one.name === name) ?? unmeasured(name, why);
-  return { findings: FINDING_NAMES.map(of), reduction };
+  const names = FINDING_NAMES.filter((name) => samplesAhead || name !== 'apart');
+  return { findings: names.map(of), reduction };
 }

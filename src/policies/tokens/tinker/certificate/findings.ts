@@ -54,6 +54,11 @@ export const KINDS = {
     limit: 0.5,
     next: 'Check that the server brings the weights to its sampler at every save_weights_for_sampler.',
   },
+  apart: {
+    figure: 'what sampling with older weights changes: mean difference to them, and shift of the trained weights',
+    limit: LOG_PROBS_MATCH,
+    next: 'Set rollout.ahead to 0: this server samples and trains in one place.',
+  },
   reduction: {
     figure: 'weight of a token in an answer of two, to that in an answer of one',
     limit: null,

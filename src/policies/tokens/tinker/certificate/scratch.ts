@@ -12,6 +12,9 @@ export interface Drawn extends Sequence {
   readonly finished: boolean;
 }
 
+/** An answer without a token has nothing to compare. */
+export const isWritten = ({ answer }: Sequence): boolean => answer.length > 0;
+
 /** An answer, and the advantage of each of its tokens. */
 export interface Pushed extends Sequence {
   readonly advantages: readonly number[];
