@@ -1,4 +1,4 @@
-/** editrl data: makes the tiny world's data, packs one's own pictures, and reads datasets through. */
+/** editrl data: makes the tiny world's data, packs one's own pictures, reads datasets through, and writes records for other programs. */
 import { join } from 'node:path';
 import { must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
@@ -18,6 +18,7 @@ import { tinySigns } from '../schema/data.js';
 import { tinyClips } from '../schema/seen_data.js';
 import { clipData } from '../tiny/world/clips.js';
 import { signData, signWorld } from '../tiny/world/sign_scenes.js';
+import { frameAction } from './data_frame.js';
 import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
@@ -243,7 +244,7 @@ const check: Action & { readonly summary: string } = {
 
 /** The verb, with what opens an image tokenizer where there is one. */
 export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
-  return { actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, check } };
+  return { actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, check, frame: frameAction } };
 }
 
 /** Opens the model folder of an image tokenizer, such as a checkpoint of `tiny_vq`; loaded only when it is asked for. */
