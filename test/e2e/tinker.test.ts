@@ -1,5 +1,5 @@
 /** text_answers at a training server, as commands: it learns, goes on after it was killed, and refuses what the server cannot be told. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StubTinker } from '../engines/tinker/stub_tinker.js';
@@ -132,6 +132,37 @@ describe('text_answers at a training server', () => {
     expect(resumed.out).toContain('resuming killed_ahead from iteration 4');
     expect(recordOf('killed_ahead', ITERATIONS).lineage).toBe(recordOf('ahead', ITERATIONS).lineage);
     expect(recordOf('ahead', ITERATIONS).lineage).not.toBe(recordOf('whole', ITERATIONS).lineage);
+  });
+
+  it('trains a sweep of twelve cells at a server with room for three adapters: none is left out, and no adapter stays', async () => {
+    const small = await new StubTinker({
+      vocabulary: stub.options.vocabulary,
+      dialect: 'proto',
+      apiKey: KEY.TINKER_API_KEY,
+      mostModels: 3,
+    }).listen();
+    const seeds = Array.from({ length: 12 }, (_, i) => `'${i + 1}': { seed: ${i + 1} }`).join(', ');
+    const file = join(place.dir, 'twelve.jsonnet');
+    writeFileSync(
+      file,
+      `{ name: 'twelve', base: import '${join(process.cwd(), CONFIG)}', axes: { seed: { ${seeds} } } }`,
+    );
+    const [, , ...own] = args(
+      'twelve',
+      `policy.trainer={"type": "tinker", "base_url": "${small.url}", "base_model": "base"}`,
+      'num_iterations=1',
+      'rollout.episodes_per_iteration=16',
+      'validation.prompts=4',
+    );
+    const unnamed = own.filter((arg, i) => arg !== 'run_name=twelve' && own[i + 1] !== 'run_name=twelve');
+    const ended = await place.call(['sweep', file, ...unnamed, '--max-parallel', '5', '--json'], KEY);
+    expect(ended.code).toBe(0);
+    const names = readdirSync(place.runs).filter((name) => name.includes('seed-'));
+    expect(names.length).toBe(12);
+    expect(names.map((name) => place.state(name)?.state)).toEqual(names.map(() => 'finished'));
+    expect(small.models.size).toBe(0);
+    expect(small.full).toBeGreaterThan(0);
+    await small.close();
   });
 
   it.each([

@@ -170,6 +170,16 @@ export class TinkerConnection {
       .finally(() => deadline.dispose());
   }
 
+  /** Tells that the server answers, and has to be waited for all the same. */
+  waits(found: string): void {
+    this.options.onWaiting?.(found, 0);
+  }
+
+  /** Tells that it is waited for no more. */
+  back(): void {
+    this.options.onBack?.();
+  }
+
   error(message: string, next: string): EndpointError {
     return new TinkerError('failed', `the training server: ${message}`, { where: this.url, next });
   }

@@ -1,9 +1,10 @@
 /** A session at a server of the Tinker training API: one model that is trained, and the sampling sessions of its weights and of the base model. */
 import { z } from 'zod';
+import { sleep } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { EditrlError, InternalError } from '../../core/errors.js';
 import type { Reply, TinkerConnection } from './connection.js';
-import { AnswerError } from './errors.js';
+import { AnswerError, TinkerError } from './errors.js';
 import {
   bytesOf,
   checkData,
@@ -53,6 +54,8 @@ export interface SampleRequest {
 
 /** Servers let go of a session that was silent for five minutes. */
 const HEARTBEAT_MS = 10_000;
+/** Between two looks at whether a server has room for an adapter. */
+const [FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [500, 5000];
 /** What a server takes in one request of training. A datum is never cut. */
 const MOST_BYTES = 5_000_000;
 const MOST_DATUMS = 1024;
@@ -101,9 +104,13 @@ export class TinkerSession {
     const session_id = await this.#session(within);
     await this.#unload(within);
     // Where the reply to the submission is lost, it is submitted again, and an adapter stays that nobody uses until the session ends.
-    const made = await this.#run(
-      '/create_model',
-      { session_id, model_seq_id: this.#models++, base_model: baseModel, lora_config: { ...lora } },
+    const made = await this.#whenRoom(
+      () =>
+        this.#run(
+          '/create_model',
+          { session_id, model_seq_id: this.#models++, base_model: baseModel, lora_config: { ...lora } },
+          within,
+        ),
       within,
     );
     const { model_id: id } = connection.understood('/create_model', () => parsed(modelReply, made));
@@ -193,6 +200,25 @@ export class TinkerSession {
     if (first.status === 409 && /already exists/i.test(first.body.toString('utf8'))) return usual;
     const reply = connection.json(path, await connection.run(path, body, within, first));
     return connection.understood(path, () => parsed(pathReply, reply)).path;
+  }
+
+  /** Waits while the server's adapters are all in use: each run that ends makes room for another. */
+  async #whenRoom<R>(ask: () => Promise<R>, within: Deadline): Promise<R> {
+    const { connection } = this.options;
+    let pause = FIRST_PAUSE_MS;
+    for (;;) {
+      try {
+        const made = await ask();
+        if (pause > FIRST_PAUSE_MS) connection.back();
+        return made;
+      } catch (error) {
+        const isFull = error instanceof TinkerError && error.kind === 'no_adapter_left';
+        if (!isFull || within.remainingMs() <= pause) throw error;
+        if (pause === FIRST_PAUSE_MS) connection.waits('all its adapters are in use');
+        await sleep(connection.clock, pause, within.signal);
+        pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
+      }
+    }
   }
 
   async #session(within: Deadline): Promise<string> {

@@ -76,6 +76,8 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   readonly #versions = new WeakMap<Bigrams, Bigrams>();
   readonly #sessions = new Set<string>();
   readonly #results = new Map<string, () => Answered | Uint8Array>();
+  /** How often it had no room for a model. */
+  full = 0;
   /** The model that was let go of last. */
   unloaded: Bigrams | null = null;
   /** What it computes wrongly. */
@@ -83,7 +85,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   #next = 0;
   #change: ((all: number[][]) => number[][]) | null = null;
 
-  constructor(private readonly options: TinkerStubOptions) {
+  constructor(readonly options: TinkerStubOptions) {
     super();
   }
 
@@ -191,6 +193,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       const { rank } = fields['lora_config'] as { rank: number };
       if (rank > mostRank) throw new Refusal(400, `LoRA rank ${rank} is above max_lora_rank ${mostRank}`);
       if (this.models.size >= mostModels) {
+        this.full += 1;
         throw new Refusal(400, `Maximum number of LoRA adapters (${mostModels}) reached`);
       }
       const id = `model_${this.#next++}`;

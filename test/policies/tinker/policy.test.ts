@@ -1,6 +1,7 @@
 /** A policy that a training server trains: the contract of policies in both dialects, and what is its own. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TokenAnswer, TokenAsked } from '../../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
@@ -170,11 +171,25 @@ describe('a policy at a training server', () => {
     expect(stub.models.size).toBe(0);
   });
 
+  it('waits for an adapter where all are in use, and has it once another run lets go of its own', async () => {
+    const stub = await started({ mostModels: 1 });
+    const first = servedPolicy(stub);
+    await trained(first, 0, 1);
+    const second = servedPolicy(stub);
+    const refused = (): number => stub.requests.filter(({ path }) => path === '/create_model').length - 1;
+    const work = trained(second, 0, 1);
+    while (refused() < 2) await sleep(1);
+    await first.dispose();
+    await work;
+    expect(stub.models.size).toBe(1);
+    await second.dispose();
+  });
+
   it.each<[string, Parameters<typeof started>[0], Parameters<typeof servedPolicy>[1], RegExp, RegExp]>([
     ['a wrong key', { apiKey: 'right' }, { apiKey: 'wrong' }, /status 401/, /TINKER_API_KEY/],
     ['another base model', { baseModel: 'other' }, {}, /Base model base is not served/, /Name the model/],
     ['too high a rank', { mostRank: 4 }, {}, /rank 8 is above/, /max_lora_rank/],
-    ['no room for an adapter', { mostModels: 0 }, {}, /Maximum number/, /max_lora_adapters/],
+    ['no room for an adapter', { mostModels: 0 }, { maxWaitMs: 400 }, /Maximum number/, /max_lora_adapters/],
     ['another dialect', { dialect: 'json' }, { dialect: 'proto' }, /status 422/, /log of the server/],
   ])('tells of %s', async (_, options, own, message, next) => {
     const policy = servedPolicy(await started(options), own);
