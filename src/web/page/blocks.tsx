@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import type { WireBlock, WireContent, WireReport, WireText } from '../wire.js';
 import { colourOf } from './chart.js';
 import { visible } from './format.js';
-import { Picture, Table } from './parts.js';
+import { Breakable, Picture, Table } from './parts.js';
 
 /** Draws what depends on the page that a block stands in: its curves. */
 type Curves = () => JSX.Element;
@@ -108,7 +108,7 @@ function Times({ shares, rows }: Omit<Extract<WireBlock, { kind: 'times' }>, 'ki
         label="Time"
         titles={['', 'an iteration', '', 'seconds']}
         rows={rows.map(({ label, total, seconds }) => [
-          visible(label),
+          <Breakable text={label} />,
           `${total.toFixed(2)} s`,
           <div class="bar" aria-hidden="true">
             {seconds.map((value, at) => (
@@ -161,5 +161,9 @@ const BRIEF = 28;
 
 export function Text({ text }: { readonly text: WireText }): JSX.Element {
   const [words, kind] = typeof text === 'string' ? [text, ''] : [text.text, CLASSES[text.as]];
-  return <span class={`said ${kind} ${words.length <= BRIEF ? 'brief' : ''}`}>{visible(words)}</span>;
+  return (
+    <span class={`said ${kind} ${words.length <= BRIEF ? 'brief' : ''}`}>
+      <Breakable text={words} />
+    </span>
+  );
 }

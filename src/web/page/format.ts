@@ -4,6 +4,19 @@ import { printable as visible } from '../../core/errors.js';
 /** Text with control characters spelled out, as on a terminal. */
 export { visible };
 
+/** Words that are longer than any in a language, such as paths and keys; shorter ones are never broken. */
+const LONG_WORD = /(\S{21,})/u;
+/** Where a long word breaks: behind its punctuation, and, without any, after as many letters as a short word may have. */
+const PART = /[^/_.,:;=&?|-]{1,20}[/_.,:;=&?|-]*|[/_.,:;=&?|-]{1,20}/gu;
+
+/** A text in pieces between which a line may break although there is no space. Joined, they are the text. */
+export function piecesOf(text: string): string[] {
+  return text
+    .split(LONG_WORD)
+    .flatMap((part, at) => (at % 2 === 0 ? [part] : (part.match(PART) ?? [])))
+    .filter((piece) => piece !== '');
+}
+
 /** Four significant digits; a dash for a missing number. */
 export function showNumber(value: number | null | undefined): string {
   if (value === null || value === undefined) return '–';

@@ -1,9 +1,23 @@
 /** Small parts that several views share. */
-import type { ComponentChildren, JSX } from 'preact';
+import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { WireState } from '../wire.js';
-import { visible } from './format.js';
+import { piecesOf, visible } from './format.js';
 import { useSource } from './data.js';
+
+/** A text whose long words may break where `piecesOf` says; all others stay whole. */
+export function Breakable({ text }: { readonly text: string }): JSX.Element {
+  return (
+    <>
+      {piecesOf(visible(text)).map((piece, at) => (
+        <Fragment key={at}>
+          {at > 0 && <wbr />}
+          {piece}
+        </Fragment>
+      ))}
+    </>
+  );
+}
 
 /** A state as a word; the colour only repeats it. */
 export function State({ state }: { readonly state: WireState }): JSX.Element {
@@ -130,7 +144,7 @@ export function Picture({
   );
 }
 
-/** A table that scrolls on its own if it is wider than the page. */
+/** A table that scrolls on its own if it is wider than the page; on a narrow screen, a row is a card whose lines carry the columns' titles. */
 export function Table({
   label,
   titles,
@@ -144,18 +158,18 @@ export function Table({
   readonly rows: readonly (readonly ComponentChildren[])[];
   /** The first right-aligned column. */
   readonly numbersFrom?: number;
-  /** Whether each cell gets its own line on a narrow screen. */
+  /** Whether cells have long texts, so that each gets its own line on a narrow screen. */
   readonly long?: boolean;
 }): JSX.Element {
   const kind = (at: number): string | undefined => (at >= numbersFrom ? 'number' : undefined);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={visible(label)}>
-      <table class={long ? 'stacked' : undefined}>
+      <table class={long ? 'stacked long' : 'stacked'}>
         <thead>
           <tr>
             {titles.map((title, at) => (
               <th key={at} scope="col" class={kind(at)}>
-                {visible(title)}
+                <Breakable text={title} />
               </th>
             ))}
           </tr>
@@ -190,9 +204,15 @@ export function Facts({
     <dl class="facts">
       {facts.map(({ name, value, more = null }) => (
         <div key={name}>
-          <dt>{visible(name)}</dt>
+          <dt>
+            <Breakable text={name} />
+          </dt>
           <dd>{value}</dd>
-          {more !== null && <dd class="quiet small">{visible(more)}</dd>}
+          {more !== null && (
+            <dd class="quiet small">
+              <Breakable text={more} />
+            </dd>
+          )}
         </div>
       ))}
     </dl>

@@ -8,7 +8,7 @@ import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
 import { nameOfId, showAgo, showChange, showDuration, showNumber, showValue, visible } from './format.js';
 import { LogView } from './log_view.js';
-import { Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
+import { Breakable, Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
 import { hashOf, type Place } from './router.js';
 import { address } from './source.js';
 
@@ -143,7 +143,7 @@ function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
     ['last seen', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
     ['held by', run.where],
     ['starts from', parents.length === 0 ? null : <Parents parents={parents} />],
-    ['folder', <span class="mono">{visible(dir)}</span>],
+    ['folder', mono(dir)],
   ];
   return (
     <>
@@ -184,7 +184,11 @@ function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
 }
 
 function mono(text: string): JSX.Element {
-  return <span class="mono">{visible(text)}</span>;
+  return (
+    <span class="mono">
+      <Breakable text={text} />
+    </span>
+  );
 }
 
 function SettingsTab({ page }: TabProps): JSX.Element {

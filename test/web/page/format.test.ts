@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
+  piecesOf,
   showAgo,
   showChange,
   showDuration,
@@ -72,5 +73,21 @@ describe('what a person reads', () => {
       'a\tb\nc\\u001b[31m \\u202e \\u200b \\u2066 \\ufeff \\u000d',
     );
     expect(visible('<b>é漢字🙂</b>')).toBe('<b>é漢字🙂</b>');
+  });
+});
+
+describe('where a text may break inside of a word', () => {
+  it.each([
+    ['', []],
+    ['a held-out reward of 5.088 ± 0.240', ['a held-out reward of 5.088 ± 0.240']],
+    ['earl_table__sc2stage', ['earl_table__sc2stage']],
+    ['run earl_table__recipe-sft_sc2stage is', ['run ', 'earl_', 'table__', 'recipe-', 'sft_', 'sc2stage', ' is']],
+    ['/data/tiny_seed_1/list.json\nnext', ['/', 'data/', 'tiny_', 'seed_', '1/', 'list.', 'json', '\nnext']],
+    ['x'.repeat(45), ['x'.repeat(20), 'x'.repeat(20), 'x'.repeat(5)]],
+    ['-'.repeat(45), ['-'.repeat(20), '-'.repeat(20), '-'.repeat(5)]],
+    ['語😀'.repeat(11), ['語😀'.repeat(10), '語😀']],
+  ])('%j', (text, pieces) => {
+    expect(piecesOf(text)).toEqual(pieces);
+    expect(piecesOf(text).join('')).toBe(text);
   });
 });

@@ -21,6 +21,8 @@ describe.skipIf(noBrowser !== null)(
   () => {
     let browser: Browser;
     let file: string;
+    /** Of four of its runs side by side. */
+    let comparison: string;
     const asked: string[] = [];
 
     /** What a page complained of: of what its policy refuses, too. */
@@ -32,6 +34,7 @@ describe.skipIf(noBrowser !== null)(
       vi.stubEnv('APP__BASE_EXP_DIR', base);
       vi.stubEnv('APP__DATA_DIR', join(base, 'data'));
       const { cells } = await loadExperiment({ file: EXPERIMENT });
+      const sideBySide = cells.slice(0, 12).filter((_, i) => i % 3 === 0);
       for (const [i, { config }] of cells.entries()) {
         const paths = finishedRun(config, 4 + (i % 7) / 10);
         await withSheets(paths);
@@ -40,20 +43,23 @@ describe.skipIf(noBrowser !== null)(
       file = join(base, 'table.html');
       capture();
       expect(await main(['report', EXPERIMENT, '--html', file])).toBe(0);
+      comparison = join(base, 'comparison.html');
+      const names = sideBySide.map(({ config }) => config.settings.run_name);
+      expect(await main(['compare', ...names, '--html', comparison])).toBe(0);
       vi.restoreAllMocks();
       vi.unstubAllEnvs();
       browser = await openBrowser();
     });
     afterAll(() => browser.close());
 
-    async function open(options: BrowserContextOptions): Promise<Page> {
+    async function open(options: BrowserContextOptions, path = file): Promise<Page> {
       const page = await browser.newPage(options);
       page.on('request', (request) => asked.push(request.url()));
       page.on('pageerror', (error) => complaints.push(String(error)));
       page.on('console', (message) => {
         if (message.type() === 'error') complaints.push(message.text());
       });
-      await page.goto(pathToFileURL(file).href);
+      await page.goto(pathToFileURL(path).href);
       await page.locator('.chart canvas').first().waitFor();
       return page;
     }
@@ -125,12 +131,40 @@ describe.skipIf(noBrowser !== null)(
       await expect.poll(brightest).toBeLessThan(140);
     });
 
-    it.each(['light', 'dark'] as const)('has no serious fault of accessibility in %s', async (colorScheme) => {
-      const page = await open({ colorScheme, viewport: { width: 390, height: 844 } });
+    it.each([
+      ['light', 'report'],
+      ['dark', 'report'],
+      ['light', 'comparison'],
+      ['dark', 'comparison'],
+    ] as const)('has no serious fault of accessibility in %s: %s', async (colorScheme, which) => {
+      const page = await open({ colorScheme, viewport: { width: 390, height: 844 } }, pathOf(which));
       await page.evaluate(axe.source);
       const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: typeof axe }).axe.run());
       const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
       expect(serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join('\n')}`)).toEqual([]);
+    });
+
+    const pathOf = (which: 'report' | 'comparison'): string => (which === 'report' ? file : comparison);
+
+    it.each([390, 1024, 1440].flatMap((width) => [[width, 'report'] as const, [width, 'comparison'] as const]))(
+      'breaks no short word at %s pixels: %s',
+      async (width, which) => {
+        const page = await open({ viewport: { width, height: 844 } }, pathOf(which));
+        const { words, broken } = await page.evaluate<{ words: number; broken: string[] }>(BROKEN_WORDS);
+        expect(broken).toEqual([]);
+        expect(words).toBeGreaterThan(200);
+      },
+    );
+
+    it.each(['report', 'comparison'] as const)('cuts no column on a phone: %s', async (which) => {
+      const page = await open({ viewport: { width: 390, height: 844 } }, pathOf(which));
+      const cut = await page.evaluate<
+        string[]
+      >(`[...document.querySelectorAll('details')].map((one) => (one.open = true)) &&
+        [...document.querySelectorAll('.scroll')]
+          .filter((one) => one.scrollWidth > one.clientWidth)
+          .map((one) => one.getAttribute('aria-label') + ': ' + one.scrollWidth)`);
+      expect(cut).toEqual([]);
     });
 
     it.each([360, 390])('fits a screen of %s pixels', async (width) => {
@@ -172,6 +206,46 @@ describe.skipIf(noBrowser !== null)(
     });
   },
 );
+
+/**
+ * The words of at most 20 letters that tables and facts have: how many, and which of them stand on more than one line or leave their cell. Folded
+ * tables are unfolded.
+ */
+const BROKEN_WORDS = `(() => {
+  for (const one of document.querySelectorAll('details')) one.open = true;
+  const broken = [];
+  let words = 0;
+  for (const cell of document.querySelectorAll('td, th, dt, dd')) {
+    // Titles that the lines of a card repeat are there for screen readers alone.
+    if (getComputedStyle(cell.parentElement.parentElement).position === 'absolute') continue;
+    const edge = cell.getBoundingClientRect().right + 0.5;
+    const range = document.createRange();
+    const pieces = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    const letters = [];
+    let before = null;
+    while (pieces.nextNode()) {
+      const { data, parentElement } = pieces.currentNode;
+      const said = parentElement.closest('.said, td, th, dt, dd');
+      // A text of its own below another one.
+      if (said !== before) letters.push([null, 0]);
+      before = said;
+      for (let at = 0; at < data.length; at++) letters.push([pieces.currentNode, at]);
+    }
+    const text = letters.map(([node, at]) => node?.data[at] ?? ' ').join('');
+    for (const { 0: word, index } of text.matchAll(/\\S+/g)) {
+      if (word.length > 20) continue;
+      const [[first, from], [last, to]] = [letters[index], letters[index + word.length - 1]];
+      range.setStart(first, from);
+      range.setEnd(last, to + 1);
+      const boxes = [...range.getClientRects()].filter(({ width }) => width > 0);
+      if (boxes.length === 0) continue;
+      words++;
+      const lines = new Set(boxes.map(({ bottom }) => Math.round(bottom)));
+      if (lines.size > 1 || boxes.some(({ right }) => right > edge)) broken.push(word + ' in ' + text.slice(0, 80));
+    }
+  }
+  return { words, broken };
+})()`;
 
 /** Contrast ratio of two colours as WCAG defines it. */
 function contrast(a: readonly number[], b: readonly number[]): number {
