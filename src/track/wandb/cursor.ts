@@ -19,6 +19,20 @@ const cursor = z.object({
   created_at: z.string(),
   /** What the server already had under this name: lines of each file, and the first step. */
   base: z.object({ history: z.int(), events: z.int(), output: z.int(), step: z.int() }),
+  /** Where rows lie instead that go behind rows of others, by the first of them, ascending. */
+  behind: z.array(z.object({ row: z.int(), history: z.int(), step: z.int() })).default([]),
+  /** So many lines of history were accepted, or were there before: more than `rows` has after the run went back. */
+  reached: z.int().optional(),
+  /** What the server has once it has taken the request under way, and its last row's step and time; null if none is. */
+  sending: z
+    .object({
+      history: z.int(),
+      events: z.int(),
+      output: z.int(),
+      last: z.object({ step: z.int(), at: z.number() }).nullable(),
+    })
+    .nullable()
+    .default(null),
   /** Rows of `metrics.jsonl` that it has. */
   rows: z.array(markSchema),
   /** Lines of `track/system.jsonl`. */

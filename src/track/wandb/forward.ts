@@ -2,6 +2,7 @@
 import { systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError } from '../../core/errors.js';
 import { scanLines } from '../../core/log/reader.js';
+import { readLines } from '../../run/journal.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
 import { readState, type RunStateName } from '../../run/state.js';
@@ -9,11 +10,12 @@ import type { WandbSettings } from '../../schema/track.js';
 import { codeRevision } from '../code.js';
 import type { Say } from '../say.js';
 import { GivenUp, WandbClient, type WandbRetryPolicy } from './client.js';
-import { readWandbCursor, type WandbCursor } from './cursor.js';
+import { readWandbCursor } from './cursor.js';
 import { pageAddress, type WandbEnvironment } from './environment.js';
 import { WandbForwarder, type Pace } from './forwarder.js';
+import type { Others } from './places.js';
 import { notedWandbId } from './run_id.js';
-import { attach, defaultEntity } from './run_of_server.js';
+import { attach, defaultEntity, type Attached } from './run_of_server.js';
 
 export interface ForwardOptions {
   readonly paths: RunPaths;
@@ -59,9 +61,10 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
   const stopWaiting = givenUpAfter(finishMs, ending, client, over, clock);
   let forwarder: WandbForwarder | null = null;
   try {
-    const cursor = await attached(client, options);
+    const { cursor, others } = await attached(client, options);
     const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run ?? paths.runName}`;
     say(`W&B: ${page}`, 'info');
+    if (others !== null) say(saidOfOthers(others), 'warn');
     forwarder = new WandbForwarder({
       paths,
       client,
@@ -110,7 +113,7 @@ function requireKey({ key, baseUrl }: WandbEnvironment): string {
   });
 }
 
-async function attached(client: WandbClient, options: ForwardOptions): Promise<WandbCursor> {
+async function attached(client: WandbClient, options: ForwardOptions): Promise<Attached> {
   const { paths, record, settings, environment } = options;
   const { baseUrl } = environment;
   const before = readWandbCursor(paths);
@@ -141,7 +144,27 @@ async function attached(client: WandbClient, options: ForwardOptions): Promise<W
     host: last?.host ?? '',
     version: last?.versions['editrl'] ?? '0',
   };
-  return attach(client, described, record, known, baseUrl);
+  return attach(client, described, record, known, { baseUrl, iterationOf: iterationsOf(paths) });
+}
+
+function saidOfOthers({ history, events, output, step }: Others): string {
+  const counts = [
+    [history, 'row', 'rows'],
+    [output, 'line of output', 'lines of output'],
+    [events, 'sample of the load', 'samples of the load'],
+  ] as const;
+  const found = counts.flatMap(([count, one, many]) => (count === 0 ? [] : [`${count} ${count === 1 ? one : many}`]));
+  const behind = history === 0 ? 'behind that' : `behind that, from step ${step} on`;
+  return `this run has ${found.join(', ')} at W&B that are not noted as sent from here: they stay, and what follows goes ${behind}`;
+}
+
+/** The iteration of each row of a run; of one that is not there, what it will be. */
+function iterationsOf({ metrics }: RunPaths): (row: number) => number {
+  let iterations: number[] | null = null;
+  return (row) => {
+    iterations ??= readLines(metrics).map(({ iteration }) => Number(iteration));
+    return iterations.at(row) ?? (iterations.at(0) ?? 0) + row;
+  };
 }
 
 /** Gives up once the run has ended and the server has accepted nothing for this long; the returned function cancels that. */

@@ -1,7 +1,7 @@
 /**
  * Forwards a run directory to W&B: rows of metrics, console output, the machine's load, episodes. Everything is read from the run's own files, which
- * serve as the spool: what the server has not confirmed is read again, by this process or by `editrl sync`, and arrives in the same places, since
- * line i of a file there is line i here plus a fixed offset. Only one process at a time forwards a run.
+ * serve as the spool: what the server has not confirmed is read again, by this process or by `editrl sync`, and arrives in the same places
+ * (places.ts). Only one process at a time forwards a run.
  */
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { FollowedLog } from '../../core/log/followed.js';
@@ -16,6 +16,7 @@ import type { WandbClient } from './client.js';
 import { writeWandbCursor, type WandbCursor } from './cursor.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
 import { mediaOf, type Media } from './media.js';
+import { acknowledged, nextPlace, placeOf } from './places.js';
 import { Uploads } from './uploads.js';
 
 export interface Pace {
@@ -130,17 +131,21 @@ export class WandbForwarder {
   async #send(): Promise<Sent> {
     const { base, output: outputAt, events: eventsAt } = this.#cursor;
     const { rows, media, lines } = this.#nextRows();
+    const row = rows.at(0)?.index ?? 0;
+    const offset = placeOf(this.#cursor, row).history + row;
     const output = this.#output.next(outputAt);
     const events = this.#nextEvents();
     const { names, through } = this.#uploads.taken();
     const summary = rows.length === 0 ? [] : [extendedJson(this.#summarise(rows, media))];
     const pieces: Readonly<Record<string, Piece>> = {
-      'wandb-history.jsonl': { offset: base.history + (rows.at(0)?.index ?? 0), content: lines },
+      'wandb-history.jsonl': { offset, content: lines },
       'wandb-events.jsonl': { offset: base.events + eventsAt.lines, content: events.lines },
       'output.log': { offset: base.output + outputAt.lines, content: output.lines.map(outputLine) },
       'wandb-summary.json': { offset: 0, content: summary },
     };
     const files = Object.entries(pieces).filter(([, { content }]) => content.length > 0);
+    const reached = Math.max(acknowledged(this.#cursor).history, offset + rows.length);
+    if (files.length > 0) this.#willSend(reached, rows.at(-1), pieces);
     const nothing = files.length === 0 && names.length === 0;
     if (!nothing || this.#clock.now() - this.#sentMs >= this.#pace.heartbeatMs) {
       await this.#stream({
@@ -156,6 +161,8 @@ export class WandbForwarder {
       events: { lines: eventsAt.lines + events.lines.length, bytes: events.bytes },
       output: { lines: outputAt.lines + output.lines.length, ...output.place },
       summary: summary.at(0) ?? this.#cursor.summary,
+      reached,
+      sending: null,
       iteration: last?.iteration ?? this.#cursor.iteration,
       media: Math.min(through ?? this.#cursor.media, last?.iteration ?? Infinity),
     };
@@ -164,6 +171,23 @@ export class WandbForwarder {
     writeWandbCursor(this.options.paths, this.#cursor);
     const bytes = files.reduce((sum, [, { content }]) => content.reduce((all, line) => all + line.length, sum), 0);
     return bytes >= FULL_BYTES ? 'some' : 'all';
+  }
+
+  /** Notes a request before it is sent: if its answer is never seen, its lines are not taken for those of others. */
+  #willSend(reached: number, last: Row | undefined, pieces: Readonly<Record<string, Piece>>): void {
+    const end = (file: string): number => pieces[file].offset + pieces[file].content.length;
+    const isLast = last !== undefined && end('wandb-history.jsonl') === reached;
+    const step = last === undefined ? 0 : placeOf(this.#cursor, last.index).step + last.iteration;
+    this.#cursor = {
+      ...this.#cursor,
+      sending: {
+        history: reached,
+        events: end('wandb-events.jsonl'),
+        output: end('output.log'),
+        last: isLast ? { step, at: last.mark.at } : null,
+      },
+    };
+    writeWandbCursor(this.options.paths, this.#cursor);
   }
 
   async #end(exitCode: number | null): Promise<void> {
@@ -192,6 +216,8 @@ export class WandbForwarder {
     const lines: string[] = [];
     let bytes = 0;
     for (const row of this.#rows.next()) {
+      // One request has lines that lie behind one another.
+      if (row.index === nextPlace(this.#cursor, rows.at(0)?.index ?? Infinity)) break;
       const shown = mediaOf(paths, row.iteration, episodes);
       const line = this.#historyLine(row, shown);
       bytes += Buffer.byteLength(line);
@@ -203,10 +229,10 @@ export class WandbForwarder {
     return { rows, media, lines };
   }
 
-  #historyLine({ iteration, metrics, mark }: Row, { values }: Media): string {
+  #historyLine({ index, iteration, metrics, mark }: Row, { values }: Media): string {
     const always = {
       iteration,
-      _step: this.#cursor.base.step + iteration,
+      _step: placeOf(this.#cursor, index).step + iteration,
       _timestamp: mark.at,
       _runtime: mark.runtime,
     };
@@ -219,10 +245,10 @@ export class WandbForwarder {
 
   /** The last value of each metric, updated with further rows. */
   #summarise(rows: readonly Row[], media: readonly Media[]): Readonly<Record<string, unknown>> {
-    for (const [i, { iteration, metrics, mark }] of rows.entries()) {
+    for (const [i, { index, iteration, metrics, mark }] of rows.entries()) {
       Object.assign(this.#summary, metrics, media[i].values, {
         iteration,
-        _step: this.#cursor.base.step + iteration,
+        _step: placeOf(this.#cursor, index).step + iteration,
         _timestamp: mark.at,
         _runtime: mark.runtime,
         _wandb: { runtime: Math.floor(mark.runtime) },

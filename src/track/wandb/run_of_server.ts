@@ -4,6 +4,7 @@ import type { RunRecord } from '../../run/record.js';
 import type { WandbClient } from './client.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
 import type { WandbCursor } from './cursor.js';
+import { acknowledged, behindOthers, endsWithOurs, stepBehind, type Others, type Place, type There } from './places.js';
 
 /** A run's description on the server. */
 export interface RunDescription {
@@ -32,7 +33,7 @@ interface Found {
   readonly id: string | null;
   readonly config: Readonly<Record<string, unknown>>;
   readonly summary: Readonly<Record<string, unknown>>;
-  readonly base: WandbCursor['base'];
+  readonly there: There;
 }
 
 const RESUME_QUERY = `query RunResumeStatus($project: String, $entity: String, $name: String!) {
@@ -62,52 +63,97 @@ export async function defaultEntity(client: WandbClient): Promise<string> {
   return text(asObject(viewer)['entity']);
 }
 
+/** A run on the server, ready to be sent to. */
+export interface Attached {
+  readonly cursor: WandbCursor;
+  /** What others wrote there that the lines to come go behind; null if there is nothing that was not known. */
+  readonly others: Others | null;
+  /** The whole config that the server was given. */
+  readonly config: Readonly<Record<string, unknown>>;
+}
+
 /**
  * Finds or creates the run, updates its description, and returns the cursor to continue with: `known` if the server has that run directory's lines,
- * else one that appends all of them to what is there. Raises as the client does.
+ * else one that appends all of them to what is there. `iterationOf` gives the iteration of a row of the run. Raises as the client does.
  */
 export async function attach(
   client: WandbClient,
   described: RunDescription,
   { created_at }: Pick<RunRecord, 'created_at'>,
   known: WandbCursor | null,
-  baseUrl: string,
-): Promise<WandbCursor> {
+  { baseUrl, iterationOf }: { readonly baseUrl: string; readonly iterationOf: (row: number) => number },
+): Promise<Attached> {
   const { id, name, project, entity, settings } = described;
   const found = foundIn(await client.graphql('RunResumeStatus', RESUME_QUERY, { name: id, project, entity }));
-  const identity = asObject(valueOf(found?.config[IDENTITY]));
-  const isOwn = identity['created_at'] === created_at;
-  const before = isOwn ? (asBase(identity['before']) ?? NOTHING) : (found?.base ?? NOTHING);
-  const base = known === null || found === null ? before : known.base;
-  const { data } = await upsert(client, described, found, {
+  const isKnown = known !== null && found !== null && hasItsLines(known, found);
+  const { cursor, others } = isKnown ? goneOn(known, found) : begun(found, created_at, iterationOf);
+  const { base, behind } = cursor;
+  const identity = { created_at, before: base, ...(behind.length === 0 ? {} : { behind }) };
+  const { data, config } = await upsert(client, described, found, {
     ...wrapped(asObject(settings)),
-    [IDENTITY]: { value: { created_at, before: base } },
+    [IDENTITY]: { value: identity },
   });
   const run = id === name ? {} : { run: id };
-  const place = { base_url: baseUrl, entity: data.entity, project: data.project, ...run, created_at, base };
-  // A server that has lost the run gets everything again.
-  if (known !== null && found !== null) return { ...known, ...place, ended: null };
-  return {
-    format: 1,
-    ...place,
+  const place = { base_url: baseUrl, entity: data.entity, project: data.project, ...run, created_at };
+  return { cursor: { ...cursor, ...place, ended: null }, others, config };
+}
+
+const NOTHING: WandbCursor['base'] = { history: 0, events: 0, output: 0, step: 0 };
+
+/** A cursor, and what others wrote. */
+type Beginning = Pick<Attached, 'cursor' | 'others'>;
+
+/** A server that has lost the run gets everything again, also where another was made under its id; a count that lags is no loss. */
+function hasItsLines(known: WandbCursor, { config, there }: Found): boolean {
+  const { created_at } = asObject(valueOf(config[IDENTITY]));
+  return created_at === known.created_at || there.history >= acknowledged(known).history;
+}
+
+/** A run whose lines the server has. Its summary keeps what was set there, and where others wrote last, theirs counts. */
+function goneOn(known: WandbCursor, { there, summary }: Found): Beginning {
+  const { cursor, others } = behindOthers(known, there);
+  const own = parseExtendedJson(known.summary) ?? {};
+  const merged = others === null ? { ...summary, ...own } : { ...own, ...summary };
+  return { cursor: { ...cursor, summary: extendedJson(merged) }, others };
+}
+
+/** A run of which nothing is noted here: all its lines go where they were, if the server says where, else behind what is there. */
+function begun(found: Found | null, created_at: string, iterationOf: (row: number) => number): Beginning {
+  const there = found?.there ?? { ...NOTHING, tail: { iteration: null, step: null, at: null } };
+  const identity = asObject(valueOf(found?.config[IDENTITY]));
+  const own = identity['created_at'] === created_at ? asBase(identity['before']) : null;
+  const placed = own === null ? null : { base: own, behind: asPlaces(identity['behind']) };
+  const end = { history: there.history, events: there.events, output: there.output, step: stepBehind(there) };
+  const isNew = there.history === 0 && there.events === 0 && there.output === 0;
+  const isOurs = placed !== null && (there.history <= placed.base.history || endsWithOurs(placed, there, iterationOf));
+  // Of output and load it is not noted what others wrote.
+  const shared = placed === null || placed.behind.length === 0 ? {} : { events: there.events, output: there.output };
+  const cursor = {
+    format: 1 as const,
+    ...{ base_url: '', entity: '', project: '', created_at },
+    ...(isOurs ? { base: { ...placed.base, ...shared }, behind: placed.behind } : { base: end, behind: [] }),
     rows: [],
+    reached: there.history,
+    sending: null,
     events: { lines: 0, bytes: 0 },
     output: { lines: 0, attempt: 1, bytes: 0 },
-    summary: extendedJson(isOwn ? {} : { ...found?.summary }),
+    summary: extendedJson({ ...found?.summary }),
     iteration: -1,
     media: -1,
     ended: null,
   };
+  return { cursor, others: isNew || isOurs ? null : end };
 }
-
-const NOTHING: WandbCursor['base'] = { history: 0, events: 0, output: 0, step: 0 };
 
 async function upsert(
   client: WandbClient,
   { id, name, project, entity, group, jobType, tags, notes, code, host, version }: RunDescription,
   found: Found | null,
   config: Readonly<Record<string, unknown>>,
-): Promise<{ readonly data: { readonly entity: string; readonly project: string } }> {
+): Promise<{
+  readonly data: { readonly entity: string; readonly project: string };
+  readonly config: Readonly<Record<string, unknown>>;
+}> {
   // The entry `t`, which names the writing program, makes the server treat the run as begun.
   const writer = { cli_version: version, t: { '5': version } };
   const whole = { ...found?.config, ...config, _wandb: { value: writer } };
@@ -136,6 +182,7 @@ async function upsert(
   const made = asObject(asObject(asObject(upsertBucket)['bucket'])['project']);
   return {
     data: { entity: text(asObject(made['entity'])['name']) || entity, project: text(made['name']) || project },
+    config: whole,
   };
 }
 
@@ -144,17 +191,20 @@ function foundIn(data: Readonly<Record<string, unknown>>): Found | null {
   const bucket = asObject(asObject(data['model'])['bucket']);
   if (!('t' in asJsonObject(bucket['wandbConfig']))) return null;
   const summary = asJsonObject(bucket['summaryMetrics']);
-  const history = count(bucket['historyLineCount']);
-  const last = asJsonObject(lastOf(bucket['historyTail']))['_step'] ?? summary['_step'];
+  const last = asJsonObject(lastOf(bucket['historyTail']));
   return {
     id: text(bucket['id']) || null,
     config: asJsonObject(bucket['config']),
     summary,
-    base: {
-      history,
+    there: {
+      history: count(bucket['historyLineCount']),
       events: count(bucket['eventsLineCount']),
       output: count(bucket['logLineCount']),
-      step: history === 0 ? 0 : count(last) + 1,
+      tail: {
+        iteration: numberOf(last['iteration']),
+        step: numberOf(last['_step'] ?? summary['_step']),
+        at: numberOf(last['_timestamp']),
+      },
     },
   };
 }
@@ -169,6 +219,11 @@ function asBase(value: unknown): WandbCursor['base'] | null {
   const all = [history, events, output, step];
   if (!all.every((one) => Number.isInteger(one))) return null;
   return { history: count(history), events: count(events), output: count(output), step: count(step) };
+}
+
+function asPlaces(value: unknown): Place[] {
+  const all = Array.isArray(value) ? (value as unknown[]).map(asObject) : [];
+  return all.map(({ row, history, step }) => ({ row: count(row), history: count(history), step: count(step) }));
 }
 
 function valueOf(entry: unknown): unknown {
@@ -195,6 +250,10 @@ function lastOf(tail: unknown): unknown {
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
+}
+
+function numberOf(value: unknown): number | null {
+  return typeof value === 'number' ? value : null;
 }
 
 function count(value: unknown): number {

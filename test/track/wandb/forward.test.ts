@@ -4,13 +4,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../../src/core/png.js';
 import { storePng } from '../../../src/run/media.js';
-import { MetricsPages } from '../../../src/track/prometheus.js';
 import { readWandbCursor, type WandbCursor } from '../../../src/track/wandb/cursor.js';
 import { noteWandbId } from '../../../src/track/wandb/run_id.js';
-import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
+import type { RunTracking, TrackingOptions } from '../../../src/track/run_tracking.js';
 import { testFolders } from '../../support/folder.js';
 import { trackerContract } from '../contract.js';
-import { FakeRun, trackSettings } from '../run_directory.js';
+import { FakeRun } from '../run_directory.js';
+import { following } from './following.js';
 import { KEY, StubWandb } from './stub.js';
 
 const folder = testFolders('wandb');
@@ -27,23 +27,8 @@ afterEach(async () => {
   expect(said.join('\n')).not.toContain(KEY);
 });
 
-/** Everything happens a thousand times as fast. */
 function follow(run: FakeRun, others: Partial<TrackingOptions> = {}): RunTracking {
-  return new RunTracking({
-    paths: run.paths,
-    record: run.record,
-    track: trackSettings({ wandb: { project: 'edits' } }),
-    pages: new MetricsPages(),
-    env: stub.env,
-    pids: () => [process.pid],
-    say: (line) => void said.push(line),
-    onStop: () => void said.push('stop'),
-    pace: { everyMs: 15, heartbeatMs: 30 },
-    retryPolicy: { backoffBaseMs: 2, backoffCapMs: 60, attemptTimeoutMs: 2000 },
-    // However slow the machine is; what is about giving up says less.
-    finishMs: 60_000,
-    ...others,
-  });
+  return following(run, stub, said, others);
 }
 
 /** Follows a run that has ended, from what is on its disk to the last line. */

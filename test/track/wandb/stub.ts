@@ -59,6 +59,13 @@ export class StubWandb extends StubServer<StubCall, Lost> {
     return run;
   }
 
+  /** Somebody else writes behind what is there, and into the summary. */
+  write(name: string, lines: Partial<Record<FileName, readonly string[]>>, summary: Record<string, unknown>): void {
+    const run = this.run(name);
+    for (const file of FILES) run.files[file].push(...(lines[file] ?? []));
+    run.summary = JSON.stringify({ ...parseExtended(run.summary), ...summary });
+  }
+
   /** Rows as they are in the end. */
   history(name: string): Record<string, unknown>[] {
     return this.run(name).files['wandb-history.jsonl'].map((line) => parseExtended(line));
