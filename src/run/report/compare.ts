@@ -11,7 +11,8 @@ import { readRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
 import { pairedByPrompt, promptScores } from './measures.js';
 import { showEstimate, showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
-import { readRun, type BeforeAfter, type Estimate, type RunReport } from './read.js';
+import { showChange } from './held_out_rows.js';
+import { readRun, type Estimate, type Evaluated, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
 
 export interface ComparedRun {
@@ -197,12 +198,13 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
     ({ by, manner }, at) => paired.findIndex((one) => one.by === by && one.manner === manner) === at,
   );
   const measures = [...new Set(runs.flatMap(({ report }) => report.heldout.measures.map(({ name }) => name)))];
-  const heldOutPair = (
-    label: string,
-    of: (report: RunReport) => BeforeAfter<Estimate> | undefined,
-  ): ReturnType<typeof row>[] => [
+  const heldOutPair = (label: string, of: (report: RunReport) => Evaluated | undefined): ReturnType<typeof row>[] => [
     row(`held-out before, ${label}`, (report) => estimate(of(report)?.before ?? null)),
     row(`held-out after, ${label}`, (report) => estimate(of(report)?.after ?? null)),
+    row(`held-out change, ${label}`, (report) => {
+      const found = of(report);
+      return found === undefined ? null : showChange(found);
+    }),
   ];
   const rows = [
     row('state', ({ state }) => state),

@@ -1,14 +1,25 @@
 /** Resolves a name given to a report: a run or an experiment. */
 import { RunError } from '../../core/errors.js';
-import { listExperiments, readExperiment, type ExperimentRecord, type FoundExperiment } from '../experiment.js';
+import type { ReadSettings } from '../../schema/mark.js';
+import { getPath } from '../../schema/paths.js';
+import {
+  listExperiments,
+  readExperiment,
+  type ExperimentRecord,
+  type FoundExperiment,
+  type RecordedRun,
+} from '../experiment.js';
 import { findRun, firstFew, searchFolders } from '../find.js';
-import { isRunName, type RunPaths } from '../paths.js';
+import { isRunName, RunPaths } from '../paths.js';
+import { readRecord } from '../record.js';
 
 /** The experiment that a run is a cell of. */
 export interface Membership {
   readonly experiment: string;
-  /** Settings that differ from the experiment's base. */
+  /** Settings that differ from its baseline cell, or, without a baseline, between the cells. */
   readonly differs: Readonly<Record<string, unknown>>;
+  /** Its baseline cell with that cell's own settings; null without a baseline, for the baseline itself, and where that has no settings yet. */
+  readonly baseline: { readonly run_name: string; readonly settings: ReadSettings } | null;
 }
 
 export type Found =
@@ -47,8 +58,33 @@ function run(name: string, expDir: string, experiments: readonly FoundExperiment
 export function membershipOf({ baseExpDir, runName }: RunPaths): Membership | null {
   for (const { name } of listExperiments([baseExpDir])) {
     if (!runName.startsWith(`${name}__`)) continue;
-    const cell = readExperiment(baseExpDir, name)?.cells.find((one) => one.run_name === runName);
-    if (cell !== undefined) return { experiment: name, differs: cell.differs };
+    const record = readExperiment(baseExpDir, name);
+    const cell = record?.cells.find((one) => one.run_name === runName);
+    if (record === null || cell === undefined) continue;
+    return { experiment: name, differs: cell.differs, baseline: baselineOf(record, cell, baseExpDir) };
   }
   return null;
+}
+
+function baselineOf(
+  { baseline, cells }: ExperimentRecord,
+  { run_name, axes }: RecordedRun,
+  baseExpDir: string,
+): Membership['baseline'] {
+  if (baseline === null) return null;
+  const wanted = Object.entries({ ...axes, ...baseline });
+  const found = cells.find((one) => wanted.every(([axis, value]) => one.axes[axis] === value));
+  if (found === undefined || found.run_name === run_name) return null;
+  const settings = settingsOf(new RunPaths(baseExpDir, found.run_name));
+  return settings === null ? null : { run_name: found.run_name, settings: (path) => getPath(settings, path) };
+}
+
+/** Null for a run that was not begun, or whose record cannot be read, which its own report says. */
+function settingsOf(paths: RunPaths): Readonly<Record<string, unknown>> | null {
+  try {
+    return readRecord(paths)?.settings ?? null;
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+    return null;
+  }
 }

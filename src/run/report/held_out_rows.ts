@@ -1,6 +1,6 @@
 /** The held-out numbers of a run as rows of text. */
-import { showEstimate, showScale, showLoss, signed, signedLoss } from './numbers.js';
-import type { BeforeAfter, Estimate, HeldOut } from './read.js';
+import { showEstimate, showScale, showLoss, signed, signedEstimate, signedLoss } from './numbers.js';
+import type { BeforeAfter, Evaluated, HeldOut } from './read.js';
 
 export interface HeldOutRow {
   /** `reward, sampled`; for a single set `<set>, greedy`. */
@@ -23,8 +23,8 @@ export function heldOutRows({
   scale,
   measures,
 }: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'parts' | 'loss' | 'scale' | 'measures'>): HeldOutRow[] {
-  const reward = (label: string, values: BeforeAfter<Estimate>, of_set = false): HeldOutRow =>
-    rowOf(label, of_set, values, { show: showEstimate, change: (a, b) => signed(b.mean - a.mean) });
+  const reward = (label: string, values: Evaluated, of_set = false): HeldOutRow =>
+    rowOf(label, of_set, values, { show: showEstimate, change: () => showChange(values) ?? '' });
   const named = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
   return [
     reward(`${named}, sampled`, sampled),
@@ -42,6 +42,12 @@ export function heldOutRows({
     ),
     rowOf('loss, lower is better', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) }),
   ].filter(({ before, after }) => before !== null || after !== null);
+}
+
+/** The difference prompt by prompt with its error, or that of the means where only these are known; null for a single evaluation. */
+export function showChange({ before, after, change }: Evaluated): string | null {
+  if (change !== undefined) return signedEstimate(change);
+  return before === null || after === null ? null : signed(after.mean - before.mean);
 }
 
 function rowOf<T>(

@@ -64,6 +64,7 @@ export function whereMeasured<Found extends { readonly name: string; readonly id
 
 /** The score of a held-out answer. */
 export interface PromptScore {
+  readonly set: string;
   readonly sample: string;
   /** How it was sampled: `sampled`, `greedy`. */
   readonly manner: string;
@@ -71,16 +72,19 @@ export interface PromptScore {
 }
 
 /**
- * The scores of the last evaluation by set, manner and prompt, by the reward or by a measure; leaves out answers that no judge scored. Raises
- * RunError for records that cannot be read.
+ * The scores of the evaluation at `iteration`, else of the last one, by set, manner and prompt, by the reward or by a measure; leaves out answers
+ * that no judge scored. Raises RunError for records that cannot be read.
  */
 export function promptScores(
   paths: RunPaths,
   measure: { readonly name: string; readonly identity: string | null } | null,
+  iteration?: number,
 ): Map<string, PromptScore> {
-  const last = listEpisodeFiles(paths).findLast(({ heldOut }) => heldOut);
-  if (last === undefined) return new Map();
-  const lines = readLines(last.path);
+  const wanted = listEpisodeFiles(paths).findLast(
+    (file) => file.heldOut && (iteration === undefined || file.iteration === iteration),
+  );
+  if (wanted === undefined) return new Map();
+  const lines = readLines(wanted.path);
   if (measure === null || measure.identity === null) {
     return new Map(lines.flatMap((line) => scoreOf(line, outcomeOf(line, measure?.name ?? null))));
   }
@@ -121,17 +125,19 @@ function scoreOf({ key, sample }: Line, outcome: unknown): [string, PromptScore]
   const [, , ...rest] = key.split('/');
   const manner = rest.at(-2);
   if (typeof score !== 'number' || manner === undefined) return [];
-  return [[rest.join('/'), { sample, manner, score }]];
+  return [[rest.join('/'), { set: rest.slice(0, -2).join('/'), sample, manner, score }]];
 }
 
-/** How much higher the second of two runs scores, prompt by prompt, for the answers of one manner. */
+/** How much higher the second of two evaluations scores, prompt by prompt, for the answers of one manner; only those of one set, if it is named. */
 export function pairedByPrompt(
   base: ReadonlyMap<string, PromptScore>,
   other: ReadonlyMap<string, PromptScore>,
   wanted: string,
+  only?: string,
 ): number[] {
-  return [...other].flatMap(([prompt, { sample, manner, score }]) => {
+  return [...other].flatMap(([prompt, { set, sample, manner, score }]) => {
+    if (manner !== wanted || (only !== undefined && set !== only)) return [];
     const partner = base.get(prompt);
-    return manner !== wanted || partner === undefined || partner.sample !== sample ? [] : [score - partner.score];
+    return partner === undefined || partner.sample !== sample ? [] : [score - partner.score];
   });
 }

@@ -13,6 +13,7 @@ import { readCertificate, type Certificate } from '../certificate.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
 import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type ShownAnswer } from './answers.js';
+import { changesBetween, type PromptChange } from './changes.js';
 
 /** The mean of a held-out evaluation and its standard error (null if it was not recorded). */
 export interface Estimate {
@@ -25,6 +26,12 @@ export interface BeforeAfter<T> {
   readonly after: T | null;
 }
 
+/** A held-out mean at the first and at the last evaluation. */
+export interface Evaluated extends BeforeAfter<Estimate> {
+  /** From the first to the last, prompt by prompt; absent without records of single prompts. */
+  readonly change?: PromptChange;
+}
+
 /** What a term of `validation.measure` says of the held-out answers, with its name. */
 export interface MeasuredHeldOut {
   readonly name: string;
@@ -33,8 +40,8 @@ export interface MeasuredHeldOut {
    * (`measureScale`).
    */
   readonly identity: string | null;
-  readonly sampled: BeforeAfter<Estimate>;
-  readonly greedy: BeforeAfter<Estimate>;
+  readonly sampled: Evaluated;
+  readonly greedy: Evaluated;
 }
 
 /** What a held-out number means: the reward's name and highest value, or a loss. */
@@ -51,14 +58,14 @@ export interface HeldOut extends BeforeAfter<number> {
   /** What that metric means; null if there is none, or if the run's settings do not say. */
   readonly scale: HeldOutScale | null;
   readonly iterations: BeforeAfter<number>;
-  readonly sampled: BeforeAfter<Estimate>;
-  readonly greedy: BeforeAfter<Estimate>;
+  readonly sampled: Evaluated;
+  readonly greedy: Evaluated;
   readonly loss: BeforeAfter<number>;
   /** Means of the parts of the reward, `<term>/<part>`, sampled the same way as `metric`. */
   readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
   readonly measures: readonly MeasuredHeldOut[];
   /** The same for each validation source by its name. */
-  readonly sets: Readonly<Record<string, { sampled: BeforeAfter<Estimate>; greedy: BeforeAfter<Estimate> }>>;
+  readonly sets: Readonly<Record<string, { sampled: Evaluated; greedy: Evaluated }>>;
 }
 
 export interface RunReport {
@@ -93,6 +100,10 @@ export const TIME_SHARES = ['rollout', 'render', 'judge', 'exchange', 'reference
 export const TIME_PARTS = ['total', ...TIME_SHARES] as const;
 export type TimePart = (typeof TIME_PARTS)[number];
 
+/** The metrics that the held-out number may be, besides greedy answers. */
+export const SAMPLED = 'validation/sampled/mean';
+export const LOSS = 'validation/loss';
+
 const LAST_ITERATIONS = 10;
 
 /**
@@ -124,7 +135,10 @@ function summarise(
     reason: state?.reason ?? null,
     iteration: state?.iteration ?? 0,
     num_iterations: state?.num_iterations ?? 0,
-    heldout: heldOut(lines, { read: (path) => getPath(settings, path), rescored: readRescoredMeasures(paths) }),
+    heldout: withChanges(
+      paths,
+      heldOut(lines, { read: (path) => getPath(settings, path), rescored: readRescoredMeasures(paths) }),
+    ),
     training_reward: lastReward(trained),
     answers: heldOutAnswers(paths),
     training_loss: trained.at(-1)?.metrics['policy/loss'] ?? null,
@@ -135,6 +149,33 @@ function summarise(
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
     paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },
+  };
+}
+
+/** Adds what changed prompt by prompt between the first and the last evaluation. */
+function withChanges(paths: RunPaths, found: HeldOut): HeldOut {
+  const { before, after } = found.iterations;
+  if (before === null || after === null) return found;
+  const changes = changesBetween(paths, before, after);
+  const changed = (values: Evaluated, ...of: Parameters<typeof changes>): Evaluated => {
+    const change = values.before === null || values.after === null ? null : changes(...of);
+    return change === null ? values : { ...values, change };
+  };
+  return {
+    ...found,
+    sampled: changed(found.sampled, null, 'sampled'),
+    greedy: changed(found.greedy, null, 'greedy'),
+    measures: found.measures.map((measure) => ({
+      ...measure,
+      sampled: changed(measure.sampled, measure, 'sampled'),
+      greedy: changed(measure.greedy, measure, 'greedy'),
+    })),
+    sets: Object.fromEntries(
+      Object.entries(found.sets).map(([set, { sampled, greedy }]) => [
+        set,
+        { sampled: changed(sampled, null, 'sampled', set), greedy: changed(greedy, null, 'greedy', set) },
+      ]),
+    ),
   };
 }
 
@@ -159,9 +200,7 @@ export function heldOut(lines: readonly MetricsLine[], { read, rescored = [] }: 
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;
   const both = endsOf(first, last);
   const names = evaluated.flatMap((line) => Object.keys(line.metrics));
-  const metric = ['validation/sampled/mean', 'validation/greedy/mean', 'validation/loss'].find((name) =>
-    names.includes(name),
-  );
+  const metric = [SAMPLED, 'validation/greedy/mean', LOSS].find((name) => names.includes(name));
   const sets = [
     ...new Set(names.flatMap((name) => /^validation\/([^/]+)\/(?:sampled|greedy)\/mean$/.exec(name)?.[1] ?? [])),
   ];
@@ -203,7 +242,7 @@ function endsOf(first: MetricsLine | undefined, last: MetricsLine | undefined): 
 }
 
 function scaleOf(metric: string, read: ReadSettings | undefined): HeldOutScale | null {
-  if (metric === 'validation/loss') return { label: 'loss', most: null };
+  if (metric === LOSS) return { label: 'loss', most: null };
   const found = read === undefined ? null : rewardScale(read);
   return found === null ? null : { label: found.label, most: found.most };
 }

@@ -1,24 +1,26 @@
 /** A run's report as a short table for a terminal. */
 import { printable } from '../../core/errors.js';
-import { alignColumns, wrap } from '../../core/table.js';
+import { alignColumns, formatTable, wrap, type Column } from '../../core/table.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { SaidAnswer } from './answers.js';
 import { certificateTable } from './certificate.js';
-import { heldOutRows } from './held_out_rows.js';
-import { showEstimate, showLoss, showSpeed } from './numbers.js';
-import type { RunReport } from './read.js';
+import { heldOutRows, showChange } from './held_out_rows.js';
+import { showEstimate, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
+import { LOSS, SAMPLED, type RunReport } from './read.js';
 
 /** The lines of the report without a final newline, at most `width` columns wide if they can be broken. */
 export function formatReport(report: RunReport, width = Infinity): string {
   const blocks = [
     wrap(`${report.run_name}: ${stateLine(report)}`, width),
-    heldOutTable(report),
+    heldOutTable(report, width),
     training(report, width),
     answers(report, width),
     report.certificate === null ? [] : certificateTable(report.certificate, width),
     alarms(report, width),
     places(report),
+    // Last, because a terminal shows what was printed last.
+    headline(report, width),
   ];
   return blocks
     .filter((block) => block.length > 0)
@@ -31,17 +33,39 @@ function stateLine(report: RunReport): string {
   return `${report.state}, iteration ${report.iteration} of ${report.num_iterations}${reason}`;
 }
 
-function heldOutTable({ heldout }: RunReport): string[] {
-  const rows = heldOutRows(heldout).map(({ label, of_set, before, after, change }) => [
+function heldOutTable({ heldout }: RunReport, width: number): string[] {
+  const { scale, iterations } = heldout;
+  // The table's title names the scale: named in every row it would make the table too wide for a terminal.
+  const rows = heldOutRows({ ...heldout, scale: null }).map(({ label, of_set, before, after, change }) => [
     of_set ? `  ${label}` : label,
-    before ?? '-',
-    after ?? '-',
-    change ?? '',
+    before,
+    after,
+    change,
   ]);
   if (rows.length === 0) return [];
-  const at = (iteration: number | null): string => (iteration === null ? '' : ` (iteration ${iteration})`);
-  const head = ['held-out', `before${at(heldout.iterations.before)}`, `after${at(heldout.iterations.after)}`, 'change'];
-  return alignColumns([head, ...rows]);
+  const at = (when: string, iteration: number | null): string =>
+    iteration === null ? when : `${when}, at ${iteration}`;
+  const columns: Column[] = [
+    { title: scale === null || scale.most === null ? 'held-out' : `held-out: ${showScale(scale)}`, alone: true },
+    { title: at('before', iterations.before) },
+    { title: at('after', iterations.after) },
+    { title: 'change' },
+  ];
+  return formatTable(columns, rows, { width }).split('\n');
+}
+
+/** What the run learned, in a line. */
+function headline({ heldout }: RunReport, width: number): string[] {
+  const { metric, scale, before, after, sampled, greedy, iterations } = heldout;
+  if (metric === null || before === null) return [];
+  const isLoss = metric === LOSS;
+  const show = isLoss ? showLoss : (value: number): string => value.toFixed(3);
+  const name = `held-out ${scale === null ? 'reward' : showScale(scale)}`;
+  if (after === null) return wrap(`${name}: ${show(before)} at iteration ${iterations.before}`, width);
+  const found = metric === SAMPLED ? sampled : greedy;
+  const change = isLoss ? signedLoss(after - before) : (showChange(found) ?? '');
+  const over = isLoss || found.change === undefined ? '' : ` over ${found.change.n} prompts`;
+  return wrap(`${name}: ${show(before)} → ${show(after)} (${change}${over})`, width);
 }
 
 function training(report: RunReport, width: number): string[] {

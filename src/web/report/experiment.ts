@@ -55,7 +55,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
     ),
     sections: [
       { title: 'Results', blocks: resultBlocks(results) },
-      { title: 'What the cells differ in', blocks: [cellDifferences(cells)] },
+      { title: 'What the cells differ in', blocks: [cellDifferences(cells, results)] },
       { title: 'Curves', blocks: [{ kind: 'curves' }] },
       { title: 'Time', blocks: [parts.times(timed)] },
       {
@@ -196,17 +196,25 @@ function seedTable({ cells, experiment }: Results): WireBlock {
 }
 
 /** The first seed of each cell represents all: settings that the seed decides do not distinguish cells and are left out. */
-function cellDifferences(cells: readonly Cell[]): WireBlock {
-  const all = cells.map(({ name, runs }) => ({ name, differs: runs[0]?.cell.differs ?? {} }));
-  const keys = [...new Set(all.flatMap(({ differs }) => Object.keys(differs)))]
-    .filter((key) => new Set(all.map(({ differs }) => JSON.stringify(differs[key]))).size > 1)
+function cellDifferences(cells: readonly Cell[], results: Results): WireBlock {
+  /** What is recorded of a cell by what it differs in, else in its own settings, else by its baseline. */
+  const valueOf = ({ cell, runs }: Cell, key: string): unknown => {
+    const [first] = runs;
+    if (first !== undefined && Object.hasOwn(first.cell.differs, key)) return first.cell.differs[key];
+    const own = first?.settings?.(key);
+    const base = baselineOf(cell, results);
+    const other = base === cell ? undefined : cells.find((one) => one.cell === base);
+    return own !== undefined || other === undefined ? own : valueOf(other, key);
+  };
+  const keys = [...new Set(cells.flatMap(({ runs }) => Object.keys(runs[0]?.cell.differs ?? {})))]
+    .filter((key) => new Set(cells.map((cell) => JSON.stringify(valueOf(cell, key)))).size > 1)
     .sort();
   if (keys.length === 0) return paragraph('In nothing that is recorded.');
   return table(
     'What the cells differ in',
     parts.differences(
-      all.map(({ name }) => name),
-      keys.map((key) => [key, ...all.map(({ differs }) => differs[key])] as const),
+      cells.map(({ name }) => name),
+      keys.map((key) => [key, ...cells.map((cell) => valueOf(cell, key))] as const),
     ),
   );
 }

@@ -5,7 +5,7 @@ import type { Membership } from '../../run/report/find.js';
 import type { Certificate } from '../../run/certificate.js';
 import { aboutCertificate, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
-import { showEstimate, showLoss, showSpeed, signed, signedLoss } from '../../run/report/numbers.js';
+import { showEstimate, showLoss, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
 import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';
 import { reportCurves } from './curves.js';
@@ -51,11 +51,15 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
   const isLoss = metric === 'validation/loss';
   const shown = (value: number | null): string => (value === null ? NONE : isLoss ? showLoss(value) : value.toFixed(3));
   const estimates = metric === 'validation/greedy/mean' ? heldout.greedy : heldout.sampled;
-  const errors = [estimates.before?.stderr ?? null, estimates.after?.stderr ?? null];
+  const change = estimates.change;
   const more =
     before === null || after === null
       ? 'not evaluated twice yet'
-      : `${isLoss ? signedLoss(after - before) : signed(after - before)}${errors.some((error) => error === null) ? '' : ` (standard errors ${errors.map((error) => (error ?? 0).toFixed(3)).join(' and ')})`}`;
+      : isLoss
+        ? signedLoss(after - before)
+        : change === undefined
+          ? signed(after - before)
+          : `${signedEstimate(change)}, paired over ${change.n} prompts`;
   return [
     {
       name: `Held-out ${isLoss ? 'loss' : 'reward'}, before → after`,
@@ -143,11 +147,18 @@ function certificate(found: Certificate): WireBlock[] {
   ];
 }
 
-function membership({ experiment, differs }: Membership): WireBlock[] {
+function membership({ experiment, differs, baseline }: Membership): WireBlock[] {
   const rows = Object.entries(differs);
   if (rows.length === 0) return [paragraph(`It is the base of the experiment ${experiment}.`)];
   const title = `Differs from the base of the experiment ${experiment}`;
-  return [heading(title), table(title, parts.differences(['here'], rows))];
+  const content =
+    baseline === null
+      ? parts.differences(['here'], rows)
+      : parts.differences(
+          [`base: ${baseline.run_name}`, 'here'],
+          rows.map(([key, here]) => [key, baseline.settings(key), here] as const),
+        );
+  return [heading(title), table(title, content)];
 }
 
 function attempts(record: RunRecord | null): WireBlock {

@@ -58,6 +58,11 @@ it('pairs prompts that both were scored on', () => {
     label: 'against A, sampled (3 pairs)',
     values: ['–', '+2.000 ± 0.577', '–'],
   });
+  expect(rows.find(({ label }) => label === 'held-out change, sampled')?.values).toEqual([
+    '+1.000',
+    '+2.000',
+    '+2.000',
+  ]);
   expect(rows.find(({ label }) => label === 'held-out after, sampled')?.values).toEqual([
     '4.000 ± 0.200',
     '5.000 ± 0.200',

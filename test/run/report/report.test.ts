@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import sharp from 'sharp';
@@ -102,12 +102,13 @@ describe('a report', () => {
     expect(formatReport(report).replaceAll(base, '<runs>')).toMatchInlineSnapshot(`
       "rl: finished, iteration 20 of 20
 
-      held-out         before (iteration 0)  after (iteration 20)  change
-      reward, sampled  4.000 ± 0.250         6.000 ± 0.250         +2.000
-      reward, greedy   5.000 ± 0.200         6.000 ± 0.200         +1.000
-        s, sampled     4.000 ± 0.250         6.000 ± 0.250         +2.000
-      form/order       0.500                 1.000                 +0.500
-      form/words       1.000                 1.000                 +0.000
+      held-out         before, at 0   after, at 20   change
+      ───────────────  ─────────────  ─────────────  ──────
+      reward, sampled  4.000 ± 0.250  6.000 ± 0.250  +2.000
+      reward, greedy   5.000 ± 0.200  6.000 ± 0.200  +1.000
+        s, sampled     4.000 ± 0.250  6.000 ± 0.250  +2.000
+      form/order       0.500          1.000          +0.500
+      form/words       1.000          1.000          +0.000
 
       training reward  5.550 ± 0.096, last 10 iterations
       time             1.00 s per iteration (rollout 0.25, render 0.03, judge 0.13, reference 0.06, update 0.50, other 0.06)
@@ -115,8 +116,55 @@ describe('a report', () => {
       unscored         timeout 2
       not finite       1 metrics
 
-      run  <runs>/rl"
+      run  <runs>/rl
+
+      held-out reward: 4.000 → 6.000 (+2.000)"
     `);
+  });
+
+  it('pairs the same prompts before and after, over all sets and of each', () => {
+    const paths = makeRun('paired', grpo, 20);
+    const lines = (iteration: number, all: readonly (readonly [string, number | null])[]): void => {
+      mkdirSync(paths.episodesDir, { recursive: true });
+      const texts = all.map(([key, value]) =>
+        JSON.stringify({
+          key: `validation/${iteration}/${key}`,
+          sample: key,
+          outcome: value === null ? { kind: 'unscored' } : { kind: 'scored', value },
+        }),
+      );
+      writeFileSync(paths.heldOutEpisodes(iteration), `${texts.join('\n')}\n`);
+    };
+    lines(0, [...scores('s', [3, 5, 4]), ...scores('t', [1, 1]), ['s/greedy/0', 4], ['s/greedy/1', null]]);
+    // The evaluation in between is not one of the two.
+    lines(10, scores('s', [9, 9, 9]));
+    lines(20, [...scores('s', [5, 6, 7]), ...scores('t', [3, 5]), ['s/greedy/0', 6], ['s/greedy/1', 8]]);
+    const report = readRun(paths, readMetrics(paths));
+    // By hand: 2, 1, 3 and with them 2, 4, whose squares about 2.4 sum up to 5.2; greedy answers of one prompt have no error.
+    expect(report.heldout.sampled.change).toEqual({
+      mean: 2.4,
+      stderr: expect.closeTo(Math.sqrt(5.2 / 20), 12) as number,
+      n: 5,
+    });
+    expect(report.heldout.sets['s'].sampled.change).toEqual({
+      mean: 2,
+      stderr: expect.closeTo(1 / Math.sqrt(3), 12) as number,
+      n: 3,
+    });
+    expect(report.heldout.greedy.change).toBeUndefined();
+    expect(formatReport(report)).toMatch(/reward, sampled .* \+2\.400 ± 0\.510\n/);
+    expect(formatReport(report)).toMatch(/reward, greedy .* \+1\.000\n/);
+    expect(formatReport(report).split('\n').at(-1)).toBe(
+      'held-out reward: 4.000 → 6.000 (+2.400 ± 0.510 over 5 prompts)',
+    );
+    // Read up to an evaluation, it is paired up to there.
+    const half = readRun(
+      paths,
+      readMetrics(paths).filter(({ iteration }) => iteration <= 10),
+    );
+    expect(half.heldout.sampled.change).toMatchObject({ mean: 5, n: 3 });
+    rmSync(paths.heldOutEpisodes(0));
+    expect(readRun(paths).heldout.sampled.change).toBeUndefined();
   });
 
   it('lists hack alarms with their iterations', () => {
@@ -148,6 +196,10 @@ describe('a report', () => {
     expect(() => readRun(new RunPaths(base, 'nobody'))).toThrow('there is no run here');
   });
 });
+
+function scores(set: string, values: readonly number[]): [string, number][] {
+  return values.map((value, prompt) => [`${set}/sampled/${prompt}`, value]);
+}
 
 describe('a run that was given a measure on its way', () => {
   it('has one entry, with the first evaluation from its records and the last as it was evaluated', () => {

@@ -76,7 +76,9 @@ describe('reports', () => {
     ]) {
       expect(first).toContain(said);
     }
-    for (const said of ['algorithm.kl_coeff', 'iteration 20', 'edge_density 6 8']) expect(words).toContain(said);
+    for (const said of ['iteration 20', 'edge_density 6 8']) expect(words).toContain(said);
+    // The baseline's own value, although it differs in nothing.
+    expect(words).toContain('What the cells differ in key kl 0 kl base algorithm.kl_coeff 0 0.0003');
     expect(report.leading).toBe('validation/sampled/mean');
     expect(report.curves.groups).toEqual(['kl 0', 'kl base']);
     for (const metric of [
@@ -127,7 +129,9 @@ describe('reports', () => {
     );
     const words = wordsOf(report);
     expect(words).toContain('3.000 → 5.000');
-    expect(words).toContain('Differs from the base of the experiment x key here algorithm.kl_coeff 0');
+    expect(words).toContain(
+      'Differs from the base of the experiment x key base: x__kl-base__seed-1 here algorithm.kl_coeff 0.0003 0',
+    );
     expect(words).toContain(HOSTILE);
   });
 
