@@ -138,6 +138,7 @@ export class RunTracking {
         record,
         settings,
         environment,
+        ...(env === undefined ? {} : { env }),
         ending: this.#ending.signal,
         giveUp: this.#giveUp.signal,
         finishMs: finishMs ?? FINISH_MS,

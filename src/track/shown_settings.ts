@@ -1,16 +1,21 @@
 /** A run's settings in the form that other machines may see. */
+import type { Redact } from '../http/redact.js';
 
-/** Leaves out the environment of a trainer, which may contain secrets, and passwords in addresses. */
-export function shownSettings(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
+/** Leaves out the environment of a trainer, which may contain secrets, passwords in addresses, and what `redact` hides. */
+export function shownSettings(
+  settings: Readonly<Record<string, unknown>>,
+  redact: Redact = (text) => text,
+): Record<string, unknown> {
   const launch = Object.entries(settings['launch'] ?? {}).filter(([key]) => key !== 'env');
-  return withoutPasswords({ ...settings, launch: Object.fromEntries(launch) }) as Record<string, unknown>;
+  const shown = { ...settings, launch: Object.fromEntries(launch) };
+  return withTexts(shown, (text) => redact(withoutPassword(text))) as Record<string, unknown>;
 }
 
-function withoutPasswords(value: unknown): unknown {
-  if (typeof value === 'string') return withoutPassword(value);
-  if (Array.isArray(value)) return value.map(withoutPasswords);
+function withTexts(value: unknown, change: Redact): unknown {
+  if (typeof value === 'string') return change(value);
+  if (Array.isArray(value)) return value.map((item) => withTexts(item, change));
   if (typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withoutPasswords(item)]));
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withTexts(item, change)]));
 }
 
 /** Removes names and passwords from the addresses in a text. */

@@ -87,7 +87,7 @@ export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Sy
         });
       }
       return forwardToWandb({
-        ...{ paths, record, settings: must(wandb, 'a project'), environment, ending, giveUp, finishMs, say },
+        ...{ paths, record, settings: must(wandb, 'a project'), environment, env, ending, giveUp, finishMs, say },
         ...(pace === undefined ? {} : { pace }),
         ...(retryPolicy === undefined ? {} : { retryPolicy }),
       });

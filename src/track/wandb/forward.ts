@@ -4,16 +4,20 @@ import { EndpointError } from '../../core/errors.js';
 import { scanLines } from '../../core/log/reader.js';
 import { readLines } from '../../run/journal.js';
 import type { RunPaths } from '../../run/paths.js';
+import type { Redact } from '../../http/redact.js';
 import type { RunRecord } from '../../run/record.js';
 import { readState, type RunStateName } from '../../run/state.js';
 import type { WandbSettings } from '../../schema/track.js';
-import { codeRevision } from '../code.js';
+import { codeRevision, type CodeRevision } from '../code.js';
+import { redactorOfRun } from '../secrets.js';
+import { shownSettings } from '../shown_settings.js';
 import type { Say } from '../say.js';
 import { GivenUp, WandbClient, type WandbRetryPolicy } from './client.js';
 import { readWandbCursor } from './cursor.js';
 import { pageAddress, type WandbEnvironment } from './environment.js';
 import { WandbForwarder, type Pace } from './forwarder.js';
 import type { Others } from './places.js';
+import { configFile, metadataFile } from './run_files.js';
 import { notedWandbId } from './run_id.js';
 import { attach, defaultEntity, type Attached } from './run_of_server.js';
 
@@ -22,6 +26,8 @@ export interface ForwardOptions {
   readonly record: RunRecord;
   readonly settings: WandbSettings;
   readonly environment: WandbEnvironment;
+  /** The variables whose secrets are kept from what is sent; those of this process by default. */
+  readonly env?: NodeJS.ProcessEnv;
   /** Aborted when the run has ended: what is in its files by then is still sent. */
   readonly ending: AbortSignal;
   /** How long to wait after that for a server that does not answer. */
@@ -61,7 +67,9 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
   const stopWaiting = givenUpAfter(finishMs, ending, client, over, clock);
   let forwarder: WandbForwarder | null = null;
   try {
-    const { cursor, others } = await attached(client, options);
+    const redact = redactorOfRun(record.settings, options.env ?? process.env, environment.key);
+    const code = await codeRevision();
+    const { cursor, others, config } = await attached(client, options, code, redact);
     const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run ?? paths.runName}`;
     say(`W&B: ${page}`, 'info');
     if (others !== null) say(saidOfOthers(others), 'warn');
@@ -73,6 +81,8 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
       clock,
       say,
       episodes: settings.episodes,
+      files: [configFile(config), metadataFile(record, code, redact)],
+      redact,
       ...(options.pace === undefined ? {} : { pace: options.pace }),
       ...(onStop === undefined ? {} : { onStop }),
     });
@@ -113,7 +123,12 @@ function requireKey({ key, baseUrl }: WandbEnvironment): string {
   });
 }
 
-async function attached(client: WandbClient, options: ForwardOptions): Promise<Attached> {
+async function attached(
+  client: WandbClient,
+  options: ForwardOptions,
+  code: CodeRevision | null,
+  redact: Redact,
+): Promise<Attached> {
   const { paths, record, settings, environment } = options;
   const { baseUrl } = environment;
   const before = readWandbCursor(paths);
@@ -139,8 +154,8 @@ async function attached(client: WandbClient, options: ForwardOptions): Promise<A
     jobType: settings.job_type ?? String(record.settings['task']),
     tags: settings.tags,
     notes: settings.notes,
-    settings: record.settings,
-    code: await codeRevision(),
+    settings: shownSettings(record.settings, redact),
+    code,
     host: last?.host ?? '',
     version: last?.versions['editrl'] ?? '0',
   };

@@ -5,6 +5,7 @@
  */
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { FollowedLog } from '../../core/log/followed.js';
+import type { Redact } from '../../http/redact.js';
 import { listEpisodeFiles } from '../../run/episodes.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
@@ -15,8 +16,9 @@ import type { Say } from '../say.js';
 import type { WandbClient } from './client.js';
 import { writeWandbCursor, type WandbCursor } from './cursor.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
-import { mediaOf, type Media } from './media.js';
+import { mediaOf, type Media, type MediaFile } from './media.js';
 import { acknowledged, nextPlace, placeOf } from './places.js';
+import { outputFile, shownLine, summaryFile } from './run_files.js';
 import { Uploads } from './uploads.js';
 
 export interface Pace {
@@ -44,6 +46,10 @@ export interface ForwarderOptions {
   readonly record: RunRecord;
   /** How many episodes of an iteration are shown. */
   readonly episodes: number;
+  /** Files that the page shows from the beginning. */
+  readonly files: readonly MediaFile[];
+  /** Takes secrets out of what the run printed. */
+  readonly redact: Redact;
   readonly pace?: Pace;
   readonly clock?: Clock;
   /** Called when somebody pressed Stop on the run's page. */
@@ -73,7 +79,7 @@ export class WandbForwarder {
   #sentMs = -Infinity;
 
   constructor(private readonly options: ForwarderOptions) {
-    const { paths, client, cursor, record, episodes, pace = usualPace, clock = systemClock, say } = options;
+    const { paths, client, cursor, record, episodes, files, pace = usualPace, clock = systemClock, say } = options;
     this.#pace = pace;
     this.#clock = clock;
     this.#cursor = cursor;
@@ -83,6 +89,7 @@ export class WandbForwarder {
     this.#events = new FollowedLog(paths.systemMetrics);
     const target = { entity: cursor.entity, project: cursor.project, run: cursor.run ?? paths.runName };
     this.#uploads = new Uploads(client, target, clock, say);
+    this.#uploads.addOfRun(files);
     if (episodes === 0) return;
     const missing = listEpisodeFiles(paths)
       .map(({ iteration }) => iteration)
@@ -115,6 +122,8 @@ export class WandbForwarder {
         if (last && sent === 'nothing') break;
         if (sent !== 'some') await sleep(this.#clock, this.#pace.everyMs, ending);
       }
+      const { paths, redact } = this.options;
+      this.#uploads.addOfRun([summaryFile(this.#cursor), outputFile(paths, this.#cursor, redact)]);
       complete.abort();
       await uploading;
       await this.#send();
@@ -140,7 +149,10 @@ export class WandbForwarder {
     const pieces: Readonly<Record<string, Piece>> = {
       'wandb-history.jsonl': { offset, content: lines },
       'wandb-events.jsonl': { offset: base.events + eventsAt.lines, content: events.lines },
-      'output.log': { offset: base.output + outputAt.lines, content: output.lines.map(outputLine) },
+      'output.log': {
+        offset: base.output + outputAt.lines,
+        content: output.lines.map((line) => outputLine(line, this.options.redact)),
+      },
       'wandb-summary.json': { offset: 0, content: summary },
     };
     const files = Object.entries(pieces).filter(([, { content }]) => content.length > 0);
@@ -277,9 +289,9 @@ function round(seconds: number): number {
   return Math.round(seconds * 1000) / 1000;
 }
 
-function outputLine({ time, level, text }: OutputLine): string {
+function outputLine({ time, level, text }: OutputLine, redact: Redact): string {
   const prefix = level === 'error' ? 'ERROR ' : '';
   const at = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\.(\d{3})Z$/.exec(time);
   const dated = at === null ? '' : `${at[1]}.${at[2]}000 `;
-  return `${prefix}${dated}${level === 'warn' ? 'warning: ' : ''}${text}`.slice(0, LONGEST_OUTPUT_LINE);
+  return `${prefix}${dated}${redact(shownLine(level, text))}`.slice(0, LONGEST_OUTPUT_LINE);
 }

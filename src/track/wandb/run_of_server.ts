@@ -1,5 +1,4 @@
 /** A run on a W&B server: finds or creates it, with what is already there. */
-import { shownSettings } from '../shown_settings.js';
 import type { RunRecord } from '../../run/record.js';
 import type { WandbClient } from './client.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
@@ -18,6 +17,7 @@ export interface RunDescription {
   readonly jobType: string;
   readonly tags: readonly string[];
   readonly notes: string | null;
+  /** As other machines may see them. */
   readonly settings: Readonly<Record<string, unknown>>;
   /** The commit and repository of the code; null if it is not under version control. */
   readonly code: { readonly commit: string; readonly repository: string | null } | null;
@@ -90,7 +90,7 @@ export async function attach(
   const { base, behind } = cursor;
   const identity = { created_at, before: base, ...(behind.length === 0 ? {} : { behind }) };
   const { data, config } = await upsert(client, described, found, {
-    ...wrapped(asObject(settings)),
+    ...wrapped(settings),
     [IDENTITY]: { value: identity },
   });
   const run = id === name ? {} : { run: id };
@@ -211,7 +211,7 @@ function foundIn(data: Readonly<Record<string, unknown>>): Found | null {
 
 /** W&B's form of a config: each top-level entry is `{value}`. */
 function wrapped(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(shownSettings(settings)).map(([key, value]) => [key, { value }]));
+  return Object.fromEntries(Object.entries(settings).map(([key, value]) => [key, { value }]));
 }
 
 function asBase(value: unknown): WandbCursor['base'] | null {

@@ -22,7 +22,8 @@ export interface UploadTarget {
 }
 
 interface Waiting {
-  readonly iteration: number;
+  /** Null for files of the run as a whole. */
+  readonly iteration: number | null;
   readonly files: readonly MediaFile[];
 }
 
@@ -50,6 +51,11 @@ export class Uploads {
     else this.#queue.push({ iteration, files });
   }
 
+  /** Files of the run as a whole, behind those that wait. */
+  addOfRun(files: readonly MediaFile[]): void {
+    this.#queue.push({ iteration: null, files });
+  }
+
   /** Names of files uploaded since the last call, and the iteration up to which everything is uploaded; null before the first. */
   taken(): { readonly names: readonly string[]; readonly through: number | null } {
     const names = this.#finished;
@@ -70,7 +76,7 @@ export class Uploads {
       }
       await this.#upload(next.files);
       this.#queue.shift();
-      this.#through = next.iteration;
+      this.#through = next.iteration ?? this.#through;
     }
   }
 
@@ -90,7 +96,7 @@ export class Uploads {
       if (!(error instanceof WandbRefused)) throw error;
       this.#refused = true;
       this.say(
-        `${error.toText()}\n  Images and tables stay in the run directory; metrics are forwarded all the same.`,
+        `${error.toText()}\n  Files, images and tables stay in the run directory; metrics are forwarded all the same.`,
         'warn',
       );
     }

@@ -36,6 +36,11 @@ async function forward(run: FakeRun, others: Partial<TrackingOptions> = {}): Pro
   await follow(run, others).end();
 }
 
+/** Names of uploaded pictures and tables, sorted. */
+function media(name: string): string[] {
+  return [...stub.run(name).uploads.keys()].filter((file) => file.startsWith('media/')).sort();
+}
+
 function iterations(name = 'run'): unknown[] {
   return stub.runs.size === 0 ? [] : stub.history(name).map(({ iteration }) => iteration);
 }
@@ -386,7 +391,7 @@ describe('W&B', () => {
     expect(Object.keys(next)).not.toContain('episodes/table');
     const { uploads, uploaded } = stub.run('run');
     const { path } = row['episodes/table'] as { path: string };
-    expect([...uploads.keys()].sort()).toEqual([name(source), name(edited), path].sort());
+    expect(media('run')).toEqual([name(source), name(edited), path].sort());
     expect(uploaded).toEqual(new Set(uploads.keys()));
     expect(uploads.get(name(edited))).toEqual(readFileSync(run.paths.media(edited)));
     expect(JSON.parse(String(uploads.get(path)))).toEqual({
@@ -419,10 +424,32 @@ describe('W&B', () => {
     await until(() => iterations().length === 1);
     await tracking.end();
     expect(said.at(-1)).toContain('W&B did not answer in the end: it has 1 of 1 rows');
-    expect(stub.run('run').uploads.size).toBe(0);
+    expect(media('run')).toEqual([]);
     stub.fault = () => null;
     await forward(run);
-    expect(stub.run('run').uploads.size).toBe(1);
+    expect(media('run')).toHaveLength(1);
+  });
+
+  it('shows the files that W&B shows of any run, with no secret in them', async () => {
+    const settings = { launch: { env: { HF_TOKEN: 'hf_secret_word' } }, reward: { api_key_env: 'JUDGE' } };
+    const run = new FakeRun(folder(), 'run', { ...settings, note: 'judge_secret_word', rate: 1e-7 });
+    run.iteration(1, { 'policy/loss': NaN });
+    run.says(`hello ${KEY} hf_secret_word judge_secret_word`);
+    run.state('finished', 1);
+    await forward(run, { env: { ...stub.env, JUDGE: 'judge_secret_word' } });
+    const { uploads, uploaded, files, config, summary } = stub.run('run');
+    expect([...uploaded].sort()).toEqual(['config.yaml', 'output.log', 'wandb-metadata.json', 'wandb-summary.json']);
+    const text = (name: string): string => String(uploads.get(name));
+    expect(text('output.log')).toBe('hello [key] [key] [key]\n');
+    expect(files['output.log'][0]).toContain('hello [key] [key] [key]');
+    expect(text('config.yaml')).toContain('rate:\n  value: 1.0e-7\n');
+    expect(text('config.yaml')).toContain('note:\n  value: "[key]"\n');
+    expect(text('wandb-summary.json')).toBe(summary);
+    expect(JSON.parse(text('wandb-metadata.json'))).toMatchObject({ program: 'editrl', host: 'machine' });
+    const everything = [...uploads.values(), JSON.stringify(config), JSON.stringify(files)].join('\n');
+    for (const secret of [KEY, 'hf_secret_word', 'judge_secret_word']) expect(everything).not.toContain(secret);
+    // The stream says what was uploaded before it says that the run is over.
+    expect(stub.run('run').complete).toBe(true);
   });
 
   it('goes on without pictures where the server does not take files', async () => {
@@ -432,7 +459,7 @@ describe('W&B', () => {
     run.state('finished', 2);
     stub.fault = ({ operation }) => (operation === 'CreateRunFiles' ? { kind: 'status', status: 422 } : null);
     await forward(run);
-    expect(said.at(-1)).toContain('Images and tables stay in the run directory');
+    expect(said.at(-1)).toContain('Files, images and tables stay in the run directory');
     expect(stub.run('run').complete).toBe(true);
   });
 

@@ -1,0 +1,90 @@
+import { writeFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { writeRecord } from '../../../src/run/record.js';
+import { redactorOfRun } from '../../../src/track/secrets.js';
+import { configFile, metadataFile, outputFile } from '../../../src/track/wandb/run_files.js';
+import type { MediaFile } from '../../../src/track/wandb/media.js';
+import type { WandbCursor } from '../../../src/track/wandb/cursor.js';
+import { testFolders } from '../../support/folder.js';
+import { FakeRun, STARTED } from '../run_directory.js';
+
+const folder = testFolders('run_files');
+
+function contentOf({ read }: MediaFile): string {
+  return Buffer.from(read() ?? []).toString('utf8');
+}
+
+it('writes a config that Python reads with the same values', () => {
+  const entry = { rate: 1e-7, steps: 3, half: 0.5, big: 1.5e-9, yes: 'on', name: 'a: b', none: null, list: [1, 'no'] };
+  // What yaml.safe_load of PyYAML 6 reads again as these values; it takes 1e-7 for a text.
+  expect(contentOf(configFile({ entry: { value: entry }, seed: { value: NaN } }))).toBe(
+    [
+      'entry:',
+      '  value:',
+      '    rate: 1.0e-7',
+      '    steps: 3',
+      '    half: 0.5',
+      '    big: 1.5e-9',
+      '    "yes": "on"',
+      '    name: "a: b"',
+      '    none: null',
+      '    list:',
+      '      - 1',
+      '      - "no"',
+      'seed:',
+      '  value: .nan',
+      '',
+    ].join('\n'),
+  );
+});
+
+it('says where a run was made, without its secrets', () => {
+  const run = new FakeRun(folder());
+  const { record } = run;
+  const [first] = record.attempts;
+  const made = {
+    ...first,
+    command: ['run', 'x.jsonnet', '--set', 'key=top-secret-word'],
+    devices: ['gpu:0', 'gpu:1'],
+    slurm_job_id: '12',
+  };
+  writeRecord(run.paths, { ...record, attempts: [made] });
+  const redact = redactorOfRun({}, { SOME_API_KEY: 'top-secret-word' });
+  expect(JSON.parse(contentOf(metadataFile(run.record, { commit: 'abc', repository: null }, redact)))).toEqual({
+    program: 'editrl',
+    args: ['run', 'x.jsonnet', '--set', 'key=[key]'],
+    startedAt: STARTED,
+    host: 'machine',
+    git: { commit: 'abc' },
+    gpu_count: 2,
+    slurm: { job_id: '12' },
+    versions: { editrl: '0.1.0' },
+  });
+});
+
+it('has all that a run printed, over its attempts, without its secrets', () => {
+  const run = new FakeRun(folder());
+  run.says('first, with hidden-token');
+  run.says('a detail', 'debug');
+  run.goOnFrom(0);
+  run.says('careful', 'warn');
+  const cursor = { base: { history: 0, events: 0, output: 0, step: 0 }, created_at: STARTED } as WandbCursor;
+  const redact = redactorOfRun({ launch: { env: { HF_TOKEN: 'hidden-token' } } }, {});
+  const file = outputFile(run.paths, cursor, redact);
+  expect([file.name, contentOf(file)]).toEqual(['output.log', 'first, with [key]\nwarning: careful\n']);
+});
+
+it('keeps the end of an output that is too long', () => {
+  const run = new FakeRun(folder());
+  const line = (number: number): string =>
+    `${JSON.stringify({ level: 'info', message: `${number} ${'x'.repeat(1_000_000)}`, timestamp: STARTED })}\n`;
+  run.says('first');
+  writeFileSync(run.paths.rankLog(1, 0), Array.from({ length: 40 }, (_, i) => line(i)).join(''));
+  const cursor = { base: { history: 0, events: 0, output: 4, step: 0 }, created_at: STARTED } as WandbCursor;
+  const file = outputFile(run.paths, cursor, (text) => text);
+  // Another run's output.log stays.
+  expect(file.name).toBe('logs/output_20260101_000000.log');
+  const lines = contentOf(file).trimEnd().split('\n');
+  expect(lines.length).toBeLessThan(40);
+  expect(lines.map((each) => parseInt(each))).toEqual(lines.map((_, i) => 40 - lines.length + i));
+});
