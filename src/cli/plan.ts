@@ -6,6 +6,8 @@ import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
 import { wrap } from '../core/table.js';
+import { showServedTokens } from '../launch/served_tokens.js';
+import { showCost } from '../run/spending.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, outputWidth, printJson, printLine, printWarnings, styled } from './output.js';
@@ -81,13 +83,14 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
     run.seconds_left === null ? null : run.seconds_left === 0 ? '' : formatDuration(run.seconds_left),
   ]);
   const below = (row: number): string[] => {
-    const { parents, differs, placement } = runs[row];
+    const { parents, differs, placement, served } = runs[row];
     const from =
       parents.length === 0 ? [] : [`starts from ${parents.map((name) => shortName(experiment, name)).join(', ')}`];
     const differences = differencesOf(differs);
     const all = [
       ...from,
       ...(placement === null ? [] : [placement]),
+      ...(served === null ? [] : [showServedTokens(served)]),
       ...(differences === '' ? [] : [`differs in ${differences}`]),
     ].join('; ');
     return all === '' ? [] : [styled(all, 'dim')];
@@ -108,6 +111,19 @@ function differencesOf(differs: PlannedRun['differs']): string {
   return [...words, ...(shown.length > SHOWN_DIFFERENCES ? [`+${shown.length - SHOWN_DIFFERENCES}`] : [])].join(' ');
 }
 
+/** What all runs together may still cost, by currency. */
+function costs(runs: readonly PlannedRun[]): string[] {
+  const served = runs.flatMap((run) => run.served ?? []);
+  const currencies = [...new Set(served.flatMap(({ currency }) => currency ?? []))];
+  const unpriced = served.filter(({ cost_left }) => cost_left === null).length;
+  const rest = unpriced === 0 ? '' : `; ${count(unpriced, 'run')} without policy.trainer.prices`;
+  return currencies.map((currency) => {
+    const own = served.filter((run) => run.currency === currency);
+    const cost = own.reduce((sum, { cost_left }) => sum + (cost_left ?? 0), 0);
+    return `left to spend at training servers: at most ${showCost(cost, currency)}, with every answer and prompt at its longest${rest}`;
+  });
+}
+
 function footer(runs: readonly PlannedRun[]): string[] {
   const done = runs.filter(({ state }) => state === 'finished').length;
   const left = runs.flatMap(({ seconds_left }) => seconds_left ?? []).reduce((sum, seconds) => sum + seconds, 0);
@@ -118,6 +134,7 @@ function footer(runs: readonly PlannedRun[]): string[] {
   const tight = runs.find(({ memory_advice }) => memory_advice !== null);
   return [
     `\n${done} of ${count(runs.length, 'run')} finished; time left, one after another: ${time}${partly}`,
+    ...costs(runs),
     ...(changed === 0
       ? []
       : [

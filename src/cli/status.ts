@@ -4,6 +4,7 @@ import { formatAge } from '../run/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { isRunName } from '../run/paths.js';
 import { readStatuses } from '../launch/slurm/status.js';
+import { showSpent } from '../run/spending.js';
 import type { RunStatus, ShownState } from '../run/status.js';
 import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';
 import { expDirOption, flag, text, texts, type Action } from './verb.js';
@@ -75,10 +76,12 @@ export function formatStatuses(statuses: readonly RunStatus[]): string {
     ];
   });
   const below = (row: number): string[] => {
-    const { where, reason, alarms } = statuses[row];
+    const { where, reason, alarms, spent } = statuses[row];
     return [
       ...(alarms.length === 0 ? [] : [styled(`ALARM ${printable(alarms.join(', '))}`, 'red')]),
-      ...[where, reason].flatMap((text) => (text === null ? [] : [styled(printable(text), 'dim')])),
+      ...[where, reason, spent === null ? null : showSpent(spent)].flatMap((text) =>
+        text === null ? [] : [styled(printable(text), 'dim')],
+      ),
     ];
   };
   return formatTable(columns, rows, { below });

@@ -10,6 +10,7 @@ import type { DeviceKind, Devices } from './machine/devices.js';
 import { memoryOf } from './machine/memory.js';
 import { describeParts } from './machine/placement.js';
 import { lookBefore } from './preflight/preflight.js';
+import { servedTokens, type ServedTokens } from './served_tokens.js';
 import { notDownloaded } from './models/wanted.js';
 
 export interface PlannedRun {
@@ -29,6 +30,8 @@ export interface PlannedRun {
   /** What to do if it does not fit; null if it fits. */
   readonly memory_advice: string | null;
   readonly differs: Readonly<Record<string, unknown>>;
+  /** What it asks of its training server; null if this program trains it. */
+  readonly served: ServedTokens | null;
   /** Estimated seconds left, from finished runs of the same kind; 0 when done, null if there are none. */
   readonly seconds_left: number | null;
 }
@@ -68,6 +71,10 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
       placement: placed === null ? null : (placed.note ?? describeParts(placed.devices)),
       memory_advice: verdict?.advice ?? null,
       differs: cell.differs,
+      served: servedTokens(
+        settings,
+        state === 'finished' ? settings.num_iterations : state === 'changed' ? 0 : iteration,
+      ),
       seconds_left: state === 'finished' ? 0 : seconds,
     };
   };

@@ -2,6 +2,7 @@
 import type { GrpoSettings, VisionGrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { ReadSettings } from '../schema/mark.js';
 import type { TrainedSettings } from '../schema/run.js';
+import type { TrainerSettings } from '../schema/trainer.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { given, indivisible, problem, unless, type Partly, type Problem, type Rule } from './rules.js';
 
@@ -29,6 +30,7 @@ export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimi
 export const sharedRules: readonly Rule<TrainedSettings>[] = [
   ({ data }) => [...coefficients('data.train', data?.train), ...coefficients('data.validation', data?.validation)],
   decay,
+  budgetOfServer,
   ({ validation, optimizer }) =>
     unless(
       validation?.weights !== 'average' || optimizer?.ema_decay !== null,
@@ -36,6 +38,20 @@ export const sharedRules: readonly Rule<TrainedSettings>[] = [
       "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it",
     ),
 ];
+
+/** Nothing here has a price but what a training server does. */
+function budgetOfServer(settings: Partly<TrainedSettings>): readonly Problem[] {
+  const { policy } = settings as Partly<{ readonly policy: { readonly trainer: TrainerSettings } }>;
+  return given([settings.launch?.budget], (budget) =>
+    given([policy?.trainer?.type], (trainer) =>
+      unless(
+        trainer === 'tinker' && policy?.trainer?.prices !== null,
+        'launch.budget',
+        `found ${budget} without policy.trainer.prices, which say what a training server charges; allowed: null, or a policy.trainer 'tinker' with prices`,
+      ),
+    ),
+  );
+}
 
 /** Rules for answers that are sampled and compared within their groups. */
 export const groupRules: readonly Rule<BatchedSettings>[] = [

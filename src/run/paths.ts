@@ -72,6 +72,10 @@ export class RunPaths {
   get certificate(): string {
     return join(this.dir, 'certificate.json');
   }
+  /** What the run has asked of its training server. */
+  get spent(): string {
+    return join(this.dir, 'spent.jsonl');
+  }
   get metrics(): string {
     return join(this.dir, 'metrics.jsonl');
   }

@@ -6,6 +6,7 @@ import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type He
 import type { RunPaths } from './paths.js';
 import { activeAlarms } from './report/alarms.js';
 import { readRecord, type RunRecord } from './record.js';
+import { readSpent, type Spent } from './spending.js';
 import { readState, STOPPED_BY_SWEEP, type RunState, type RunStateName } from './state.js';
 
 /**
@@ -22,6 +23,8 @@ export interface RunStatus {
   readonly reward: number | null;
   /** Names of the hack alarms that are active in the last recorded iteration. */
   readonly alarms: readonly string[];
+  /** What was asked of its training server; null where none was asked. */
+  readonly spent: Spent | null;
   /** Seconds since the run's last heartbeat; null before the first. */
   readonly heartbeat_age_s: number | null;
   /** The host, process and devices, or the Slurm job, that hold the run; null when nothing does. */
@@ -53,6 +56,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       iteration: state?.iteration ?? 0,
       num_iterations: state?.num_iterations ?? Number(record?.settings['num_iterations'] ?? 0),
       ...lastLine(paths),
+      spent: readSpent(paths),
       heartbeat_age_s: heartbeatAge(state, lock, world),
       where: shown === 'dead' ? null : describeWhere(lock, record),
       reason,
@@ -66,6 +70,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       num_iterations: 0,
       reward: null,
       alarms: [],
+      spent: null,
       heartbeat_age_s: null,
       where: null,
       reason: error.toText().replaceAll(/\n\s*/g, ' '),

@@ -19,6 +19,7 @@ import type { RunHandle } from '../run/claim.js';
 import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
 import { readMetrics } from '../run/metrics.js';
+import type { Spending } from '../run/spending.js';
 import { keepContactSheet } from '../run/report/sheets.js';
 import { openHeldOutJudge } from '../scoring/held_out_judge.js';
 import type { ScoredRun } from '../scoring/judge_scorer.js';
@@ -48,6 +49,8 @@ export interface TrainingContext {
   /** The server that was started with the run to sample its answers; absent or null if there is none. */
   readonly sampler?: SamplerAddress | null;
   readonly stop: AbortSignal;
+  /** Counts what a training server is asked; absent or null where nobody counts. */
+  readonly spending?: Spending | null;
   /** Where judge requests are sent from. */
   readonly openSender: OpenSender;
   /** Where the reward's own models run; default: the CPU. */

@@ -3,6 +3,7 @@ import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
+import type { Spending } from '../run/spending.js';
 import type { ProgressColumn } from '../recipes/columns.js';
 import { Divergence } from './divergence.js';
 import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from './recorder.js';
@@ -39,6 +40,8 @@ export interface LoopOptions {
   readonly columns: readonly ProgressColumn[];
   /** Aborted when a person or the system asks the run to stop. */
   readonly stop: AbortSignal;
+  /** Counts what the run spends, and says when that is enough; only on rank 0. */
+  readonly spending?: Pick<Spending, 'save' | 'metrics' | 'over'> | null;
 }
 
 export type LoopEnd = { readonly kind: 'finished'; readonly reason: string | null } | { readonly kind: 'interrupted' };
@@ -73,10 +76,15 @@ export async function runLoop(
     recorder.end({ state: 'finished', iteration, reason, stopped_early: iteration < options.numIterations });
     return { kind: 'finished', reason };
   };
-  const interrupt = async (iteration: number): Promise<LoopEnd> => {
+  const interrupt = async (iteration: number, reason = 'stopped on request'): Promise<LoopEnd> => {
     if (training.isTorn !== true) await recorder.save(iteration);
-    recorder.end({ state: 'interrupted', iteration, reason: 'stopped on request' });
+    recorder.end({ state: 'interrupted', iteration, reason });
     return { kind: 'interrupted' };
+  };
+  const { spending = null } = options;
+  const measured = async (iteration: number, metrics: Metrics): Promise<void> => {
+    spending?.save();
+    await recorder.measured(iteration, { ...metrics, ...spending?.metrics() });
   };
 
   const divergence = new Divergence();
@@ -89,7 +97,7 @@ export async function runLoop(
   } catch (error) {
     if ((error instanceof Abandoned || error instanceof EndpointError) && unrecorded !== null) {
       // Recorded without its evaluation, which the resumed run makes up for.
-      await recorder.measured(reached, unrecorded);
+      await measured(reached, unrecorded);
       recorder.passed(reached, unrecorded);
     }
     if (error instanceof Abandoned) return await interrupt(reached);
@@ -106,7 +114,7 @@ export async function runLoop(
   async function goRound(): Promise<LoopEnd> {
     const atEnd = start === options.numIterations;
     if (from === null) {
-      await recorder.measured(0, await training.evaluate(0, false));
+      await measured(0, await training.evaluate(0, false));
       await save(0);
     } else {
       // A run that was interrupted between its last checkpoint and its end must not train on.
@@ -114,7 +122,7 @@ export async function runLoop(
         // The judge was away during the evaluation after this checkpoint.
         const metrics = { ...(await training.evaluate(start, atEnd)) };
         if (!atEnd && (await shouldStop()) !== null) Object.assign(metrics, await training.evaluate(start, true));
-        await recorder.measured(start, metrics);
+        await measured(start, metrics);
       }
       const reason = await shouldStop();
       if (reason !== null) return finish(start, reason);
@@ -128,7 +136,7 @@ export async function runLoop(
       const metrics = { ...unrecorded };
       const lost = await group.broadcast(divergence.note(iteration, metrics));
       if (lost !== null) {
-        await recorder.measured(iteration, metrics);
+        await measured(iteration, metrics);
         recorder.passed(iteration, metrics);
         // The same on every rank, so that whichever is reported first has the whole message.
         throw new RunError(lost, await group.broadcast(recorder.wayBack()));
@@ -142,13 +150,15 @@ export async function runLoop(
         reason = await shouldStop();
         if (reason !== null && !last) await evaluate(true);
       }
-      await recorder.measured(iteration, metrics);
+      await measured(iteration, metrics);
       unrecorded = null;
       recorder.passed(iteration, metrics);
       if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) {
         await save(iteration);
       }
       if (reason !== null) return finish(iteration, reason);
+      const spent = await group.broadcast(spending?.over() ?? null);
+      if (spent !== null && !last) return interrupt(iteration, spent);
     }
     return finish(options.numIterations, null);
   }

@@ -16,15 +16,19 @@ import { TinkerService, type Reduction } from '../policies/tokens/tinker/served.
 import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
 import type { Certificate } from '../run/certificate.js';
 import { answerForm } from '../run/exchanges.js';
+import type { Spending } from '../run/spending.js';
 import type { RunPaths } from '../run/paths.js';
+import type { LaunchSettings } from '../schema/launch.js';
 import type { TinkerSettings } from '../schema/trainer.js';
 import type { OptimizerSettings, RolloutSettings } from '../schema/training.js';
+import { readPrice } from './prices.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
 import { certificateOf, keptCertificate, type CertifiedRun } from './server_certificate.js';
 
 /** The settings of a run that its training at a server depends on. */
 interface ServedRun extends NamedRun, CertifiedSettings {
   readonly optimizer: OptimizerSettings;
+  readonly launch: Pick<LaunchSettings, 'budget'>;
   readonly policy: CertifiedSettings['policy'] & { readonly model_context_size: number };
 }
 
@@ -52,6 +56,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
   services: RemoteServices,
 ): Promise<TinkerPolicy<P>> {
   const url = addressOf(trainer);
+  limitSpending(run, trainer, services);
   const { base_model: baseModel, concurrency } = trainer;
   const lora = adapterOf(trainer, run);
   const first = async (connection: TinkerConnection, within: Deadline): Promise<void> => {
@@ -71,8 +76,14 @@ export async function openServedPolicy<P extends TokenPrompt>(
     services,
   );
   const { logger } = services.log;
-  const reduction = await certified(run, trainer, format, { connection: client, replay, paths, logger });
-  const session = sessionOf(client, trainer, run);
+  const reduction = await certified(run, trainer, format, {
+    connection: client,
+    replay,
+    paths,
+    logger,
+    spending: services.spending ?? null,
+  });
+  const session = sessionOf(client, trainer, run, services);
   return new TinkerPolicy<P>({
     ...replay,
     service: new TinkerService({ connection: client, session, reduction, concurrency, baseModel }),
@@ -88,6 +99,14 @@ export async function openServedPolicy<P extends TokenPrompt>(
   });
 }
 
+/** Raises ConfigError for prices that cannot be read, and where the budget is spent already. */
+function limitSpending({ launch }: ServedRun, trainer: TinkerSettings, { spending }: RemoteServices): void {
+  const price = trainer.prices === null ? null : readPrice(trainer.prices, trainer.base_model);
+  spending?.limit(price, launch.budget);
+  const spent = spending?.over() ?? null;
+  if (spent !== null) throw new ConfigError(spent, { where: 'launch.budget', next: 'Raise it, or set it to null.' });
+}
+
 /** What the server makes of the losses of tokens, once it has passed. Closes everything where it has not. */
 async function certified<P extends TokenPrompt>(
   run: ServedRun,
@@ -98,16 +117,19 @@ async function certified<P extends TokenPrompt>(
     replay,
     paths,
     logger,
+    spending,
   }: {
     readonly connection: TinkerConnection;
     readonly replay: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'close'> & { readonly clock?: Clock };
     readonly paths: RunPaths;
     readonly logger: RemoteServices['log']['logger'];
+    readonly spending: Spending | null;
   },
 ): Promise<Reduction> {
   try {
     const asked: Asked = (work) => within(replay, work);
-    const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run), trainer, format };
+    const openSession = (): TinkerSession => sessionOf(connection, trainer, run, { spending });
+    const server = { connection, asked, openSession, trainer, format };
     const { certificate, isKept } = await keptCertificate(certifiedRun(run), server, paths);
     const { findings, reduction, seconds } = certificate;
     requirePassed(findings, connection.url);
@@ -135,7 +157,7 @@ export async function checkServer<P extends TokenPrompt>(
   });
   const asked: Asked = (work) => within({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
   try {
-    const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run), trainer, format };
+    const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run, {}), trainer, format };
     return await certificateOf(certifiedRun(run), server);
   } finally {
     await connection.close();
@@ -162,7 +184,12 @@ function connectionOf(url: string, trainer: TinkerSettings, tools: ClientService
   });
 }
 
-function sessionOf(connection: TinkerConnection, trainer: TinkerSettings, run: CertifiedSettings): TinkerSession {
+function sessionOf(
+  connection: TinkerConnection,
+  trainer: TinkerSettings,
+  run: CertifiedSettings,
+  { spending }: Pick<RemoteServices, 'spending'>,
+): TinkerSession {
   return new TinkerSession({
     connection,
     dialect: trainer.dialect,
@@ -170,6 +197,7 @@ function sessionOf(connection: TinkerConnection, trainer: TinkerSettings, run: C
     lora: adapterOf(trainer, run),
     tags: ['editrl', run.run_name],
     version: SDK_VERSION,
+    count: (kind, tokens) => spending?.count(kind, tokens),
   });
 }
 

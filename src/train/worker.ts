@@ -3,6 +3,7 @@ import type { CheckpointSettings, ValidationSettings } from '../schema/training.
 import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 import type { RunHandle } from '../run/claim.js';
+import { Spending } from '../run/spending.js';
 import type { Tracker } from '../track/tracker.js';
 import type { TrainingContext } from './context.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from './loop.js';
@@ -49,25 +50,31 @@ export async function trainRun(
   const { group = soloGroup(), handle, stop } = services;
   // This also lets the other ranks open datasets and parents: rank 0 gets here once they exist.
   const from = await group.broadcast(handle?.checkpoint?.dir ?? null);
-  let training: Training;
+  const spending = handle === null ? null : new Spending(handle.paths);
   try {
-    training = await open({ ...services, group, checkpoint: from });
-  } catch (error) {
-    if (!(error instanceof Abandoned)) throw error;
-    handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
-    return { kind: 'interrupted' };
-  }
-  try {
-    if (from !== null) await training.restore(from);
-    const options = {
-      numIterations: num_iterations,
-      evaluateEvery: validation.every_n_iterations,
-      checkpoint,
-      columns,
-      stop,
-    };
-    return await runLoop(training, options, services.handle === null ? null : services, group);
+    let training: Training;
+    try {
+      training = await open({ ...services, group, checkpoint: from, spending });
+    } catch (error) {
+      if (!(error instanceof Abandoned)) throw error;
+      handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
+      return { kind: 'interrupted' };
+    }
+    try {
+      if (from !== null) await training.restore(from);
+      const options = {
+        numIterations: num_iterations,
+        evaluateEvery: validation.every_n_iterations,
+        checkpoint,
+        columns,
+        stop,
+        spending,
+      };
+      return await runLoop(training, options, services.handle === null ? null : services, group);
+    } finally {
+      await training.dispose();
+    }
   } finally {
-    await training.dispose();
+    spending?.save();
   }
 }

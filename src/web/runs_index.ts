@@ -210,6 +210,7 @@ export class RunsIndex {
         num_iterations: 0,
         reward: null,
         alarms: [],
+        spent: null,
         heartbeat_age_s: null,
         where: null,
         reason: error.message,

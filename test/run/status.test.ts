@@ -59,6 +59,7 @@ describe('the status of a run', () => {
       iteration: 4,
       num_iterations: 10,
       reward: 2.5,
+      spent: null,
       alarms: ['a'],
       heartbeat_age_s: 5,
       where: 'here, process 77, GPU 0',

@@ -8,6 +8,7 @@ import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
+import { readState } from '../../src/run/state.js';
 import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
 import { Abandoned } from '../../src/group/lead.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../src/train/loop.js';
@@ -130,6 +131,23 @@ async function go(training: FakeTraining, options: Partial<LoopOptions> = {}): P
 const checkpoints = (): string[] => readdirSync(paths().checkpointsDir).sort();
 
 describe('the training loop', () => {
+  it('pauses with a checkpoint where the budget is spent, records what was spent, and goes on from there', async () => {
+    let spent = 0;
+    const spending = (most: number): NonNullable<LoopOptions['spending']> => ({
+      save: () => void (spent += 1),
+      metrics: () => ({ 'spent/cost': spent }),
+      over: () => (spent >= most ? 'the budget is spent' : null),
+    });
+    // The evaluation before training is counted first.
+    expect(await go(new FakeTraining(), { spending: spending(5) })).toEqual({ kind: 'interrupted' });
+    expect(readState(paths())).toMatchObject({ state: 'interrupted', iteration: 4, reason: 'the budget is spent' });
+    expect(checkpoints()).toContain('000004');
+    expect(readMetrics(paths()).map(({ metrics }) => metrics['spent/cost'])).toEqual([1, 2, 3, 4, 5]);
+    await reclaim();
+    expect(await go(new FakeTraining(), { spending: spending(7) })).toEqual({ kind: 'finished', reason: null });
+    expect(readMetrics(paths()).map(({ metrics }) => metrics['spent/cost'])).toEqual([1, 2, 3, 4, 5, 6, 7]);
+  });
+
   it('evaluates, steps, tracks and saves in this order', async () => {
     const training = new FakeTraining();
     expect(await go(training)).toEqual({ kind: 'finished', reason: null });

@@ -30,6 +30,8 @@ export interface SessionOptions {
   /** What the server shows of whose session it is. */
   readonly tags: readonly string[];
   readonly version: string;
+  /** Told how many tokens were read, written and trained on, once they were. */
+  readonly count?: (kind: 'prefill' | 'sampled' | 'trained', tokens: number) => void;
 }
 
 export interface AdamParams {
@@ -129,6 +131,8 @@ export class TinkerSession {
     for (const part of chunks(data)) {
       checkData(part);
       const result = await this.#passed({ data: part, loss, forwardOnly }, within);
+      const read = part.reduce((sum, { lossInputs }) => sum + lossInputs['target_tokens'].length, 0);
+      this.options.count?.(forwardOnly ? 'prefill' : 'trained', read);
       logProbs.push(...this.#logProbsOf(part, result));
     }
     return logProbs;
@@ -265,9 +269,15 @@ export class TinkerSession {
       ...(promptLogProbs ? { prompt_logprobs: true } : {}),
     };
     const reply = await connection.run(path, JSON.stringify(body), within);
-    return connection.understood(path, () =>
+    const result = connection.understood(path, () =>
       reply.isProto ? sampleFromProto(reply.body) : sampleFromJson(connection.json(path, reply)),
     );
+    this.options.count?.('prefill', prompt.length);
+    this.options.count?.(
+      'sampled',
+      result.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0),
+    );
+    return result;
   }
 
   async #passed(request: Pick<Pass, 'data' | 'loss' | 'forwardOnly'>, within: Deadline): Promise<PassResult> {

@@ -14,6 +14,7 @@ import { resultsMarkdown } from '../../run/report/results_text.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
+import { watchBudget } from './budget.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
 import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
@@ -33,6 +34,8 @@ export interface SweepLimits {
   readonly maxParallel: number | null;
   readonly retries: number;
   readonly failFast: boolean;
+  /** What all runs together may spend at their training servers; null for no limit. */
+  readonly budget: number | null;
 }
 
 /** A sweep that can be shown or started. */
@@ -147,8 +150,13 @@ export async function sweep(
   stop: AbortSignal,
 ): Promise<SweepOutcome> {
   const { experiment, jobs, limits, baseExpDir } = prepared;
+  const { budget, ...limited } = limits;
   const lost = new AbortController();
   let lostTo: unknown = null;
+  const watch =
+    budget === null
+      ? null
+      : watchBudget(jobs, budget, (why) => view.remark(`${why}: runs under way write a checkpoint`));
   const unlock = lockExperiment(baseExpDir, experiment.name, (error) => {
     lostTo = error;
     lost.abort();
@@ -156,14 +164,21 @@ export async function sweep(
   try {
     writeExperiment(baseExpDir, recordOf(experiment));
     const schedule = await runSweep(
-      { jobs, ...limits, halving: experiment.options.stop_early ?? null },
-      { runner, slots: makeSlots(prepared), world, view, stop: AbortSignal.any([stop, lost.signal]) },
+      { jobs, ...limited, halving: experiment.options.stop_early ?? null },
+      {
+        runner,
+        slots: makeSlots(prepared),
+        world,
+        view,
+        stop: AbortSignal.any([stop, lost.signal, ...(watch === null ? [] : [watch.signal])]),
+      },
     );
     if (lostTo !== null) throw lostTo as Error;
     await measureFinished(experiment, (sentence) => view.remark(sentence), stop);
     const results = collectResults(experiment, schedule);
     return { runs: outcomes(schedule), results, resultsFile: writeResults(results, baseExpDir) };
   } finally {
+    watch?.close();
     unlock();
   }
 }

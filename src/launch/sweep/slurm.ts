@@ -1,6 +1,6 @@
 /** A sweep whose runs Slurm places: it submits the runs instead of running them. */
 import type { Experiment } from '../../config/experiment/load.js';
-import { ConfigError, must } from '../../core/errors.js';
+import { ConfigError, must, UsageError } from '../../core/errors.js';
 import { writeExperiment } from '../../run/experiment.js';
 import { makeReadyToSubmit } from '../preflight/ready.js';
 import type { Submitted } from '../slurm/submit.js';
@@ -35,6 +35,12 @@ export async function submitSweep(
   limits: SweepLimits,
   program: readonly string[],
 ): Promise<Submitted> {
+  const { budget, ...limited } = limits;
+  if (budget !== null) {
+    throw new UsageError(
+      `--budget: found ${budget} on Slurm, where nobody adds up what runs spend; allowed: launch.budget, for each run`,
+    );
+  }
   const { submitCells } = await import('../slurm/submit.js');
   const cells = chooseCells(experiment, choice);
   const needed = new Set(cells.flatMap(({ parents }) => parents));
@@ -46,6 +52,6 @@ export async function submitSweep(
   return submitCells(cells, experiment.parents, {
     program,
     name: experiment.name,
-    ...limits,
+    ...limited,
   });
 }

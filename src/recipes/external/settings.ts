@@ -4,7 +4,7 @@ import { externalLaunch } from '../../schema/launch.js';
 import { result } from '../../schema/mark.js';
 import { runFields, taskField } from '../../schema/run.js';
 import type { ForeignRecipe } from '../recipe.js';
-import { unless } from '../rules.js';
+import { given, problem, unless } from '../rules.js';
 
 const schema = z.strictObject({
   ...runFields,
@@ -21,10 +21,17 @@ export const external: ForeignRecipe<ExternalSettings> = {
   name: 'external',
   trainer: 'another program',
   schema,
-  broken: ({ launch }) =>
-    unless(
+  broken: ({ launch }) => [
+    ...unless(
       launch?.command !== null,
       'launch.command',
       "found null; task 'external' needs the program that trains, such as ['python', 'train.py']",
     ),
+    ...given([launch?.budget], (budget) =>
+      problem(
+        'launch.budget',
+        `found ${budget} with task 'external', whose program spends what it spends; allowed: null`,
+      ),
+    ),
+  ],
 };

@@ -10,6 +10,7 @@ import type { RunPaths } from '../paths.js';
 import { readRecord, type RunRecord } from '../record.js';
 import { readState, type RunStateName } from '../state.js';
 import { readCertificate, type Certificate } from '../certificate.js';
+import { readSpent, type Spent } from '../spending.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
 import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type ShownAnswer } from './answers.js';
@@ -88,6 +89,8 @@ export interface RunReport {
   readonly unscored: Readonly<Record<string, number>>;
   /** What was found of the server that trains the run; null where this machine does. */
   readonly certificate: Certificate | null;
+  /** What was asked of that server; null where nothing was. */
+  readonly spent: Spent | null;
   /** Hack alarms in the order in which they were raised. */
   readonly alarms: readonly AlarmSpan[];
   /** How many metrics were not finite numbers over the whole run. */
@@ -146,6 +149,7 @@ function summarise(
     speed: meanSpeed(trained),
     unscored: sumByPrefix(lines, 'reward/unscored/'),
     certificate: readCertificate(paths),
+    spent: readSpent(paths),
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
     paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },

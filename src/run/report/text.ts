@@ -4,6 +4,7 @@ import { alignColumns, formatTable, wrap, type Column } from '../../core/table.j
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { SaidAnswer } from './answers.js';
+import { showSpent } from '../spending.js';
 import { certificateTable } from './certificate.js';
 import { heldOutRows, showChange } from './held_out_rows.js';
 import { showEstimate, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
@@ -88,6 +89,7 @@ function training(report: RunReport, width: number): string[] {
   }
   const unscored = Object.entries(report.unscored).filter(([, count]) => count > 0);
   if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);
+  if (report.spent !== null) rows.push(['spent', printable(showSpent(report.spent))]);
   if (report.non_finite > 0) rows.push(['not finite', `${report.non_finite} metrics`]);
   return alignColumns(rows, width);
 }

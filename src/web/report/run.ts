@@ -7,6 +7,7 @@ import { aboutCertificate, CERTIFICATE_TITLES, certificateRows } from '../../run
 import { heldOutRows } from '../../run/report/held_out_rows.js';
 import { showEstimate, showLoss, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
+import { showSpent } from '../../run/spending.js';
 import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';
 import { reportCurves } from './curves.js';
 import * as parts from './parts.js';
@@ -23,7 +24,9 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     { title: 'Settings and what they differ in', blocks: settings(record, member) },
     { title: 'Curves', blocks: [{ kind: 'curves' } as const] },
     { title: 'Time', blocks: [parts.times([{ label: report.run_name, seconds: report.seconds_per_iteration }])] },
-    ...(report.certificate === null ? [] : [{ title: 'Training server', blocks: certificate(report.certificate) }]),
+    ...(report.certificate === null
+      ? []
+      : [{ title: 'Training server', blocks: [...spent(report), ...certificate(report.certificate)] }]),
     { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
     {
       title: 'Contact sheets',
@@ -138,6 +141,10 @@ function settings(record: RunRecord | null, member: Membership | null): WireBloc
         ]),
     parts.allSettings('All settings', record.settings),
   ];
+}
+
+function spent({ spent: found }: RunReport): WireBlock[] {
+  return found === null ? [] : [paragraph(`Spent: ${showSpent(found)}`)];
 }
 
 function certificate(found: Certificate): WireBlock[] {

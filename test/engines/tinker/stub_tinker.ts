@@ -76,6 +76,8 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   readonly #versions = new WeakMap<Bigrams, Bigrams>();
   readonly #sessions = new Set<string>();
   readonly #results = new Map<string, () => Answered | Uint8Array>();
+  /** Tokens of all that it has sampled. */
+  sampledTokens = 0;
   /** How often it had no room for a model. */
   full = 0;
   /** The model that was let go of last. */
@@ -267,6 +269,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       if (model === undefined) throw new Refusal(404, 'Sampling session not found');
       if (this.flaw === 'one_place') this.#versions.get(model)?.take(model);
       const reply = flawed(this.flaw, sampleFlaws, sampled(model, fields, this.flaw === 'stop_ignored'));
+      for (const { tokens } of reply.sequences) this.sampledTokens += tokens.length;
       return this.#promised(() => (this.options.dialect === 'proto' ? writeSample(reply) : [200, reply]));
     },
   };

@@ -68,7 +68,7 @@ it('scores the records of a cell that was evaluated by the same term under other
 
 it('takes no number of other fields for the measure in its table', async () => {
   finish(await measuredBy('iou'), [0, 80], [0, 80]);
-  const limits = { maxParallel: null, retries: 0, failFast: false };
+  const limits = { maxParallel: null, retries: 0, failFast: false, budget: null };
   const table = async (match: 'iou' | 'exact') => {
     const prepared = prepareSweep(await measuredBy(match), { only: null, failed: false }, limits);
     return (await sweep(prepared, new FakeRunner(), new FakeView(), new AbortController().signal)).results;

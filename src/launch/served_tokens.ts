@@ -1,0 +1,78 @@
+/** The most that a run at a training server asks of it, from its settings alone: in tokens, and by its price list in money. */
+import { readPrice } from '../train/prices.js';
+import { costOf, type TokenCounts } from '../run/spending.js';
+import { TOKEN_KINDS } from '../run/spending.js';
+import type { RunSettings } from '../schema/run.js';
+import type { TextAnswersSettings } from '../recipes/text_answers/settings.js';
+
+/** What the recipes whose policy a server can train have in common. */
+type Served = Pick<TextAnswersSettings, 'algorithm' | 'rollout' | 'validation' | 'policy' | 'num_iterations'>;
+
+export interface ServedTokens {
+  /** Most tokens of an iteration, without evaluations. */
+  readonly iteration: TokenCounts;
+  /** Most tokens of a held-out evaluation. */
+  readonly evaluation: TokenCounts;
+  /** What the iterations that are left cost at most, with their evaluations; null without a price list. */
+  readonly cost_left: number | null;
+  readonly currency: string | null;
+}
+
+/** Null for a run that no server trains. Raises ConfigError for a price list that cannot be used. */
+export function servedTokens(settings: RunSettings, done: number): ServedTokens | null {
+  if (!isServed(settings)) return null;
+  const { policy, validation, num_iterations } = settings;
+  const { trainer } = policy;
+  if (trainer.type !== 'tinker') return null;
+  const iteration = ofIteration(settings);
+  const evaluation = ofEvaluation(settings);
+  const left = Math.max(0, num_iterations - done);
+  const every = validation.every_n_iterations;
+  const first = done === 0 ? 1 : 0;
+  const evaluations = left === 0 ? 0 : first + (every === null ? 1 : Math.ceil(left / every));
+  if (trainer.prices === null) return { iteration, evaluation, cost_left: null, currency: null };
+  const price = readPrice(trainer.prices, trainer.base_model);
+  const cost = left * costOf(iteration, price) + evaluations * costOf(evaluation, price);
+  return { iteration, evaluation, cost_left: cost, currency: price.currency };
+}
+
+function ofIteration({ algorithm, rollout, policy: { model_context_size: context } }: Served): TokenCounts {
+  if (algorithm.type === 'sft') return { prefill: 0, sampled: 0, trained: algorithm.sft.batch_size * context };
+  const { episodes_per_iteration: episodes, generations_per_sample: group, max_response_tokens: longest } = rollout;
+  const { clip_range, inner_epochs, minibatches, kl_coeff } = algorithm;
+  const steps = inner_epochs * minibatches;
+  // Passes without a gradient: to the weights that sampled, before each step after the first, and to the base model.
+  const isPlain = clip_range === null && steps === 1 && kl_coeff === 0 && rollout.ahead === 0;
+  const passes = (isPlain ? 0 : inner_epochs) + (kl_coeff > 0 ? 1 : 0);
+  return {
+    prefill: (episodes / group) * context + passes * episodes * context,
+    sampled: episodes * Math.min(longest, context),
+    trained: inner_epochs * episodes * context,
+  };
+}
+
+function ofEvaluation({ algorithm, rollout, validation, policy }: Served): TokenCounts {
+  const { model_context_size: context } = policy;
+  const answers = validation.prompts * (validation.greedy ? 2 : 1);
+  const labels = algorithm.type === 'sft' ? validation.prompts * context : 0;
+  return {
+    prefill: answers * context + labels,
+    sampled: answers * Math.min(rollout.max_response_tokens, context),
+    trained: 0,
+  };
+}
+
+function isServed(settings: RunSettings): settings is RunSettings & Served {
+  const { policy } = settings as Partly;
+  return policy?.trainer?.type === 'tinker';
+}
+
+interface Partly {
+  readonly policy?: { readonly trainer?: { readonly type?: unknown } };
+}
+
+/** As `at most 8,192 tokens read, 4,096 written and 8,192 trained on in an iteration`. */
+export function showServedTokens({ iteration }: ServedTokens): string {
+  const [read, written, learnt] = TOKEN_KINDS.map((kind) => Math.ceil(iteration[kind]).toLocaleString('en-US'));
+  return `at most ${read} tokens read, ${written} written, ${learnt} trained on in an iteration`;
+}
