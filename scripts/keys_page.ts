@@ -62,6 +62,11 @@ function keysOf(root: Part & { readonly $defs: Readonly<Record<string, Part>> })
   return found;
 }
 
+/** The dotted paths of all keys, as the page has them. */
+export function keyPaths(): ReadonlySet<string> {
+  return new Set(keysOf(jsonSchema() as unknown as Parameters<typeof keysOf>[0]).keys());
+}
+
 /** A default longer than this is a section's, whose fields are listed one by one. */
 const LONGEST_DEFAULT = 60;
 

@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { keyPaths } from '../scripts/keys_page.js';
 import { recipes } from '../src/recipes/settings.js';
 import { termNames } from '../src/rewards/terms/table.js';
 
@@ -66,4 +67,24 @@ it('every tracker that passes rows on keeps the contract of trackers', () => {
   expect(trackers.size).toBeGreaterThan(1);
   const kept = new Set([...keeping('trackerContract')].map((file) => dirname(file)));
   expect([...trackers].filter((folder) => !kept.has(folder))).toEqual([]);
+});
+
+describe('a rule of a recipe', () => {
+  const known = [...keyPaths()];
+  const sections = [...new Set(known.flatMap((key) => (key.includes('.') ? [key.split('.', 1)[0]] : [])))];
+  const dotted = new RegExp(`(['\`])((?:${sections.join('|')})(?:\\.(?:\\w+|\\$\\{[^}]+\\}))+)\\1`, 'g');
+  const named = sources
+    .filter((file) => file.startsWith('src/recipes/'))
+    .flatMap((file) => [...textOf(file).matchAll(dotted)].map(([, , key]) => [key, file] as const));
+
+  it('is found, with what it names', () => {
+    expect(named.length).toBeGreaterThan(100);
+  });
+
+  it.each([...new Map(named)])('names a key that a config has: %s in %s', (key) => {
+    // What is put in stands for a key, and an index for any element of a list.
+    const field = key.replace(/\.\$\{[^}]+\}$/, '');
+    const pattern = new RegExp(`^${field.replaceAll('.', '\\.').replaceAll(/\$\{[^}]+\}/g, '[\\w*]+')}$`);
+    expect(known.some((path) => pattern.test(path.replaceAll('[]', '.0')))).toBe(true);
+  });
 });
