@@ -3,7 +3,7 @@ import { availableParallelism, cpus } from 'node:os';
 import { Graph } from '../../src/graph/ir.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import type { BatchShape } from '../../src/nets/decoder/decoder.js';
-import { alone } from '../../src/group/peers.js';
+import { soloPeers } from '../../src/group/peers.js';
 import { Emu3Format } from '../../src/policies/tokens/emu3/format.js';
 import { jointVocabularyJson, TokenSpace } from '../../src/policies/tokens/emu3/space.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
@@ -89,7 +89,7 @@ async function benchGraph(name: string, layout: Omit<DecoderConfig, 'vocab_size'
       microBatch: 64,
       gradientCheckpointing: false,
       session: {},
-      peers: alone,
+      peers: soloPeers,
     },
   );
   const graph = new Graph('bench');

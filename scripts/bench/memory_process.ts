@@ -1,6 +1,6 @@
 /** Takes the gradient of one micro-batch three times, and prints the peak of this process's resident memory in bytes. */
 import { RandomStream } from '../../src/core/random.js';
-import { alone } from '../../src/group/peers.js';
+import { soloPeers } from '../../src/group/peers.js';
 import { initDecoder } from '../../src/nets/decoder/config.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
@@ -26,7 +26,7 @@ const learner = new Learner(
     microBatch: prompts * answersPerPrompt,
     gradientCheckpointing,
     session: { threads: 1 },
-    peers: alone,
+    peers: soloPeers,
   },
 );
 const stream = new RandomStream('bench');

@@ -1,7 +1,7 @@
 /** This program's side of `smollm2_gradient`: measures once for every line of its input. */
 import { RandomStream } from '../../src/core/random.js';
 import { TrainedWeights } from '../../src/engines/onnx/trained_weights.js';
-import { alone } from '../../src/group/peers.js';
+import { soloPeers } from '../../src/group/peers.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
@@ -47,7 +47,7 @@ function gradient(adapted: boolean): () => Promise<void> {
       microBatch: prompts * answers,
       gradientCheckpointing: false,
       session: { threads: Number(threads) },
-      peers: alone,
+      peers: soloPeers,
     },
   );
   const stream = new RandomStream('bench');

@@ -2,7 +2,7 @@
 import { sleep, type Clock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { backoffMs, FULL_JITTER, type Backoff } from '../core/retry.js';
-import type { Ending, Member, Members } from './member.js';
+import type { RequestEnd, Member, Members } from './member.js';
 
 /** Pauses, with full jitter, come after all servers were tried. */
 export interface AskPolicy extends Backoff {
@@ -17,15 +17,15 @@ export interface AskPolicy extends Backoff {
  * What a reply means for its question: it is `done`; another server may do better (`elsewhere`), or this one in a while; `busy` is the
  * same, but no failure; `second_best` is taken where no other server, each asked once, gives a better one.
  */
-export interface Tried<R> {
+export interface AttemptResult<R> {
   readonly reply: R;
   readonly next: 'done' | 'elsewhere' | 'busy' | 'second_best';
-  readonly ending: Ending;
+  readonly ending: RequestEnd;
   /** How long the server asks to be left alone. */
   readonly retryAfterMs?: number;
 }
 
-export interface Asking<M extends Member, R> {
+export interface AskOptions<M extends Member, R> {
   readonly members: Members<M>;
   readonly policy: AskPolicy;
   readonly clock: Clock;
@@ -34,7 +34,7 @@ export interface Asking<M extends Member, R> {
   /** Over all requests of the question. */
   readonly within: Deadline;
   /** One request. */
-  readonly ask: (member: M, within: Deadline) => Promise<Tried<R>>;
+  readonly ask: (member: M, within: Deadline) => Promise<AttemptResult<R>>;
   /** Members to ask before the others. */
   readonly prefers?: (member: M) => boolean;
 }
@@ -45,7 +45,7 @@ export interface Asking<M extends Member, R> {
  * one moment. `reply` is the last one that the end of the time did not cut short; null where nobody could be asked.
  */
 export async function askMembers<M extends Member, R>(
-  asking: Asking<M, R>,
+  asking: AskOptions<M, R>,
 ): Promise<{ readonly reply: R | null; readonly attempts: number }> {
   const { members, policy, clock, random, within, prefers = () => true } = asking;
   const tried = new Set<M>();
@@ -71,7 +71,7 @@ export async function askMembers<M extends Member, R>(
       continue;
     }
     attempts++;
-    const { reply, next, retryAfterMs } = await once(member, asking);
+    const { reply, next, retryAfterMs } = await askOnce(member, asking);
     if (next === 'done') return { reply, attempts };
     // A request that the end of the time cut short says less than the one before it.
     if (last === null || !within.over) last = reply;
@@ -96,13 +96,13 @@ export async function askMembers<M extends Member, R>(
 }
 
 /** One request within its own time, told to the member. */
-export async function once<M extends Member, R>(
+export async function askOnce<M extends Member, R>(
   member: M,
-  { ask, clock, policy, within }: Pick<Asking<M, R>, 'ask' | 'clock' | 'policy' | 'within'>,
-): Promise<Tried<R>> {
+  { ask, clock, policy, within }: Pick<AskOptions<M, R>, 'ask' | 'clock' | 'policy' | 'within'>,
+): Promise<AttemptResult<R>> {
   const deadline = new Deadline(clock, policy.attemptTimeoutMs, within);
   const end = member.start();
-  let ending: Ending = { load: 'nothing', health: 'nothing' };
+  let ending: RequestEnd = { load: 'nothing', health: 'nothing' };
   try {
     const tried = await ask(member, deadline);
     // What the caller called off says nothing about the server; a question's time that ran out does.

@@ -148,7 +148,7 @@ interface Caller<T> extends Flow {
 const mostIdle = 1024;
 
 /** What was taken; `end` is to be called when it is no longer under way. */
-export interface Taken<T> {
+export interface QueueTurn<T> {
   readonly item: T;
   readonly end: () => void;
 }
@@ -200,7 +200,7 @@ export class FairQueue<T> {
   }
 
   /** Takes the first that may go, in the order of turns; null where none may. */
-  take(mayGo: (item: T) => boolean): Taken<T> | null {
+  take(mayGo: (item: T) => boolean): QueueTurn<T> | null {
     for (const caller of [...this.#callers.waiting].sort(this.#callers.inTurn)) {
       const found = this.#first(caller, mayGo);
       if (found === null) continue;

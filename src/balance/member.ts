@@ -10,7 +10,7 @@ import { AdaptiveLimit, type LoadSign } from './limit.js';
 export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
 
 /** What the end of a request tells of its server. */
-export interface Ending {
+export interface RequestEnd {
   readonly load: LoadSign;
   readonly health: HealthSign;
   /** What names the failed request, so that two failures of the same request count once; see `FailureRow`. */
@@ -61,7 +61,7 @@ export class Member {
   }
 
   /** Counts a request as under way. The returned function ends it, once. */
-  start(): (ending: Ending) => void {
+  start(): (ending: RequestEnd) => void {
     const end = this.limit.start();
     this.breaker.asked();
     let ended = false;
@@ -87,7 +87,7 @@ export class Member {
   /** It has just failed so often that it is left alone. */
   protected opened?(found: string): void;
 
-  #told({ health, request, found = '' }: Ending): void {
+  #told({ health, request, found = '' }: RequestEnd): void {
     if (health === 'works') this.works();
     if (health === 'fails' && this.breaker.failed(request)) this.opened?.(found);
     if (health !== 'unsure' || !this.#unsure.add(request)) return;

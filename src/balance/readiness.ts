@@ -3,7 +3,7 @@ import { sleep, type Clock } from '../core/clock.js';
 import type { EndpointError } from '../core/errors.js';
 
 /** What a look at servers found. `final`: they will not become ready by waiting. */
-export type Look<R> = { readonly ready: R } | { readonly error: EndpointError; readonly final: boolean };
+export type ReadinessResult<R> = { readonly ready: R } | { readonly error: EndpointError; readonly final: boolean };
 
 export interface UntilReadyOptions {
   readonly clock: Clock;
@@ -20,7 +20,7 @@ export interface UntilReadyOptions {
 
 /** Looks until the servers are ready. Raises the error of the last look where they are not in time, will not be, or the signal aborts. */
 export async function untilReady<R>(
-  look: () => Promise<Look<R>>,
+  look: () => Promise<ReadinessResult<R>>,
   { clock, maxWaitMs, signal, pauseMs, finalLooks = { count: 1, pauseMs }, onWaiting }: UntilReadyOptions,
 ): Promise<R> {
   const started = clock.now();

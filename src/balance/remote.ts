@@ -6,8 +6,8 @@ import { sleep, systemClock, type Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';
 import type { EndpointError } from '../core/errors.js';
 import { causeOf, isNotThere } from '../http/request.js';
-import { Absence, type AbsenceListener } from './absence.js';
-import { askMembers, once, type Asking, type AskPolicy, type Tried } from './ask.js';
+import { Outage, type OutageListener } from './outage.js';
+import { askMembers, askOnce, type AskOptions, type AskPolicy, type AttemptResult } from './ask.js';
 import { Member, Members, type Routing } from './member.js';
 
 /** A server that is away, or busy without saying for how long, is asked again after this. */
@@ -33,11 +33,11 @@ const MEANINGS = {
   failed: { next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } },
   /** The server failed, perhaps because of the request. */
   doubtful: { next: 'elsewhere', ending: { load: 'nothing', health: 'unsure' } },
-} as const satisfies Readonly<Record<string, Omit<Tried<never>, 'reply'>>>;
-export type Meaning = keyof typeof MEANINGS;
+} as const satisfies Readonly<Record<string, Omit<AttemptResult<never>, 'reply'>>>;
+export type ReplyMeaning = keyof typeof MEANINGS;
 
 /** @param retryAfterMs how long the server asks to be left alone; null or undefined where it does not say. */
-export function tried<R>(meaning: Meaning, reply: R, retryAfterMs?: number | null): Tried<R> {
+export function attemptResult<R>(meaning: ReplyMeaning, reply: R, retryAfterMs?: number | null): AttemptResult<R> {
   return {
     ...MEANINGS[meaning],
     reply,
@@ -49,7 +49,7 @@ export interface RemoteOptions<M extends Member, Request, Reply> {
   readonly members: readonly M[];
   readonly policy: AskPolicy;
   /** Makes one request of one server within its own time. Never rejects for what the server does. */
-  readonly attempt: (member: M, request: Request, within: Deadline) => Promise<Tried<Reply>>;
+  readonly attempt: (member: M, request: Request, within: Deadline) => Promise<AttemptResult<Reply>>;
   /** `least_loaded` unless given. */
   readonly routing?: Routing | undefined;
   /** Servers that are asked before the others. */
@@ -60,7 +60,7 @@ export interface RemoteOptions<M extends Member, Request, Reply> {
 }
 
 /** What became of a request. */
-export interface Asked<Reply> {
+export interface AskResult<Reply> {
   /** The last reply; null where no server could be asked. */
   readonly reply: Reply | null;
   readonly attempts: number;
@@ -89,7 +89,7 @@ export class Remote<M extends Member, Request, Reply> {
   }
 
   /** Asks until a reply ends it, the attempts are used up, or the time would be over. */
-  async ask(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<Asked<Reply>> {
+  async ask(request: Request, within: Deadline, policy?: Partial<AskPolicy>): Promise<AskResult<Reply>> {
     const { reply, attempts } = await askMembers(this.#asking(request, within, policy));
     const spared = reply === null && !within.over && this.members.every(({ breaker }) => breaker.blocks);
     return { reply, attempts, spared };
@@ -98,10 +98,10 @@ export class Remote<M extends Member, Request, Reply> {
   /** One request of the least loaded server, preferably of one that is not being left alone. */
   async once(request: Request, within: Deadline): Promise<Reply | null> {
     const member = this.#members.choose(({ breaker }) => !breaker.blocks) ?? this.#members.choose(() => true);
-    return member === null ? null : (await once(member, this.#asking(request, within))).reply;
+    return member === null ? null : (await askOnce(member, this.#asking(request, within))).reply;
   }
 
-  #asking(request: Request, within: Deadline, policy: Partial<AskPolicy> = {}): Asking<M, Reply> {
+  #asking(request: Request, within: Deadline, policy: Partial<AskPolicy> = {}): AskOptions<M, Reply> {
     const { random = Math.random, attempt, prefers, policy: usual } = this.#options;
     return {
       members: this.#members,
@@ -116,29 +116,33 @@ export class Remote<M extends Member, Request, Reply> {
 }
 
 /** What a request found. `none`: no answer now, perhaps later; `wrong`: settings or the key are, and asking again does not help. */
-export type Found<A> =
+export type ReplyOutcome<A> =
   | { readonly kind: 'answered'; readonly answer: A }
   | { readonly kind: 'none'; readonly found: string }
   | { readonly kind: 'wrong'; readonly found: string; readonly next: string };
 
-export function answered<A>(answer: A, meaning: 'answered' | 'refused' = 'answered'): Tried<Found<A>> {
-  return tried(meaning, { kind: 'answered', answer });
+export function gotAnswer<A>(answer: A, meaning: 'answered' | 'refused' = 'answered'): AttemptResult<ReplyOutcome<A>> {
+  return attemptResult(meaning, { kind: 'answered', answer });
 }
 
 export function noAnswer(
   meaning: 'away' | 'busy' | 'failed',
   found: string,
   retryAfterMs?: number | null,
-): Tried<Found<never>> {
-  return tried(meaning, { kind: 'none', found }, retryAfterMs);
+): AttemptResult<ReplyOutcome<never>> {
+  return attemptResult(meaning, { kind: 'none', found }, retryAfterMs);
 }
 
-export function wrong(found: string, next: string): Tried<Found<never>> {
-  return tried('wrong', { kind: 'wrong', found, next });
+export function misconfigured(found: string, next: string): AttemptResult<ReplyOutcome<never>> {
+  return attemptResult('wrong', { kind: 'wrong', found, next });
 }
 
 /** What a request without a reply means. What was called off says nothing about how long it took. */
-export function lost(error: unknown, attempt: Deadline, timeoutMs: number): Tried<Found<never>> {
+export function requestFailed(
+  error: unknown,
+  attempt: Deadline,
+  timeoutMs: number,
+): AttemptResult<ReplyOutcome<never>> {
   if (attempt.over) {
     const calledOff = attempt.remainingMs() > 0;
     return noAnswer('failed', calledOff ? 'it was called off' : `no answer within ${timeoutMs / 1000} s`);
@@ -147,7 +151,7 @@ export function lost(error: unknown, attempt: Deadline, timeoutMs: number): Trie
 }
 
 /** How a client reaches one server that a run cannot do without. */
-export interface ServerOptions extends AbsenceListener {
+export interface ServerOptions extends OutageListener {
   /** `http://HOST:PORT`. */
   readonly url: string;
   /** Absent where it asks for none. */
@@ -175,7 +179,7 @@ export class AwaitedMember extends Member {
 }
 
 export interface AwaitedOptions<M extends Member, Request, A>
-  extends Omit<RemoteOptions<M, Request, Found<A>>, 'policy'>, AbsenceListener {
+  extends Omit<RemoteOptions<M, Request, ReplyOutcome<A>>, 'policy'>, OutageListener {
   readonly policy: Pick<AskPolicy, 'maxAttempts' | 'attemptTimeoutMs' | 'retryAfterCapMs'>;
   /** The error of a request without an answer; `next` where there is better advice than to run the command again. */
   readonly error: (
@@ -192,7 +196,7 @@ export const RUN_AGAIN =
   'Check that it runs and what its log says, then run the same command again: the run goes on from its last checkpoint.';
 
 /** With the server that it was found at. */
-type FoundAt<A> = Found<A> & { readonly url: string };
+type FoundAt<A> = ReplyOutcome<A> & { readonly url: string };
 
 interface Question<Request> {
   readonly request: Request;
@@ -206,13 +210,13 @@ interface Question<Request> {
 export class AwaitedRemote<M extends Member, Request, A> {
   readonly #options: AwaitedOptions<M, Request, A>;
   readonly #remote: Remote<M, Question<Request>, FoundAt<A>>;
-  readonly #absence: Absence;
+  readonly #outage: Outage;
 
   constructor(options: AwaitedOptions<M, Request, A>) {
     this.#options = options;
     const policy = { ...options.policy, backoffBaseMs: 250, backoffCapMs: 8000 };
     this.#remote = new Remote({ ...options, policy, attempt: (...asked) => this.#attempt(...asked) });
-    this.#absence = new Absence(this.#remote.clock, options);
+    this.#outage = new Outage(this.#remote.clock, options);
   }
 
   get members(): readonly M[] {
@@ -237,7 +241,7 @@ export class AwaitedRemote<M extends Member, Request, A> {
   }
 
   /** What one request finds now. */
-  async look(request: Request, within: Deadline): Promise<Found<A> | null> {
+  async look(request: Request, within: Deadline): Promise<ReplyOutcome<A> | null> {
     return this.#remote.once({ request, within }, within);
   }
 
@@ -245,12 +249,12 @@ export class AwaitedRemote<M extends Member, Request, A> {
     return this.#options.error(found, { url: this.urls.join(', '), ...at }, asked);
   }
 
-  async #attempt(member: M, question: Question<Request>, own: Deadline): Promise<Tried<FoundAt<A>>> {
+  async #attempt(member: M, question: Question<Request>, own: Deadline): Promise<AttemptResult<FoundAt<A>>> {
     const found = await this.#options.attempt(member, question.request, own);
-    if (found.next === 'done') this.#absence.isOver();
+    if (found.next === 'done') this.#outage.isOver();
     else if (found.next === 'busy' && found.reply.kind === 'none') {
       const { away = (words, url) => `${url}: ${words}` } = this.#options;
-      this.#absence.goesOn(away(found.reply.found, member.url));
+      this.#outage.goesOn(away(found.reply.found, member.url));
     }
     return { ...found, reply: { ...found.reply, url: member.url } };
   }

@@ -1,7 +1,7 @@
 /** `editrl sweep EXPERIMENT`: runs a matrix to its result table, and goes on with one that was interrupted. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
 import type { LoadedConfig } from '../config/load.js';
-import { painter, unpainted } from '../core/colour.js';
+import { painter, plainPaint } from '../core/colour.js';
 import {
   prepareSweep,
   rehearse,
@@ -97,7 +97,7 @@ function looksOf({ devices }: PreparedSweep): Looks {
 }
 
 async function start(prepared: PreparedSweep, json: boolean, shown: View): Promise<number> {
-  const view = new SweepReporter(prepared.experiment.name, shown, json ? unpainted : painter(process.stdout));
+  const view = new SweepReporter(prepared.experiment.name, shown, json ? plainPaint : painter(process.stdout));
   const told = (): void => view.remark('stopping: runs under way write a checkpoint first (once more to stop at once)');
   const [stop] = abortOnSignals(1, told, view);
   // What trains is loaded once it is known that there is something to train.

@@ -13,7 +13,7 @@ export function hasColour(stream: Pick<NodeJS.WriteStream, 'isTTY'>, env: NodeJS
 
 /** How texts are painted on a stream: on a terminal that wants it, in colour; else not at all. */
 export function painter(stream: Pick<NodeJS.WriteStream, 'isTTY'>): Paint {
-  return hasColour(stream) ? (text, style) => `\u001b[${codes[style]}m${text}\u001b[0m` : unpainted;
+  return hasColour(stream) ? (text, style) => `\u001b[${codes[style]}m${text}\u001b[0m` : plainPaint;
 }
 
-export const unpainted: Paint = (text) => text;
+export const plainPaint: Paint = (text) => text;

@@ -72,7 +72,7 @@ export interface FoundLock {
  * What is known of an owner: it is certainly `gone`; its process `lives` on this machine; it is elsewhere and was `last_seen` a short time ago; or it
  * is elsewhere, silent, and Slurm still knows its `job`.
  */
-export type Standing = 'gone' | 'lives' | 'last_seen' | 'job';
+export type OwnerStatus = 'gone' | 'lives' | 'last_seen' | 'job';
 
 /** The lock's queries to its surroundings; tests replace them. */
 export interface LockWorld {
@@ -170,7 +170,7 @@ export class FileLock {
   }
 }
 
-export function standingOf(held: HeldBy, world: LockWorld): Standing {
+export function ownerStatus(held: HeldBy, world: LockWorld): OwnerStatus {
   if (seesProcessesOf(held, world)) {
     const start = world.processStart(held.pid);
     if (start === null) return 'gone';

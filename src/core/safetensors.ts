@@ -43,8 +43,8 @@ export function safetensorsPieces(
 }
 
 /** Number formats that tensors are written in, with the bytes of one number. */
-export const WRITTEN = { F32: 4, BF16: 2, F16: 2 } as const;
-export type WrittenDtype = keyof typeof WRITTEN;
+export const DTYPE_BYTES = { F32: 4, BF16: 2, F16: 2 } as const;
+export type WrittenDtype = keyof typeof DTYPE_BYTES;
 
 /** What stands before the data of tensors that follow each other in the order of the map. */
 export function safetensorsHeader(
@@ -54,7 +54,7 @@ export function safetensorsHeader(
 ): Uint8Array {
   return headerOf(
     new Map(
-      [...shapes].map(([name, shape]) => [name, { dtype, shape, length: WRITTEN[dtype] * shape.reduce(times, 1) }]),
+      [...shapes].map(([name, shape]) => [name, { dtype, shape, length: DTYPE_BYTES[dtype] * shape.reduce(times, 1) }]),
     ),
     metadata,
   );
@@ -101,7 +101,7 @@ function headerOf(
 }
 
 /** Numbers as a file holds them; those of fewer bits are rounded to the nearest, to even where two are as near. float16 has none beyond 65504: Infinity. */
-export function narrow(data: Float32Array, dtype: WrittenDtype): Uint8Array {
+export function toStoredBytes(data: Float32Array, dtype: WrittenDtype): Uint8Array {
   if (dtype === 'F32') return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   const bits = new Uint32Array(data.buffer, data.byteOffset, data.length);
   // A loop: `from` with a function makes a list of all elements first, which ends the process beyond 10^8 of them.

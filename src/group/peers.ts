@@ -12,7 +12,7 @@ export interface Peers {
   sum(arrays: readonly Float32Array[]): Promise<void>;
 }
 
-export const alone: Peers = {
+export const soloPeers: Peers = {
   rank: 0,
   size: 1,
   allGather: async (value) => [value],

@@ -3,15 +3,15 @@
  * resumed run stays the same, though no server promises to give the same answer twice.
  */
 import pLimit, { type LimitFunction } from 'p-limit';
-import type { Exchanged } from '../balance/exchange.js';
+import type { RemoteExchange } from '../balance/exchange.js';
 import { systemClock, type Clock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { EndpointError } from '../core/errors.js';
-import { together } from '../core/together.js';
-import { Abandoned } from './lead.js';
+import { allOrAbort } from '../core/all_or_abort.js';
+import { WaitInterrupted } from './rank_zero.js';
 import type { ProcessGroup } from './process_group.js';
 
-export interface ReplayOptions<T extends Exchanged> {
+export interface ReplayOptions<T extends RemoteExchange> {
   readonly store: {
     find(key: string, requestHash: string): T | undefined | Promise<T | undefined>;
     put(exchange: T): void | Promise<void>;
@@ -28,7 +28,7 @@ export interface ReplayOptions<T extends Exchanged> {
   readonly clock?: Clock;
 }
 
-export class Replay<T extends Exchanged> {
+export class Replay<T extends RemoteExchange> {
   readonly #slots: LimitFunction;
 
   constructor(private readonly options: ReplayOptions<T>) {
@@ -44,22 +44,22 @@ export class Replay<T extends Exchanged> {
     return this.options.close();
   }
 
-  /** Gives the results in order; the first error calls the others off. Raises Abandoned where the run is asked to stop meanwhile. */
+  /** Gives the results in order; the first error calls the others off. Raises WaitInterrupted where the run is asked to stop meanwhile. */
   all<R>(works: readonly ((over: AbortSignal) => Promise<R>)[]): Promise<R[]> {
     const starts = works.map((work) => (over: AbortSignal) => this.#slots(() => work(over)));
-    return together(starts, this.options.stop);
+    return allOrAbort(starts, this.options.stop);
   }
 
   /**
    * The answer to one request under each of several names, in their order. What is stored under one of them, by a run that was cut off, is taken for
-   * the others; otherwise `ask` is called once. Raises what it raises, and Abandoned where the run is asked to stop meanwhile.
+   * the others; otherwise `ask` is called once. Raises what it raises, and WaitInterrupted where the run is asked to stop meanwhile.
    */
   async answers(
     keys: readonly string[],
     requestHash: string,
-    ask: (within: Deadline) => Promise<Omit<T, keyof Exchanged>>,
+    ask: (within: Deadline) => Promise<Omit<T, keyof RemoteExchange>>,
     over: AbortSignal,
-  ): Promise<Omit<T, keyof Exchanged>[]> {
+  ): Promise<Omit<T, keyof RemoteExchange>[]> {
     const { store } = this.options;
     const stored = await Promise.all(keys.map(async (key) => store.find(key, requestHash)));
     const given = stored.find((one) => one !== undefined) ?? (await this.within(ask, over));
@@ -72,14 +72,14 @@ export class Replay<T extends Exchanged> {
     );
   }
 
-  /** Raises Abandoned where the run is asked to stop meanwhile. */
+  /** Raises WaitInterrupted where the run is asked to stop meanwhile. */
   within<R>(work: (deadline: Deadline) => Promise<R>, over = this.options.stop): Promise<R> {
-    return within(this.options, work, over);
+    return waitForRemote(this.options, work, over);
   }
 }
 
-/** Does work that waits for another machine within its time. Raises what it raises, and Abandoned where the run is asked to stop meanwhile. */
-export async function within<R>(
+/** Does work that waits for another machine within its time. Raises what it raises, and WaitInterrupted where the run is asked to stop meanwhile. */
+export async function waitForRemote<R>(
   { stop, maxWaitMs, clock = systemClock }: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'clock'>,
   work: (deadline: Deadline) => Promise<R>,
   over = stop,
@@ -88,14 +88,14 @@ export async function within<R>(
   try {
     return await work(deadline);
   } catch (error) {
-    throw stop.aborted && error instanceof EndpointError ? new Abandoned() : error;
+    throw stop.aborted && error instanceof EndpointError ? new WaitInterrupted() : error;
   } finally {
     deadline.dispose();
   }
 }
 
 /** Hands what each rank has collected to rank 0, which stores it; every rank calls it. */
-export async function gathered<L>(
+export async function gatherLines<L>(
   group: Pick<ProcessGroup, 'gather'>,
   lines: { take(): L[]; put(line: L): void },
 ): Promise<void> {

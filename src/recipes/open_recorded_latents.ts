@@ -1,6 +1,6 @@
 /** Latents in an episode's record: half-precision numbers in base64. */
 import { RunError } from '../core/errors.js';
-import { halfToFloat, narrow } from '../core/safetensors.js';
+import { halfToFloat, toStoredBytes } from '../core/safetensors.js';
 import type { RecordedEpisode } from '../run/episodes.js';
 
 /** Latents in recorded form, and as they read back: the latter are judged, so that they can be judged again. */
@@ -8,7 +8,7 @@ export function asRecorded(latents: Float32Array): {
   readonly latents: Float32Array;
   readonly record: { readonly latents: string };
 } {
-  const halves = narrow(latents, 'F16');
+  const halves = toStoredBytes(latents, 'F16');
   return { latents: fromHalves(halves), record: { latents: Buffer.from(halves).toString('base64') } };
 }
 

@@ -3,7 +3,7 @@
  * resumes. Each line has a `key`, whose first number is the iteration, and the `request_hash` of what was asked.
  */
 import { basename } from 'node:path';
-import type { Exchanged, ExchangeStore } from '../balance/exchange.js';
+import type { RemoteExchange, ExchangeStore } from '../balance/exchange.js';
 import { must } from '../core/errors.js';
 import { LogReader } from '../core/log/reader.js';
 import type { LogDisk } from '../core/log/writer.js';
@@ -14,14 +14,14 @@ import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judge
 import { parseIterationName } from './paths.js';
 
 /** How exchanges of one kind are written as lines. */
-export interface LineForm<T extends Exchanged> {
+export interface LineForm<T extends RemoteExchange> {
   readonly write: (exchange: T) => Readonly<Record<string, unknown>>;
   /** Raises SyntaxError for a line that is not JSON. */
   readonly read: (line: string) => T;
 }
 
 /** A form whose fields have these names, in this order. Undefined fields are not written, and missing ones stay missing. */
-export function lineForm<T extends Exchanged>(names: { readonly [K in keyof T]-?: string }): LineForm<T> {
+export function lineForm<T extends RemoteExchange>(names: { readonly [K in keyof T]-?: string }): LineForm<T> {
   const all = Object.entries<string>(names);
   const renamed = (fields: object, pairs: readonly (readonly [string, string])[]): Record<string, unknown> =>
     Object.fromEntries(
@@ -119,7 +119,7 @@ export interface ExchangesOptions {
  * operating system before `put` returns, so a killed process loses none that it used. Another rank finds what was stored when it was opened (the
  * owner must not write meanwhile) and collects what it puts.
  */
-export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
+export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
   readonly #files: JudgementFiles;
   readonly #index: ExchangeIndex;
   /** The owner's journal. */
@@ -214,7 +214,7 @@ export class Exchanges<T extends Exchanged> implements ExchangeStore<T> {
 }
 
 /** Opens the exchanges of a run that continues from a checkpoint, or starts if that is null. `handle` is null except on rank 0. */
-export function openExchanges<T extends Exchanged>(
+export function openExchanges<T extends RemoteExchange>(
   path: string,
   form: LineForm<T>,
   { handle, checkpoint }: { readonly handle: unknown; readonly checkpoint: string | null },

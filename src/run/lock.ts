@@ -4,14 +4,14 @@ import {
   readLockFile,
   realLockWorld,
   STALE_AFTER_S,
-  standingOf,
+  ownerStatus,
   takeLock,
   type FileLock,
   type FoundLock,
   type HeldBy,
   type LockOwner,
   type LockWorld,
-  type Standing,
+  type OwnerStatus,
 } from '../core/lock.js';
 import type { RunPaths } from './paths.js';
 
@@ -71,12 +71,12 @@ function requireOwner({ owner }: FoundLock, path: string): HeldBy {
 
 /** Why a lock may not be taken over: its owner is alive, or may be. Null when the owner is certainly gone. */
 export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; next: string } | null {
-  const standing = standingOf(held, world);
+  const standing = ownerStatus(held, world);
   if (standing === 'gone') return null;
   const age = `last heartbeat ${formatAge(held.ageS)} ago`;
   const job = held.slurm_job_id === null ? '' : `, Slurm job ${held.slurm_job_id}`;
   const place = held.host === world.host ? `${held.host}, in another container or before it was restarted` : held.host;
-  const next: Readonly<Record<Exclude<Standing, 'gone'>, string>> = {
+  const next: Readonly<Record<Exclude<OwnerStatus, 'gone'>, string>> = {
     lives: 'Wait until it is done, stop it with `editrl stop`, or choose another run_name.',
     last_seen: `If that process is gone, run the same command again once its heartbeat is older than ${STALE_AFTER_S} s; else wait, or choose another run_name.`,
     job: `Slurm still knows the job: wait for it, or end it with \`scancel ${held.slurm_job_id}\`.`,

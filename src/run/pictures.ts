@@ -2,7 +2,7 @@
  * `pictures.jsonl`: what picture servers gave a run, stored before it is used and found again when the run resumes. A line names a picture by its
  * file in `media/`.
  */
-import type { Exchanged } from '../balance/exchange.js';
+import type { RemoteExchange } from '../balance/exchange.js';
 import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';
 import type { PictureStore, StoredPicture } from '../environments/served/pictures.js';
@@ -11,7 +11,7 @@ import { storePng } from './media.js';
 import type { RunPaths } from './paths.js';
 
 /** A line, as it is sent between ranks. */
-export interface NamedPicture extends Exchanged, Pick<StoredPicture, 'refused' | 'revised'> {
+export interface NamedPicture extends RemoteExchange, Pick<StoredPicture, 'refused' | 'revised'> {
   /** SHA-256 of the PNG file; null if the server refused to draw it. */
   readonly picture: string | null;
 }

@@ -4,7 +4,7 @@
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { readLockFile, realLockWorld, standingOf, takeLock, type LockWorld } from '../core/lock.js';
+import { readLockFile, realLockWorld, ownerStatus, takeLock, type LockWorld } from '../core/lock.js';
 import { stagingFolder } from '../core/staging.js';
 
 /** Prefix of such a file's name. */
@@ -38,7 +38,7 @@ export function waitingRuns(baseExpDir: string, world: LockWorld = realLockWorld
     const end = name.indexOf(END);
     if (!name.startsWith(WAITING) || end < 0 || name.endsWith('.tmp')) return [];
     const owner = readLockFile(join(baseExpDir, name), world)?.owner ?? null;
-    return owner === null || standingOf(owner, world) === 'gone' ? [] : [name.slice(WAITING.length, end)];
+    return owner === null || ownerStatus(owner, world) === 'gone' ? [] : [name.slice(WAITING.length, end)];
   });
   return [...new Set(waiting)].sort();
 }

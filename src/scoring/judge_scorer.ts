@@ -15,7 +15,7 @@ import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
 import { Judges, limitsOf, termServices, type ReadyJudges } from './judges.js';
-import { Abandoned, lead } from '../group/lead.js';
+import { WaitInterrupted, runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
 import { sharedScorer } from './shared_judgements.js';
@@ -44,7 +44,7 @@ export interface ScorerServices {
 
 /**
  * Makes the reward's terms and connects to the judges that they ask, on every rank; a reward that asks none waits for none. Raises
- * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, Abandoned where the run is asked to stop
+ * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, WaitInterrupted where the run is asked to stop
  * meanwhile.
  */
 export async function openScorer(
@@ -139,7 +139,9 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
         },
       );
       // What a stop request cut short is not learned from: a resumed run asks for it again.
-      if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) throw new Abandoned();
+      if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) {
+        throw new WaitInterrupted();
+      }
       return [...settled];
     },
     close: async () => {
@@ -178,7 +180,7 @@ async function readyJudges(
       log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
     },
   };
-  const ready = await lead(group, async (): Promise<ReadyJudges> => {
+  const ready = await runOnRankZero(group, async (): Promise<ReadyJudges> => {
     try {
       await scored.untilReady(waiting);
       if (address === null) return { endpoints: [], token: null, traits: {} };
@@ -188,7 +190,7 @@ async function readyJudges(
         shown: shownToJudge(reward),
       });
     } catch (error) {
-      throw stop.aborted ? new Abandoned() : error;
+      throw stop.aborted ? new WaitInterrupted() : error;
     }
   });
   if (handle?.state.state === 'waiting') handle.setState({ state: 'running', reason: null });

@@ -1,6 +1,6 @@
 /** Scoring on several ranks: what the others were told is handed to rank 0 before it is used. */
 import type { Judgement, JudgeItem, Outcome } from '../rewards/score/types.js';
-import { lead } from '../group/lead.js';
+import { runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
 
@@ -23,14 +23,14 @@ export function sharedScorer({ group, local, take, store, needsSettling }: Share
     begin: (items) => local.begin(items),
     settle: async (items, outcomes) => {
       const all = await group.gather({ judgements: take(), outcomes });
-      const waits = await lead(group, async () => {
+      const waits = await runOnRankZero(group, async () => {
         for (const { judgements } of all ?? []) for (const judgement of judgements) store(judgement);
         return needsSettling((all ?? []).flatMap((one) => one.outcomes));
       });
       if (!waits) return [...outcomes];
       // Rank 0 alone asks again, so that one process watches the judge.
       const asked = await group.gather<readonly JudgeItem[]>(items);
-      const settled = await lead(group, () =>
+      const settled = await runOnRankZero(group, () =>
         local.settle(
           (asked ?? []).flat(),
           (all ?? []).flatMap((one) => one.outcomes),

@@ -4,7 +4,7 @@
  */
 import { systemClock, type Clock } from '../core/clock.js';
 import { EditrlError, InUseError } from '../core/errors.js';
-import { realLockWorld, standingOf, takeLock, type FileLock } from '../core/lock.js';
+import { realLockWorld, ownerStatus, takeLock, type FileLock } from '../core/lock.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
 import type { HubPublishing, PrometheusSettings, TrackSettings } from '../schema/track.js';
@@ -213,7 +213,7 @@ export function lockTracking(paths: RunPaths): FileLock {
   return takeLock(
     paths.trackLock,
     ({ owner }) => {
-      if (owner !== null && standingOf(owner, world) === 'gone') return;
+      if (owner !== null && ownerStatus(owner, world) === 'gone') return;
       const by = owner === null ? 'another process' : `process ${owner.pid} on ${owner.host}`;
       throw new InUseError(`${by} forwards this run`, {
         where: paths.trackLock,

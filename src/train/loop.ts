@@ -7,7 +7,7 @@ import type { Spending } from '../run/spending.js';
 import type { ProgressColumn } from '../recipes/columns.js';
 import { Divergence } from './divergence.js';
 import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from './recorder.js';
-import { Abandoned } from '../group/lead.js';
+import { WaitInterrupted } from '../group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 
 /** The part of the loop that depends on the kind of training. An iteration's effects depend only on the settings and its number. */
@@ -95,12 +95,12 @@ export async function runLoop(
   try {
     return await goRound();
   } catch (error) {
-    if ((error instanceof Abandoned || error instanceof EndpointError) && unrecorded !== null) {
+    if ((error instanceof WaitInterrupted || error instanceof EndpointError) && unrecorded !== null) {
       // Recorded without its evaluation, which the resumed run makes up for.
       await measured(reached, unrecorded);
       recorder.passed(reached, unrecorded);
     }
-    if (error instanceof Abandoned) return await interrupt(reached);
+    if (error instanceof WaitInterrupted) return await interrupt(reached);
     // A server that stays away ends the process, but nothing learned so far is lost.
     if (error instanceof EndpointError && training.isTorn !== true) {
       await recorder.save(reached).catch((second: unknown) => {

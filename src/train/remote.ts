@@ -1,10 +1,10 @@
 /** Opens a remote service that a run gets answers from: waits for it, reports that, and opens the file that stores its answers. */
-import type { AbsenceListener } from '../balance/absence.js';
-import type { Exchanged } from '../balance/exchange.js';
+import type { OutageListener } from '../balance/outage.js';
+import type { RemoteExchange } from '../balance/exchange.js';
 import { systemClock, type Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';
-import { lead } from '../group/lead.js';
-import { gathered, within, type ReplayOptions } from '../group/replay.js';
+import { runOnRankZero } from '../group/rank_zero.js';
+import { gatherLines, waitForRemote, type ReplayOptions } from '../group/replay.js';
 import type { RunHandle } from '../run/claim.js';
 import { openExchanges, type Exchanges, type LineForm } from '../run/exchanges.js';
 import type { RunLog } from '../run/logs.js';
@@ -24,7 +24,7 @@ export type RemoteServices = Pick<TrainingContext, 'group' | 'stop' | 'checkpoin
 };
 
 /** Settings and callbacks of a client. */
-export interface ClientServices extends AbsenceListener {
+export interface ClientServices extends OutageListener {
   /** Concurrent requests of this rank. */
   readonly concurrency: number;
   readonly onNote?: (note: string) => void;
@@ -32,7 +32,7 @@ export interface ClientServices extends AbsenceListener {
 }
 
 /** A kind of remote service, and where its answers are stored. */
-export interface RemoteKind<Client, L extends Exchanged, F> {
+export interface RemoteKind<Client, L extends RemoteExchange, F> {
   /** Its name in messages: 'vLLM', 'the images server'. */
   readonly name: string;
   readonly settings: { readonly concurrency: number; readonly max_wait_s: number };
@@ -43,7 +43,7 @@ export interface RemoteKind<Client, L extends Exchanged, F> {
   readonly first: (client: Client, within: Deadline, stored: number) => Promise<F>;
 }
 
-export interface OpenedRemote<Client, L extends Exchanged, F> {
+export interface OpenedRemote<Client, L extends RemoteExchange, F> {
   readonly client: Client;
   readonly paths: RunPaths;
   readonly lines: Exchanges<L>;
@@ -59,9 +59,9 @@ export function pathsOf(run: NamedRun, handle: Pick<RunHandle, 'paths'> | null):
 }
 
 /**
- * Every rank calls it. Raises what `open` and `first` raise, and Abandoned when the run is asked to stop meanwhile; everything is closed then.
+ * Every rank calls it. Raises what `open` and `first` raise, and WaitInterrupted when the run is asked to stop meanwhile; everything is closed then.
  */
-export async function openRemote<Client extends { close(): Promise<void> }, L extends Exchanged, F>(
+export async function openRemote<Client extends { close(): Promise<void> }, L extends RemoteExchange, F>(
   run: NamedRun,
   { name, settings, open, form, linesOf, first }: RemoteKind<Client, L, F>,
   { group, handle, log, stop, checkpoint, clock = systemClock }: RemoteServices,
@@ -89,12 +89,12 @@ export async function openRemote<Client extends { close(): Promise<void> }, L ex
   };
   try {
     const lines = (opened = openExchanges(linesOf(paths), form, { handle, checkpoint }));
-    const found = await lead(group, () =>
-      within({ stop, maxWaitMs, clock }, (deadline) => first(client, deadline, lines.size)),
+    const found = await runOnRankZero(group, () =>
+      waitForRemote({ stop, maxWaitMs, clock }, (deadline) => first(client, deadline, lines.size)),
     );
     // Nobody asks, and so nobody writes, before every rank has read what is stored.
     await group.barrier();
-    const keep = (): Promise<void> => gathered(group, lines);
+    const keep = (): Promise<void> => gatherLines(group, lines);
     return { client, paths, lines, found, replay: { keep, concurrency, maxWaitMs, stop, close, clock } };
   } catch (error) {
     await close();

@@ -50,7 +50,7 @@ interface PictureServers<Asked, Client> extends LookedAtServers<Client> {
 
 /**
  * Waits for the servers and, if nothing of the run is stored yet, has one unused picture drawn, so that settings they refuse are reported at once.
- * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives a picture, Abandoned when the run is
+ * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives a picture, WaitInterrupted when the run is
  * asked to stop meanwhile.
  */
 async function openServers<Asked extends object, Client extends PictureClient<Asked>>(

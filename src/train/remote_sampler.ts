@@ -31,7 +31,7 @@ type Services = Pick<TrainingContext, 'group' | 'handle' | 'log' | 'stop' | 'che
 
 /**
  * Waits for the server, finds out what log-probabilities it reports, and removes the adapters that an earlier attempt left. Every rank calls it.
- * Raises EndpointError when the server stays away or cannot hold the policy's sequences, Abandoned when the run is asked to stop meanwhile.
+ * Raises EndpointError when the server stays away or cannot hold the policy's sequences, WaitInterrupted when the run is asked to stop meanwhile.
  */
 export async function openRemoteSampler<P extends TokenPrompt>(
   settings: SampledSettings,

@@ -8,7 +8,7 @@ import { TinkerConnection } from '../engines/tinker/connection.js';
 import { TinkerSession } from '../engines/tinker/session.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
-import { within, type ReplayOptions } from '../group/replay.js';
+import { waitForRemote, type ReplayOptions } from '../group/replay.js';
 import { countFindings, requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
 import type { Asked } from '../policies/tokens/tinker/certificate/scratch.js';
 import { TinkerPolicy } from '../policies/tokens/tinker/policy.js';
@@ -47,7 +47,7 @@ const SDK_VERSION = '0.25.0';
 /**
  * Waits for the server, and looks at what it computes unless the run's record has that. The model is opened with the first request, or from a
  * checkpoint. Raises ConfigError where no address is known, EndpointError where the server stays away, CertificateError where it does not compute what
- * it has to, Abandoned where the run is asked to stop meanwhile.
+ * it has to, WaitInterrupted where the run is asked to stop meanwhile.
  */
 export async function openServedPolicy<P extends TokenPrompt>(
   run: ServedRun,
@@ -127,7 +127,7 @@ async function certified<P extends TokenPrompt>(
   },
 ): Promise<Reduction> {
   try {
-    const asked: Asked = (work) => within(replay, work);
+    const asked: Asked = (work) => waitForRemote(replay, work);
     const openSession = (): TinkerSession => sessionOf(connection, trainer, run, { spending });
     const server = { connection, asked, openSession, trainer, format };
     const { certificate, isKept } = await keptCertificate(certifiedRun(run), server, paths);
@@ -155,7 +155,7 @@ export async function checkServer<P extends TokenPrompt>(
     onNote,
     onWaiting: (found, waitedS) => onNote(`waiting for the training server (${waitedS} s): ${found}`),
   });
-  const asked: Asked = (work) => within({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
+  const asked: Asked = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
   try {
     const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run, {}), trainer, format };
     return await certificateOf(certifiedRun(run), server);

@@ -1,6 +1,6 @@
 /** Trains a run from its opened recipe to its end. */
 import type { CheckpointSettings, ValidationSettings } from '../schema/training.js';
-import { Abandoned } from '../group/lead.js';
+import { WaitInterrupted } from '../group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 import type { RunHandle } from '../run/claim.js';
 import { Spending } from '../run/spending.js';
@@ -56,7 +56,7 @@ export async function trainRun(
     try {
       training = await open({ ...services, group, checkpoint: from, spending });
     } catch (error) {
-      if (!(error instanceof Abandoned)) throw error;
+      if (!(error instanceof WaitInterrupted)) throw error;
       handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
       return { kind: 'interrupted' };
     }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { askMembers, type AskPolicy, type Tried } from '../../src/balance/ask.js';
+import { askMembers, type AskPolicy, type AttemptResult } from '../../src/balance/ask.js';
 import { Member, Members } from '../../src/balance/member.js';
 import { sleep } from '../../src/core/clock.js';
 import { Deadline } from '../../src/core/deadline.js';
@@ -13,7 +13,7 @@ const policy: AskPolicy = {
   retryAfterCapMs: 5_000,
 };
 
-type Says = Omit<Tried<string>, 'reply' | 'ending'>;
+type Says = Omit<AttemptResult<string>, 'reply' | 'ending'>;
 const done: Says = { next: 'done' };
 const elsewhere: Says = { next: 'elsewhere' };
 const healthOf = { done: 'works', elsewhere: 'fails', busy: 'works', second_best: 'works' } as const;

@@ -5,7 +5,7 @@ import { CheckpointError } from '../../src/core/errors.js';
 import { notFiniteIn, requireFinite } from '../../src/core/finite.js';
 import {
   encodeSafetensors,
-  narrow,
+  toStoredBytes,
   storedSafetensors,
   type FloatTensor,
   type WrittenDtype,
@@ -44,7 +44,7 @@ describe('numbers of a tensor', () => {
   ])('are looked at in %s, up to the largest', (dtype, largest) => {
     const of = (...values: number[]): Buffer => {
       const data = Float32Array.from(values);
-      return storedSafetensors(new Map([['w', { dtype, shape: [values.length], bytes: narrow(data, dtype) }]]));
+      return storedSafetensors(new Map([['w', { dtype, shape: [values.length], bytes: toStoredBytes(data, dtype) }]]));
     };
     expect(notFiniteIn(file(of(largest, -largest, 0)))).toBeNull();
     expect(notFiniteIn(file(of(largest, -Infinity)))).toBe(

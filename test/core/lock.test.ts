@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import {
   readLockFile,
   realLockWorld,
-  standingOf,
+  ownerStatus,
   STALE_AFTER_S,
   takeLock,
   type FileLock,
@@ -60,7 +60,7 @@ it('knows what there is to know of an owner', () => {
   const processStart = (pid: number): string | null => ({ 1: '11', 2: null, 3: '' })[pid] ?? null;
   const owner = { token: 't', host: 'here', process_start: '11', slurm_job_id: null, acquired_at: '', ageS: 1e6 };
   const of = (more: object, slurm: object = {}): string =>
-    standingOf({ ...owner, pid: 1, ...more }, { ...world, processStart, slurmJobEnded: () => false, ...slurm });
+    ownerStatus({ ...owner, pid: 1, ...more }, { ...world, processStart, slurmJobEnded: () => false, ...slurm });
   expect(of({})).toBe('lives');
   expect(of({ process_start: '10' })).toBe('gone');
   expect(of({ pid: 2 })).toBe('gone');

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { narrow } from '../../src/core/safetensors.js';
+import { toStoredBytes } from '../../src/core/safetensors.js';
 
 it('a tensor as large as the embedding of a real language model is narrowed', () => {
   // Qwen2.5-0.5B's: 151936 x 896.
@@ -9,7 +9,7 @@ it('a tensor as large as the embedding of a real language model is narrowed', ()
     ['BF16', 0x3fc0],
     ['F16', 0x3e00],
   ] as const) {
-    const out = narrow(data, dtype);
+    const out = toStoredBytes(data, dtype);
     expect(out.length).toBe(2 * data.length);
     expect(new DataView(out.buffer).getUint16(out.length - 2, true)).toBe(bits);
   }

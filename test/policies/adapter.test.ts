@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { readSafetensors } from '../../src/core/safetensors.js';
 import { RandomStream } from '../../src/core/random.js';
-import { alone } from '../../src/group/peers.js';
+import { soloPeers } from '../../src/group/peers.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { adapterOf, isAdapters, type LoraSettings } from '../../src/nets/lora.js';
 import { digestOfWeights, readAdapterConfig, recordedBase } from '../../src/policies/adapter_files.js';
@@ -74,7 +74,7 @@ describe.each(['all_linear', 'rslora'])('an adapter that peft saved: %s', (name)
     microBatch: 2,
     gradientCheckpointing: false,
     session,
-    peers: alone,
+    peers: soloPeers,
   });
   afterAll(() => learner.dispose());
 

@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, cpSync, writeFileSync
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../src/core/errors.js';
-import { narrow, readSafetensors, readSafetensorsIndex, encodeSafetensors } from '../../src/core/safetensors.js';
+import { toStoredBytes, readSafetensors, readSafetensorsIndex, encodeSafetensors } from '../../src/core/safetensors.js';
 import { decoderParameters } from '../../src/nets/decoder/config.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { baseOf } from '../../src/policies/adapter_files.js';
@@ -181,7 +181,7 @@ describe('the base of an adapter', () => {
 
 describe('numbers of fewer bits', () => {
   const bits = (values: readonly number[], dtype: 'BF16' | 'F16') => [
-    ...new Uint16Array(narrow(Float32Array.from(values), dtype).buffer),
+    ...new Uint16Array(toStoredBytes(Float32Array.from(values), dtype).buffer),
   ];
 
   it('are the nearest, and the even one of two that are as near', () => {

@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { FloatTensor } from '../../src/core/safetensors.js';
-import { alone } from '../../src/group/peers.js';
+import { soloPeers } from '../../src/group/peers.js';
 import { SessionCache } from '../../src/engines/onnx/session_cache.js';
 import type { VisionTower } from '../../src/policies/tokens/vision_tower.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
@@ -66,7 +66,7 @@ const learner = (microBatch: number, gradientCheckpointing = false, separateVoca
     microBatch,
     gradientCheckpointing,
     session: { threads: 1 },
-    peers: alone,
+    peers: soloPeers,
   });
 
 async function learnt(by: Learner, lessons: readonly TokenLesson[], loss: LossSpec): Promise<Learnt> {
@@ -393,7 +393,7 @@ describe('the learner', () => {
       microBatch: 2,
       gradientCheckpointing: false,
       session: { threads: 1 },
-      peers: alone,
+      peers: soloPeers,
     });
     const answersOf = (length: number, token: number | null): { ids: Int32Array }[] =>
       Array.from({ length: 2 }, (_, g) => ({

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import { alone, shareOf } from '../../src/group/peers.js';
+import { soloPeers, shareOf } from '../../src/group/peers.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
@@ -73,7 +73,7 @@ describe('sampling answers', () => {
         microBatch: 4,
         gradientCheckpointing: false,
         session,
-        peers: alone,
+        peers: soloPeers,
       });
       const statistics = await learner.statistics(
         prompts.map((tokens, p) => ({ prompt: { tokens }, answers: answers[p] })),

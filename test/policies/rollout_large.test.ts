@@ -2,7 +2,7 @@
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { Session } from '../../src/engines/onnx/session.js';
-import { alone } from '../../src/group/peers.js';
+import { soloPeers } from '../../src/group/peers.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
@@ -72,7 +72,7 @@ describe('sampling from a large vocabulary with an adapter', () => {
       microBatch: 2,
       gradientCheckpointing: false,
       session: { threads: 1 },
-      peers: alone,
+      peers: soloPeers,
     });
     const statistics = await learner.statistics(
       prompts.map((prompt, p) => ({ prompt, answers: answers[p] })),

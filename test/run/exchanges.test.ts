@@ -3,15 +3,15 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { answerForm, Exchanges, judgementForm, type LineForm } from '../../src/run/exchanges.js';
 import { pictureForm } from '../../src/run/pictures.js';
-import type { Exchanged } from '../../src/balance/exchange.js';
+import type { RemoteExchange } from '../../src/balance/exchange.js';
 import { testFolder } from '../support/folder.js';
 
 const key = '5/12/3/viescore_sc';
 const question = { key, requestHash: 'ab', model: 'm', text: 'good', scores: [7.5], attempts: 2, latencyMs: 81 };
 const told = `{"key":"${key}","request_hash":"ab",`;
 
-function kind<T extends Exchanged>(name: string, form: LineForm<T>, exchange: T, line: string) {
-  return [name, form as unknown as LineForm<Exchanged>, exchange as Exchanged, line] as const;
+function kind<T extends RemoteExchange>(name: string, form: LineForm<T>, exchange: T, line: string) {
+  return [name, form as unknown as LineForm<RemoteExchange>, exchange as RemoteExchange, line] as const;
 }
 
 /** One exchange of each kind, and its line: the format on disk, which recorded runs have. */

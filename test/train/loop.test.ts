@@ -10,7 +10,7 @@ import { readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
 import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
-import { Abandoned } from '../../src/group/lead.js';
+import { WaitInterrupted } from '../../src/group/rank_zero.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../src/train/loop.js';
 
 /** Counts, and writes down what it is asked to do. Its state is what a checkpoint of it holds. */
@@ -55,7 +55,7 @@ class FakeTraining implements Training {
 
   #note(event: string): void {
     this.events.push(event);
-    if (this.stopsAt === event) throw new Abandoned();
+    if (this.stopsAt === event) throw new WaitInterrupted();
     if (this.away.includes(event)) throw new EndpointError('the judge is away');
   }
 }

@@ -6,7 +6,7 @@ import { RandomStream } from '../../src/core/random.js';
 import type { MadePicture, PictureRequest } from '../../src/environments/image_model.js';
 import type { PictureAsked } from '../../src/environments/images_api/client.js';
 import type { ServerImages } from '../../src/environments/served/pictures.js';
-import { Abandoned } from '../../src/group/lead.js';
+import { WaitInterrupted } from '../../src/group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { Exchanges } from '../../src/run/exchanges.js';
@@ -297,7 +297,7 @@ describe('a run whose images server', () => {
     stub.fault = () => ({ kind: 'status', status: 503 });
     const asking = images.generate(requestsOf(1, 4));
     setTimeout(() => stop.abort(), 50);
-    await expect(asking).rejects.toThrow(Abandoned);
+    await expect(asking).rejects.toThrow(WaitInterrupted);
     await images.close();
   });
 });

@@ -12,7 +12,7 @@ import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { editLabels, labelledAnswer } from '../../src/recipes/image_edit_tokens/labelled.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { soloGroup } from '../../src/group/process_group.js';
-import { alone } from '../../src/group/peers.js';
+import { soloPeers } from '../../src/group/peers.js';
 import { scheduleOf } from '../../src/train/schedule.js';
 import { SupervisedTraining } from '../../src/train/supervised.js';
 import { tinyDatalist } from '../../src/tiny/world/dataset.js';
@@ -73,7 +73,7 @@ async function expectedLoss(
     microBatch: 1,
     gradientCheckpointing: false,
     session,
-    peers: alone,
+    peers: soloPeers,
   });
   const groups = await Promise.all(
     samples.map(async (sample) => ({

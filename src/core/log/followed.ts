@@ -4,7 +4,7 @@ import { RunError } from '../errors.js';
 import { LogReader } from './reader.js';
 
 /** What the path leads to now. */
-export interface Look {
+export interface FollowedFile {
   readonly log: LogReader;
   /** It is another file than at the last look, or the first one. */
   readonly replaced: boolean;
@@ -33,7 +33,7 @@ export class FollowedLog {
   }
 
   /** Opens what the path leads to, unless it is open; null where there is nothing. Raises RunError. @param seen the bytes that were read. */
-  look(seen: number): Look | null {
+  look(seen: number): FollowedFile | null {
     if (statOf(this.path) === null) {
       this.close();
       this.#identity = '';

@@ -2,15 +2,15 @@
  * Asking a server that speaks the Tinker training API. Operations are submitted, and their results waited for by long polls. A server that is away is
  * waited for; what it refuses is told in one message, with what to do.
  */
-import type { Tried } from '../../balance/ask.js';
+import type { AttemptResult } from '../../balance/ask.js';
 import {
-  answered,
+  gotAnswer,
   AwaitedMember,
   AwaitedRemote,
-  lost,
+  requestFailed,
   noAnswer,
   RUN_AGAIN,
-  type Found,
+  type ReplyOutcome,
   type ServerOptions,
 } from '../../balance/remote.js';
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
@@ -205,7 +205,7 @@ export class TinkerConnection {
     }
   }
 
-  async #attempt({ path, body, isPoll = false }: Sent, attempt: Deadline): Promise<Tried<Found<Reply>>> {
+  async #attempt({ path, body, isPoll = false }: Sent, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<Reply>>> {
     try {
       const isBytes = Buffer.isBuffer(body);
       const isElsewhere = URL.canParse(path) && new URL(path).origin !== new URL(this.url).origin;
@@ -228,7 +228,7 @@ export class TinkerConnection {
         body: TEXTS.test(type) ? redacted(response.body, this.#http) : response.body,
       };
       const meaning = byStatus(STATUSES, status);
-      if (meaning === 'answered') return answered(reply);
+      if (meaning === 'answered') return gotAnswer(reply);
       return noAnswer(
         meaning,
         `status ${status}: ${saidBy(reply.body.toString('utf8'))}`,
@@ -236,9 +236,9 @@ export class TinkerConnection {
       );
     } catch (error) {
       if (isPoll && attempt.over && attempt.remainingMs() <= 0) {
-        return answered({ status: 408, isProto: false, location: null, body: Buffer.from('') });
+        return gotAnswer({ status: 408, isProto: false, location: null, body: Buffer.from('') });
       }
-      return lost(error, attempt, this.options.timeoutMs);
+      return requestFailed(error, attempt, this.options.timeoutMs);
     }
   }
 }

@@ -2,15 +2,15 @@
  * Asking a vLLM server. One that is away (it loads its model, or is started again) is asked again until the caller's time is over; an error
  * of its own a few times; what it refuses is not asked again.
  */
-import type { Tried } from '../../balance/ask.js';
+import type { AttemptResult } from '../../balance/ask.js';
 import {
-  answered,
+  gotAnswer,
   AwaitedMember,
   AwaitedRemote,
-  lost,
+  requestFailed,
   noAnswer,
   RUN_AGAIN,
-  type Found,
+  type ReplyOutcome,
   type ServerOptions,
 } from '../../balance/remote.js';
 import { systemClock } from '../../core/clock.js';
@@ -149,7 +149,7 @@ export class VllmClient {
     return this.#remote.answer({ path, body }, within);
   }
 
-  async #attempt({ path, body }: Sent, attempt: Deadline): Promise<Tried<Found<VllmReply>>> {
+  async #attempt({ path, body }: Sent, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<VllmReply>>> {
     try {
       const response = await this.#http.fetch(`${this.url}${path}`, {
         method: body === null ? 'GET' : 'POST',
@@ -159,7 +159,7 @@ export class VllmClient {
       });
       const reply = { status: response.status, body: await response.text() };
       const meaning = byStatus(STATUSES, reply.status);
-      if (meaning === 'answered') return answered(reply);
+      if (meaning === 'answered') return gotAnswer(reply);
       const found = `status ${reply.status}: ${messageOf(reply.body)}`;
       return noAnswer(
         meaning,
@@ -167,7 +167,7 @@ export class VllmClient {
         retryAfterMs((name) => response.headers.get(name)),
       );
     } catch (error) {
-      return lost(error, attempt, this.options.timeoutMs);
+      return requestFailed(error, attempt, this.options.timeoutMs);
     }
   }
 

@@ -1,8 +1,8 @@
 /** A client that asks one or several equal servers of the OpenAI images API for one picture at a time. */
 import OpenAI from 'openai';
 import { systemClock, type Clock } from '../../core/clock.js';
-import type { AbsenceListener } from '../../balance/absence.js';
-import { answered, AwaitedMember, lost, type AwaitedRemote } from '../../balance/remote.js';
+import type { OutageListener } from '../../balance/outage.js';
+import { gotAnswer, AwaitedMember, requestFailed, type AwaitedRemote } from '../../balance/remote.js';
 import type { Deadline } from '../../core/deadline.js';
 import { encodePng } from '../../core/image.js';
 import { checkedKey, noKey } from '../../http/key.js';
@@ -28,7 +28,7 @@ export interface PictureAsked {
 /** The settings that decide the requests and what they mean. */
 export type ImagesClientSettings = Omit<ImagesServerSettings, 'max_wait_s' | 'api_key_env'>;
 
-export interface ImagesClientOptions extends AbsenceListener {
+export interface ImagesClientOptions extends OutageListener {
   readonly settings: ImagesClientSettings;
   readonly apiKey?: string | undefined;
   /** Receives one-line notes about a server. */
@@ -132,7 +132,7 @@ export class ImagesClient {
     const { prompt, seed } = PLAIN;
     const source = asked.source === undefined ? {} : { source: await encodePng(blank(this.#sizeOf(asked))) };
     const plain = await this.#attempt(member, { ...asked, prompt, seed, ...source }, attempt);
-    return plain.reply.kind === 'answered' ? answered({ refused: tried.reply.found }, 'refused') : plain;
+    return plain.reply.kind === 'answered' ? gotAnswer({ refused: tried.reply.found }, 'refused') : plain;
   }
 
   /** Sends a request, and repeats it without the fields that the server refuses. */
@@ -161,7 +161,9 @@ export class ImagesClient {
       }
       return meaningOf(picture);
     } catch (error) {
-      return attempt.over ? lost(error, attempt, this.options.settings.timeout_s * 1000) : meaningOf(error as Error);
+      return attempt.over
+        ? requestFailed(error, attempt, this.options.settings.timeout_s * 1000)
+        : meaningOf(error as Error);
     }
   }
 

@@ -1,7 +1,7 @@
 /** What a reply or an error of an images server means, and how to react. */
 import OpenAI from 'openai';
-import type { Tried } from '../../balance/ask.js';
-import { answered, noAnswer, wrong, type Found } from '../../balance/remote.js';
+import type { AttemptResult } from '../../balance/ask.js';
+import { gotAnswer, noAnswer, misconfigured, type ReplyOutcome } from '../../balance/remote.js';
 import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import { causeOf, isNotThere } from '../../http/request.js';
 import { excerpt } from '../../rewards/judge/parse.js';
@@ -9,7 +9,7 @@ import { refusedFields } from '../../rewards/judge/traits.js';
 import { PICTURE_STATUSES } from '../served/asking.js';
 import type { Answered, ServedPicture } from '../served/picture.js';
 
-export type Meaning = Tried<Found<Answered>> & {
+export type Meaning = AttemptResult<ReplyOutcome<Answered>> & {
   /** The request field that the server refuses, if it names one. */
   readonly refusedField?: string;
   /** It cannot do what this request asks for, and does not say whether the reason is the prompt or the settings of all requests. */
@@ -29,7 +29,7 @@ const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|poli
  */
 export function meaningOf(result: ServedPicture | string | Error): Meaning {
   if (result instanceof Error) return meaningOfError(result);
-  return typeof result === 'string' ? noAnswer('failed', result) : answered(result);
+  return typeof result === 'string' ? noAnswer('failed', result) : gotAnswer(result);
 }
 
 function meaningOfError(error: Error): Meaning {
@@ -58,11 +58,11 @@ function meaningOfStatus(error: StatusError): Meaning {
       retryAfterMs((name) => error.headers?.get(name)),
     );
   }
-  if (REFUSING.has(status) && REFUSAL.test(kind)) return answered({ refused: found }, 'refused');
+  if (REFUSING.has(status) && REFUSAL.test(kind)) return gotAnswer({ refused: found }, 'refused');
   const param = typeof error.param === 'string' ? error.param : null;
   const [refusedField] = refusedFields({ status, param, words: `${kind} ${error.message}` });
   return {
-    ...wrong(found, adviceFor(status)),
+    ...misconfigured(found, adviceFor(status)),
     ...(refusedField === undefined ? {} : { refusedField }),
     ...(UNFIT.has(status) ? { unexplained: true } : {}),
   };

@@ -2,21 +2,21 @@
  * A client that asks one or several equal render servers for one picture at a time (docs/render_server.md): sends hidden states and the picture
  * before the edit as one safetensors file, and receives the edited picture as a PNG file.
  */
-import type { AbsenceListener } from '../../balance/absence.js';
-import type { Tried } from '../../balance/ask.js';
+import type { OutageListener } from '../../balance/outage.js';
+import type { AttemptResult } from '../../balance/ask.js';
 import {
-  answered,
+  gotAnswer,
   AwaitedMember,
-  lost,
+  requestFailed,
   noAnswer,
-  wrong,
+  misconfigured,
   type AwaitedRemote,
-  type Found,
+  type ReplyOutcome,
 } from '../../balance/remote.js';
 import { systemClock, type Clock } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { encodePng, sha256 } from '../../core/image.js';
-import { narrow, storedSafetensors, type StoredTensor } from '../../core/safetensors.js';
+import { toStoredBytes, storedSafetensors, type StoredTensor } from '../../core/safetensors.js';
 import { checkedKey } from '../../http/key.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
@@ -68,7 +68,7 @@ export type RenderClientSettings = Pick<
   | 'max_attempts'
 >;
 
-export interface RenderClientOptions extends AbsenceListener {
+export interface RenderClientOptions extends OutageListener {
   readonly settings: RenderClientSettings;
   /** Width of the states that are sent; null if unknown. */
   readonly width: number | null;
@@ -148,7 +148,7 @@ export class RenderClient {
     const zeros = (tokens: number): StoredTensor => {
       const dtype = STATES_DTYPES[settings.states_dtype];
       const shape = [tokens, width ?? 1];
-      return { dtype, shape, bytes: narrow(new Float32Array(shape[0] * shape[1]), dtype) };
+      return { dtype, shape, bytes: toStoredBytes(new Float32Array(shape[0] * shape[1]), dtype) };
     };
     const states = zeros(longest.told);
     const source = await encodePng(grey(size));
@@ -168,12 +168,16 @@ export class RenderClient {
     return this.#http.close();
   }
 
-  async #attempt(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found<Answered>>> {
+  async #attempt(
+    member: RenderMember,
+    asked: RenderAsked,
+    attempt: Deadline,
+  ): Promise<AttemptResult<ReplyOutcome<Answered>>> {
     return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
   }
 
   /** Why a server cannot be asked for pictures; null if it is known to be the wanted one. */
-  async #unknown(member: RenderMember, attempt: Deadline): Promise<Tried<Found<Answered>> | null> {
+  async #unknown(member: RenderMember, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<Answered>> | null> {
     if (member.isKnown) return null;
     const { settings, width } = this.options;
     const reply = await this.#exchange(member, attempt, null);
@@ -182,7 +186,7 @@ export class RenderClient {
     const guided = settings.guidance_scale !== null;
     const problem = identityProblem(reply.body, { model: settings.served_model, width, guided });
     if (problem !== null) {
-      return wrong(
+      return misconfigured(
         this.#http.redact(problem),
         'Check environment.base_url, environment.served_model and environment.guidance_scale, and that the server draws by the hidden states of policy.model.',
       );
@@ -191,12 +195,16 @@ export class RenderClient {
     return null;
   }
 
-  async #send(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found<Answered>>> {
+  async #send(
+    member: RenderMember,
+    asked: RenderAsked,
+    attempt: Deadline,
+  ): Promise<AttemptResult<ReplyOutcome<Answered>>> {
     const reply = await this.#exchange(member, attempt, this.#body(asked));
     if (!('body' in reply)) return reply;
     if (reply.status !== 200) return reply.meaning;
     const picture = await pictureIn(reply.body, asked.size);
-    return typeof picture === 'string' ? noAnswer('failed', picture) : answered({ picture, revised: null });
+    return typeof picture === 'string' ? noAnswer('failed', picture) : gotAnswer({ picture, revised: null });
   }
 
   /** Without guidance, the request uses the first version of the protocol, which every server answers. */
@@ -217,7 +225,10 @@ export class RenderClient {
     { url }: RenderMember,
     attempt: Deadline,
     body: Buffer | null,
-  ): Promise<{ status: number; body: Buffer; meaning: Tried<Found<Answered>> } | Tried<Found<Answered>>> {
+  ): Promise<
+    | { status: number; body: Buffer; meaning: AttemptResult<ReplyOutcome<Answered>> }
+    | AttemptResult<ReplyOutcome<Answered>>
+  > {
     const type = body === null ? {} : { 'content-type': 'application/octet-stream' };
     try {
       const reply = await this.#http.exchange(`${url}/render`, {
@@ -228,7 +239,7 @@ export class RenderClient {
       });
       return { ...reply, meaning: meaningOfStatus(reply, this.#http.redact) };
     } catch (error) {
-      return lost(error, attempt, this.options.settings.timeout_s * 1000);
+      return requestFailed(error, attempt, this.options.settings.timeout_s * 1000);
     }
   }
 }

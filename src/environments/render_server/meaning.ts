@@ -1,6 +1,6 @@
 /** The meaning of a render server's replies other than pictures. */
-import type { Tried } from '../../balance/ask.js';
-import { answered, noAnswer, wrong, type Found } from '../../balance/remote.js';
+import type { AttemptResult } from '../../balance/ask.js';
+import { gotAnswer, noAnswer, misconfigured, type ReplyOutcome } from '../../balance/remote.js';
 import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import type { WholeReply } from '../../http/request.js';
 import { excerpt } from '../../rewards/judge/parse.js';
@@ -39,14 +39,14 @@ export function identityProblem(body: Buffer, { model, width, guided }: Expected
 export function meaningOfStatus(
   { status, headers, body }: WholeReply,
   redact: (text: string) => string,
-): Tried<Found<Answered>> {
+): AttemptResult<ReplyOutcome<Answered>> {
   const { refused, error, detail } = fieldsOf(body);
   const message = typeof error === 'string' ? error : (detail ?? body.toString('utf8'));
   const words = redact(typeof message === 'string' ? message : JSON.stringify(message));
   const found = excerpt(`HTTP ${status} ${words}`).slice(1, -1);
-  if (status === 422 && typeof refused === 'string') return answered({ refused: redact(refused) }, 'refused');
+  if (status === 422 && typeof refused === 'string') return gotAnswer({ refused: redact(refused) }, 'refused');
   const meaning = byStatus(PICTURE_STATUSES, status);
-  if (meaning === 'refused') return wrong(found, adviceFor(status));
+  if (meaning === 'refused') return misconfigured(found, adviceFor(status));
   return noAnswer(
     meaning,
     found,

@@ -1,7 +1,7 @@
 /** Asks servers for one picture at a time. */
-import type { AbsenceListener } from '../../balance/absence.js';
-import type { Tried } from '../../balance/ask.js';
-import { AwaitedRemote, RUN_AGAIN, type AwaitedMember, type Found } from '../../balance/remote.js';
+import type { OutageListener } from '../../balance/outage.js';
+import type { AttemptResult } from '../../balance/ask.js';
+import { AwaitedRemote, RUN_AGAIN, type AwaitedMember, type ReplyOutcome } from '../../balance/remote.js';
 import type { Clock } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
@@ -23,7 +23,7 @@ export const PICTURE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused
   rest: 'refused',
 };
 
-export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends AbsenceListener {
+export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends OutageListener {
   /** The server's name in messages. */
   readonly name: string;
   readonly members: readonly M[];
@@ -31,7 +31,7 @@ export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends Ab
   readonly clock?: Clock | undefined;
   /** Uniform in [0, 1), for back-off jitter only. */
   readonly random?: (() => number) | undefined;
-  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<Tried<Found<Answered>>>;
+  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<AttemptResult<ReplyOutcome<Answered>>>;
 }
 
 export function pictureRemote<M extends AwaitedMember, Asked>(

@@ -1,7 +1,7 @@
 /**
  * Pictures from servers. Each is requested separately, so that none can be mistaken for another's.
  */
-import type { Exchanged } from '../../balance/exchange.js';
+import type { RemoteExchange } from '../../balance/exchange.js';
 import type { Deadline } from '../../core/deadline.js';
 import type { RgbImage } from '../../core/image.js';
 import { Replay, type ReplayOptions } from '../../group/replay.js';
@@ -18,7 +18,7 @@ export interface ServedPictures<Asked> extends Pick<ImageModel, 'keep' | 'close'
 }
 
 /** A server's answer to one request, under the name of an episode. */
-export interface StoredPicture extends Exchanged {
+export interface StoredPicture extends RemoteExchange {
   /** Null if the server refused to draw it. */
   readonly picture: RgbImage | null;
   /** The words of its refusal, if it refused. */
@@ -44,7 +44,7 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
   }
 
   /**
-   * Draws equal requests once. Raises EndpointError when a server stays away or fails too often, Abandoned when the run is asked to stop meanwhile.
+   * Draws equal requests once. Raises EndpointError when a server stays away or fails too often, WaitInterrupted when the run is asked to stop meanwhile.
    */
   async generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]> {
     const { client, hash } = this.options;
@@ -77,7 +77,7 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
   }
 }
 
-type Given = Omit<StoredPicture, keyof Exchanged>;
+type Given = Omit<StoredPicture, keyof RemoteExchange>;
 
 function storable(answered: Answered): Given {
   const none = { picture: null, revised: null, refused: null };

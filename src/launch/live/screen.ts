@@ -1,5 +1,5 @@
 /** Renders the live screen as lines of text: a pure function of the runs' progress and the terminal's size. */
-import { unpainted, type Paint, type Style } from '../../core/colour.js';
+import { plainPaint, type Paint, type Style } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
 import { clip, textWidth } from '../../core/table.js';
 import { formatDuration } from '../../run/progress.js';
@@ -29,7 +29,7 @@ const WORDS: Readonly<Record<Phase, { readonly word: string; readonly style: Sty
 const PANELS = 1;
 
 /** The lines, no wider and fewer than the terminal. */
-export function renderScreen(standing: Standing, size: Size, paint: Paint = unpainted): string[] {
+export function renderScreen(standing: Standing, size: Size, paint: Paint = plainPaint): string[] {
   const width = Math.max(20, size.columns - 1);
   const room = Math.max(1, size.rows - 7);
   const { running } = standing;
@@ -51,7 +51,7 @@ export function renderScreen(standing: Standing, size: Size, paint: Paint = unpa
 }
 
 /** `12 of 24 finished, 2 running, 9 queued, 1 failed`; empty phases are left out. */
-export function countsLine({ names, total }: Standing, paint: Paint = unpainted): string {
+export function countsLine({ names, total }: Standing, paint: Paint = plainPaint): string {
   return PHASES.filter((phase) => phase === 'finished' || names[phase].length > 0)
     .map((phase) => {
       const { word, style } = WORDS[phase];

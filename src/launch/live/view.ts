@@ -1,6 +1,6 @@
 /** How a person follows runs: on a terminal a screen that is redrawn in place, elsewhere lines. */
 import { createLogUpdate } from 'log-update';
-import { painter, unpainted, type Paint } from '../../core/colour.js';
+import { painter, plainPaint, type Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
 import { formatDuration } from '../../run/progress.js';
 import type { Course } from './course.js';
@@ -133,7 +133,7 @@ export class PlainView extends CourseView {
 
   constructor(
     private readonly write: (text: string) => void,
-    paint: Paint = unpainted,
+    paint: Paint = plainPaint,
   ) {
     super(paint, 1000);
   }

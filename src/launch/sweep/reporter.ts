@@ -1,5 +1,5 @@
 /** Shows a sweep: its schedule as a course, its events as lines. */
-import { unpainted, type Paint } from '../../core/colour.js';
+import { plainPaint, type Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
 import { placeName } from '../machine/devices.js';
 import { underWay, type Course, type UnderWay } from '../live/course.js';
@@ -18,7 +18,7 @@ export class SweepReporter implements SweepView {
   constructor(
     private readonly experiment: string,
     private readonly view: View,
-    private readonly paint: Paint = unpainted,
+    private readonly paint: Paint = plainPaint,
   ) {}
 
   begin(schedule: Schedule, running: ReadonlyMap<string, RunningJob>): void {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CheckpointError, EndpointError, InUseError, must } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
-import { realLockWorld, standingOf, takeLock, type FileLock } from '../../core/lock.js';
+import { realLockWorld, ownerStatus, takeLock, type FileLock } from '../../core/lock.js';
 import type { HubReference } from '../../schema/model.js';
 import { cachedModel, isCommit, knownCommit, nameOf, repositoryFolder, snapshotFolder } from './cache.js';
 import type { HubClient, RepositoryFile } from './client.js';
@@ -187,7 +187,7 @@ async function lockWhenFree(path: string, signal: AbortSignal, onWaiting: () => 
       return takeLock(
         path,
         ({ owner }) => {
-          if (owner === null || standingOf(owner, world) !== 'gone') throw new InUseError('in use');
+          if (owner === null || ownerStatus(owner, world) !== 'gone') throw new InUseError('in use');
         },
         world,
       );

@@ -2,7 +2,7 @@
 import { must } from '../../core/errors.js';
 import { safetensorsPieces } from '../../core/safetensors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
-import { alone, type Peers } from '../../group/peers.js';
+import { soloPeers, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, POLICY_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import { flowConfigJson } from '../../nets/flow/config.js';
 import type { OptimizerSettings } from '../../schema/training.js';
@@ -38,7 +38,7 @@ export class FlowPolicy
   readonly #rank: number;
 
   constructor(private readonly options: FlowPolicyOptions) {
-    const { model, optimizer, guidance, session, peers = alone, keepReference } = options;
+    const { model, optimizer, guidance, session, peers = soloPeers, keepReference } = options;
     const { weights, over } = model;
     const trained = trainedPart(model);
     super({

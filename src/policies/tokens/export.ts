@@ -3,11 +3,11 @@ import { closeSync, copyFileSync, cpSync, existsSync, openSync, readdirSync, wri
 import { join } from 'node:path';
 import { CheckpointError, must } from '../../core/errors.js';
 import {
-  narrow,
+  toStoredBytes,
   readSafetensors,
   readSafetensorsIndex,
   safetensorsHeader,
-  WRITTEN,
+  DTYPE_BYTES,
   type FloatTensor,
   type WrittenDtype,
 } from '../../core/safetensors.js';
@@ -226,7 +226,7 @@ function writeShards(
   const shards = [new Map<string, LazyTensor>()];
   let [filled, total] = [0, 0];
   for (const [name, tensor] of tensors) {
-    const bytes = WRITTEN[dtype] * tensor.shape.reduce((product, size) => product * size, 1);
+    const bytes = DTYPE_BYTES[dtype] * tensor.shape.reduce((product, size) => product * size, 1);
     if (filled > 0 && filled + bytes > shardBytes) {
       shards.push(new Map<string, LazyTensor>());
       filled = 0;
@@ -261,7 +261,7 @@ function writeShard(path: string, tensors: ReadonlyMap<string, LazyTensor>, dtyp
           next: 'Use --dtype bfloat16 or float32.',
         });
       }
-      write(narrow(data, dtype));
+      write(toStoredBytes(data, dtype));
     }
   } finally {
     closeSync(file);

@@ -2,7 +2,7 @@
 import { InternalError } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { ownLayout } from '../../engines/onnx/trained_weights.js';
-import { alone, type Peers } from '../../group/peers.js';
+import { soloPeers, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import type { SampleRequest, Statistics, WeightsOf } from '../policy.js';
@@ -45,7 +45,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
   #published: SampleRequest<never, never>['weights'] | null = null;
 
   constructor(readonly options: TokenPolicyOptions<P>) {
-    const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
+    const { model, optimizer, learner, sessions, peers = soloPeers, separateVocabularies, keepReference } = options;
     super({
       weights: model.weights,
       trained: trainedWeights(model),

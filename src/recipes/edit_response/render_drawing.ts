@@ -1,7 +1,7 @@
 /** A render server draws, conditioned on hidden states. */
 import { InternalError, RunError } from '../../core/errors.js';
 import { encodePng, sha256, type RgbImage } from '../../core/image.js';
-import { narrow, type StoredTensor } from '../../core/safetensors.js';
+import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
 import { SEEDS } from '../../environments/image_model.js';
 import { STATES_DTYPES, type RenderAsked, type RenderWanted } from '../../environments/render_server/client.js';
 import type { ServedPictures } from '../../environments/served/pictures.js';
@@ -79,7 +79,7 @@ export class RenderDrawing implements Drawing {
 
   #sent({ states, width }: HiddenStates): StoredTensor {
     const dtype = STATES_DTYPES[this.environment.states_dtype];
-    return { dtype, shape: [states.length / width, width], bytes: narrow(states, dtype) };
+    return { dtype, shape: [states.length / width, width], bytes: toStoredBytes(states, dtype) };
   }
 }
 

@@ -2,7 +2,7 @@
 import { must } from '../../core/errors.js';
 import type { Clock } from '../../core/clock.js';
 import { FairQueue, type Owner } from '../../balance/fair_queue.js';
-import { Members, type Ending, type Routing } from '../../balance/member.js';
+import { Members, type RequestEnd, type Routing } from '../../balance/member.js';
 import type { GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
 
@@ -11,7 +11,7 @@ export interface Lease {
   readonly upstream: Upstream;
   /** Waiting time in milliseconds. */
   readonly waitedMs: number;
-  readonly end: (ending: Ending) => void;
+  readonly end: (ending: RequestEnd) => void;
 }
 
 export type Turn =

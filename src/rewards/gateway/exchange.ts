@@ -5,7 +5,7 @@ import type { HttpPool } from '../../http/pool.js';
 import { causeOf } from '../../http/request.js';
 import { excerpt } from '../judge/parse.js';
 import { redactBytes, type Redact } from '../../http/redact.js';
-import type { Ending } from '../../balance/member.js';
+import type { RequestEnd } from '../../balance/member.js';
 
 /** What came back, or why nothing did. Never contains the upstream's key, even if the upstream quoted it. */
 export type Exchange =
@@ -132,7 +132,7 @@ function wholeness(ends: readonly unknown[]): Completion['whole'] {
 
 /** What an exchange means for the upstream and for the request. */
 export interface Meaning {
-  readonly ending: Ending & { readonly found: string };
+  readonly ending: RequestEnd & { readonly found: string };
   /**
    * Whether other upstreams may do better; a chat request has no side effects, so it may be repeated. `once` if the request itself may be at fault,
    * so that it is not sent to all of them.
@@ -142,7 +142,7 @@ export interface Meaning {
   readonly error: string | null;
 }
 
-type Kind = Pick<Meaning, 'failOver' | 'error'> & Pick<Ending, 'load' | 'health'>;
+type Kind = Pick<Meaning, 'failOver' | 'error'> & Pick<RequestEnd, 'load' | 'health'>;
 
 const failures: Readonly<Record<FailureReason, Omit<Kind, 'error'>>> = {
   connection: { load: 'nothing', health: 'fails', failOver: 'any' },

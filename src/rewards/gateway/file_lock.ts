@@ -7,7 +7,7 @@ import { diskError } from '../../core/files.js';
 import {
   realLockWorld,
   STALE_AFTER_S,
-  standingOf,
+  ownerStatus,
   takeLock,
   type FileLock,
   type FoundLock,
@@ -91,7 +91,7 @@ export class GatewayLock {
 
 /** Raises ConfigError when the owner is alive, or may be; an owner that a lock does not name is gone once it has been silent for long. */
 function refuseWhatLives({ owner, ageS }: FoundLock, { name, own, path }: Claimed, world: LockWorld): void {
-  const standing = owner === null ? (ageS > STALE_AFTER_S ? 'gone' : 'last_seen') : standingOf(owner, world);
+  const standing = owner === null ? (ageS > STALE_AFTER_S ? 'gone' : 'last_seen') : ownerStatus(owner, world);
   if (standing === 'gone') return;
   const lives = standing === 'lives';
   const by = owner === null ? 'another gateway' : `process ${owner.pid}${lives ? '' : ` on ${owner.host}`}`;

@@ -1,5 +1,5 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
-import { untilReady, type Look as LookAtEvery } from '../../balance/readiness.js';
+import { untilReady, type ReadinessResult as LookAtEvery } from '../../balance/readiness.js';
 import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, needsKey, noKey } from '../../http/key.js';
 import type { Clock } from '../../core/clock.js';

@@ -3,9 +3,9 @@
  * every query has its own deadline; the client's would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
-import type { AskPolicy, Tried } from '../../balance/ask.js';
+import type { AskPolicy, AttemptResult } from '../../balance/ask.js';
 import { Member } from '../../balance/member.js';
-import { Remote, tried } from '../../balance/remote.js';
+import { Remote, attemptResult } from '../../balance/remote.js';
 import type { ChatRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
 import { longestTimer } from '../../core/clock.js';
@@ -105,11 +105,11 @@ async function complete(client: OpenAI, request: ChatRequest, attempt: Deadline)
 }
 
 /** A judge that answers works, whatever it says; one that turns requests away does, too. */
-function meaningOf(reply: Reply): Tried<Reply> {
-  if (reply.kind === 'text') return tried('answered', reply);
+function meaningOf(reply: Reply): AttemptResult<Reply> {
+  if (reply.kind === 'text') return attemptResult('answered', reply);
   const { remedy, problem, retryAfterMs } = reply;
-  if (remedy !== 'retry') return tried('refused', reply);
-  return tried(problem === 'rate_limited' ? 'turned_away' : 'failed', reply, retryAfterMs);
+  if (remedy !== 'retry') return attemptResult('refused', reply);
+  return attemptResult(problem === 'rate_limited' ? 'turned_away' : 'failed', reply, retryAfterMs);
 }
 
 /** The `openai` client with its retries, timer, logging and environment variables out of the way. */

@@ -7,7 +7,7 @@ import { sharedQuestions } from '../judge/shared_questions.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { RewardChoice } from './settings.js';
 import { missingInput, type Term, type TermKind, type TermServices } from '../terms/term.js';
-import { together } from '../../core/together.js';
+import { allOrAbort } from '../../core/all_or_abort.js';
 import { isHeldOut, type JudgeItem, type Outcome, type ScoreOptions, type ScoreParts } from './types.js';
 import { weightedSum, type TermOutcome } from './weighted.js';
 
@@ -96,7 +96,7 @@ export async function createReward(
           (stop) =>
             term.score(item, stop, options),
       );
-    const outcomes = await together([...starts(decides), ...starts(besides).map(unlessLacking)], signal);
+    const outcomes = await allOrAbort([...starts(decides), ...starts(besides).map(unlessLacking)], signal);
     const terms = named((index) => must(outcomes[index], 'the outcome of a term that decides'));
     const outcome = native ? terms[0].outcome : weightedSum(terms);
     const more = outcomes.slice(decides.length).map((found, i) => found && recordedParts(besides[i].kind.name, found));
@@ -118,7 +118,7 @@ export async function createReward(
   async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
     const reward = async (stop?: AbortSignal): Promise<Outcome> => (await scoreTerms(item, stop, options)).outcome;
     if (measures.length === 0 || !isHeldOut(item)) return reward(signal);
-    const [outcome, ...found] = await together<Outcome | null>(
+    const [outcome, ...found] = await allOrAbort<Outcome | null>(
       [reward, ...measures.map((one) => (stop: AbortSignal) => measure(one, item, stop, options))],
       signal,
     );

@@ -6,7 +6,7 @@ import { EndpointError, RunError } from '../../core/errors.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep, systemClock } from '../../core/clock.js';
 import type { CanaryResult } from '../judge/client.js';
-import { together } from '../../core/together.js';
+import { allOrAbort } from '../../core/all_or_abort.js';
 import type { JudgeItem, Outcome, Reward, ScoreOptions, UnscoredReason } from './types.js';
 
 /** Scores items at once, outcomes in their order. When one raises (a dataset or disk error), the others are called off first. */
@@ -16,7 +16,7 @@ export async function scoreChunk(
   signal?: AbortSignal,
   options?: ScoreOptions,
 ): Promise<Outcome[]> {
-  return together(
+  return allOrAbort(
     items.map((item) => (stop) => reward.score(item, stop, options)),
     signal,
   );

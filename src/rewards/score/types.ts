@@ -1,5 +1,5 @@
 /** The contract between the training loop and every reward: what is judged, and the result. */
-import type { Exchanged, ExchangeStore } from '../../balance/exchange.js';
+import type { RemoteExchange, ExchangeStore } from '../../balance/exchange.js';
 import type { RgbImage } from '../../core/image.js';
 
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
@@ -108,7 +108,7 @@ export interface Reward {
 }
 
 /** One exchange with a judge, as it is recorded and replayed. */
-export interface Judgement extends Exchanged {
+export interface Judgement extends RemoteExchange {
   /** `<item key>/<query>`, such as `5/12/3/viescore_sc`. */
   readonly key: string;
   /** SHA-256 over everything that determines the request: model, sampling, texts, image bytes. */

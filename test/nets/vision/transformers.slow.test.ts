@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { alone } from '../../../src/group/peers.js';
+import { soloPeers } from '../../../src/group/peers.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { TokenGroup } from '../../../src/policies/tokens/batch.js';
 import { Session } from '../../../src/engines/onnx/session.js';
@@ -20,7 +20,7 @@ function learner(model: PolicyModel, gradientCheckpointing = false): Learner {
     microBatch: 4,
     gradientCheckpointing,
     session,
-    peers: alone,
+    peers: soloPeers,
   });
 }
 

@@ -1,6 +1,6 @@
 /** A flow policy's model of the smallest size at which every part still works. */
 import { RandomStream } from '../../../src/core/random.js';
-import { alone, type Peers } from '../../../src/group/peers.js';
+import { soloPeers, type Peers } from '../../../src/group/peers.js';
 import type { FlowTransformerConfig, FluxConfig } from '../../../src/nets/flow/config.js';
 import type { FlowAnswer, FlowAsked } from '../../../src/policies/flow/batch.js';
 import { FlowLearner } from '../../../src/policies/flow/learner.js';
@@ -97,7 +97,7 @@ export function parts(
   model: FlowModel,
   options: { microBatch?: number; guidance?: number | null; peers?: Peers } = {},
 ): Parts {
-  const { microBatch = 4, guidance = null, peers = alone } = options;
+  const { microBatch = 4, guidance = null, peers = soloPeers } = options;
   const session = { threads: 1 };
   const sampler = new FlowSampler({ ...model, batch: microBatch, session });
   return { sampler, learner: new FlowLearner(model, sampler, { microBatch, guidance, session, peers }) };

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/core/clock.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { encodeSafetensors, readSafetensors } from '../../../src/core/safetensors.js';
-import { alone } from '../../../src/group/peers.js';
+import { soloPeers } from '../../../src/group/peers.js';
 import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { openDecoder } from '../../../src/nets/decoder/files.js';
 import { digestOfWeights, readAdapterConfig } from '../../../src/policies/adapter_files.js';
@@ -144,7 +144,7 @@ function ownPolicy(folder: string, base: string): TokenPolicy {
     learner: { temperature: 1, microBatch: 16, gradientCheckpointing: false },
     packed: 'frozen',
     sessions: { sampling: { threads: 1 }, learning: { threads: 1 } },
-    peers: alone,
+    peers: soloPeers,
     keepReference: true,
   });
 }

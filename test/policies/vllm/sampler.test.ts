@@ -1,11 +1,11 @@
 /** A token policy whose answers vLLM samples: with which weights, what is stored and found again, and what goes wrong. */
-import { gathered } from '../../../src/group/replay.js';
+import { gatherLines } from '../../../src/group/replay.js';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { EndpointError, InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { Abandoned } from '../../../src/group/lead.js';
+import { WaitInterrupted } from '../../../src/group/rank_zero.js';
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
@@ -221,7 +221,7 @@ describe('what was answered', () => {
         sampler: {
           group,
           store,
-          keep: () => gathered(group, { take: () => own.splice(0), put: (one) => store.put(one) }),
+          keep: () => gatherLines(group, { take: () => own.splice(0), put: (one) => store.put(one) }),
         },
         policy: { peers: group },
       });
@@ -345,7 +345,7 @@ describe('a server', () => {
     stub.state = 'dead';
     const sampled = sample(policy);
     setTimeout(() => stop.abort(), 30);
-    await expect(sampled).rejects.toThrow(Abandoned);
+    await expect(sampled).rejects.toThrow(WaitInterrupted);
     stub.state = 'up';
   });
 });

@@ -3,14 +3,14 @@
  * used, and found again under the same weights: a resumed run therefore stays the same, though a server gives no such guarantee.
  */
 import { createHash } from 'node:crypto';
-import type { Exchanged } from '../../../balance/exchange.js';
+import type { RemoteExchange } from '../../../balance/exchange.js';
 import { Deadline } from '../../../core/deadline.js';
 import { systemClock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
 import type { VllmClient } from '../../../engines/vllm/client.js';
 import type { LogProbsMode } from '../../../engines/vllm/probe.js';
 import type { Completion, CompletionRequest } from '../../../engines/vllm/wire.js';
-import { lead } from '../../../group/lead.js';
+import { runOnRankZero } from '../../../group/rank_zero.js';
 import type { ProcessGroup } from '../../../group/process_group.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import type { CheckpointFiles } from '../../../models/files.js';
@@ -22,7 +22,7 @@ import type { TokenSampling } from '../rollout.js';
 import type { AdapterShelf } from './adapters.js';
 
 /** A server's answer to one request. */
-export interface SampledAnswer extends Exchanged {
+export interface SampledAnswer extends RemoteExchange {
   /** The name of the episode. */
   readonly key: string;
   /** SHA-256 of the weights, the prompt and the sampling options. */
@@ -78,7 +78,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const made = files();
     const next = { name: `${this.options.prefix}${version}`, version, digest: digestOf(made) };
     const { adapters, group } = this.options;
-    await lead(group, () =>
+    await runOnRankZero(group, () =>
       this.#replay.within(async (deadline) => {
         await adapters.add(next.name, made, deadline);
         // Only removed now: a request that is still under way somewhere needs the adapter it samples with.
@@ -151,7 +151,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     request: CompletionRequest,
     how: TokenSampling,
     within: Deadline,
-  ): Promise<Omit<SampledAnswer, keyof Exchanged>> {
+  ): Promise<Omit<SampledAnswer, keyof RemoteExchange>> {
     const { client, vocabulary } = this.options;
     const { ids, logProbs, stopped: finished } = await this.#complete(request, within);
     const beyond = ids.find((id) => id >= vocabulary);

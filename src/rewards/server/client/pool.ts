@@ -2,10 +2,10 @@
  * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
  * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
  */
-import type { AskPolicy, Tried } from '../../../balance/ask.js';
+import type { AskPolicy, AttemptResult } from '../../../balance/ask.js';
 import { Breaker } from '../../../balance/breaker.js';
 import { Member, type Routing } from '../../../balance/member.js';
-import { Remote, tried, type Meaning } from '../../../balance/remote.js';
+import { Remote, attemptResult, type ReplyMeaning } from '../../../balance/remote.js';
 import { ConfigError, EditrlError } from '../../../core/errors.js';
 import { checkedKey } from '../../../http/key.js';
 import type { Clock } from '../../../core/clock.js';
@@ -204,14 +204,14 @@ export class RewardPool implements Term {
   }
 
   /** The result of this server's reply. An outcome that is unscored because the judge is away is better than no reply. */
-  async #ask(server: RewardServer, request: Asked, within: Deadline): Promise<Tried<Attempt>> {
+  async #ask(server: RewardServer, request: Asked, within: Deadline): Promise<AttemptResult<Attempt>> {
     server.judge.asked();
     const reply = this.#checked(await attempt(this.#http, { ...request, url: server.url }, within), server);
-    if (reply.kind !== 'item') return tried(refusals[reply.kind], reply, reply.retryAfterMs);
+    if (reply.kind !== 'item') return attemptResult(refusals[reply.kind], reply, reply.retryAfterMs);
     const away = this.#judgeIsAway(reply.item);
     if (away) server.judge.failed(request.key);
     else server.judge.succeeded();
-    return tried(away ? 'second_best' : 'answered', reply);
+    return attemptResult(away ? 'second_best' : 'answered', reply);
   }
 
   /** Whether the requested outcome is unscored for a reason that another server's judge may not share. */
@@ -236,7 +236,7 @@ export class RewardPool implements Term {
 
 type Asked = Omit<AttemptRequest, 'url'>;
 
-const refusals: Readonly<Record<Exclude<Attempt['kind'], 'item'>, Meaning>> = {
+const refusals: Readonly<Record<Exclude<Attempt['kind'], 'item'>, ReplyMeaning>> = {
   busy: 'busy',
   elsewhere: 'failed',
   failed: 'doubtful',

@@ -4,7 +4,7 @@ import { isAbsolute, join } from 'node:path';
 import { EditrlError } from '../../../../core/errors.js';
 import type { SessionOptions } from '../../../../engines/onnx/session.js';
 import { sizeOf } from '../../../../graph/ir.js';
-import { alone } from '../../../../group/peers.js';
+import { soloPeers } from '../../../../group/peers.js';
 import { CONFIG_FILE } from '../../../../models/files.js';
 import { decoderParameters } from '../../../../nets/decoder/config.js';
 import { describeModel } from '../../adapter.js';
@@ -45,7 +45,7 @@ export function ownEngine(baseModel: string, format: TokenFormat, session: Sessi
         microBatch: AT_ONCE,
         gradientCheckpointing: false,
       };
-      const learner = new Learner(model, { ...options, session, peers: alone });
+      const learner = new Learner(model, { ...options, session, peers: soloPeers });
       try {
         const groups = sequences.map(({ prompt, answer }) => ({
           prompt: { tokens: { ids: prompt } },

@@ -1,7 +1,7 @@
 /** A model at the server that is trained to see what becomes of it, and that nobody uses afterwards. */
 import pLimit from 'p-limit';
 import type { Deadline } from '../../../../core/deadline.js';
-import { together } from '../../../../core/together.js';
+import { allOrAbort } from '../../../../core/all_or_abort.js';
 import type { SampledSequence } from '../../../../engines/tinker/wire/data.js';
 import type { TinkerSession } from '../../../../engines/tinker/session.js';
 import { datumOf, type Sequence } from '../served.js';
@@ -120,7 +120,7 @@ export class Scratch {
     ask: (prompt: readonly number[], index: number, within: Deadline) => Promise<T>,
   ): Promise<T[]> {
     const { asked } = this;
-    return together(prompts.map((prompt, p) => () => this.#slots(() => asked((within) => ask(prompt, p, within)))));
+    return allOrAbort(prompts.map((prompt, p) => () => this.#slots(() => asked((within) => ask(prompt, p, within)))));
   }
 }
 

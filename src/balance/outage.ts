@@ -5,7 +5,7 @@ const SAID_EVERY_MS = 30_000;
 const SAID_AFTER_MS = 3000;
 
 /** Who is told that what everybody waits for is away. */
-export interface AbsenceListener {
+export interface OutageListener {
   /** Called at intervals while it is away, with what was found and for how long it has been away. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;
   /** Called when it answers again after that. */
@@ -13,13 +13,13 @@ export interface AbsenceListener {
 }
 
 /** How long what is waited for has been away, said now and then. */
-export class Absence {
+export class Outage {
   #since: number | null = null;
   #said: number | null = null;
 
   constructor(
     private readonly clock: Clock,
-    private readonly listener: AbsenceListener,
+    private readonly listener: OutageListener,
   ) {}
 
   /** It did not answer. */

@@ -2,13 +2,16 @@
 import type { ProcessGroup } from './process_group.js';
 
 /** Raised by what cannot come to its end because the run was asked to stop while it waited, or because rank 0 gave it up. */
-export class Abandoned extends Error {}
+export class WaitInterrupted extends Error {}
 
-/** Rank 0 does the work, and all have its result. Where it raises, the others raise Abandoned: the error is rank 0's to report. */
-export async function lead<T>(group: Pick<ProcessGroup, 'rank' | 'broadcast'>, work: () => Promise<T>): Promise<T> {
+/** Rank 0 does the work, and all have its result. Where it raises, the others raise WaitInterrupted: the error is rank 0's to report. */
+export async function runOnRankZero<T>(
+  group: Pick<ProcessGroup, 'rank' | 'broadcast'>,
+  work: () => Promise<T>,
+): Promise<T> {
   if (group.rank > 0) {
     const result = await group.broadcast<{ readonly value: T } | null>();
-    if (result === null) throw new Abandoned();
+    if (result === null) throw new WaitInterrupted();
     return result.value;
   }
   let value: T;

@@ -5,7 +5,7 @@ import { allowManyListeners } from './listeners.js';
  * Starts all and returns their results in order. When one rejects, the others are called off through the signal that they were given, and
  * its error is raised after they have ended, whatever these raise: nothing goes on in the background. The caller's signal calls all of them off.
  */
-export async function together<T>(
+export async function allOrAbort<T>(
   starts: readonly ((signal: AbortSignal) => Promise<T>)[],
   signal?: AbortSignal,
 ): Promise<T[]> {
