@@ -65,9 +65,13 @@ export class FakeRun {
     appendFileSync(this.paths.rankLog(this.#attempt, 0), `${JSON.stringify(entry)}\n`);
   }
 
-  episodes(iteration: number, episodes: readonly object[]): void {
+  episodes(iteration: number, episodes: readonly object[], path = this.paths.episodes(iteration)): void {
     mkdirSync(this.paths.episodesDir, { recursive: true });
-    writeFileSync(this.paths.episodes(iteration), episodes.map((one) => `${JSON.stringify(one)}\n`).join(''));
+    writeFileSync(path, episodes.map((one) => `${JSON.stringify(one)}\n`).join(''));
+  }
+
+  heldOutEpisodes(iteration: number, episodes: readonly object[]): void {
+    this.episodes(iteration, episodes, this.paths.heldOutEpisodes(iteration));
   }
 
   state(state: RunStateName, iteration: number): void {

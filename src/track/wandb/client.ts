@@ -101,6 +101,10 @@ export class WandbClient {
     this.#storage = axios.create({ ...common, maxRedirects: 3 });
   }
 
+  get baseUrl(): string {
+    return this.options.baseUrl;
+  }
+
   /**
    * Runs one GraphQL operation, retried until it is answered. Raises WandbRefused for an answer with errors, GivenUp once the signal is aborted.
    * `racing`: a conflict comes from two writers at the same moment, and a retry gets past it.
@@ -202,6 +206,16 @@ export class WandbClient {
       where,
     });
   }
+}
+
+/** Headers that a server asks for with an upload, each `name: value`. */
+export function headersOf(lines: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    lines.map((line) => {
+      const colon = line.indexOf(':');
+      return [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
+    }),
+  );
 }
 
 /** How a connection failed, without anything that was sent. */

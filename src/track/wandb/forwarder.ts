@@ -95,7 +95,7 @@ export class WandbForwarder {
       .map(({ iteration }) => iteration)
       .filter((iteration) => iteration > cursor.media && iteration <= cursor.iteration);
     for (const iteration of new Set(missing.sort((a, b) => a - b))) {
-      this.#uploads.add(iteration, mediaOf(paths, iteration, episodes).files);
+      this.#uploads.add(iteration, this.#mediaOf(iteration));
     }
   }
 
@@ -178,7 +178,7 @@ export class WandbForwarder {
       iteration: last?.iteration ?? this.#cursor.iteration,
       media: Math.min(through ?? this.#cursor.media, last?.iteration ?? Infinity),
     };
-    rows.forEach(({ iteration }, i) => this.#uploads.add(iteration, media[i].files));
+    rows.forEach(({ iteration }, i) => this.#uploads.add(iteration, media[i]));
     if (nothing) return 'nothing';
     writeWandbCursor(this.options.paths, this.#cursor);
     const bytes = files.reduce((sum, [, { content }]) => content.reduce((all, line) => all + line.length, sum), 0);
@@ -222,7 +222,6 @@ export class WandbForwarder {
 
   /** As many rows as one request takes. */
   #nextRows(): { readonly rows: readonly Row[]; readonly media: readonly Media[]; readonly lines: readonly string[] } {
-    const { paths, episodes } = this.options;
     const rows: Row[] = [];
     const media: Media[] = [];
     const lines: string[] = [];
@@ -230,7 +229,7 @@ export class WandbForwarder {
     for (const row of this.#rows.next()) {
       // One request has lines that lie behind one another.
       if (row.index === nextPlace(this.#cursor, rows.at(0)?.index ?? Infinity)) break;
-      const shown = mediaOf(paths, row.iteration, episodes);
+      const shown = this.#mediaOf(row.iteration);
       const line = this.#historyLine(row, shown);
       bytes += Buffer.byteLength(line);
       if (rows.length > 0 && bytes > MOST_ROW_BYTES) break;
@@ -239,6 +238,12 @@ export class WandbForwarder {
       lines.push(line);
     }
     return { rows, media, lines };
+  }
+
+  #mediaOf(iteration: number): Media {
+    const { paths, episodes } = this.options;
+    const { entity, project, run = paths.runName, created_at } = this.#cursor;
+    return mediaOf(paths, iteration, episodes, [entity, project, run, created_at]);
   }
 
   #historyLine({ index, iteration, metrics, mark }: Row, { values }: Media): string {

@@ -2,8 +2,9 @@
 import pLimit from 'p-limit';
 import { sleep, type Clock } from '../../core/clock.js';
 import type { Say } from '../say.js';
-import { WandbRefused, type WandbClient } from './client.js';
-import type { MediaFile } from './media.js';
+import { saveArtifact, type TableArtifact } from './artifacts.js';
+import { WandbRefused, headersOf, type WandbClient } from './client.js';
+import type { Media, MediaFile } from './media.js';
 
 const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $run: String!, $files: [String!]!) {
   createRunFiles(input: {entityName: $entity, projectName: $project, runName: $run, files: $files}) {
@@ -25,6 +26,7 @@ interface Waiting {
   /** Null for files of the run as a whole. */
   readonly iteration: number | null;
   readonly files: readonly MediaFile[];
+  readonly artifacts: readonly TableArtifact[];
 }
 
 export class Uploads {
@@ -35,6 +37,7 @@ export class Uploads {
   #through: number | null = null;
   #stopped = false;
   #refused = false;
+  #artifactsRefused = false;
 
   constructor(
     private readonly client: WandbClient,
@@ -44,16 +47,16 @@ export class Uploads {
   ) {}
 
   /** Call with iterations in order, including those without files. */
-  add(iteration: number, files: readonly MediaFile[]): void {
+  add(iteration: number, { files, artifacts }: Pick<Media, 'files' | 'artifacts'>): void {
     // A run that went back does its iterations again.
     if (this.#through !== null && iteration <= this.#through) this.#through = iteration - 1;
     if (this.#queue.length === 0 && files.length === 0) this.#through = iteration;
-    else this.#queue.push({ iteration, files });
+    else this.#queue.push({ iteration, files, artifacts });
   }
 
   /** Files of the run as a whole, behind those that wait. */
   addOfRun(files: readonly MediaFile[]): void {
-    this.#queue.push({ iteration: null, files });
+    this.#queue.push({ iteration: null, files, artifacts: [] });
   }
 
   /** Names of files uploaded since the last call, and the iteration up to which everything is uploaded; null before the first. */
@@ -75,6 +78,7 @@ export class Uploads {
         continue;
       }
       await this.#upload(next.files);
+      for (const artifact of next.artifacts) await this.#save(artifact);
       this.#queue.shift();
       this.#through = next.iteration ?? this.#through;
     }
@@ -102,6 +106,20 @@ export class Uploads {
     }
   }
 
+  /** Raises as `run` does. */
+  async #save(artifact: TableArtifact): Promise<void> {
+    if (this.#artifactsRefused) return;
+    const save = (): Promise<void> => saveArtifact(this.client, this.target, artifact);
+    try {
+      // A signed address is valid for a limited time.
+      await save().catch((error: unknown) => (isForbidden(error) ? save() : Promise.reject(error as Error)));
+    } catch (error) {
+      if (!(error instanceof WandbRefused)) throw error;
+      this.#artifactsRefused = true;
+      this.say(`${error.toText()}\n  Tables are there as files, without their pictures.`, 'warn');
+    }
+  }
+
   async #put({ name, read }: MediaFile, { urls, headers }: Addresses): Promise<void> {
     const bytes = read();
     const url = urls.get(name);
@@ -109,7 +127,7 @@ export class Uploads {
     try {
       await this.client.put(url, headers, bytes);
     } catch (error) {
-      if (!(error instanceof WandbRefused && error.status === 403)) throw error;
+      if (!isForbidden(error)) throw error;
       // A signed address is valid for a limited time.
       const again = await this.#addresses([name]);
       await this.client.put(again.urls.get(name) ?? url, again.headers, bytes);
@@ -126,14 +144,13 @@ export class Uploads {
     };
     return {
       urls: new Map(files.flatMap(({ name = '', uploadUrl }) => (uploadUrl ? [[name, uploadUrl]] : []))),
-      headers: Object.fromEntries(
-        uploadHeaders.map((header) => {
-          const colon = header.indexOf(':');
-          return [header.slice(0, colon).trim(), header.slice(colon + 1).trim()];
-        }),
-      ),
+      headers: headersOf(uploadHeaders),
     };
   }
+}
+
+function isForbidden(error: unknown): boolean {
+  return error instanceof WandbRefused && error.status === 403;
 }
 
 interface Addresses {

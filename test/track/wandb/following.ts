@@ -1,8 +1,17 @@
 /** Follows a run to a stand-in of W&B, a thousand times as fast as usual. */
+import { setTimeout as delay } from 'node:timers/promises';
 import { MetricsPages } from '../../../src/track/prometheus.js';
 import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
 import { trackSettings, type FakeRun } from '../run_directory.js';
 import type { StubWandb } from './stub.js';
+
+/** Resolves once it holds. */
+export async function until(holds: () => boolean): Promise<void> {
+  for (let looks = 0; !holds(); looks++) {
+    if (looks > 2000) throw new Error('waited in vain');
+    await delay(5);
+  }
+}
 
 export function following(
   run: FakeRun,

@@ -10,7 +10,8 @@ import type { RunTracking, TrackingOptions } from '../../../src/track/run_tracki
 import { testFolders } from '../../support/folder.js';
 import { trackerContract } from '../contract.js';
 import { FakeRun } from '../run_directory.js';
-import { following } from './following.js';
+import { following, until } from './following.js';
+import { GONE } from '../../../src/track/shown_episodes.js';
 import { KEY, StubWandb } from './stub.js';
 
 const folder = testFolders('wandb');
@@ -391,28 +392,83 @@ describe('W&B', () => {
     expect(Object.keys(next)).not.toContain('episodes/table');
     const { uploads, uploaded } = stub.run('run');
     const { path } = row['episodes/table'] as { path: string };
+    const asked = ['iteration', 'sample', 'sampling', 'instruction', 'answer'];
+    const columns = [...asked, 'outcome', 'reward', 'advantage', 'viescore/overedit', 'source', 'edited', 'truth'];
     expect(media('run')).toEqual([name(source), name(edited), path].sort());
     expect(uploaded).toEqual(new Set(uploads.keys()));
     expect(uploads.get(name(edited))).toEqual(readFileSync(run.paths.media(edited)));
+    const cells = [name(source), name(edited), name(source)];
     expect(JSON.parse(String(uploads.get(path)))).toEqual({
+      columns,
+      data: [
+        [5, 'a', 'sampled', 'remove the \\u001b[31mdog', null, 'scored', 7.5, 1, 8, ...cells],
+        [5, 'b', 'sampled', 'move it', null, 'zero_by_rule: no image', 0, null, null, name(source), GONE, null],
+      ],
+    });
+  });
+
+  it('sends episodes as an artifact that has their pictures in its cells', async () => {
+    const run = new FakeRun(folder());
+    const png = encodePlainPng({ width: 2, height: 3, data: new Uint8Array(18).fill(9) });
+    const edited = storePng(run.paths, png);
+    const outcome = { kind: 'scored', value: 0.5, normalised: 0.5, parts: {} };
+    const held = (sampling: string, more: object): object => ({
+      key: `validation/1/words/${sampling}/0`,
+      ...{ iteration: 1, sample: 'a', instruction: 'x', outcome, ...more },
+    });
+    const words = { text: 'yes', expected: 'no', edited };
+    run.heldOutEpisodes(1, [held('sampled', words), held('greedy', { text: 'no', expected: 'no' })]);
+    run.iterations(1, 1);
+    await forward(run);
+    const value = stub.history('run')[0]['validation/table'] as { artifact_path: string };
+    const { artifact, file } = stub.artifacts.at(value.artifact_path);
+    expect(artifact).toMatchObject({ type: 'run_table', collection: 'run-run-validationtable-joNFuQ' });
+    const name = `media/images/${edited.slice(0, 20)}.png`;
+    expect(artifact.files.get(name)).toEqual(Buffer.from(png));
+    const cell = { _type: 'image-file', format: 'png', path: name, sha256: edited, width: 2, height: 3 };
+    const table = JSON.parse(String(file)) as { column_types: { params: { type_map: Record<string, unknown> } } };
+    expect(table).toMatchObject({
+      _type: 'table',
       columns: [
         'iteration',
         'sample',
+        'sampling',
         'instruction',
         'answer',
+        'expected',
         'outcome',
         'reward',
         'advantage',
-        'viescore/overedit',
-        'source',
         'edited',
-        'truth',
       ],
       data: [
-        [5, 'a', 'remove the \\u001b[31mdog', null, 'scored', 7.5, 1, 8, name(source), name(edited), name(source)],
-        [5, 'b', 'move it', null, 'zero_by_rule: no image', 0, null, null, name(source), 'the image is gone', null],
+        [1, 'a', 'sampled', 'x', 'yes', 'no', 'scored', 0.5, null, cell],
+        [1, 'a', 'greedy', 'x', 'no', 'no', 'scored', 0.5, null, null],
       ],
     });
+    expect(table.column_types.params.type_map['reward']).toEqual({
+      wb_type: 'union',
+      params: { allowed_types: [{ wb_type: 'none' }, { wb_type: 'number' }] },
+    });
+    // What is there already is not uploaded again.
+    const uploads = (): number => stub.requests.filter(({ what }) => what === 'upload').length;
+    const before = uploads();
+    rmSync(run.paths.wandb);
+    await forward(run);
+    expect(stub.artifacts.all).toHaveLength(1);
+    expect(uploads() - before).toBe(6);
+  });
+
+  it('goes on with tables as files where the server takes no artifacts', async () => {
+    const run = new FakeRun(folder());
+    for (const iteration of [1, 2]) {
+      run.episodes(iteration, [{ iteration, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
+    }
+    run.iterations(1, 2);
+    stub.fault = ({ operation }) => (operation === 'CreateArtifact' ? { kind: 'status', status: 422 } : null);
+    await forward(run);
+    expect(said.filter((line) => line.includes('Tables are there as files'))).toHaveLength(1);
+    expect(media('run')).toHaveLength(2);
   });
 
   it('uploads what it had no time for, the next time', async () => {
@@ -534,10 +590,3 @@ describe('W&B', () => {
     await tracking.end();
   });
 });
-
-async function until(holds: () => boolean): Promise<void> {
-  for (let looks = 0; !holds(); looks++) {
-    if (looks > 2000) throw new Error('waited in vain');
-    await delay(5);
-  }
-}

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { readWandbCursor } from '../../../src/track/wandb/cursor.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
-import { following } from './following.js';
+import { following, until } from './following.js';
 import { StubWandb } from './stub.js';
 
 const folder = testFolders('others');
@@ -128,8 +128,9 @@ it('knows its own rows whose answer it never saw', async () => {
   await forward(run);
   run.iterations(3, 4);
   stub.fault = ({ what }) => (what === 'file_stream' ? { kind: 'lost' } : null);
-  await following(run, stub, said, { finishMs: 300 }).end();
-  expect(rows()).toHaveLength(5);
+  const tracking = following(run, stub, said);
+  await until(() => rows().length === 5);
+  await tracking.giveUp();
   expect(readWandbCursor(run.paths)).toMatchObject({ iteration: 2, sending: { history: 5 } });
   stub.fault = () => null;
   run.iteration(5);
@@ -144,7 +145,9 @@ it('does not take as many rows of others for its own, which never arrived', asyn
   await forward(run);
   run.iterations(3, 4);
   stub.fault = ({ what }) => (what === 'file_stream' ? { kind: 'cut' } : null);
-  await following(run, stub, said, { finishMs: 300 }).end();
+  const tracking = following(run, stub, said);
+  await until(() => readWandbCursor(run.paths)?.sending !== null);
+  await tracking.giveUp();
   stub.fault = () => null;
   stub.write(
     'run',

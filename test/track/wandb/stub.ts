@@ -5,6 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { ARTIFACTS, StubArtifacts } from './stub_artifacts.js';
 import { send, StubServer } from '../../support/stub_server.js';
 
 export const KEY = 'a'.repeat(36) + 'beef';
@@ -43,6 +44,7 @@ export class StubWandb extends StubServer<StubCall, Lost> {
   readonly runs = new Map<string, StubRun>();
   /** What a client did against the protocol. */
   readonly wrong: string[] = [];
+  readonly artifacts = new StubArtifacts(this.wrong);
   /** Whether a line may be replaced by another one, as after a run that went back. */
   mayChange = false;
   stopped = false;
@@ -118,6 +120,11 @@ export class StubWandb extends StubServer<StubCall, Lost> {
         return { body: { data: { model: { bucket: this.#bucket(path) } } } };
       case 'UpsertBucket':
         return this.#upsert(path, variables);
+      case 'CreateArtifact':
+      case 'CreateArtifactManifest':
+      case 'CreateArtifactFiles':
+      case 'CommitArtifact':
+        return { body: { data: this.artifacts.answer(operation, variables, `${this.url}/storage/`) } };
       case 'CreateRunFiles': {
         const names = variables['files'] as string[];
         const files = names.map((name) => ({
@@ -227,12 +234,14 @@ export class StubWandb extends StubServer<StubCall, Lost> {
 
   #upload({ method, url = '', headers }: IncomingMessage, bytes: Buffer): Answer {
     const { pathname, searchParams } = new URL(url, this.url);
-    const run = this.runs.get(pathname.slice('/storage/'.length));
+    const place = pathname.slice('/storage/'.length);
+    const run = this.runs.get(place);
     const name = searchParams.get('file') ?? '';
-    if (method !== 'PUT' || run === undefined) return { status: 400, body: {} };
     if (headers['x-signed'] !== 'yes') this.wrong.push('an upload without its headers');
     if (headers['content-type'] !== undefined) this.wrong.push('an upload with a content type');
     if (Number(headers['content-length']) !== bytes.length) this.wrong.push('an upload without its length');
+    if (place.startsWith(ARTIFACTS)) return { body: this.artifacts.put(place, name, bytes) };
+    if (method !== 'PUT' || run === undefined) return { status: 400, body: {} };
     run.uploads.set(name, bytes);
     return { body: {} };
   }
