@@ -5,8 +5,7 @@
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { WandbRefused, headersOf, type WandbClient } from './client.js';
-import type { MediaFile } from './media.js';
-import type { UploadTarget } from './uploads.js';
+import type { MediaFile, UploadTarget } from './upload_types.js';
 
 /** A table of one iteration. */
 export interface TableArtifact {

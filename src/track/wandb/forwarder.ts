@@ -16,9 +16,10 @@ import type { Say } from '../say.js';
 import type { WandbClient } from './client.js';
 import { writeWandbCursor, type WandbCursor } from './cursor.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
-import { mediaOf, type Media, type MediaFile } from './media.js';
+import { mediaOf, type Media } from './media.js';
 import { acknowledged, nextPlace, placeOf } from './places.js';
 import { outputFile, shownLine, summaryFile } from './run_files.js';
+import type { MediaFile } from './upload_types.js';
 import { Uploads } from './uploads.js';
 
 export interface Pace {

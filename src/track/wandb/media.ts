@@ -17,12 +17,7 @@ import {
   type ShownPicture,
 } from '../shown_episodes.js';
 import { artifactPaths, clientIdOf, tableFile, type TableArtifact } from './artifacts.js';
-
-/** A file to upload, and its content; null if it is gone. */
-export interface MediaFile {
-  readonly name: string;
-  readonly read: () => Uint8Array | null;
-}
+import type { MediaFile } from './upload_types.js';
 
 export interface Media {
   /** The values for an iteration's row. */

@@ -6,7 +6,7 @@ import type { RunRecord } from '../../run/record.js';
 import type { CodeRevision } from '../code.js';
 import { OutputFollower, type OutputPlace } from '../output_lines.js';
 import type { WandbCursor } from './cursor.js';
-import type { MediaFile } from './media.js';
+import type { MediaFile } from './upload_types.js';
 
 /** Of a longer output the end is uploaded; its stream has all of it. */
 const MOST_OUTPUT_LETTERS = 16 * 1024 * 1024;

@@ -4,7 +4,8 @@ import { sleep, type Clock } from '../../core/clock.js';
 import type { Say } from '../say.js';
 import { saveArtifact, type TableArtifact } from './artifacts.js';
 import { WandbRefused, headersOf, type WandbClient } from './client.js';
-import type { Media, MediaFile } from './media.js';
+import type { Media } from './media.js';
+import type { MediaFile, UploadTarget } from './upload_types.js';
 
 const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $run: String!, $files: [String!]!) {
   createRunFiles(input: {entityName: $entity, projectName: $project, runName: $run, files: $files}) {
@@ -15,12 +16,6 @@ const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $ru
 /** Files of one iteration that are uploaded at once. */
 const TOGETHER = 4;
 const LOOK_EVERY_MS = 500;
-
-export interface UploadTarget {
-  readonly entity: string;
-  readonly project: string;
-  readonly run: string;
-}
 
 interface Waiting {
   /** Null for files of the run as a whole. */

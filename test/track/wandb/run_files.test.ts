@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { writeRecord } from '../../../src/run/record.js';
 import { redactorOfRun } from '../../../src/track/secrets.js';
 import { configFile, metadataFile, outputFile } from '../../../src/track/wandb/run_files.js';
-import type { MediaFile } from '../../../src/track/wandb/media.js';
+import type { MediaFile } from '../../../src/track/wandb/upload_types.js';
 import type { WandbCursor } from '../../../src/track/wandb/cursor.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun, STARTED } from '../run_directory.js';
