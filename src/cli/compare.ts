@@ -1,12 +1,11 @@
 /** `editrl compare A B …`: runs side by side. */
 import { printable, UsageError } from '../core/errors.js';
 import { wrap } from '../core/table.js';
-import { encodeLine } from '../run/journal.js';
 import { comparisonRows, compareRuns, letterOf, type Comparison } from '../run/report/compare.js';
 import { findReported } from '../run/report/find.js';
 import { formatTable, outputWidth, printJson, printLine } from './output.js';
-import { htmlOption, writePage } from './report.js';
-import { expDirOption, flag, text, texts, type Action } from './verb.js';
+import { documentOf, htmlOption, writePage } from './report.js';
+import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
 
 export const compareVerb: Action = {
   positionals: '<runs..>',
@@ -27,36 +26,42 @@ export const compareVerb: Action = {
       )
       .example('$0 compare sft_s__rl_s low_kl --html both.html', 'with their curves and contact sheets, as one page'),
   run: async (args) => {
-    const names = texts(args, 'runs');
-    const paths = names.map((name) => {
-      const found = findReported(name, text(args, 'exp-dir'));
-      if (found.kind === 'run') return found.paths;
-      throw new UsageError(`${name} is an experiment; allowed: runs`, {
-        next: `Its cells are compared by \`editrl report ${name}\`.`,
-      });
-    });
-    const distinct = new Set(paths.map(({ dir }) => dir));
-    if (distinct.size < paths.length || paths.length < 2) {
-      const found = paths.length < 2 ? 'one run' : 'the same run twice';
-      throw new UsageError(`found ${found}; allowed: two different runs or more`, {
-        next: 'Write: editrl compare A B …',
-      });
-    }
-    const comparison = compareRuns(paths);
+    const comparison = comparisonOf(args);
     if (args['html'] !== undefined) {
       const { comparisonReport } = await import('../web/report/comparison.js');
       const title = `${comparison.runs.map(({ report }) => report.run_name).join(', ')}: side by side`;
       const page = { title, text: formatComparison(comparison) };
       return writePage(await comparisonReport(comparison), page, args, 'comparison.html');
     }
-    if (flag(args, 'json')) printJson(JSON.parse(encodeLine(asDocument(comparison)).line));
+    if (flag(args, 'json')) printJson(comparisonDocument(comparison));
     else printLine(formatComparison(comparison));
     return 0;
   },
 };
 
-function asDocument({ runs, ...rest }: Comparison): object {
-  return { runs: runs.map(({ report }) => report), ...rest };
+/** The runs that the flags name, compared with the first. Raises UsageError for fewer than two, or for an experiment. */
+export function comparisonOf(args: Arguments): Comparison {
+  const names = texts(args, 'runs');
+  const paths = names.map((name) => {
+    const found = findReported(name, text(args, 'exp-dir'));
+    if (found.kind === 'run') return found.paths;
+    throw new UsageError(`${name} is an experiment; allowed: runs`, {
+      next: `Its cells are compared by \`editrl report ${name}\`.`,
+    });
+  });
+  const distinct = new Set(paths.map(({ dir }) => dir));
+  if (distinct.size < paths.length || paths.length < 2) {
+    const found = paths.length < 2 ? 'one run' : 'the same run twice';
+    throw new UsageError(`found ${found}; allowed: two different runs or more`, {
+      next: 'Write: editrl compare A B …',
+    });
+  }
+  return compareRuns(paths);
+}
+
+/** The document of `--json`. */
+export function comparisonDocument({ runs, ...rest }: Comparison): Record<string, unknown> {
+  return documentOf({ runs: runs.map(({ report }) => report), ...rest });
 }
 
 /** Columns of the runs, under letters because names are long; then the settings that are not the same. */

@@ -10,7 +10,7 @@ import type { RewardSettings } from '../rewards/schema/reward.js';
 import { diffAction } from './config_diff.js';
 import { explainAction } from './config_explain.js';
 import { formatTable, printError, printJson, printLine, printWarnings, styled } from './output.js';
-import { configOf, configOptions, flag, texts, type Arguments, type Verb } from './verb.js';
+import { configOf, configOptions, flag, text, texts, type Arguments, type Verb } from './verb.js';
 
 const jsonOption = { type: 'boolean', default: false, describe: 'print one JSON document, for machines' } as const;
 
@@ -52,6 +52,7 @@ export const configVerb: Verb = {
         yargs
           .option('json', { ...jsonOption, describe: 'accepted for uniformity: the schema is JSON in any case' })
           .option('experiment', { type: 'boolean', default: false, describe: 'what may stand in an experiment file' })
+          .option('task', { type: 'string', requiresArg: true, describe: 'only the settings of this recipe' })
           .example('$0 config schema > editrl.schema.json', 'for editors')
           .example('$0 config schema --experiment', 'axes, designs, zip, exclude, overrides and the rest'),
       run: schema,
@@ -81,11 +82,12 @@ async function show(args: Arguments): Promise<number> {
 }
 
 /** What became of one file. */
-interface Checked {
+export interface Checked {
   readonly file: string;
   /** Whether the config is right, whatever is in the way of its run here. */
   readonly ok: boolean;
   readonly error?: string;
+  readonly run_name?: string;
   readonly warnings?: readonly string[];
   readonly resultHash?: string;
   readonly in_the_way?: readonly { readonly run: string; readonly message: string }[];
@@ -94,6 +96,29 @@ interface Checked {
 }
 
 async function check(args: Arguments): Promise<number> {
+  const json = flag(args, 'json');
+  const { configs, exitCode } = await checkConfigs(args, json ? () => {} : printChecked);
+  if (json) printJson({ configs });
+  return exitCode;
+}
+
+function printChecked({ file, run_name, error, warnings = [], notes = [], in_the_way = [] }: Checked): void {
+  if (error !== undefined) {
+    printError(`${styled('wrong', 'red', process.stderr)}  ${error}`);
+    return;
+  }
+  const mark = in_the_way.length > 0 ? styled('blocked', 'yellow') : styled('ok', 'green');
+  printLine(`${mark}  ${file}  ${run_name ?? ''}`);
+  printWarnings(warnings);
+  for (const note of notes) printNote(note);
+  for (const { run, message } of in_the_way) printError(`in the way of ${run}: ${message}`);
+}
+
+/** Checks the configs that the flags name, one after the other. */
+export async function checkConfigs(
+  args: Arguments,
+  onChecked: (checked: Checked) => void,
+): Promise<{ readonly configs: readonly Checked[]; readonly exitCode: number }> {
   const [{ Preflight }, { AnswerRooms }, { notDownloaded }] = await Promise.all([
     import('../launch/preflight/preflight.js'),
     import('../launch/preflight/answer_room.js'),
@@ -102,8 +127,12 @@ async function check(args: Arguments): Promise<number> {
   const preflight = new Preflight(undefined, flag(args, 'deep') ? judgeOf : undefined);
   const rooms = new AnswerRooms();
   const servers = flag(args, 'deep') ? await openNetwork() : null;
-  const results: Checked[] = [];
+  const configs: Checked[] = [];
   let exitCode = 0;
+  const add = (checked: Checked): void => {
+    configs.push(checked);
+    onChecked(checked);
+  };
   for (const file of texts(args, 'config')) {
     try {
       const config = await configOf(args, file);
@@ -123,27 +152,17 @@ async function check(args: Arguments): Promise<number> {
       ];
       const inTheWay = all.map(({ run, error }) => ({ run, message: error.toText() }));
       if (inTheWay.length > 0) exitCode = Math.max(exitCode, 1);
-      const { warnings, resultHash } = config;
+      const { warnings, resultHash, settings } = config;
       const noted = reached === null && notes.length === 0 ? {} : { notes };
-      results.push({ file, ok: true, warnings, resultHash, in_the_way: inTheWay, ...noted });
-      if (flag(args, 'json')) continue;
-      const mark = inTheWay.length > 0 ? styled('blocked', 'yellow') : styled('ok', 'green');
-      printLine(`${mark}  ${file}  ${config.settings.run_name}`);
-      printWarnings(config.warnings);
-      for (const note of notes) printNote(note);
-      for (const { run, message } of inTheWay) {
-        printError(`in the way of ${run}: ${message}`);
-      }
+      add({ file, ok: true, run_name: settings.run_name, warnings, resultHash, in_the_way: inTheWay, ...noted });
     } catch (error) {
       if (!(error instanceof EditrlError)) throw error;
       exitCode = Math.max(exitCode, error.exitCode);
-      results.push({ file, ok: false, error: error.toText() });
-      if (!flag(args, 'json')) printError(`${styled('wrong', 'red', process.stderr)}  ${error.toText()}`);
+      add({ file, ok: false, error: error.toText() });
     }
   }
   await servers?.close();
-  if (flag(args, 'json')) printJson({ configs: results });
-  return exitCode;
+  return { configs, exitCode };
 }
 
 /** Where `--deep` asks for judgements; an embedded judge is started with the run, and one whose host is not known yet is not asked. */
@@ -172,8 +191,13 @@ async function openNetwork() {
 }
 
 async function schema(args: Arguments): Promise<number> {
-  printJson(flag(args, 'experiment') ? experimentSchema() : jsonSchema());
+  printJson(schemaOf(args));
   return 0;
+}
+
+/** The schema that the flags name. */
+export function schemaOf(args: Arguments): Readonly<Record<string, unknown>> {
+  return flag(args, 'experiment') ? experimentSchema() : jsonSchema(text(args, 'task') || null);
 }
 
 /** On standard error, so that standard output stays one document. */

@@ -59,6 +59,10 @@ const verbs: Readonly<Record<string, Entry>> = {
     summary: "make the tiny world's data, pack or check your own, or write records for pandas",
     load: async () => (await import('./data.js')).dataVerb,
   },
+  mcp: {
+    summary: 'these verbs as tools of an agent (MCP, over standard input and output)',
+    load: async () => (await import('./mcp.js')).mcpVerb,
+  },
   gateway: {
     summary: 'serve several judges as one',
     load: async () => (await import('./gateway.js')).gatewayVerb,

@@ -2,7 +2,7 @@
 import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/machine/devices.js';
 import { unfinished } from '../launch/preflight/preflight.js';
-import { planExperiment, type PlannedRun } from '../launch/plan.js';
+import { planExperiment, type ExperimentPlan, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
 import { wrap } from '../core/table.js';
@@ -11,7 +11,7 @@ import { showCost } from '../run/spending.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, outputWidth, printJson, printLine, printWarnings, styled } from './output.js';
-import { changesOf, experimentOptions, text, flag, type Action } from './verb.js';
+import { changesOf, experimentOptions, text, flag, type Action, type Arguments } from './verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',
@@ -21,25 +21,10 @@ export const planVerb: Action = {
       .example('$0 plan experiments/reward_ablation.jsonnet', 'the cells, what differs, and what is done already')
       .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'the runs of one seed'),
   run: async (args) => {
-    const file = text(args, 'experiment');
-    const experiment = await loadExperiment({ file, ...changesOf(args) });
-    printWarnings(experiment.warnings);
-    const only = text(args, 'only');
-    const cells = only === '' ? experiment.cells : experiment.cells.filter(namePattern(only));
-    if (only !== '') requireChosen(cells, experiment, only);
-    const needed = new Set(cells.flatMap(({ parents }) => parents));
-    for (const name of needed) {
-      for (const up of experiment.parents.find(({ run_name }) => run_name === name)?.parents ?? []) needed.add(up);
-    }
-    const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
-    const plan = await planExperiment({ ...experiment, cells, parents }, detectDevices());
-    const planned = new Set([...cells, ...parents].map(({ config }) => config));
-    const { AnswerRooms } = await import('../launch/preflight/answer_room.js');
-    const blocked = new Set(plan.obstacles.map(({ run }) => run));
-    const room = await new AnswerRooms().of(unfinished([...planned]), blocked);
-    const inTheWay = [...plan.obstacles, ...room.obstacles.map(({ run, error }) => ({ run, message: error.toText() }))];
+    const { plan, warnings } = await planOf(args);
+    printWarnings(warnings);
     if (flag(args, 'json')) {
-      printJson({ ...plan, obstacles: inTheWay, warnings: room.warnings });
+      printJson(plan);
       return 0;
     }
     printLine(`${plan.experiment}: ${count(plan.cells.length, 'cell')}, ${count(plan.parents.length, 'parent')}\n`);
@@ -49,11 +34,37 @@ export const planVerb: Action = {
     for (const model of plan.downloads) {
       printWrapped(`not downloaded yet: ${model}; it is fetched before anything starts`);
     }
-    for (const { run, message } of inTheWay) printWrapped(`in the way of ${run}: ${message}`);
-    for (const warning of room.warnings) printWrapped(`warning: ${warning}`);
+    for (const { run, message } of plan.obstacles) printWrapped(`in the way of ${run}: ${message}`);
+    for (const warning of plan.warnings) printWrapped(`warning: ${warning}`);
     return 0;
   },
 };
+
+/** The document of `--json`. */
+export interface PlanDocument extends ExperimentPlan {
+  readonly warnings: readonly string[];
+}
+
+/** What the flags' experiment would run, and what its evaluation warns of. Raises what loading it raises. */
+export async function planOf(args: Arguments): Promise<{ plan: PlanDocument; warnings: readonly string[] }> {
+  const file = text(args, 'experiment');
+  const experiment = await loadExperiment({ file, ...changesOf(args) });
+  const only = text(args, 'only');
+  const cells = only === '' ? experiment.cells : experiment.cells.filter(namePattern(only));
+  if (only !== '') requireChosen(cells, experiment, only);
+  const needed = new Set(cells.flatMap(({ parents }) => parents));
+  for (const name of needed) {
+    for (const up of experiment.parents.find(({ run_name }) => run_name === name)?.parents ?? []) needed.add(up);
+  }
+  const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
+  const plan = await planExperiment({ ...experiment, cells, parents }, detectDevices());
+  const planned = new Set([...cells, ...parents].map(({ config }) => config));
+  const { AnswerRooms } = await import('../launch/preflight/answer_room.js');
+  const blocked = new Set(plan.obstacles.map(({ run }) => run));
+  const room = await new AnswerRooms().of(unfinished([...planned]), blocked);
+  const obstacles = [...plan.obstacles, ...room.obstacles.map(({ run, error }) => ({ run, message: error.toText() }))];
+  return { plan: { ...plan, obstacles, warnings: room.warnings }, warnings: experiment.warnings };
+}
 
 function printWrapped(text: string): void {
   for (const line of wrap(text, outputWidth())) printLine(line);

@@ -45,7 +45,7 @@ export const reportVerb: Action = {
       .example('$0 report sft_s__rl_s --html', 'all about it as one page, report.html in its folder')
       .example('$0 report experiments/earl_table.jsonnet --html table.html', 'an experiment: what won, by how much'),
   run: async (args) => {
-    const found = await find(args);
+    const found = await reportedOf(args);
     return found.kind === 'run' ? reportRun(found.paths, args) : reportExperiment(found, args);
   },
 };
@@ -56,7 +56,8 @@ export const htmlOption = {
   describe: 'write one self-contained page, to this file or to its usual place',
 } as const;
 
-async function find(args: Arguments): Promise<Found> {
+/** What the flags name. Raises UsageError for changes to what was recorded, and what finding it raises. */
+export async function reportedOf(args: Arguments): Promise<Found> {
   const name = text(args, 'run');
   const isFile = extname(name) === '.jsonnet' || (existsSync(name) && statSync(name).isFile());
   if (isFile) return ofFile(name, args);
@@ -98,7 +99,7 @@ async function reportRun(paths: RunPaths, args: Arguments): Promise<number> {
       join(paths.dir, 'report.html'),
     );
   }
-  if (flag(args, 'json')) printJson(JSON.parse(encodeLine(report).line));
+  if (flag(args, 'json')) printJson(documentOf(report));
   else printLine(formatReport(report, outputWidth()));
   return 0;
 }
@@ -114,15 +115,21 @@ async function reportExperiment(
     const usual = join(baseExpDir, `${record.experiment}.report.html`);
     return writePage(await experimentReport(report), page, args, usual);
   }
-  if (flag(args, 'json')) printJson(JSON.parse(encodeLine(asDocument(report)).line));
+  if (flag(args, 'json')) printJson(experimentDocument(report));
   else printLine(formatResults(report.results));
   for (const { run_name, problem } of report.runs) if (problem !== null) printError(`warning: ${run_name}: ${problem}`);
   return 0;
 }
 
-function asDocument({ record, results, runs }: ExperimentReport): object {
+/** The document of `--json`: numbers that are not finite are texts there. */
+export function documentOf(value: object): Record<string, unknown> {
+  return JSON.parse(encodeLine(value).line) as Record<string, unknown>;
+}
+
+/** The document of an experiment. */
+export function experimentDocument({ record, results, runs }: ExperimentReport): Record<string, unknown> {
   const states = runs.map(({ run_name, outcome, problem }) => ({ run_name, state: outcome, problem }));
-  return { experiment: record.experiment, runs: states, results };
+  return documentOf({ experiment: record.experiment, runs: states, results });
 }
 
 /** Writes a report as a page where `--html` says, else to its usual place, and says where. `text` is shown where scripts are not allowed. */

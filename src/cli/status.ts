@@ -2,12 +2,14 @@
 import { printable } from '../core/errors.js';
 import { formatAge } from '../run/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
+import { listExperiments } from '../run/experiment.js';
 import { isRunName } from '../run/paths.js';
+import { findReported } from '../run/report/find.js';
 import { readStatuses } from '../launch/slurm/status.js';
 import { showSpent } from '../run/spending.js';
 import type { RunStatus, ShownState } from '../run/status.js';
 import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';
-import { expDirOption, flag, text, texts, type Action } from './verb.js';
+import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
 
 const STYLES: Readonly<Record<ShownState, Style | null>> = {
   queued: 'dim',
@@ -28,33 +30,60 @@ export const statusVerb: Action = {
         type: 'string',
         array: true,
         default: [],
-        describe: 'run_names, or folders of runs; all of them by default',
+        describe: 'run_names, folders of runs, or experiments that were swept; all runs by default',
       })
       .option('exp-dir', expDirOption)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 status', 'every run, what it is doing and where')
       .example('$0 status sft_s__rl_s --json', 'one of them, for machines'),
   run: async (args) => {
-    const expDir = text(args, 'exp-dir');
-    const asked = texts(args, 'runs');
-    const names = asked.filter(isRunName);
-    const elsewhere = asked.filter((name) => !isRunName(name)).map((path) => findRun(path, expDir));
-    const folders = searchFolders(expDir);
-    const listed = listRuns(folders).filter(({ runName }) => asked.length === 0 || names.includes(runName));
-    const read = await readStatuses([...listed, ...elsewhere], folders);
-    const wanted = new Set([...names, ...elsewhere.map(({ runName }) => runName)]);
-    const statuses = read.statuses.filter(({ run_name }) => asked.length === 0 || wanted.has(run_name));
-    // A run that Slurm holds in its queue has no folder yet; any other name has to be that of one run.
-    for (const name of names) {
-      if (statuses.filter(({ run_name }) => run_name === name).length !== 1) findRun(name, expDir);
-    }
-    for (const problem of read.problems) printError(`warning: ${problem}`);
-    if (flag(args, 'json')) printJson({ runs: statuses });
-    else if (statuses.length === 0) printLine(`There are no runs in ${folders.join(' or ')}.`);
-    else printLine(formatStatuses(statuses));
+    const { runs, problems, folders } = await statusesOf(args);
+    for (const problem of problems) printError(`warning: ${problem}`);
+    if (flag(args, 'json')) printJson({ runs });
+    else if (runs.length === 0) printLine(`There are no runs in ${folders.join(' or ')}.`);
+    else printLine(formatStatuses(runs));
     return 0;
   },
 };
+
+/**
+ * The statuses of the runs that the flags name, or of all: of a run, of a run's folder, or of an experiment's runs that have begun. Raises RunError for a
+ * name of none of these, or of several.
+ */
+export async function statusesOf(args: Arguments): Promise<{
+  readonly runs: readonly RunStatus[];
+  readonly problems: readonly string[];
+  readonly folders: readonly string[];
+}> {
+  const expDir = text(args, 'exp-dir');
+  const asked = texts(args, 'runs');
+  const folders = searchFolders(expDir);
+  const all = listRuns(folders);
+  const there = new Set(all.map(({ runName }) => runName));
+  const known = asked
+    .filter(isRunName)
+    .map((name) => ({ name, runs: there.has(name) ? null : runsOfExperiment(name, expDir) }));
+  const names = known.flatMap(({ name, runs }) => runs ?? [name]);
+  const elsewhere = asked.filter((name) => !isRunName(name)).map((path) => findRun(path, expDir));
+  const listed = all.filter(({ runName }) => asked.length === 0 || names.includes(runName));
+  const { statuses, problems } = await readStatuses([...listed, ...elsewhere], folders);
+  const wanted = new Set([...names, ...elsewhere.map(({ runName }) => runName)]);
+  const runs = statuses.filter(({ run_name }) => asked.length === 0 || wanted.has(run_name));
+  // A run that Slurm holds in its queue has no folder yet; any other name has to be that of one run.
+  for (const { name, runs: ofExperiment } of known) {
+    if (ofExperiment === null && runs.filter(({ run_name }) => run_name === name).length !== 1) findRun(name, expDir);
+  }
+  return { runs, problems, folders };
+}
+
+/** The runs of an experiment; null for a name that is none. */
+function runsOfExperiment(name: string, expDir: string): string[] | null {
+  if (!listExperiments(searchFolders(expDir)).some((one) => one.name === name)) return null;
+  const found = findReported(name, expDir);
+  if (found.kind === 'run') return null;
+  const { cells, parents } = found.record;
+  return [...parents, ...cells].map(({ run_name }) => run_name);
+}
 
 /** The table for people; where a run is and why stands below its row. */
 export function formatStatuses(statuses: readonly RunStatus[]): string {

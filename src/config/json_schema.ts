@@ -1,5 +1,6 @@
 /** The schema as JSON Schema, for editors and other tools. */
 import { z } from 'zod';
+import { UsageError } from '../core/errors.js';
 import { recipes } from '../recipes/settings.js';
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -8,11 +9,15 @@ type Schema = Readonly<Record<string, unknown>>;
 const LEAST_SHARED = 160;
 
 /**
- * One schema over all recipes; every field has a `description`, and an `effect` of `result` or `operation`. Parts that fields share appear once, in
- * `$defs`.
+ * One schema over all recipes, or of one; every field has a `description`, and an `effect` of `result` or `operation`. Parts that fields share appear once, in
+ * `$defs`. Raises UsageError for a recipe that does not exist.
  */
-export function jsonSchema(): Schema {
-  const [first, ...rest] = Object.values(recipes).map(({ schema }) => schema);
+export function jsonSchema(task: string | null = null): Schema {
+  const known = Object.values(recipes);
+  const [first, ...rest] = known.filter(({ name }) => task === null || name === task).map(({ schema }) => schema);
+  if ((first as object | undefined) === undefined) {
+    throw new UsageError(`there is no task '${task}'; allowed: ${known.map(({ name }) => name).join(', ')}`);
+  }
   return withShared(z.toJSONSchema(z.discriminatedUnion('task', [first, ...rest]), { io: 'input' }));
 }
 

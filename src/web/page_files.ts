@@ -52,7 +52,7 @@ export function builtFile(name: string): string {
 }
 
 /** The folder of package.json, found both from the sources and from dist/. */
-function projectRoot(): string {
+export function projectRoot(): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
     if (existsSync(join(folder, 'package.json'))) return folder;
     if (folder === dirname(folder)) {

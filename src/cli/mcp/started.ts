@@ -1,0 +1,53 @@
+/** Commands that an agent starts: each in a process that outlives this one, as if a person had typed it. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { RunError } from '../../core/errors.js';
+import { call } from '../../web/actions.js';
+
+/** A command that was started here. */
+export interface StartedCommand {
+  /** The run_name or the experiment. */
+  readonly name: string;
+  readonly command: string;
+  /** How it ended, with the end of what it printed; null while it goes on. */
+  readonly ended: string | null;
+}
+
+/** A command that is waited for until it is under way or refuses. */
+const LONGEST_START_MS = 20_000;
+const LOOK_EVERY_MS = 100;
+
+export class StartedCommands {
+  readonly #all: { name: string; command: string; ended: string | null }[] = [];
+
+  /** @param program starts this program's command line. */
+  constructor(
+    private readonly program: readonly string[],
+    private readonly longestStartMs = LONGEST_START_MS,
+  ) {}
+
+  get all(): readonly StartedCommand[] {
+    return this.#all.map((one) => ({ ...one }));
+  }
+
+  /**
+   * Starts a command, and returns once `isUnderWay` says so, once it has ended, or after a while. Raises RunError, with the end of what it printed, if it
+   * failed by then.
+   */
+  async start(name: string, args: readonly string[], isUnderWay: () => boolean): Promise<StartedCommand> {
+    const started: { name: string; command: string; ended: string | null } = {
+      name,
+      command: ['editrl', ...args].join(' '),
+      ended: null,
+    };
+    let failed = false;
+    this.#all.push(started);
+    call(this.program, args, 'it has ended', (level, text) => {
+      failed = level === 'error';
+      started.ended = text;
+    });
+    const until = performance.now() + this.longestStartMs;
+    while (started.ended === null && !isUnderWay() && performance.now() < until) await sleep(LOOK_EVERY_MS);
+    if (failed) throw new RunError(started.ended ?? 'it failed');
+    return { ...started };
+  }
+}
