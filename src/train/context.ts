@@ -114,7 +114,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
     longestAnswer,
     weights: averaged ? 'average' : 'current',
     chunk: chunkOf(rollout),
-    show: (iteration, rows) => keepContactSheet(must(handle, 'the handle').paths, iteration, rows),
+    show: (evaluation, rows) => keepContactSheet(must(handle, 'the handle').paths, evaluation, rows),
     record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
   });
 }

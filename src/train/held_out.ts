@@ -28,7 +28,10 @@ export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Coll
   /** The largest number of prompts whose answers are sampled together. */
   readonly chunk: number;
   /** Called only on rank 0, with some answers of each evaluation, for people to look at. */
-  readonly show: (iteration: number, rows: readonly ContactSheetRow[]) => Promise<void>;
+  readonly show: (
+    evaluation: { readonly iteration: number; readonly manner: string },
+    rows: readonly ContactSheetRow[],
+  ) => Promise<void>;
   /** Called only on rank 0, with every episode of an evaluation as recorded. */
   readonly record: (iteration: number, episodes: readonly object[]) => void;
 }
@@ -80,7 +83,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     }
     if (group.rank === 0) {
       record(iteration, episodes);
-      if (shown.length > 0) await show(iteration, shown);
+      if (shown.length > 0) await show({ iteration, manner: Object.keys(samplings)[0] }, shown);
     }
     return metrics;
   }

@@ -21,6 +21,9 @@ interface Kind {
   readonly several?: true;
 }
 
+/** Means of the reward, in training or held-out, of all sets or of one. */
+export const REWARD = /^(reward|validation\/([^/]+\/)?(sampled|greedy))\/mean$/;
+
 /** In the order on the page. */
 const KINDS: readonly Kind[] = [
   { title: 'held-out reward', unit: '', holds: /^validation\/(sampled|greedy)\/mean$/ },

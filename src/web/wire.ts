@@ -312,6 +312,8 @@ export interface WireReport {
   readonly notice: { readonly title: string; readonly texts: readonly string[] } | null;
   /** The held-out metric that it begins with; null if there is none. */
   readonly leading: string | null;
+  /** What that metric measures, such as `viescore, 0 to 10`; null if unknown, or not the same for all that is shown. */
+  readonly scale: string | null;
   readonly curves: WireCurves;
   readonly sections: readonly { readonly title: string; readonly blocks: readonly WireBlock[] }[];
   /** As data addresses. */

@@ -21,6 +21,8 @@ export interface Panel {
   readonly label: string;
   readonly height: number;
   readonly series: readonly Series[];
+  /** Whether its vertical axis is logarithmic: all finite values are above 0, and have no errors. */
+  readonly logarithmic?: boolean;
 }
 
 const WIDTH = 960;
@@ -65,9 +67,9 @@ export function renderChart(title: string, subtitle: string, panels: readonly Pa
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" ${font}><rect width="100%" height="100%" fill="#fff"/>${body.join('')}</svg>`;
 }
 
-function drawPanel({ label, height, series }: Panel, top: number, x: Axis, last: boolean): string {
+function drawPanel({ label, height, series, logarithmic = false }: Panel, top: number, x: Axis, last: boolean): string {
   const bottom = top + height;
-  const y = valueAxis(series, top, bottom);
+  const y = logarithmic ? powerAxis(series, top, bottom) : valueAxis(series, top, bottom);
   const marked = series.filter(isMarked);
   // Marks of one iteration are drawn side by side, so that their error bars do not hide each other.
   const shift = (one: Series): number => (isMarked(one) ? 6 * (marked.indexOf(one) - (marked.length - 1) / 2) : 0);
@@ -152,6 +154,18 @@ function valueAxis(series: readonly Series[], top: number, bottom: number): Axis
   // Multiples of the step, without the rounding errors of summed fractions.
   const ticks = Array.from({ length: most - least + 1 }, (_, i) => Number(((least + i) * step).toPrecision(12)));
   return { ticks, at: (value) => bottom - ((value - least * step) / ((most - least) * step)) * (bottom - top) };
+}
+
+/** From a power of ten below all points to one above them. */
+function powerAxis(series: readonly Series[], top: number, bottom: number): Axis {
+  const values = series.flatMap(({ points }) => points.map(({ y }) => y)).filter(Number.isFinite);
+  const least = Math.floor(Math.log10(values.reduce((a, b) => Math.min(a, b), Infinity)));
+  const most = Math.max(least + 1, Math.ceil(Math.log10(values.reduce((a, b) => Math.max(a, b), 0))));
+  const every = Math.ceil((most - least) / ((bottom - top) / TICK_GAP.y));
+  const ticks = Array.from({ length: Math.floor((most - least) / every) + 1 }, (_, i) =>
+    Number(`1e${least + i * every}`),
+  );
+  return { ticks, at: (value) => bottom - ((Math.log10(value) - least) / (most - least)) * (bottom - top) };
 }
 
 /** Rounds to 1, 2, 5 or 10 times a power of ten. */

@@ -2,7 +2,8 @@
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import type { RgbImage } from '../../core/image.js';
 import { writeFileAtomic } from '../../core/files.js';
-import { escapeMarkup, FONT, INK, loadFont, MUTED, svgToPng } from './svg.js';
+import { drawSheet } from './sheet_caption.js';
+import { escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';
 import { writeWordSheet, type WordSheetRow } from './word_sheet.js';
 
 export interface ContactSheetRow {
@@ -31,12 +32,12 @@ const ROW_HEIGHT = TILE + 20;
 /** More rows than this are laid out in two columns. */
 const ONE_COLUMN_ROWS = 8;
 
-/** Writes the sheet as PNG; a sheet of words if no answer is an image and all have words. */
-export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
+/** Writes the sheet as PNG, under a caption; a sheet of words if no answer is an image and all have words. */
+export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[], caption = ''): Promise<void> {
   const said = rows.flatMap(({ instruction: prompt, score, source, edit, words }) =>
     words === null || edit !== null ? [] : { prompt, score, ...words, picture: source },
   );
-  return said.length === rows.length ? writeWordSheet(path, said) : writeImageSheet(path, rows);
+  return said.length === rows.length ? writeWordSheet(path, said, caption) : writeImageSheet(path, rows, caption);
 }
 
 const KINDS = ['source', 'edit', 'truth'] as const;
@@ -52,7 +53,7 @@ function shownOf(rows: readonly ContactSheetRow[]): {
 }
 
 /** Small images are enlarged by whole factors without smoothing, so that pixels stay visible. */
-async function writeImageSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
+async function writeImageSheet(path: string, rows: readonly ContactSheetRow[], caption: string): Promise<void> {
   const { kinds, textWidth } = shownOf(rows);
   const columns = rows.length > ONE_COLUMN_ROWS ? 2 : 1;
   const perColumn = Math.ceil(rows.length / columns);
@@ -82,8 +83,7 @@ async function writeImageSheet(path: string, rows: readonly ContactSheetRow[]): 
     });
   });
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">${body.join('')}</svg>`;
-  const [ground, ...laid] = await Promise.all([svgToPng(svg, 1), ...overlays]);
-  writeFileAtomic(path, await sharp(ground).composite(laid).png().toBuffer());
+  writeFileAtomic(path, await drawSheet(svg, overlays, caption));
 }
 
 function label(x: number, y: number, words: string, anchor: 'start' | 'middle'): string {

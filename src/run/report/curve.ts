@@ -1,9 +1,13 @@
 /** The learning curve of a run, as `curve.svg` and `curve.png` in its folder. */
 import { smooth } from '../../core/curves.js';
 import { writeFileAtomic } from '../../core/files.js';
+import { rewardScale } from '../../rewards/score/identity.js';
+import { getPath } from '../../schema/paths.js';
 import type { MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
+import { readRecord } from '../record.js';
 import type { Panel, Point, Series } from './chart.js';
+import { showScale } from './numbers.js';
 
 const BLUE = '#1f5fa8';
 const ORANGE = '#c8590a';
@@ -14,15 +18,17 @@ const BROWN = '#8a5a2b';
 /** Writes both pictures. The renderer is loaded here, since most commands that can draw a curve do not. */
 export async function writeCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promise<void> {
   const [{ renderChart }, { svgToPng }] = await Promise.all([import('./chart.js'), import('./svg.js')]);
-  const panels = curvePanels(lines);
+  const recorded = readRecord(paths)?.settings ?? {};
+  const scale = rewardScale((path) => getPath(recorded, path));
+  const panels = curvePanels(lines, scale === null ? null : showScale(scale));
   const hasErrors = panels.some(({ series }) => series.some(({ points }) => points.some(({ error }) => error > 0)));
   const svg = renderChart(paths.runName, hasErrors ? 'held-out: mean ± one standard error' : '', panels);
   writeFileAtomic(paths.curveSvg, svg);
   writeFileAtomic(paths.curvePng, await svgToPng(svg, 2));
 }
 
-/** What the learning curve shows: reward, KL and entropy of a reinforcement run; losses of a supervised one. */
-export function curvePanels(lines: readonly MetricsLine[]): Panel[] {
+/** What the learning curve shows: reward, on its scale if that is known, KL and entropy of a reinforcement run; losses of a supervised one. */
+export function curvePanels(lines: readonly MetricsLine[], scale: string | null = null): Panel[] {
   const series = (label: string, color: string, look: Series['look'], metric: string, error?: string): Series => {
     return { label, color, look, points: pick(lines, metric, error) };
   };
@@ -34,20 +40,31 @@ export function curvePanels(lines: readonly MetricsLine[]): Panel[] {
   const loss = [...trend(pick(lines, 'policy/loss')), series('held-out', ORANGE, 'circles', 'validation/loss')];
   // If tokens are counted, losses and divergences are per token.
   const unit = lines.some((line) => line.metrics['tokens/s'] !== undefined) ? ' (nats/token)' : '';
+  const rewards = scale === null ? 'reward' : `reward: ${scale}`;
+  const powers = spansDecades(loss);
   const panels: Panel[] =
     reward.length > 0
       ? [
-          { label: 'reward', height: 320, series: [...trend(reward), ...heldOut] },
+          { label: rewards, height: 320, series: [...trend(reward), ...heldOut] },
           { label: `KL${unit}`, height: 110, series: [series('KL', PURPLE, 'line', 'policy/kl')] },
           { label: `entropy${unit}`, height: 110, series: [series('entropy', BROWN, 'line', 'policy/entropy')] },
         ]
       : [
-          { label: `loss${unit}`, height: 320, series: loss },
-          { label: 'reward', height: 150, series: heldOut },
+          { label: `loss${unit}${powers ? ', logarithmic' : ''}`, height: 320, series: loss, logarithmic: powers },
+          { label: rewards, height: 150, series: heldOut },
         ];
   return panels
     .map((panel) => ({ ...panel, series: panel.series.filter(({ points }) => points.length > 0) }))
     .filter((panel, index) => index === 0 || panel.series.length > 0);
+}
+
+/** A loss that falls further than this would be a flat line for most of its course. */
+const MOST_LINEAR = 100;
+
+function spansDecades(series: readonly Series[]): boolean {
+  const values = series.flatMap(({ points }) => points.map(({ y }) => y)).filter(Number.isFinite);
+  const least = values.reduce((a, b) => Math.min(a, b), Infinity);
+  return least > 0 && values.some((value) => value > MOST_LINEAR * least);
 }
 
 /** The raw values, pale, and a smoothed curve; only the values if there are few. */

@@ -15,14 +15,14 @@ export interface KeptSheet {
   readonly path: string;
 }
 
-/** Draws the sheet of an evaluation and keeps it. Raises RunError when the disk refuses. */
+/** Draws the sheet of an evaluation and keeps it; `manner` is how its answers were sampled. Raises RunError when the disk refuses. */
 export async function keepContactSheet(
   paths: RunPaths,
-  iteration: number,
+  { iteration, manner }: { readonly iteration: number; readonly manner: string },
   rows: readonly ContactSheetRow[],
 ): Promise<void> {
   const path = sheetPath(paths, iteration);
-  await writeContactSheet(path, rows);
+  await writeContactSheet(path, rows, `${paths.runName}, iteration ${iteration}: held-out answers, ${manner}`);
   writeFileAtomic(paths.contactSheet, must(readPlain(path), path));
   const kept = contactSheets(paths);
   const stay = new Set(spreadOut(kept.map((sheet) => sheet.iteration)));

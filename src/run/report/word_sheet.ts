@@ -2,7 +2,8 @@
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import { writeFileAtomic } from '../../core/files.js';
 import type { RgbImage } from '../../core/image.js';
-import { escapeMarkup, FONT, INK, loadFont, MUTED, svgToPng } from './svg.js';
+import { drawSheet } from './sheet_caption.js';
+import { escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';
 
 export interface WordSheetRow {
   /** The score as shown, such as `0.62`. */
@@ -61,7 +62,7 @@ const COLUMNS: readonly Column[] = [
 ];
 
 /** Writes the sheet as PNG; every row is as high as its longest text. */
-export async function writeWordSheet(path: string, rows: readonly WordSheetRow[]): Promise<void> {
+export async function writeWordSheet(path: string, rows: readonly WordSheetRow[], caption = ''): Promise<void> {
   await loadFont();
   const lefts = COLUMNS.map((_, at) => MARGIN + COLUMNS.slice(0, at).reduce((sum, { width }) => sum + width + GAP, 0));
   const inner = COLUMNS.reduce((sum, { width }) => sum + width + GAP, -GAP);
@@ -80,8 +81,8 @@ export async function writeWordSheet(path: string, rows: readonly WordSheetRow[]
     top += PICTURE_GAP + info.height;
   }
   const size = `width="${2 * MARGIN + inner}" height="${top + MARGIN - ROW_GAP + 8}"`;
-  const ground = await svgToPng(`<svg xmlns="http://www.w3.org/2000/svg" ${size}>${body.join('')}</svg>`, 1);
-  writeFileAtomic(path, await sharp(ground).composite(overlays).png().toBuffer());
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${body.join('')}</svg>`;
+  writeFileAtomic(path, await drawSheet(svg, overlays, caption));
 }
 
 async function drawn(text: string, width: number): Promise<{ data: Buffer; info: OutputInfo }> {

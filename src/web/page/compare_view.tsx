@@ -4,7 +4,7 @@ import type { WireComparison } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
-import { nameOfId } from './format.js';
+import { nameOfId, rewardScale } from './format.js';
 import { AlarmBadge, Facts, Picture, Progress, State, Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { address } from './source.js';
@@ -52,7 +52,7 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
       {data !== null && <Sections sections={data.above_curves} />}
       <section key="curves">
         <h2>Curves</h2>
-        <CurvesView place={place} of={{ run }} />
+        <CurvesView place={place} of={{ run }} scale={rewardScale(data?.runs ?? [])} />
       </section>
       {data !== null && <Sections sections={data.sections} />}
       {data !== null && data.with_contact_sheet.length > 0 && (

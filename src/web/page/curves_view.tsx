@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { WireCurve, WireCurves } from '../wire.js';
-import { isSmoothed, panelsOf, type Panel } from '../panels.js';
+import { isSmoothed, panelsOf, REWARD, type Panel } from '../panels.js';
 import { Chart, colourOf, type Line, type Range, type Span } from './chart.js';
 import { useData } from './data.js';
 import { showNumber, visible } from './format.js';
@@ -22,15 +22,17 @@ export interface CurvesOf {
   readonly experiment?: string;
 }
 
-/** `without` is a metric that is shown elsewhere already. */
+/** `without` is a metric that is shown elsewhere already; `scale` is what rewards measure, such as `viescore, 0 to 10`. */
 export function CurvesView({
   place,
   of = {},
   without = null,
+  scale = null,
 }: {
   readonly place: Place;
   readonly of?: CurvesOf;
   readonly without?: string | null;
+  readonly scale?: string | null;
 }): JSX.Element {
   // The cells of an experiment are known to the server alone, so any run that changes may be one of them.
   const about = of.experiment !== undefined ? null : typeof of.run === 'string' ? [of.run] : (of.run ?? []);
@@ -108,6 +110,7 @@ export function CurvesView({
           <Chart
             key={key}
             {...chart}
+            unit={withScale(chart.unit, chart.lines, scale)}
             alarms={alarmsOf(chart.lines, data?.alarms)}
             logarithmic={logarithmic}
             named={data?.groups === undefined}
@@ -121,6 +124,12 @@ export function CurvesView({
       )}
     </>
   );
+}
+
+/** What a chart's axis measures; of the reward, its scale. */
+export function withScale(unit: string, lines: readonly Line[], scale: string | null): string {
+  const isReward = lines.some(({ curve: { metric } }) => REWARD.test(metric));
+  return scale === null || !isReward ? unit : unit === '' ? scale : `${unit}: ${scale}`;
 }
 
 /** When an alarm about one of a chart's metrics was active. */

@@ -1,5 +1,6 @@
 /** Formats numbers, times and texts for people. Pure functions. */
 import { printable as visible } from '../../core/errors.js';
+import type { WireRun } from '../wire.js';
 
 /** Text with control characters spelled out, as on a terminal. */
 export { visible };
@@ -47,6 +48,13 @@ export function showValue(value: unknown): string {
   if (value === null || value === undefined) return '–';
   if (typeof value === 'number') return showNumber(value);
   return typeof value === 'string' ? visible(value) : visible(JSON.stringify(value));
+}
+
+/** What the held-out rewards of some runs measure; null if that is unknown or not the same, and for losses. */
+export function rewardScale(runs: readonly Pick<WireRun, 'held_out'>[]): string | null {
+  const scales = new Set(runs.map(({ held_out: found }) => (found?.metric.endsWith('/mean') ? found.scale : null)));
+  const [scale = null] = scales;
+  return scales.size === 1 ? scale : null;
 }
 
 const UNITS = [

@@ -4,7 +4,7 @@ import { useMemo } from 'preact/hooks';
 import type { WireCurves, WireReport } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
 import { Chart } from './chart.js';
-import { CurvesView, Legend, linesOf, rangeOf, withRange } from './curves_view.js';
+import { CurvesView, Legend, linesOf, rangeOf, withRange, withScale } from './curves_view.js';
 import { visible } from './format.js';
 import { inlinedSource } from './inlined_source.js';
 import { Facts, Progress, State } from './parts.js';
@@ -31,7 +31,13 @@ function Report({ report }: { readonly report: WireReport }): JSX.Element {
       <Leading report={report} place={place} />
       <Sections
         sections={sections}
-        curves={() => <CurvesView place={place} without={report.curves.groups === undefined ? null : report.leading} />}
+        curves={() => (
+          <CurvesView
+            place={place}
+            without={report.curves.groups === undefined ? null : report.leading}
+            scale={report.leading === 'validation/loss' ? null : report.scale}
+          />
+        )}
       />
     </main>
   );
@@ -43,7 +49,7 @@ interface Shown {
 }
 
 /** The chart of held-out numbers, as wide as the page. */
-function Leading({ report: { curves, leading }, place }: Shown): JSX.Element | null {
+function Leading({ report: { curves, leading, scale }, place }: Shown): JSX.Element | null {
   const range = rangeOf(place.query);
   const query = { metric: leading ?? '', ...(range === null ? {} : { from: range[0], to: range[1] }) };
   const { data } = useData<WireCurves>(leading === null ? null : '/api/curves', query);
@@ -55,7 +61,7 @@ function Leading({ report: { curves, leading }, place }: Shown): JSX.Element | n
       <Legend curves={curves} />
       <Chart
         title={title}
-        unit={curves.groups === undefined ? '' : leading}
+        unit={withScale(curves.groups === undefined ? '' : leading, lines, scale)}
         lines={lines}
         range={range}
         onRange={withRange(place)}

@@ -6,7 +6,7 @@ import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
-import { nameOfId, showAgo, showChange, showDuration, showNumber, showValue, visible } from './format.js';
+import { nameOfId, rewardScale, showAgo, showChange, showDuration, showNumber, showValue, visible } from './format.js';
 import { LogView } from './log_view.js';
 import { Breakable, Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
 import { hashOf, type Place } from './router.js';
@@ -36,7 +36,7 @@ const TABS: Readonly<Record<string, (props: TabProps) => JSX.Element>> = {
   curves: ({ place, page }) => (
     <>
       {page.has_contact_sheet && <Sheet page={page} />}
-      <CurvesView place={place} of={{ run: page.run.id }} />
+      <CurvesView place={place} of={{ run: page.run.id }} scale={rewardScale([page.run])} />
     </>
   ),
   episodes: ({ place, page }) => <EpisodesView place={place} id={page.run.id} />,
@@ -172,13 +172,17 @@ function Parents({ parents }: Pick<WireRunPage, 'parents'>): JSX.Element {
 
 /** What the policy makes, before any number about it. */
 function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
+  const { id, name, held_out: heldOut } = page.run;
+  const manner = /^validation\/(sampled|greedy)\//.exec(heldOut?.metric ?? '')?.[1];
+  const label = [
+    name,
+    ...(heldOut === null ? [] : [`iteration ${heldOut.iteration}`]),
+    ...(manner === undefined ? [] : [manner]),
+  ];
   return (
     <details class="card sheet" open>
-      <summary>Held-out edits at the last evaluation</summary>
-      <Picture
-        path={address('/api/picture/contact_sheet', { run: page.run.id })}
-        label="source, edit and truth of some prompts"
-      />
+      <summary>Held-out answers at the last evaluation</summary>
+      <Picture path={address('/api/picture/contact_sheet', { run: id })} label={label.join(', ')} />
     </details>
   );
 }

@@ -1,6 +1,6 @@
 /** Runs side by side as a report. */
 import { comparisonRows, letterOf, type Comparison } from '../../run/report/compare.js';
-import { signedEstimate } from '../../run/report/numbers.js';
+import { showScale, signedEstimate } from '../../run/report/numbers.js';
 import type { WireBlock, WireFact, WireReport } from '../wire.js';
 import { reportCurves } from './curves.js';
 import * as parts from './parts.js';
@@ -48,6 +48,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
     heading: `${runs.length} runs side by side`,
     run: null,
     leading,
+    scale: scaleOf(runs),
     curves: reportCurves(
       runs.map(({ report, lines }, at) => ({ label: letteredName(report.run_name, at), runs: [lines] })),
       leading,
@@ -67,6 +68,14 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
 /** A run's name behind its letter, which tells it from a run of the same name in another folder. */
 export function letteredName(name: string, at: number): string {
   return `${letterOf(at)}: ${name}`;
+}
+
+function scaleOf(runs: Comparison['runs']): string | null {
+  const scales = new Set(
+    runs.map(({ report: { heldout } }) => (heldout.scale === null ? null : showScale(heldout.scale))),
+  );
+  const [scale = null] = scales;
+  return scales.size === 1 ? scale : null;
 }
 
 function facts({ runs, paired }: Comparison): WireFact[] {

@@ -3,7 +3,7 @@ import { basename } from 'node:path';
 import { RunError } from '../../core/errors.js';
 import { readRecord } from '../../run/record.js';
 import type { ExperimentReport, ExperimentRun } from '../../run/report/experiment.js';
-import { signedEstimate } from '../../run/report/numbers.js';
+import { showScale, signedEstimate } from '../../run/report/numbers.js';
 import { TIME_PARTS, type RunReport } from '../../run/report/read.js';
 import {
   baselineOf,
@@ -49,6 +49,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
     facts: facts(report, base, verdict),
     notice: parts.notice('Not all of it can be shown', problemsOf(report)),
     leading: results.metric,
+    scale: results.scale === null ? null : showScale(results.scale),
     curves: reportCurves(
       groups.filter((group) => group.runs.length > 0),
       results.metric,

@@ -5,7 +5,15 @@ import type { Membership } from '../../run/report/find.js';
 import type { Certificate } from '../../run/certificate.js';
 import { aboutCertificate, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
-import { showEstimate, showLoss, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
+import {
+  showEstimate,
+  showLoss,
+  showScale,
+  showSpeed,
+  signed,
+  signedEstimate,
+  signedLoss,
+} from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
 import { showSpent } from '../../run/spending.js';
 import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';
@@ -30,7 +38,7 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
     {
       title: 'Contact sheets',
-      blocks: await pictures.sheets('Held-out edits: source, edit, truth, score', paths),
+      blocks: await pictures.sheets(`Held-out answers of ${report.run_name}`, paths),
     },
     ...(answers === null ? [] : [{ title: 'Held-out answers', blocks: [answers] }]),
     { title: 'Attempts', blocks: [attempts(record)] },
@@ -42,6 +50,7 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     facts: facts(report, record),
     notice: null,
     leading: heldout.metric,
+    scale: heldout.scale === null ? null : showScale(heldout.scale),
     curves: reportCurves([{ label: report.run_name, runs: [lines] }], heldout.metric),
     sections,
     pictures: pictures.addresses,

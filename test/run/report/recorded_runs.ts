@@ -52,7 +52,7 @@ function measured(iteration: number, reward: number): Record<string, number> {
 export async function withSheets(paths: RunPaths): Promise<void> {
   const image = { width: 2, height: 2, data: new Uint8Array(12).fill(200) };
   const row = { instruction: 'remove it', source: image, edit: image, truth: image, score: '7.0', words: null };
-  for (const iteration of [0, 20, 40]) await keepContactSheet(paths, iteration, [row]);
+  for (const iteration of [0, 20, 40]) await keepContactSheet(paths, { iteration, manner: 'sampled' }, [row]);
 }
 
 /** One held-out answer in words for each text. */

@@ -9,7 +9,7 @@ import { measureScale, readMeasure } from '../../../src/rewards/score/identity.j
 import { claimRun } from '../../../src/run/claim.js';
 import { MetricsJournal, readMetrics, type MetricsLine } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
-import { renderChart, type Point, type Series } from '../../../src/run/report/chart.js';
+import { renderChart, type Panel, type Point, type Series } from '../../../src/run/report/chart.js';
 import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
 import { curvePanels, writeCurve } from '../../../src/run/report/curve.js';
 import { heldOut, readRun } from '../../../src/run/report/read.js';
@@ -20,9 +20,14 @@ afterAll(() => {
   rmSync(base, { recursive: true, force: true });
 });
 
-function makeRun(name: string, metrics: (iteration: number) => Record<string, number>, iterations: number): RunPaths {
+function makeRun(
+  name: string,
+  metrics: (iteration: number) => Record<string, number>,
+  iterations: number,
+  more: object = {},
+): RunPaths {
   const handle = claimRun({
-    settings: { run_name: name, base_exp_dir: base, num_iterations: iterations },
+    settings: { run_name: name, base_exp_dir: base, num_iterations: iterations, ...more },
     compare: () => [],
     resultHash: 'h',
     importHash: 'i',
@@ -277,6 +282,27 @@ describe('the learning curve', () => {
       ['entropy (nats/token)', ['entropy']],
     ]);
     expect(labels({})).toEqual([['loss', []]]);
+  });
+
+  it('names the scale of the reward', async () => {
+    const metrics = { 'reward/mean': 2 };
+    expect(curvePanels([{ iteration: 1, metrics }], 'viescore, 0 to 10')[0].label).toBe('reward: viescore, 0 to 10');
+    const paths = makeRun('scaled', () => metrics, 2, { reward: { mode: 'viescore' } });
+    await writeCurve(paths, readMetrics(paths));
+    expect(readFileSync(paths.curveSvg, 'utf8')).toContain('>reward: viescore, 0 to 10<');
+  });
+
+  it('has a logarithmic axis for a loss of more than two decades', () => {
+    const panel = (...values: number[]): Panel =>
+      curvePanels(values.map((value, iteration) => ({ iteration, metrics: { 'policy/loss': value } })))[0];
+    expect(panel(0.15, 0.1, 4e-5)).toMatchObject({ label: 'loss, logarithmic', logarithmic: true });
+    for (const values of [[1, 0.01], [1, 0.001, 0], [1, -0.001], [NaN], []]) {
+      expect(panel(...values), String(values)).toMatchObject({ label: 'loss', logarithmic: false });
+    }
+    // The axis goes from 1e-5 at 404 to 0.1 at 84 pixels: 80 for a decade.
+    const svg = renderChart('', '', [panel(0.1, 0.01, 1e-5)]);
+    expect(svg).toMatch(/M78 84L\S+ 164L\S+ 404/);
+    for (const tick of ['1e-5', '0.0001', '0.01', '0.1']) expect(svg).toContain(`>${tick}<`);
   });
 
   it('can be drawn of a run with one point or only broken numbers', async () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   piecesOf,
+  rewardScale,
   showAgo,
   showChange,
   showDuration,
@@ -90,4 +91,15 @@ describe('where a text may break inside of a word', () => {
     expect(piecesOf(text)).toEqual(pieces);
     expect(piecesOf(text).join('')).toBe(text);
   });
+});
+
+it('names a scale that all runs share', () => {
+  const of = (scale: string | null, metric = 'validation/sampled/mean'): Parameters<typeof rewardScale>[0][number] => ({
+    held_out: { metric, scale, label: null, before: null, after: 1, stderr: null, iteration: 2 },
+  });
+  expect(rewardScale([of('viescore, 0 to 10'), of('viescore, 0 to 10')])).toBe('viescore, 0 to 10');
+  expect(rewardScale([of('viescore, 0 to 10'), of('format, 0 to 1')])).toBeNull();
+  expect(rewardScale([of('viescore, 0 to 10'), { held_out: null }])).toBeNull();
+  expect(rewardScale([of('loss, lower is better', 'validation/loss')])).toBeNull();
+  expect(rewardScale([])).toBeNull();
 });
