@@ -33,9 +33,11 @@ export const frameAction: Action & { readonly summary: string } = {
       printError(`warning: ${run_name} is left out: ${problem ?? 'it was never begun'}`);
     }
     if (flag(args, 'json')) printJson(frame);
-    else
-      {for (const { path, rows, columns } of Object.values(frame.tables))
-        {printLine(`written: ${path} (${rows} rows, ${columns.length} columns)`);}}
+    else {
+      for (const { path, rows, columns } of Object.values(frame.tables)) {
+        printLine(`written: ${path} (${rows} rows, ${columns.length} columns)`);
+      }
+    }
     return 0;
   },
 };

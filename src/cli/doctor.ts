@@ -2,10 +2,11 @@
 import { execFile } from 'node:child_process';
 import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
+import { wrap } from '../core/table.js';
 import { FFMPEG_ADVICE } from '../data/video/ffmpeg.js';
 import { gibibytes } from '../launch/machine/devices.js';
 import { availableMemory } from '../launch/machine/memory.js';
-import { printJson, printLine, styled } from './output.js';
+import { outputWidth, printJson, printLine, printWrapped, styled } from './output.js';
 import { flag, type Verb } from './verb.js';
 
 export interface Finding {
@@ -31,8 +32,8 @@ export const doctorVerb: Verb = {
     else {
       findings.forEach(printFinding);
       printLine('\nWhat is covered (docs/coverage.md says what is refused):');
-      for (const { what, names } of coverage()) printLine(`${what}: ${names.join(', ')}`);
-      printLine(LIMITS);
+      for (const { what, names } of coverage()) printWrapped(`${what}: ${names.join(', ')}`);
+      printWrapped(LIMITS);
     }
     return isUsable(findings) ? 0 : 1;
   },
@@ -60,10 +61,15 @@ function isUsable(findings: readonly Finding[]): boolean {
   return findings.every(({ state }) => state !== 'missing');
 }
 
+/** Where what was found begins, behind its state and name. */
+const INDENT = 22;
+
 function printFinding({ name, state, detail, next }: Finding): void {
   const style = { ok: 'green', missing: 'red', absent: 'dim' } as const;
-  printLine(`${styled(state.padEnd(8), style[state])}${name.padEnd(14)}${detail}`);
-  if (next !== null) printLine(`${' '.repeat(22)}${next}`);
+  const width = outputWidth() - INDENT;
+  const [first, ...more] = [detail, ...(next === null ? [] : [next])].flatMap((text) => wrap(text, width));
+  printLine(`${styled(state.padEnd(8), style[state])}${name.padEnd(INDENT - 8)}${first}`);
+  for (const line of more) printLine(`${' '.repeat(INDENT)}${line}`);
 }
 
 /** Node 20.19 is the first 20.x that loads the packages used here. */

@@ -6,7 +6,7 @@ import yargs, { type Argv } from 'yargs';
 import { EditrlError, UsageError } from '../core/errors.js';
 import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import { nearest } from '../core/nearest.js';
-import { printError } from './output.js';
+import { outputWidth, printError } from './output.js';
 import { outliveReaders } from './signals.js';
 import type { Action, Verb } from './verb.js';
 
@@ -173,7 +173,7 @@ function base(argv: readonly string[], usage: string): Argv {
     .demandCommand(1, 'Say what to do.')
     .strict()
     .epilogue('Exit codes: 0 done, 1 run failed, 2 bad usage or config, 3 endpoint not reachable, 130 interrupted.')
-    .wrap(Math.min(110, process.stdout.columns || 110))
+    .wrap(Math.min(110, outputWidth()))
     .completion(COMPLETION, 'print a script that lets bash, zsh or fish complete verbs and flags')
     .help()
     .alias('h', 'help')

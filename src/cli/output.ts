@@ -35,6 +35,11 @@ export function printLine(text = ''): void {
   process.stdout.write(`${text}\n`);
 }
 
+/** A text on standard output in lines that break between words. */
+export function printWrapped(text: string): void {
+  printLine(table.wrap(text, outputWidth()).join('\n'));
+}
+
 /** A sentence on standard output: on a terminal in lines that break between words, elsewhere in one. */
 export function printSentence(text: string): void {
   printLine(process.stdout.isTTY ? table.wrap(text, outputWidth()).join('\n') : text);

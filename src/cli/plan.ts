@@ -10,7 +10,7 @@ import { showServedTokens } from '../launch/served_tokens.js';
 import { showCost } from '../run/spending.js';
 import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
-import { formatTable, outputWidth, printJson, printLine, printWarnings, styled } from './output.js';
+import { formatTable, outputWidth, printJson, printLine, printWarnings, printWrapped, styled } from './output.js';
 import { changesOf, experimentOptions, text, flag, type Action, type Arguments } from './verb.js';
 
 export const planVerb: Action = {
@@ -66,10 +66,6 @@ export async function planOf(args: Arguments): Promise<{ plan: PlanDocument; war
   return { plan: { ...plan, obstacles, warnings: room.warnings }, warnings: experiment.warnings };
 }
 
-function printWrapped(text: string): void {
-  for (const line of wrap(text, outputWidth())) printLine(line);
-}
-
 function count(number: number, word: string): string {
   return `${number} ${word}${number === 1 ? '' : 's'}`;
 }
@@ -93,20 +89,22 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
     run.memory_bytes === null ? null : `${gibibytes(run.memory_bytes)}${run.memory_advice === null ? '' : ' !'}`,
     run.seconds_left === null ? null : run.seconds_left === 0 ? '' : formatDuration(run.seconds_left),
   ]);
+  const from = (run: PlannedRun): string => run.parents.map((name) => shortName(experiment, name)).join(', ');
+  const shared = runs.length > 1 && runs.every((run) => from(run) === from(runs[0])) ? from(runs[0]) : '';
   const below = (row: number): string[] => {
-    const { parents, differs, placement, served } = runs[row];
-    const from =
-      parents.length === 0 ? [] : [`starts from ${parents.map((name) => shortName(experiment, name)).join(', ')}`];
+    const { differs, placement, served } = runs[row];
+    const own = from(runs[row]);
     const differences = differencesOf(differs);
     const all = [
-      ...from,
+      ...(own === '' || own === shared ? [] : [`starts from ${own}`]),
       ...(placement === null ? [] : [placement]),
       ...(served === null ? [] : [showServedTokens(served)]),
       ...(differences === '' ? [] : [`differs in ${differences}`]),
     ].join('; ');
     return all === '' ? [] : [styled(all, 'dim')];
   };
-  return formatTable(columns, rows, { below });
+  const lines = shared === '' ? [] : wrap(`all start from ${shared}`, outputWidth());
+  return [formatTable(columns, rows, { below }), ...lines].join('\n');
 }
 
 function deviceCount({ devices, device }: PlannedRun): string {

@@ -130,8 +130,7 @@ function alarms(report: RunReport, width: number): string[] {
     standing ? ' and still standing' : to === from ? '' : ` to ${to}`;
   const rows = report.alarms.map((span) => [
     `  ${span.name}`,
-    `iteration ${span.from}${until(span)}`,
-    span.value === null ? '' : `${span.metric} ${span.value.toFixed(3)}`,
+    `iteration ${span.from}${until(span)}${span.value === null ? '' : `, ${span.metric} ${span.value.toFixed(3)}`}`,
   ]);
   return ['hack alarms: the reward may be exploited, look at the answers', ...alignColumns(rows, width)];
 }

@@ -186,7 +186,7 @@ describe('a report', () => {
       [
         'hack alarms: the reward may be exploited, look at the answers',
         '  dark_fraction  iteration 7 to 8',
-        '  edge_density   iteration 9 and still standing  hack/edge_density 0.100',
+        '  edge_density   iteration 9 and still standing, hack/edge_density 0.100',
       ].join('\n'),
     );
   });
