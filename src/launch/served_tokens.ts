@@ -1,12 +1,19 @@
 /** The most that a run at a training server asks of it, from its settings alone: in tokens, and by its price list in money. */
-import { readPrice } from '../train/prices.js';
-import { costOf, type TokenCounts } from '../run/spending.js';
-import { TOKEN_KINDS } from '../run/spending.js';
+import { costOf, TOKEN_KINDS, type TokenCounts } from '../run/spending.js';
+import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { RunSettings } from '../schema/run.js';
-import type { TextAnswersSettings } from '../recipes/text_answers/settings.js';
+import type { TrainerSettings } from '../schema/trainer.js';
+import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
+import { readPrice } from '../train/prices.js';
 
 /** What the recipes whose policy a server can train have in common. */
-type Served = Pick<TextAnswersSettings, 'algorithm' | 'rollout' | 'validation' | 'policy' | 'num_iterations'>;
+interface Served {
+  readonly num_iterations: number;
+  readonly algorithm: GrpoSettings | WordsSftSettings;
+  readonly rollout: RolloutSettings;
+  readonly validation: ValidationSettings;
+  readonly policy: { readonly trainer: TrainerSettings; readonly model_context_size: number };
+}
 
 export interface ServedTokens {
   /** Most tokens of an iteration, without evaluations. */

@@ -1,11 +1,14 @@
 /** Looks at the server that trains a run's policy, without a run. */
 import { InternalError } from '../core/errors.js';
 import type { RunResolver } from '../models/reference.js';
+import type { TokenPrompt } from '../policies/tokens/batch.js';
+import type { TokenFormat } from '../policies/tokens/format.js';
 import { FreeText } from '../policies/tokens/free_text.js';
 import type { Certificate } from '../run/certificate.js';
-import type { RunSettings } from '../schema/run.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { TrainerSettings } from '../schema/trainer.js';
 import { checkServer } from '../train/served_trainer.js';
+import { openRecipeOf } from './open.js';
 import { openWords, type WordsOf } from './open_vocabulary.js';
 import { isTrainable } from './settings.js';
 
@@ -25,14 +28,19 @@ export async function certificateFor(
   if (!isServed(settings)) return null;
   const { trainer } = settings.policy;
   if (trainer.type !== 'tinker') return null;
+  const format = openRecipeOf(settings).servedFormat?.(settings, resolveRun) ?? wordsOf(settings, resolveRun);
+  return checkServer(settings, trainer, format, services);
+}
+
+function wordsOf(settings: ServedSettings, resolveRun: RunResolver): TokenFormat<TokenPrompt> {
   const { tokenizer, ends } = openWords({ ...settings, prompt: { chat: false } }, resolveRun, () => {
     throw new InternalError('a server trains a policy without a tokenizer');
   });
-  return checkServer(settings, trainer, new FreeText(tokenizer, new Set(ends)), services);
+  return new FreeText(tokenizer, new Set(ends));
 }
 
 /** Whether the settings are of a recipe that a server can train. */
-function isServed(settings: RunSettings): settings is RunSettings & ServedSettings {
+function isServed(settings: RunSettings): settings is TrainedSettings & ServedSettings {
   if (!isTrainable(settings) || !('policy' in settings)) return false;
   return typeof settings.policy === 'object' && settings.policy !== null && 'trainer' in settings.policy;
 }

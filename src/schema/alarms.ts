@@ -86,6 +86,14 @@ export const alarms = section(
         'How much higher the reward is than a term of reward.also_compute, both on the scale from 0 to 1: it rises where the reward rises and the second measure does not.',
         { fall: null, rise: 0.25, in: 'its own unit' },
       ),
+      no_picture: section(
+        'Share of answers that no picture could be read from, where one is asked for.',
+        z
+          .strictObject({
+            max: operation('Alarm when it is above this; null means never.', positive.nullable().default(0.5)),
+          })
+          .prefault({}),
+      ),
       at_limit: section(
         'Share of the scores at a limit of their scale, where a reward tells no differences any more; of the term with the largest.',
         z

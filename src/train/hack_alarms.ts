@@ -72,7 +72,11 @@ export function describeStatistics(
   groups: readonly Answered<Prompt, Pick<Answer, 'logProbs' | 'finished'>>[],
   measured: readonly (readonly Statistics[])[],
 ): Record<string, number> {
+  const all = measured.flat();
+  const pictured = all.filter(({ words }) => words === null);
+  const missing = pictured.filter(({ artifact }) => artifact === null).length;
   return {
+    ...(pictured.length === 0 ? {} : { 'hack/no_picture': missing / pictured.length }),
     ...describeArtifacts(
       groups,
       measured.map((one) => one.map(({ artifact }) => artifact)),
@@ -98,6 +102,8 @@ interface AlarmKind {
   readonly label: string;
   /** What limits are relative to: the first value, its distance to 1, or nothing (they are in the statistic's own unit). */
   readonly of: 'value' | 'rest' | 'unit';
+  /** What it means to be above a fixed limit, and what to do; absent where limits are relative alone. */
+  readonly above?: string;
 }
 
 export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
@@ -112,7 +118,17 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   prompt_copy: { label: 'the share of words copied from the prompt', of: 'unit' },
   at_token_limit: { label: 'the share of answers at the token limit', of: 'unit' },
   second_gap: { label: 'the gap from a measure recorded besides to the reward', of: 'unit' },
-  at_limit: { label: 'the share of scores at a limit of their scale', of: 'unit' },
+  no_picture: {
+    label: 'the share of answers without a picture',
+    of: 'unit',
+    above:
+      'they score 0 by rule; start from a policy that writes whole pictures, or let it sample only what may follow',
+  },
+  at_limit: {
+    label: 'the share of scores at a limit of their scale',
+    of: 'unit',
+    above: "the reward does not tell these answers apart; choose another scale, such as 'half' of term clip",
+  },
 };
 
 /** Lower bound of what limits are relative to. */
@@ -179,12 +195,12 @@ export class HackAlarms {
   /** The crossed threshold, in words; null if none was. While there are not yet more values than are compared, the last values are the first ones. */
   #crossing(name: AlarmName, { first, last }: Series): string | null {
     if (first.length === 0) return null;
-    const { label, of } = alarmKinds[name];
+    const { label, of, above = '' } = alarmKinds[name];
     const [before, now] = [average(first), average(last)];
     const limits = this.settings[name];
     if ('max' in limits) {
       if (limits.max === null || now <= limits.max) return null;
-      return `${label} is ${now.toFixed(3)} (track.alarms.${name}.max is ${limits.max}): the reward does not tell these answers apart; choose another scale, such as 'half' of term clip`;
+      return `${label} is ${now.toFixed(3)} (track.alarms.${name}.max is ${limits.max}): ${above}`;
     }
     const base = { value: Math.abs(before), rest: Math.abs(1 - before), unit: 1 }[of];
     if (base < SMALLEST_BASE) return null;

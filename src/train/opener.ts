@@ -1,5 +1,7 @@
 /** The contract for a recipe's open.ts. */
 import type { RunResolver } from '../models/reference.js';
+import type { TokenPrompt } from '../policies/tokens/batch.js';
+import type { TokenFormat } from '../policies/tokens/format.js';
 import type { PromptRoom } from '../scoring/prompt_room.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { SampledSet } from '../scoring/sample_rows.js';
@@ -27,4 +29,6 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
    * when data or models are gone, and DataError for a prompt that cannot be asked.
    */
   promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
+  /** The tokens of answers that a training server samples; absent if they are words. Raises EditrlError when its tokenizer is gone. */
+  servedFormat?(settings: S, resolveRun: RunResolver): TokenFormat<TokenPrompt>;
 }

@@ -186,9 +186,11 @@ describe('an iteration of GRPO', () => {
       'hack/colour_entropy',
       'hack/dark_fraction',
       'hack/edge_density',
+      'hack/no_picture',
       'hack/repeat_rate',
       'hack/source_similarity',
     ]);
+    expect(alone['hack/no_picture']).toBe(0);
     expect(hackOf(leader)).toEqual(hackOf(alone));
     expect(others.map(hackOf)).toEqual([{}, {}]);
     expect(alone['hack/answer_length']).toBe(alone['episode/length']);

@@ -8,7 +8,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
 import { makeData, sampleEdits } from './data.js';
 import { editLabels } from './labelled.js';
-import { ImageEditTask } from './task.js';
+import { ImageEditTask, spaceOf } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
@@ -47,4 +47,5 @@ export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
   open,
   openTask: async (settings, resolveRun) => ImageEditTask.open(settings, resolveRun),
   sampleRows: sampleEdits,
+  servedFormat: (settings, resolveRun) => new Emu3Format(spaceOf(settings, resolveRun)),
 };

@@ -8,11 +8,13 @@ import { idleWhere, result, section } from '../../schema/mark.js';
 import { engine, neededModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { decoderFields } from '../../schema/token_policy.js';
+import { trainerAnywhere } from '../../schema/trainer.js';
 import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, startMissing } from '../preset.js';
 import { folderOf } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { given, intact, problem, type Partly, type Problem } from '../rules.js';
+import { given, intact, problem, unless, type Partly, type Problem } from '../rules.js';
+import { servedTrainerRules } from '../served_trainer.js';
 import { decoderPart } from '../token_policy.js';
 import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
 
@@ -20,6 +22,7 @@ const policy = section(
   'The token policy.',
   z.strictObject({
     ...decoderFields,
+    trainer: trainerAnywhere,
     tokenizer: neededModel('Text tokenizer and vocabulary: a local path, {hub, revision} or {run, config}.'),
     assistant_prefill: result(
       'Text that every answer is made to begin with; one that opens a thinking block makes the policy think before it edits.',
@@ -93,9 +96,10 @@ export const imageEditTokens = preset<ImageEditSettings>({
           ...(images === null ? [] : [{ kind: 'vision_tokenizer', folder: images } as const]),
         ];
       },
-      missing: (settings) => startMissing(settings, " (EARL's flat form: model_path)"),
+      missing: (settings) =>
+        settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },
-    { rules: [anyToken, ...rewardRules, noLabelledWords] },
+    { rules: [...servedTrainerRules, plainTokens, anyToken, ...rewardRules, noLabelledWords] },
     {
       engines: ['environment.engine'],
       missing: ({ environment: { model } }) =>
@@ -107,6 +111,18 @@ export const imageEditTokens = preset<ImageEditSettings>({
     },
   ],
 });
+
+/** A training server samples any token, and tells log-probabilities over the whole vocabulary. */
+function plainTokens({ policy }: Partly<ImageEditSettings>): readonly Problem[] {
+  if (policy?.trainer?.type !== 'tinker') return [];
+  return (['emu3_use_logit_processor', 'separate_language_and_vision_vocabs'] as const).flatMap((key) =>
+    unless(
+      policy[key] !== true,
+      `policy.${key}`,
+      "found true with policy.trainer 'tinker', whose server samples any token of the whole vocabulary; allowed: false",
+    ),
+  );
+}
 
 /** The policy's format knows which tokens may come next, but the server does not. */
 function anyToken({ rollout, policy }: Partly<ImageEditSettings>): readonly Problem[] {

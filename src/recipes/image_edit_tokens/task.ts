@@ -23,6 +23,13 @@ export interface EditPrompt extends Prompt, TokenAsked<Emu3Prompt> {
   readonly sample: EditSample;
 }
 
+/** The joint vocabulary of words and image codes. Raises DataError or CheckpointError naming what is missing. */
+export function spaceOf({ policy }: ImageEditSettings, resolveRun: RunResolver): TokenSpace {
+  const { chat_words, image_header, end_after_image } = policy;
+  const forms = { chatWords: chat_words, imageHeader: image_header, endAfterImage: end_after_image };
+  return new TokenSpace(openTokenizer(modelFolder(policy.tokenizer, resolveRun)), forms);
+}
+
 export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<EditPrompt>[];
 
@@ -38,10 +45,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
 
   /** Opens datasets and loads the frozen models. Raises DataError or CheckpointError naming what is missing. */
   static open(settings: ImageEditSettings, resolveRun: RunResolver): ImageEditTask {
-    const tokenizer = openTokenizer(modelFolder(settings.policy.tokenizer, resolveRun));
-    const { chat_words, image_header, end_after_image } = settings.policy;
-    const forms = { chatWords: chat_words, imageHeader: image_header, endAfterImage: end_after_image };
-    const space = new TokenSpace(tokenizer, forms);
+    const space = spaceOf(settings, resolveRun);
     const environment = loadVisionTokenizer(
       modelFolder(settings.environment.model, resolveRun),
       sessionOptions(settings.environment.engine),
@@ -50,7 +54,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     const placed = editData(environment).placesOf(settings);
     const data = Datasets.of(settings, ({ path }) => openEditDataset(placed(path)));
     for (const source of data.sources) requireCodesOf(environment.id, source);
-    return new ImageEditTask(settings, tokenizer, space, environment, data);
+    return new ImageEditTask(settings, space.tokenizer, space, environment, data);
   }
 
   get promptsPerIteration(): number {
