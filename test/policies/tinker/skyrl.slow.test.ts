@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/core/clock.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { encodeSafetensors, readSafetensors } from '../../../src/core/safetensors.js';
+import { TinkerSession } from '../../../src/engines/tinker/session.js';
 import { soloPeers } from '../../../src/group/peers.js';
 import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { openDecoder } from '../../../src/nets/decoder/files.js';
@@ -17,13 +18,16 @@ import { adaptFrom } from '../../../src/policies/tokens/adapter.js';
 import type { TokenAnswer, TokenAsked } from '../../../src/policies/tokens/batch.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
+import { certify } from '../../../src/policies/tokens/tinker/certificate/certify.js';
+import { showFigure } from '../../../src/policies/tokens/tinker/certificate/findings.js';
+import { ownEngine } from '../../../src/policies/tokens/tinker/certificate/own_engine.js';
 import type { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
 import { optimizer } from '../../../src/schema/training.js';
 import { testFolders } from '../../support/folder.js';
 import { skyrlEnvironment, SkyrlServer } from '../../support/skyrl.js';
 import { policyContract } from '../contract.js';
 import { writeFiles } from '../remote/files.js';
-import { format, how, prompts, servedPolicy, VOCABULARY } from './served.js';
+import { connect, format, how, prompts, servedPolicy, VOCABULARY, within } from './served.js';
 
 const REASON = skyrlEnvironment === undefined ? ' (left out: EDITRL_SKYRL names no environment)' : '';
 
@@ -84,6 +88,34 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
     tolerance: 1e-4,
     rounds: true,
     learnsOnce: true,
+  });
+
+  it('passes every look but that at sampling ahead, since trainer and sampler have one place there', async () => {
+    const connection = connect(server, undefined, systemClock);
+    const session = new TinkerSession({
+      connection,
+      dialect: 'auto',
+      baseModel: base,
+      lora: { rank: 4, seed: 1 },
+      tags: ['test'],
+      version: '0.25.0',
+    });
+    const { findings } = await certify({
+      connection,
+      session,
+      concurrency: 4,
+      asked: (work) => work(within(200_000)),
+      format,
+      reduction: null,
+      needsPrompts: true,
+      samplesAhead: true,
+      own: ownEngine(base, format, { threads: 1 }),
+    });
+    await connection.close();
+    console.info(findings.map((one) => `${one.name} ${one.state} ${showFigure(one)}`).join('; '));
+    expect(findings.flatMap(({ name, state }) => (state === 'passed' ? [] : [`${name} ${state}`]))).toEqual([
+      'apart failed',
+    ]);
   });
 
   it("computes what this program's engine does from the same adapter: log-probabilities, and the step along the gradient", async () => {
