@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DataError, UsageError } from '../core/errors.js';
-import type { Enhanced, Enhancer, EnhancerOptions } from '../recipes/open_enhancer.js';
+import type { EnhancedPrompt, Enhancer, EnhancerOptions } from '../recipes/open_enhancer.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import {
   expDirOption,
@@ -58,7 +58,7 @@ export const enhanceVerb: Action = {
     const enhancer = await openEnhancer(args);
     for (const problem of enhancer.problems) printError(`editrl: ${problem}`);
     try {
-      const all: Enhanced[] = [];
+      const all: EnhancedPrompt[] = [];
       for (let first = 0; first < prompts.length; first += BATCH) {
         const made = await enhancer.enhance(prompts.slice(first, first + BATCH), first);
         if (!flag(args, 'json')) made.forEach(print);
@@ -73,7 +73,7 @@ export const enhanceVerb: Action = {
 };
 
 /** A person sees what was rewritten, too; a program that reads lines gets a rewrite on each. */
-function print({ prompt, enhanced_prompt: rewrite, finished, unread, prompt_unread }: Enhanced): void {
+function print({ prompt, enhanced_prompt: rewrite, finished, unread, prompt_unread }: EnhancedPrompt): void {
   if (process.stdout.isTTY) printLine(styled(prompt, 'dim'));
   printLine(rewrite);
   if (rewrite === '') printError(`editrl: '${prompt}' was rewritten as no words at all`);

@@ -33,7 +33,7 @@ export type FromInterpreter =
   | { readonly kind: 'beyond'; readonly what: 'memory' | 'time' };
 
 /** Jsonnet's own message. */
-export class Refused extends Error {}
+export class JsonnetError extends Error {}
 
 /** An evaluation that took more than it may. */
 export class LimitError extends ConfigError {}
@@ -185,7 +185,7 @@ interface Ended {
 function failure(result: Exclude<Result, { kind: 'value' }>, file: string, limits: Limits): Error {
   switch (result.kind) {
     case 'refused':
-      return new Refused(result.text);
+      return new JsonnetError(result.text);
     case 'beyond':
       return beyondLimit(result.what, file, limits);
     case 'unavailable':

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { Interpreter, limitsOf, Refused } from './interpreter.js';
+import { Interpreter, limitsOf, JsonnetError } from './interpreter.js';
 import { nearest } from '../core/nearest.js';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -72,7 +72,7 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
     const where = displayPath(file);
     text = await interpreter.evaluate({ file: where, snippet, name: compositionName, variables, natives, limits });
   } catch (error) {
-    if (error instanceof Refused) throw jsonnetError(file, variables, sources, error);
+    if (error instanceof JsonnetError) throw jsonnetError(file, variables, sources, error);
     const yaml = roots.filter(isYaml).map(displayPath);
     // Its YAML parser ends the process on invalid input, and reports the position only on stderr.
     if (!(error instanceof ConfigError) || yaml.length === 0) throw error;
@@ -214,7 +214,7 @@ function jsonnetError(
   file: string,
   variables: Record<string, string>,
   sources: ReadonlyMap<string, string>,
-  cause: Refused,
+  cause: JsonnetError,
 ): ConfigError {
   const [head, ...trace] = cause.message.trimEnd().split('\n\t');
   const said = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');

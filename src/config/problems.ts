@@ -51,7 +51,7 @@ export function problemsOf(error: z.ZodError, schema: z.ZodType, value: unknown)
 function problemsOfIssue(issue: z.core.$ZodIssue, schema: z.ZodType, root: unknown): Problem[] {
   const path = issue.path as Path;
   if (issue.code === 'unrecognized_keys') {
-    return issue.keys.map((key) => ({ key: dotted([...path, key]), message: unknownKey(key, path, schema, root) }));
+    return issue.keys.map((key) => ({ key: dottedPath([...path, key]), message: unknownKey(key, path, schema, root) }));
   }
   const found = getPath(root, path);
   if (issue.code === 'invalid_union' && isObject(found)) {
@@ -62,7 +62,10 @@ function problemsOfIssue(issue: z.core.$ZodIssue, schema: z.ZodType, root: unkno
   }
   const later = laterValue(path, found, schema, root);
   return [
-    { key: dotted(path), message: later ?? `${describeFound(found)}; ${describeAllowed(issue, path, schema, root)}` },
+    {
+      key: dottedPath(path),
+      message: later ?? `${describeFound(found)}; ${describeAllowed(issue, path, schema, root)}`,
+    },
   ];
 }
 
@@ -70,7 +73,7 @@ function unknownKey(key: string, path: Path, schema: z.ZodType, root: unknown): 
   const here = schemaAt(schema, path, root) ?? schema;
   const fields = Object.keys(fieldsOf(here, getPath(root, path)) ?? unionFields(here));
   const close = nearest(key, fields);
-  if (close !== null) return `unknown key; did you mean ${dotted([...path, close])}?`;
+  if (close !== null) return `unknown key; did you mean ${dottedPath([...path, close])}?`;
   if (path.length === 0) {
     const canonical = canonicalKeyOf(key);
     if (canonical !== null) return `a key of EARL's flat form; in this form: ${canonical}`;
@@ -92,7 +95,7 @@ function otherVariant(key: string, schema: z.ZodType, found: unknown, path: Path
   const having = (union.options as z.ZodType[]).filter((option) => Object.hasOwn(fieldsOf(option, null) ?? {}, key));
   const names = having.flatMap((option) => namesOf((fieldsOf(option, null) ?? {})[discriminator]));
   if (names.length === 0) return null;
-  return `a key of ${dotted([...path, discriminator])} '${names.join("' or '")}' alone; here it is '${String(found[discriminator])}'`;
+  return `a key of ${dottedPath([...path, discriminator])} '${names.join("' or '")}' alone; here it is '${String(found[discriminator])}'`;
 }
 
 /** The issues of the union's variant that shares most keys with an object; null if none shares any. */
@@ -122,7 +125,7 @@ function unionFields(schema: z.ZodType): Record<string, z.ZodType> {
 
 /** A value of the design that this version cannot do. */
 function laterValue(path: Path, found: unknown, schema: z.ZodType, root: unknown): string | null {
-  const key = dotted(path);
+  const key = dottedPath(path);
   if (typeof found !== 'string' || !(laterValues[key] ?? []).includes(found)) return null;
   return `'${found}' is not available in this version; available: ${availableAt(path, schema, root).join(', ')}`;
 }
@@ -212,6 +215,6 @@ function kindInWords(expected: string): string {
   return words[expected] ?? expected;
 }
 
-export function dotted(path: Path): string {
+export function dottedPath(path: Path): string {
   return path.join('.');
 }

@@ -1,7 +1,7 @@
 /** Validation: the schema first, then combinations of settings, so that all problems of a config are reported at once. */
 import type { z } from 'zod';
 import type { Recipe } from '../recipes/recipe.js';
-import { lacking, problem, type Partly, type Problem } from '../recipes/rules.js';
+import { markInvalid, problem, type PartialSettings, type Problem } from '../recipes/rules.js';
 import { recipeNamed, recipeNames, recipeOf } from '../recipes/settings.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
@@ -34,7 +34,7 @@ export function validate(raw: Readonly<Record<string, unknown>>, begun?: unknown
 
 /** Every combination that cannot work, of settings or of their valid parts: the recipe's own, and a run that names itself as a model. */
 export function brokenRules(recipe: Recipe, settings: unknown): Problem[] {
-  const parts = settings as Partly<TrainedSettings>;
+  const parts = settings as PartialSettings<TrainedSettings>;
   const models = recipe.trainer === 'this program' ? recipe.models : [];
   const itself = models.filter(
     (key) => parts.run_name !== undefined && getPath(parts, `${key}.run`) === parts.run_name,
@@ -89,7 +89,7 @@ function soundOf(schema: z.ZodType, value: unknown): unknown {
 
 /** A copy in which the entry at a path is undefined, or the list that it is in, and the sections around it are marked as lacking something. */
 function marked(value: unknown, [key, ...rest]: Path): unknown {
-  return key === undefined || !isObject(value) ? undefined : lacking({ ...value, [key]: marked(value[key], rest) });
+  return key === undefined || !isObject(value) ? undefined : markInvalid({ ...value, [key]: marked(value[key], rest) });
 }
 
 /** A copy without the entry at a path; the value itself if the path is empty. */

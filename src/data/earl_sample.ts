@@ -3,7 +3,7 @@
  * or tensors, and in `CoT` texts to reason with, by their names. They hold no pixels: what an image looks like, its codes tell.
  */
 import { DataError } from '../core/errors.js';
-import type { Pickled } from './pickle.js';
+import type { PickleValue } from './pickle.js';
 import { arrayOf, readTorchFile } from './torch_file.js';
 import type { CodeGrid, EditSample } from './types.js';
 
@@ -25,7 +25,7 @@ const MOST_CODE = 2 ** 31;
 export function decodeTorchSample(bytes: Uint8Array, id: string, where: string): EditSample {
   const fields = readTorchFile(bytes, where);
   if (!(fields instanceof Map)) throw wrong('the sample', fields, 'a dictionary', where);
-  const field = (name: string): Pickled | undefined => (fields as ReadonlyMap<Pickled, Pickled>).get(name);
+  const field = (name: string): PickleValue | undefined => (fields as ReadonlyMap<PickleValue, PickleValue>).get(name);
   const instruction = field('instruction');
   if (typeof instruction !== 'string') throw wrong("the field 'instruction'", instruction, 'a text', where);
   return {
@@ -39,7 +39,7 @@ export function decodeTorchSample(bytes: Uint8Array, id: string, where: string):
   };
 }
 
-function gridOf(name: string, value: Pickled | undefined, where: string): CodeGrid {
+function gridOf(name: string, value: PickleValue | undefined, where: string): CodeGrid {
   const array = arrayOf(value);
   const what = `the field '${name}'`;
   if (array === null || !INTEGERS.has(array.dtype) || array.shape.length !== 2 || array.values.length === 0) {
@@ -52,9 +52,9 @@ function gridOf(name: string, value: Pickled | undefined, where: string): CodeGr
 }
 
 /** As EARL's training joins them: every text after its name. */
-function rationaleOf(value: Pickled, where: string): string | null {
+function rationaleOf(value: PickleValue, where: string): string | null {
   if (value === null || value === '') return null;
-  const texts = value instanceof Map ? [...(value as ReadonlyMap<Pickled, Pickled>)] : null;
+  const texts = value instanceof Map ? [...(value as ReadonlyMap<PickleValue, PickleValue>)] : null;
   if (texts === null || texts.some((pair) => pair.some((one) => typeof one !== 'string'))) {
     throw wrong("the field 'CoT'", value, 'texts by their names', where);
   }
@@ -63,14 +63,14 @@ function rationaleOf(value: Pickled, where: string): string | null {
   return [...joined].slice(0, MOST_THOUGHT).join('');
 }
 
-function wrong(what: string, value: Pickled | undefined, allowed: string, where: string): DataError {
+function wrong(what: string, value: PickleValue | undefined, allowed: string, where: string): DataError {
   return new DataError(`${what} ${found(value)}; it has to be ${allowed}`, {
     where,
     next: 'A sample has the fields instruction, original_image and, where it is labelled, edited_image and CoT, as EARL saves them.',
   });
 }
 
-function found(value: Pickled | undefined): string {
+function found(value: PickleValue | undefined): string {
   if (value === undefined) return 'is missing';
   const array = arrayOf(value);
   if (array !== null) return `is ${array.dtype} [${array.shape.join(', ')}]`;

@@ -40,7 +40,7 @@ export async function readTriplet(sample: InpaintSample, resolution: number | nu
   if (broken.length > 0) throw together(broken, sample.paths.source);
   const [source, mask, ref] = decoded.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
   if (resolution === null) requireOneSize({ source, mask, ref }, sample.id, sample.paths.source);
-  const stored = { mask: binary(mask, sample.paths.mask), ref };
+  const stored = { mask: binaryMask(mask, sample.paths.mask), ref };
   if (resolution === null) return { source, ...stored, stored };
   return {
     source: squareOf(source, resolution),
@@ -119,7 +119,7 @@ const MASK_FORM =
   'A mask is white (255) where the picture is to be painted and black (0) elsewhere, with nothing between.';
 
 /** What a mask says. Raises DataError for one that is empty or holds anything between black and white. */
-export function binary({ width, height, data }: RgbImage, where: string): Mask {
+export function binaryMask({ width, height, data }: RgbImage, where: string): Mask {
   const mask = new Uint8Array(width * height);
   let [between, white] = [0, 0];
   for (let at = 0; at < mask.length; at++) {

@@ -3,7 +3,7 @@ import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { join } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { decodePlainPng, pngSize } from '../core/png.js';
-import { binary, requireOneSize } from './inpainting.js';
+import { binaryMask, requireOneSize } from './inpainting.js';
 import { sizeText, type PictureSize } from './pictures.js';
 import { MEMBERS, memberName, readSelfBench, type Member, type SelfBenchList } from './self_bench.js';
 
@@ -43,7 +43,7 @@ export function lookAtSamples(
       pixels += mask.width * mask.height;
       problemOr(problems, () => {
         const decoded = decodePlainPng(readFileSync(path('mask')), MOST_MASK_PIXELS);
-        if (decoded !== null) binary(decoded, path('mask'));
+        if (decoded !== null) binaryMask(decoded, path('mask'));
       });
     }
     return problems;

@@ -6,15 +6,15 @@
 import { DataError } from '../core/errors.js';
 
 /** What a pickle holds. Dictionaries are maps, so that no key is special. */
-export type Pickled =
+export type PickleValue =
   | null
   | boolean
   | number
   | bigint
   | string
   | Uint8Array
-  | readonly Pickled[]
-  | ReadonlyMap<Pickled, Pickled>
+  | readonly PickleValue[]
+  | ReadonlyMap<PickleValue, PickleValue>
   | PickledName
   | PickledObject;
 
@@ -26,35 +26,35 @@ export class PickledName {
 /** An object made by a function of the table. */
 export abstract class PickledObject {
   /** Takes what the pickle says of it after it was made. Raises DataError where nothing can be said of it. */
-  build(_state: Pickled, where: string): void {
-    throw refused('sets the state of an object that has none', where);
+  build(_state: PickleValue, where: string): void {
+    throw pickleError('sets the state of an object that has none', where);
   }
 }
 
 /** What a name stands for: given the arguments, the value. Raises DataError for arguments of another form. */
-export type PickleFunction = (args: readonly Pickled[], where: string) => Pickled;
+export type PickleFunction = (args: readonly PickleValue[], where: string) => PickleValue;
 
 export interface PickleTable {
   /** By `module.name`: names that may be called; null for those that may only be mentioned. */
   readonly names: ReadonlyMap<string, PickleFunction | null>;
   /** What a reference to something outside of the pickle is. */
-  readonly outside: (id: Pickled, where: string) => Pickled;
+  readonly outside: (id: PickleValue, where: string) => PickleValue;
 }
 
 /** The newest protocol that is read. */
 const NEWEST = 5;
 
 const MARK = Symbol('mark');
-type Entry = Pickled | typeof MARK;
+type Entry = PickleValue | typeof MARK;
 
 /** Reads a whole pickle. Raises DataError naming `where` for a name that is not in the table, an instruction that is not read, or a pickle that is cut short. */
-export function readPickle(bytes: Uint8Array, table: PickleTable, where: string): Pickled {
+export function readPickle(bytes: Uint8Array, table: PickleTable, where: string): PickleValue {
   const machine = new Machine(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), table, where);
   return machine.run();
 }
 
 /** A refusal of something in a pickle. */
-export function refused(found: string, where: string): DataError {
+export function pickleError(found: string, where: string): DataError {
   return new DataError(`the pickle ${found}`, {
     where,
     next: 'Samples are dictionaries of texts, numbers, tensors and NumPy arrays: save it again so, or as .npz. A file from elsewhere that says anything else may be an attack.',
@@ -63,7 +63,7 @@ export function refused(found: string, where: string): DataError {
 
 class Machine {
   readonly #stack: Entry[] = [];
-  readonly #memo = new Map<number, Pickled>();
+  readonly #memo = new Map<number, PickleValue>();
   #at = 0;
 
   constructor(
@@ -72,13 +72,13 @@ class Machine {
     private readonly where: string,
   ) {}
 
-  run(): Pickled {
+  run(): PickleValue {
     for (;;) {
       const code = this.#byte();
       if (code === STOP) return this.#pop();
       const instruction = instructions.get(code);
       if (instruction === undefined) {
-        throw refused(
+        throw pickleError(
           `holds an instruction that is not read (0x${code.toString(16)} at byte ${this.#at - 1})`,
           this.where,
         );
@@ -91,22 +91,25 @@ class Machine {
     this.#stack.push(value);
   }
 
-  #pop(): Pickled {
+  #pop(): PickleValue {
     const value = this.#stack.pop();
-    if (value === undefined || value === MARK) throw refused('takes from an empty stack', this.where);
+    if (value === undefined || value === MARK) throw pickleError('takes from an empty stack', this.where);
     return value;
   }
 
   /** Everything above the last mark, and the mark is gone. */
-  #popMarked(): Pickled[] {
+  #popMarked(): PickleValue[] {
     const at = this.#stack.lastIndexOf(MARK);
-    if (at < 0) throw refused('goes back to a mark that it has not set', this.where);
-    return this.#stack.splice(at).slice(1) as Pickled[];
+    if (at < 0) throw pickleError('goes back to a mark that it has not set', this.where);
+    return this.#stack.splice(at).slice(1) as PickleValue[];
   }
 
   #take(count: number): Buffer {
     if (count < 0 || count > this.bytes.length - this.#at) {
-      throw refused(`is cut short: ${count} bytes are said to follow, ${this.bytes.length - this.#at} do`, this.where);
+      throw pickleError(
+        `is cut short: ${count} bytes are said to follow, ${this.bytes.length - this.#at} do`,
+        this.where,
+      );
     }
     this.#at += count;
     return this.bytes.subarray(this.#at - count, this.#at);
@@ -144,7 +147,7 @@ class Machine {
   /** Two's complement of so many bytes, the least first. */
   long(width: 1 | 4): void {
     const digits = this.#take(this.#size(width));
-    if (digits.length > MOST_DIGITS) throw refused(`holds a number of ${digits.length} bytes`, this.where);
+    if (digits.length > MOST_DIGITS) throw pickleError(`holds a number of ${digits.length} bytes`, this.where);
     const hex = Buffer.from(digits).reverse().toString('hex');
     const value = BigInt.asIntN(8 * digits.length, BigInt(`0x${hex || '0'}`));
     this.push(Number.isSafeInteger(Number(value)) ? Number(value) : value);
@@ -157,7 +160,7 @@ class Machine {
   protocol(): void {
     const version = this.#byte();
     if (version <= NEWEST) return;
-    throw refused(`is of protocol ${version}; allowed: up to ${NEWEST}`, this.where);
+    throw pickleError(`is of protocol ${version}; allowed: up to ${NEWEST}`, this.where);
   }
 
   tuple(count: number | 'marked'): void {
@@ -169,35 +172,35 @@ class Machine {
   append(many: boolean): void {
     const items = many ? this.#popMarked() : [this.#pop()];
     const list = this.#top();
-    if (!Array.isArray(list)) throw refused('appends to what is no list', this.where);
-    for (const item of items) (list as Pickled[]).push(item);
+    if (!Array.isArray(list)) throw pickleError('appends to what is no list', this.where);
+    for (const item of items) (list as PickleValue[]).push(item);
   }
 
   set(many: boolean): void {
     const items = many ? this.#popMarked() : [this.#pop(), this.#pop()].reverse();
     const map = this.#top();
     if (!(map instanceof Map) || items.length % 2 !== 0) {
-      throw refused('sets a key of what is no dictionary', this.where);
+      throw pickleError('sets a key of what is no dictionary', this.where);
     }
-    for (let i = 0; i < items.length; i += 2) (map as Map<Pickled, Pickled>).set(items[i], items[i + 1]);
+    for (let i = 0; i < items.length; i += 2) (map as Map<PickleValue, PickleValue>).set(items[i], items[i + 1]);
   }
 
   #top(): Entry {
     const value = this.#stack.at(-1);
-    if (value === undefined) throw refused('takes from an empty stack', this.where);
+    if (value === undefined) throw pickleError('takes from an empty stack', this.where);
     return value;
   }
 
   put(width: 1 | 4 | 'next'): void {
     const place = width === 'next' ? this.#memo.size : this.#size(width);
     const value = this.#top();
-    if (value === MARK) throw refused('remembers a mark', this.where);
+    if (value === MARK) throw pickleError('remembers a mark', this.where);
     this.#memo.set(place, value);
   }
 
   get(width: 1 | 4): void {
     const value = this.#memo.get(this.#size(width));
-    if (value === undefined) throw refused('recalls what it has not remembered', this.where);
+    if (value === undefined) throw pickleError('recalls what it has not remembered', this.where);
     this.push(value);
   }
 
@@ -215,14 +218,16 @@ class Machine {
   /** A name from the stack. */
   stackGlobal(): void {
     const [name, module] = [this.#pop(), this.#pop()];
-    if (typeof name !== 'string' || typeof module !== 'string') throw refused('names something by no text', this.where);
+    if (typeof name !== 'string' || typeof module !== 'string') {
+      throw pickleError('names something by no text', this.where);
+    }
     this.#mention(module, name);
   }
 
   #mention(module: string, name: string): void {
     const full = `${module}.${name}`;
     if (!this.table.names.has(full)) {
-      throw refused(`wants ${JSON.stringify(full.slice(0, 80))}, which nothing here may use`, this.where);
+      throw pickleError(`wants ${JSON.stringify(full.slice(0, 80))}, which nothing here may use`, this.where);
     }
     this.push(new PickledName(full));
   }
@@ -232,15 +237,15 @@ class Machine {
     const call = callee instanceof PickledName ? this.table.names.get(callee.name) : undefined;
     if (call === undefined || call === null || !Array.isArray(args)) {
       const what = callee instanceof PickledName ? callee.name : 'what is no function';
-      throw refused(`calls ${what}`, this.where);
+      throw pickleError(`calls ${what}`, this.where);
     }
-    this.push(call(args as Pickled[], this.where));
+    this.push(call(args as PickleValue[], this.where));
   }
 
   build(): void {
     const state = this.#pop();
     const object = this.#top();
-    if (!(object instanceof PickledObject)) throw refused('sets the state of what has none', this.where);
+    if (!(object instanceof PickledObject)) throw pickleError('sets the state of what has none', this.where);
     object.build(state, this.where);
   }
 

@@ -5,7 +5,14 @@
 import { unzipSync } from 'fflate';
 import { DataError } from '../core/errors.js';
 import { halfToFloat } from '../core/safetensors.js';
-import { PickledName, PickledObject, readPickle, refused, type Pickled, type PickleFunction } from './pickle.js';
+import {
+  PickledName,
+  PickledObject,
+  readPickle,
+  pickleError,
+  type PickleValue,
+  type PickleFunction,
+} from './pickle.js';
 
 /** An array of a sample, its elements in C order. */
 export class SavedArray extends PickledObject {
@@ -79,17 +86,17 @@ const LEAST_ENTRY_BYTES = 46;
 const MOST_AXES = 8;
 
 /** Reads a file. Raises DataError naming `where` for one that torch did not write, is cut short, or holds anything but data. */
-export function readTorchFile(bytes: Uint8Array, where: string): Pickled {
+export function readTorchFile(bytes: Uint8Array, where: string): PickleValue {
   const { root, entries } = unzip(bytes, where);
   const room = { elements: MOST_ELEMENTS };
   if (text(entries.get(`${root}byteorder`) ?? new Uint8Array()) === 'big') {
     throw unreadable('it was written on a machine with the highest byte first', where);
   }
-  const outside = (id: Pickled): Storage => {
-    const [kind, type, key, , count] = Array.isArray(id) ? (id as readonly Pickled[]) : [];
+  const outside = (id: PickleValue): Storage => {
+    const [kind, type, key, , count] = Array.isArray(id) ? (id as readonly PickleValue[]) : [];
     const dtype = type instanceof PickledName ? storages[type.name] : undefined;
     if (kind !== 'storage' || dtype === undefined || typeof key !== 'string' || typeof count !== 'number') {
-      throw refused('refers to what is no storage', where);
+      throw pickleError('refers to what is no storage', where);
     }
     const data = /^\d+$/.test(key) ? entries.get(`${root}data/${key}`) : undefined;
     if (data === undefined) {
@@ -171,14 +178,14 @@ class Storage extends PickledObject {
     const count = shape.reduce((product, size) => product * size, 1);
     const last = shape.reduce((at, size, axis) => at + (size - 1) * strides[axis], offset);
     if (shape.length > MOST_AXES || count > this.room.elements) {
-      throw refused(
+      throw pickleError(
         `holds arrays larger than any sample's: the last of shape [${shape.slice(0, MOST_AXES).join(', ')}]`,
         where,
       );
     }
     this.room.elements -= count;
     if (count > 0 && last >= this.count) {
-      throw refused(`holds an array that ends at element ${last} of a storage of ${this.count}`, where);
+      throw pickleError(`holds an array that ends at element ${last} of a storage of ${this.count}`, where);
     }
     const { bytes, read }: Element = elements[this.dtype];
     const data = new DataView(this.bytes.buffer, this.bytes.byteOffset, this.bytes.length);
@@ -191,7 +198,7 @@ class Storage extends PickledObject {
       const value = read(data, at * bytes, this.little);
       if (typeof value === 'number') return value;
       if (Number.isSafeInteger(Number(value))) return Number(value);
-      throw refused(`holds the number ${value}, which is too large`, where);
+      throw pickleError(`holds the number ${value}, which is too large`, where);
     });
     return new SavedArray(this.dtype, shape, values);
   }
@@ -206,10 +213,10 @@ class NumpyDtype extends PickledObject {
   }
 
   /** (version, byte order, …), the rest of which is of structured arrays. */
-  override build(state: Pickled, where: string): void {
-    const order = Array.isArray(state) ? (state as readonly Pickled[])[1] : null;
+  override build(state: PickleValue, where: string): void {
+    const order = Array.isArray(state) ? (state as readonly PickleValue[])[1] : null;
     if (order !== '<' && order !== '|' && order !== '>' && order !== '=') {
-      throw refused('holds a dtype of no byte order', where);
+      throw pickleError('holds a dtype of no byte order', where);
     }
     this.little = order !== '>';
   }
@@ -220,26 +227,32 @@ class NumpyArray extends PickledObject {
   array: SavedArray | null = null;
 
   /** (version, shape, dtype, Fortran order, bytes). */
-  override build(state: Pickled, where: string): void {
-    const [, shape, dtype, fortran, data] = Array.isArray(state) ? (state as readonly Pickled[]) : [];
+  override build(state: PickleValue, where: string): void {
+    const [, shape, dtype, fortran, data] = Array.isArray(state) ? (state as readonly PickleValue[]) : [];
     this.array = numpyArray(data, dtype, shape, fortran === true, where);
   }
 }
 
 /** An array of these bytes. */
-function numpyArray(data: Pickled, dtype: Pickled, shape: Pickled, fortran: boolean, where: string): SavedArray {
+function numpyArray(
+  data: PickleValue,
+  dtype: PickleValue,
+  shape: PickleValue,
+  fortran: boolean,
+  where: string,
+): SavedArray {
   if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array) || !isSizes(shape)) {
-    throw refused('holds a NumPy array of no numbers', where);
+    throw pickleError('holds a NumPy array of no numbers', where);
   }
   const storage = new Storage(dtype.dtype, data, { elements: MOST_ELEMENTS }, dtype.little);
   const strides = fortran ? stridesOf([...shape].reverse()).reverse() : stridesOf(shape);
   const array = storage.view(0, shape, strides, where);
   if (array.values.length * elements[dtype.dtype].bytes === data.length) return array;
-  throw refused(`holds a NumPy array of shape [${shape.join(', ')}] with ${data.length} bytes`, where);
+  throw pickleError(`holds a NumPy array of shape [${shape.join(', ')}] with ${data.length} bytes`, where);
 }
 
 /** The arrays of a sample, which torch and NumPy write in different ways; null for anything else. */
-export function arrayOf(value: Pickled | undefined): SavedArray | null {
+export function arrayOf(value: PickleValue | undefined): SavedArray | null {
   if (value instanceof NumpyArray) return value.array;
   return value instanceof SavedArray ? value : null;
 }
@@ -257,14 +270,14 @@ function isSizes(value: unknown): value is readonly number[] {
 /** `_rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks, …)` */
 const rebuildTensor: PickleFunction = ([storage, offset, shape, strides], where) => {
   const fits = storage instanceof Storage && isSizes([offset]) && isSizes(shape) && isSizes(strides);
-  if (!fits || strides.length !== shape.length) throw refused('builds a tensor of no storage and sizes', where);
+  if (!fits || strides.length !== shape.length) throw pickleError('builds a tensor of no storage and sizes', where);
   return storage.view(offset as number, shape, strides, where);
 };
 
 /** `_reconstruct(numpy.ndarray, (0,), b'b')` */
 const emptyNumpyArray: PickleFunction = ([type], where) => {
   if (type instanceof PickledName && type.name === 'numpy.ndarray') return new NumpyArray();
-  throw refused('builds an array of a class of its own', where);
+  throw pickleError('builds an array of a class of its own', where);
 };
 
 /** `_frombuffer(bytes, dtype, shape, 'C' or 'F')`, which is how the newest protocol writes arrays. */
@@ -275,31 +288,31 @@ const numpyFromBuffer: PickleFunction = ([data, dtype, shape, order], where) =>
 const numpyDtype: PickleFunction = ([kind], where) => {
   const dtype = typeof kind === 'string' ? numpyKinds[kind.replace(/^[<>|=]/, '')] : undefined;
   if (dtype !== undefined) return new NumpyDtype(dtype);
-  throw refused(`holds elements of ${JSON.stringify(kind)}; allowed: ${Object.keys(numpyKinds).join(', ')}`, where);
+  throw pickleError(`holds elements of ${JSON.stringify(kind)}; allowed: ${Object.keys(numpyKinds).join(', ')}`, where);
 };
 
 /** `scalar(dtype, bytes)` */
 const numpyScalar: PickleFunction = ([dtype, data], where) => {
   if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array)) {
-    throw refused('holds a scalar of no number', where);
+    throw pickleError('holds a scalar of no number', where);
   }
   return new Storage(dtype.dtype, data, { elements: 1 }, dtype.little).view(0, [], [], where).values[0];
 };
 
 /** `encode(text, 'latin1')`, which is how older protocols write bytes. */
 const latin1: PickleFunction = ([value, encoding], where) => {
-  if (typeof value !== 'string' || encoding !== 'latin1') throw refused('encodes what are no bytes', where);
+  if (typeof value !== 'string' || encoding !== 'latin1') throw pickleError('encodes what are no bytes', where);
   const codes = [...value].map((character) => character.codePointAt(0)!);
-  if (codes.some((code) => code > 255)) throw refused('encodes what are no bytes', where);
+  if (codes.some((code) => code > 255)) throw pickleError('encodes what are no bytes', where);
   return Uint8Array.from(codes);
 };
 
 /** Nothing in it. */
 const empty =
-  (make: () => Pickled): PickleFunction =>
+  (make: () => PickleValue): PickleFunction =>
   (args, where) => {
     if (args.length === 0) return make();
-    throw refused('fills a container by calling its class', where);
+    throw pickleError('fills a container by calling its class', where);
   };
 
 /** All that tensors and NumPy arrays need. */

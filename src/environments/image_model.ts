@@ -29,7 +29,7 @@ export type MadePicture =
   | { readonly kind: 'unavailable'; readonly reason: UnscoredReason; readonly detail: string };
 
 /** The part of a picture that a reward sees. */
-export function seen(picture: MadePicture): Pick<JudgeItem, 'edited' | 'unavailable'> {
+export function judgedPicture(picture: MadePicture): Pick<JudgeItem, 'edited' | 'unavailable'> {
   if (picture.kind === 'made') return { edited: picture.image };
   const { reason, detail } = picture;
   return { edited: null, unavailable: { reason, detail } };

@@ -32,7 +32,7 @@ const schema = z.object({ words: z.array(z.string().min(1)).min(1), length: z.in
 type Known = z.output<typeof schema>;
 
 /** The words of a prompt, in lower case. */
-export function saidIn(prompt: string): string[] {
+export function wordsIn(prompt: string): string[] {
   return prompt.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
 }
 
@@ -68,7 +68,7 @@ export class PictureWords implements PromptEncoder {
   encode(prompt: string): Promise<EncodedPrompt> {
     const { words, length } = this.known;
     const [other, none] = [words.length, words.length + 1];
-    const said = saidIn(prompt);
+    const said = wordsIn(prompt);
     const text = new Float32Array(length * this.width);
     for (let at = 0; at < length; at++) {
       text[at * this.width + (at < said.length ? (this.#ids.get(said[at]) ?? other) : none)] = 1;
@@ -78,7 +78,7 @@ export class PictureWords implements PromptEncoder {
   }
 
   unread(prompt: string): Promise<number> {
-    return Promise.resolve(this.#over(saidIn(prompt)));
+    return Promise.resolve(this.#over(wordsIn(prompt)));
   }
 
   #over(said: readonly string[]): number {

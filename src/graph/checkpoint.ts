@@ -26,7 +26,7 @@ export function checkpoint(name: string, inputs: readonly Value[], build: (input
     name,
     inputs: [...inputs, ...captured],
     gradient: (d, needed) => {
-      const entries = inputs.map((input) => after(input, [d]));
+      const entries = inputs.map((input) => computedAfter(input, [d]));
       const targets = [...entries, ...captured];
       const again = rebuild(name, entries, captured, build);
       const wanted = targets.filter((_, at) => needed[at]);
@@ -35,7 +35,9 @@ export function checkpoint(name: string, inputs: readonly Value[], build: (input
       const all = targets.map((_, at) => (needed[at] ? found[next++] : null));
       // What flows on waits for the captured values' gradients, so that this inside is dead before the one before it is made.
       const local = all.slice(inputs.length).filter((gradient) => gradient !== null);
-      return all.map((gradient, at) => (gradient !== null && at < inputs.length ? after(gradient, local) : gradient));
+      return all.map((gradient, at) =>
+        gradient !== null && at < inputs.length ? computedAfter(gradient, local) : gradient,
+      );
     },
   });
 }
@@ -61,7 +63,7 @@ function rebuild(
  * optimization can see through it, and that never computes with the elements of `others`, which may be infinite.
  * Stops gradients. Integer and boolean values pass as they are.
  */
-export function after(x: Value, others: readonly Value[]): Value {
+export function computedAfter(x: Value, others: readonly Value[]): Value {
   const waited = others.filter((other) => other.dtype === 'float32' && other.size > 0);
   if (x.dtype !== 'float32' || waited.length === 0) return x;
   const keep = keepFlag(x.graph);

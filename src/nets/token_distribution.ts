@@ -31,7 +31,7 @@ import {
   where,
   withGradient,
 } from '../graph/build.js';
-import { after } from '../graph/checkpoint.js';
+import { computedAfter } from '../graph/checkpoint.js';
 import type { Value } from '../graph/ir.js';
 import { sumOf, type Product } from './product.js';
 
@@ -162,7 +162,7 @@ function inPieces(
   const productsOf = ({ start, end }: Piece, others: readonly Value[]): readonly Product[] =>
     scaled
       .map((product) => ({ ...product, table: slice(product.table, 0, start, end) }))
-      .map((product) => ({ ...product, rows: after(product.rows, others) }));
+      .map((product) => ({ ...product, rows: computedAfter(product.rows, others) }));
 
   let whole: Partial | null = null;
   for (const piece of pieces) {

@@ -55,14 +55,14 @@ export interface AdapterBase {
 }
 
 /** What is trained over a base. */
-export type TrainedOver =
+export type TrainedAdapter =
   | { readonly kind: 'lora'; readonly lora: LoraSettings }
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig };
 
 /** The file layout of an adapter's weights in a checkpoint. */
 export function adapterLayout(
   { baseDigest }: AdapterBase,
-  kind: TrainedOver['kind'] = 'lora',
+  kind: TrainedAdapter['kind'] = 'lora',
   names = same,
 ): WeightsLayout {
   const metadata = { format: 'pt', [BASE_DIGEST]: baseDigest };
@@ -192,7 +192,7 @@ type Parameters = ReadonlyMap<string, readonly number[]>;
 export function adapterWeights(
   folder: string,
   parameters: Parameters,
-  kind: TrainedOver['kind'],
+  kind: TrainedAdapter['kind'],
   names = same,
 ): Weights {
   const { files, stored } = findAdapter(folder, parameters, kind, names);
@@ -203,7 +203,7 @@ export function adapterWeights(
 export function checkAdapterWeights(
   folder: string,
   parameters: Parameters,
-  kind: TrainedOver['kind'],
+  kind: TrainedAdapter['kind'],
   names = same,
 ): void {
   const { files, stored } = findAdapter(folder, parameters, kind, names);
@@ -213,7 +213,7 @@ export function checkAdapterWeights(
 function findAdapter(
   folder: string,
   parameters: Parameters,
-  kind: TrainedOver['kind'],
+  kind: TrainedAdapter['kind'],
   names: ModuleNames,
 ): { readonly files: TensorFiles; readonly stored: ModuleNames } {
   const where = join(folder, ADAPTER_FILE);
@@ -301,7 +301,7 @@ export function refuseOtherBase(folder: string, recorded: string | null, found: 
 }
 
 /** W + s B A for every adapted layer; changes the frozen weights in place. */
-export function merged(adapter: Adapter, weights: Weights): Weights {
+export function mergeAdapter(adapter: Adapter, weights: Weights): Weights {
   for (const layer of adapter.layers) mergeLayer(adapter, layer, must(weights.get(`${layer}.weight`), layer), weights);
   return new Map([...weights].filter(([name]) => !isAdapters(name)));
 }

@@ -16,7 +16,7 @@ export interface Answer {
 }
 
 /** A prompt with answers to it. */
-export interface Answered<P, A> {
+export interface AnsweredPrompt<P, A> {
   readonly prompt: P;
   readonly answers: readonly A[];
 }
@@ -50,7 +50,7 @@ export interface Target {
 }
 
 /** Answers to one prompt with what is to be learnt from them. */
-export interface Lesson<P, A> extends Answered<P, A> {
+export interface Lesson<P, A> extends AnsweredPrompt<P, A> {
   readonly targets: readonly Target[];
 }
 
@@ -119,14 +119,18 @@ export interface Policy<P, A extends Answer, H> {
    * of them. Values that are compared with each other need the same `among` to have the same bits under the same weights.
    */
   statistics(
-    groups: readonly Answered<P, A>[],
+    groups: readonly AnsweredPrompt<P, A>[],
     of: WeightsOf,
-    among?: readonly Answered<P, A>[],
+    among?: readonly AnsweredPrompt<P, A>[],
   ): Promise<Statistics[][]>;
   /** Per action, in nats: an estimate of KL(now || reference), for people to look at. */
   divergence(now: Statistics, reference: Statistics): Float64Array;
   /** Adds the gradient of the loss over all lessons to the one that the next step uses. */
-  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec, among?: readonly Answered<P, A>[]): Promise<LearnReport>;
+  learn(
+    lessons: readonly Lesson<P, A>[],
+    loss: LossSpec,
+    among?: readonly AnsweredPrompt<P, A>[],
+  ): Promise<LearnReport>;
   /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` starts over. */
   step(learningRate: number): Promise<StepReport>;
   /** Differs if any bit of the weights differs. Ranks that train together must agree on it. */

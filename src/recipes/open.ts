@@ -33,7 +33,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
 };
 
 /** A run's recipe for the loop. Opening it raises EngineError when this machine lacks what its engines need. */
-export function opening(settings: TrainedSettings): OpenedRecipe {
+export function recipeOpening(settings: TrainedSettings): OpenedRecipe {
   return {
     columns: recipeOf(settings).columns(settings),
     open: async (context) => {

@@ -14,12 +14,12 @@ import type { RunSettings } from '../schema/run.js';
 import { rewriteOf } from './prompt_enhance/rewrite.js';
 import { NO_READERS, readersOf, type Readers } from './prompt_enhance/readers.js';
 import { defaultEnhancing, promptEnhance, type PromptEnhanceSettings } from './prompt_enhance/settings.js';
-import { opensThought, written } from './open_words_task.js';
+import { opensThought, splitThought } from './open_words_task.js';
 import { questionOf } from './text_answers/conversation.js';
 import { openTextWords } from './text_answers/task.js';
 
 /** A rewritten prompt. */
-export interface Enhanced {
+export interface EnhancedPrompt {
   readonly prompt: string;
   /** The prompt for an image model; may be empty. */
   readonly enhanced_prompt: string;
@@ -37,7 +37,7 @@ export interface Enhancer {
   /** What is unknown about how rewrites are read. */
   readonly problems: readonly string[];
   /** In their order. The same prompt, position and seed give the same rewrite. Raises DataError for a prompt that leaves no room for an answer. */
-  enhance(prompts: readonly string[], first: number): Promise<Enhanced[]>;
+  enhance(prompts: readonly string[], first: number): Promise<EnhancedPrompt[]>;
   dispose(): Promise<void>;
 }
 
@@ -121,10 +121,10 @@ async function openEnhancer(
         'loaded',
       );
       return Promise.all(
-        answers.map(async ([{ ids, finished }], p): Promise<Enhanced> => {
+        answers.map(async ([{ ids, finished }], p): Promise<EnhancedPrompt> => {
           const said = finished ? ids.subarray(0, -1) : ids;
           const text = words.tokenizer.decode([...prefill, ...said], { skipSpecial: true });
-          const { thought, answer } = written(text, policy.thinking, tokens[p].thinks);
+          const { thought, answer } = splitThought(text, policy.thinking, tokens[p].thinks);
           const { prompt: enhanced_prompt, stripped } = rewriteOf(answer, thought);
           const unread = (await readers.rewrite?.(enhanced_prompt)) ?? null;
           const prompt_unread = (await readers.prompt?.(prompts[p])) ?? null;

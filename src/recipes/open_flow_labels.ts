@@ -1,6 +1,6 @@
 /** Labelled pictures for supervised training: at random noise levels, the velocity that leads from noise to the picture (flow matching). */
 import { RandomStream } from '../core/random.js';
-import type { FlowAction, FlowAnswer, FlowAsked } from '../policies/flow/batch.js';
+import type { FlowAction, FlowAnswer, FlowRequest } from '../policies/flow/batch.js';
 import { unconditional } from '../policies/flow/rows.js';
 import { velocityGaussian } from '../policies/flow/steps.js';
 import type { FlowSftSettings } from '../schema/algorithm.js';
@@ -9,7 +9,7 @@ import type { Labelled } from '../train/supervised.js';
 import { labelsOf, type Labels } from './open_training.js';
 
 /** A prompt with its wanted picture. */
-export interface PicturePrompt extends Prompt, FlowAsked {
+export interface PicturePrompt extends Prompt, FlowRequest {
   /** [N, C] of the wanted picture, in the form of the model's output. */
   readonly wanted: () => Promise<Float32Array>;
 }

@@ -20,14 +20,14 @@ import type { TinyPicturedSettings } from '../schema/seen_data.js';
 import { picturedData, picturedVocabulary } from '../tiny/world/pictured.js';
 import { tinyVocabulary } from '../tiny/world/vocabulary.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
-import { openSeeing, type Seeing } from './open_seeing.js';
+import { openVisionInputs, type VisionInputs } from './open_vision_inputs.js';
 import { openWords } from './open_vocabulary.js';
 import {
   WordsTask,
-  type AskedSource,
+  type QuestionSource,
   type Question,
-  type Shown,
-  type Sight,
+  type PicturedPrompt,
+  type QuestionPictures,
   type TextPrompt,
   type WordsSettings,
 } from './open_words_task.js';
@@ -35,7 +35,7 @@ import { bareWords, seenWords } from './open_seen_words.js';
 import type { SeeingSettings } from '../schema/token_policy.js';
 
 /** A dataset of edits with the task's questions. */
-export interface PicturedSource extends AskedSource {
+export interface PicturedSource extends QuestionSource {
   readonly edits: SampleSource<PicturedEdit>;
 }
 
@@ -62,7 +62,7 @@ export interface PicturedSettings extends WordsSettings {
 /** The words of a task with pictures, and how these are seen. */
 export interface PicturedTask<S extends PicturedSettings> {
   readonly words: WordsTask<S, PicturedSource>;
-  readonly seeing: Seeing;
+  readonly seeing: VisionInputs;
   readonly pictures: PictureFiles;
   /** What the chat template writes before the picture if its variables request that (Qwen's `add_vision_id`); else empty. */
   readonly pictureName: readonly number[];
@@ -81,7 +81,7 @@ export async function openPicturedTask<S extends PicturedSettings>(
     asked(await openPicturedEdits(place(path), media, settings.data.columns), prompt),
   );
   const words = openWords(settings, resolveRun, () => seenWords(vocabularyOf(settings), settings));
-  const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
+  const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const pictures = new PictureFiles();
   const sight = new PictureSight(seeing.processor, seeing.tokens, pictures);
   const task = await WordsTask.open(settings, { words, data, sight });
@@ -140,7 +140,7 @@ export function editOf({ row }: Pick<TextPrompt, 'row'>): PicturedEdit {
  */
 export function pictureStart(
   ids: readonly number[],
-  { tokens }: Pick<Seeing, 'tokens'>,
+  { tokens }: Pick<VisionInputs, 'tokens'>,
   name: readonly number[] = [],
 ): number {
   const start = ids.indexOf(tokens.vision_start_token_id);
@@ -201,7 +201,7 @@ export class PictureFiles {
 }
 
 /** One picture before the words. */
-class PictureSight implements Sight<PicturedSource> {
+class PictureSight implements QuestionPictures<PicturedSource> {
   constructor(
     private readonly processor: PictureProcessor,
     private readonly tokens: PictureTokens,
@@ -213,7 +213,7 @@ class PictureSight implements Sight<PicturedSource> {
     return Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
   }
 
-  async show({ edits }: PicturedSource, index: number, ids: readonly number[]): Promise<Shown> {
+  async show({ edits }: PicturedSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
     const { source, where } = edits.read(index);
     const image = await this.pictures.read(source, where);
     const picture = this.processor.image(image, where);

@@ -2,7 +2,7 @@
 import { DataError, InternalError } from '../core/errors.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import type { TokenAnswer, TokenAsked, TokenPrompt } from '../policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest, TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
 import { initPolicy, loadPolicy } from '../policies/tokens/load.js';
 import { heldOutSampling, samplingOf } from '../policies/tokens/sampling_settings.js';
@@ -20,7 +20,7 @@ import type { TrainingContext, GrpoParts } from '../train/context.js';
 import { openRemoteSampler } from '../train/remote_sampler.js';
 import { openServedPolicy } from '../train/served_trainer.js';
 import type { Training } from '../train/loop.js';
-import { openTraining, type Labels, type Rewarded, type Supervised } from './open_training.js';
+import { openTraining, type Labels, type RewardAlgorithm, type SupervisedAlgorithm } from './open_training.js';
 import { remoteSampling } from './sampler.js';
 import type { DecoderSettings } from '../schema/token_policy.js';
 import { packsAll } from './token_policy.js';
@@ -119,7 +119,7 @@ export function startingModel<P extends TokenPrompt>(
 
 /** Training by the algorithm in the settings, with its scorer and its held-out evaluation. */
 export async function openTokenTraining<
-  P extends Prompt & TokenAsked<T>,
+  P extends Prompt & TokenRequest<T>,
   T extends TokenPrompt,
   S extends TokenTrainingSettings,
 >(
@@ -131,9 +131,9 @@ export async function openTokenTraining<
   }: {
     readonly task: Task<P, TokenAnswer>;
     readonly policy: LanguagePolicy<T>;
-    readonly labels: (algorithm: Supervised<S>) => Labels<P, TokenAnswer>;
+    readonly labels: (algorithm: SupervisedAlgorithm<S>) => Labels<P, TokenAnswer>;
     /** Which tokens of an answer carry the loss when learning from rewards. */
-    readonly trained: (algorithm: Rewarded<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
+    readonly trained: (algorithm: RewardAlgorithm<S>) => GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
     /** Whether its answers are scored; default: yes. */
     readonly isScored?: boolean;
   },

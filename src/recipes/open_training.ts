@@ -106,9 +106,9 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
   }: Answering<P, A, H> & {
     /** Whether its answers are scored; default: yes. */
     readonly isScored?: boolean;
-    readonly labels: (algorithm: Supervised<S>) => Labels<P, A>;
+    readonly labels: (algorithm: SupervisedAlgorithm<S>) => Labels<P, A>;
     readonly rewards: (
-      algorithm: Rewarded<S>,
+      algorithm: RewardAlgorithm<S>,
     ) => Pick<
       GrpoParts<P, A, H>,
       'how' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf' | 'aheadUntil'
@@ -119,14 +119,24 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
   const { task, policy, longestAnswer } = answering;
   const evaluation = isScored ? await openEvaluation(settings, context, answering) : null;
   if (algorithm.type === 'sft') {
-    const parts = { task, policy, heldOut: evaluation?.heldOut ?? null, ...labels(algorithm as Supervised<S>) };
+    const parts = {
+      task,
+      policy,
+      heldOut: evaluation?.heldOut ?? null,
+      ...labels(algorithm as SupervisedAlgorithm<S>),
+    };
     return openSupervised({ ...settings, algorithm }, parts);
   }
   if (evaluation === null) throw new InternalError('learning from rewards without a reward');
-  const parts = { ...evaluation, ...rewards(algorithm as Rewarded<S>), longestAnswer, schedule: scheduleOf(settings) };
+  const parts = {
+    ...evaluation,
+    ...rewards(algorithm as RewardAlgorithm<S>),
+    longestAnswer,
+    schedule: scheduleOf(settings),
+  };
   return openGrpo({ ...settings, algorithm }, context, parts);
 }
 
 /** The algorithm settings for learning from labels, and those for learning from rewards. */
-export type Supervised<S extends LearntSettings> = Extract<S['algorithm'], { readonly type: 'sft' }>;
-export type Rewarded<S extends LearntSettings> = Exclude<S['algorithm'], { readonly type: 'sft' }>;
+export type SupervisedAlgorithm<S extends LearntSettings> = Extract<S['algorithm'], { readonly type: 'sft' }>;
+export type RewardAlgorithm<S extends LearntSettings> = Exclude<S['algorithm'], { readonly type: 'sft' }>;

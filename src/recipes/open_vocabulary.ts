@@ -9,7 +9,7 @@ import { WordTokenizer, wordTokenizerJson } from '../models/tokenizer/words.js';
 import type { ModelReference } from '../schema/model.js';
 
 /** A tokenizer with the tokens that end an answer. */
-export interface Words extends Reader {
+export interface AnswerTokenizer extends Reader {
   readonly ends: readonly number[];
   /** The end token that labels use. */
   readonly end: number;
@@ -37,7 +37,11 @@ export interface WorldWords {
  * The tokenizer that the settings name, the model's own, or else one of the tiny world's words. Raises DataError or
  * CheckpointError naming what is missing.
  */
-export function openWords({ policy, prompt }: WordsOf, resolveRun: RunResolver, world: () => WorldWords): Words {
+export function openWords(
+  { policy, prompt }: WordsOf,
+  resolveRun: RunResolver,
+  world: () => WorldWords,
+): AnswerTokenizer {
   const reference = policy.tokenizer ?? policy.model;
   if (reference === null) {
     if (prompt.chat) {

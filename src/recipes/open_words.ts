@@ -11,7 +11,7 @@ import type { Training } from '../train/loop.js';
 import type { Labelled } from '../train/supervised.js';
 import { openTokenTraining, openTrainedPolicy } from './open_token_policy.js';
 import { labelsOf, type Labels } from './open_training.js';
-import { unlabelled, type TextPrompt, type WordsTask } from './open_words_task.js';
+import { unlabelledRow, type TextPrompt, type WordsTask } from './open_words_task.js';
 
 type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
   readonly data: NonNullable<TrainedSettings['data']>;
@@ -68,7 +68,7 @@ export function wordLabels(task: WordsTask, sizes: Parameters<typeof labelsOf>[1
 
 /** The labelled answer. Raises DataError when the row has none, or one that does not fit. */
 async function labelled(task: WordsTask, prompt: TextPrompt): Promise<Labelled<TextPrompt, TokenAnswer>> {
-  if (prompt.expected === undefined) throw unlabelled('supervised training', prompt.id);
+  if (prompt.expected === undefined) throw unlabelledRow('supervised training', prompt.id);
   const ids = await task.labelIds(prompt.expected);
   const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];
   if (length > size) {

@@ -6,7 +6,7 @@ import type { Row } from '../data/rows.js';
 import { promptText } from '../models/chat/prompt.js';
 import type { Message } from '../models/chat/template.js';
 import type { Picture } from '../models/pictures/picture.js';
-import type { TokenAnswer, TokenAsked } from '../policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest } from '../policies/tokens/batch.js';
 import { FreeText } from '../policies/tokens/free_text.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingTerms } from '../rewards/score/choice.js';
@@ -14,7 +14,7 @@ import type { RecordedEpisode } from '../run/episodes.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { PromptRoom, RoomLimits } from '../scoring/prompt_room.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
-import type { Words } from './open_vocabulary.js';
+import type { AnswerTokenizer } from './open_vocabulary.js';
 
 /** The question of a sample. */
 export interface Question {
@@ -27,7 +27,7 @@ export interface Question {
 }
 
 /** A dataset of questions. */
-export interface AskedSource {
+export interface QuestionSource {
   /** The path as given. */
   readonly name: string;
   readonly length: number;
@@ -44,7 +44,7 @@ export interface AskedSource {
 }
 
 /** What a question shows besides its words. */
-export interface Shown {
+export interface PicturedPrompt {
   readonly ids: readonly number[];
   readonly pictures: readonly Picture[];
   /** The picture for people, as a PNG. */
@@ -52,15 +52,15 @@ export interface Shown {
 }
 
 /** How the pictures of a recipe's questions are shown to the policy. */
-export interface Sight<Source extends AskedSource = AskedSource> {
+export interface QuestionPictures<Source extends QuestionSource = QuestionSource> {
   /** Upper bound for the tokens of a sample's pictures, known without opening them. */
   mostTokens(source: Source, index: number): number;
   /** The ids of a prompt including those of its pictures. Raises DataError for pictures that cannot be read, or do not match the words. */
-  show(source: Source, index: number, ids: readonly number[]): Promise<Shown>;
+  show(source: Source, index: number, ids: readonly number[]): Promise<PicturedPrompt>;
 }
 
 /** A prompt of the task, ready for the policy. */
-export interface TextPrompt extends Prompt, TokenAsked {
+export interface TextPrompt extends Prompt, TokenRequest {
   /** The labelled answer, if the sample has one. */
   readonly expected?: string;
   readonly row: Row;
@@ -84,11 +84,11 @@ export interface WordsSettings {
   readonly prompt: { readonly variables: Readonly<Record<string, unknown>> };
 }
 
-interface Parts<Source extends AskedSource> {
-  readonly words: Words;
+interface Parts<Source extends QuestionSource> {
+  readonly words: AnswerTokenizer;
   readonly data: Datasets<Source>;
   /** Null if questions are only words. */
-  readonly sight: Sight<Source> | null;
+  readonly sight: QuestionPictures<Source> | null;
 }
 
 /** Maximum number of rows of a dataset whose room is computed: they represent the others. */
@@ -98,24 +98,24 @@ const MOST_AROUND = 8;
 
 export class WordsTask<
   S extends WordsSettings = WordsSettings,
-  Source extends AskedSource = AskedSource,
+  Source extends QuestionSource = QuestionSource,
 > implements Task<TextPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
   readonly format: FreeText;
 
   private constructor(
     readonly settings: S,
-    readonly words: Words,
+    readonly words: AnswerTokenizer,
     /** The words with which every answer begins. */
     private readonly prefill: readonly number[],
     readonly data: Datasets<Source>,
-    private readonly sight: Sight<Source> | null,
+    private readonly sight: QuestionPictures<Source> | null,
   ) {
     this.format = new FreeText(words.tokenizer, new Set(words.ends));
     this.validation = data.prompts((source, index) => this.promptOf(source, index));
   }
 
-  static async open<S extends WordsSettings, Source extends AskedSource>(
+  static async open<S extends WordsSettings, Source extends QuestionSource>(
     settings: S,
     { words, data, sight }: Parts<Source>,
   ): Promise<WordsTask<S, Source>> {
@@ -183,7 +183,7 @@ export class WordsTask<
       for (let index = 0; index < length; index++) {
         const { text, addSpecial, expected } = this.#textOf(source, index);
         looked += 1;
-        if (expected === undefined && compares !== undefined) throw unlabelled(compares, source.place(index));
+        if (expected === undefined && compares !== undefined) throw unlabelledRow(compares, source.place(index));
         const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
         if (wrong !== null) throw wrongLabel(wrong, source.place(index));
         const label = learnt ? (expected ?? '') : '';
@@ -287,7 +287,7 @@ export class WordsTask<
     return chunk.map(({ prompt: { instruction, expected, thinks, row }, answers, keys }) =>
       answers.map(({ ids, finished }, i): Rendered => {
         const text = this.textOf({ ids, finished });
-        const { thought, answer } = written(text, this.settings.policy.thinking ?? null, thinks);
+        const { thought, answer } = splitThought(text, this.settings.policy.thinking ?? null, thinks);
         const thinking = thought === null ? {} : { thought };
         const images = { source: null, edited: null, truth: null };
         const label = expected === undefined ? {} : { expected };
@@ -320,7 +320,7 @@ export class WordsTask<
 }
 
 /** The error for a row without a labelled answer that something needs. */
-export function unlabelled(needs: string, where: string): DataError {
+export function unlabelledRow(needs: string, where: string): DataError {
   return new DataError(`the row has no labelled answer, and ${needs} needs one`, {
     where,
     next: 'Name its column in data.columns.expected, or leave such rows out.',
@@ -332,7 +332,7 @@ function wrongLabel(wrong: string, where: string): DataError {
 }
 
 /** What a policy wrote: its thoughts, null if there are none, and what rewards read. */
-export interface Written {
+export interface SplitText {
   readonly thought: string | null;
   readonly answer: string;
 }
@@ -351,11 +351,11 @@ export function opensThought(text: string, prefill: string, thinking: { readonly
 /**
  * Splits a text at its thinking tags, the first of which the prompt may have `opened`. A thought that is never closed leaves no answer.
  */
-export function written(
+export function splitThought(
   text: string,
   thinking: NonNullable<WordsSettings['policy']['thinking']> | null,
   opened = false,
-): Written {
+): SplitText {
   if (thinking === null) return { thought: null, answer: text.trim() };
   const { open, close } = thinking;
   const end = text.lastIndexOf(close);

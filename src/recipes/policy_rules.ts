@@ -1,10 +1,18 @@
 /** Rules about a token policy: where it starts, its architecture, and what one that sees is shown. */
 import type { ModelReference } from '../schema/model.js';
-import { given, intact, problem, unless, type Partly, type Problem, type Rule } from './rules.js';
+import {
+  whenSet,
+  validSection,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from './rules.js';
 import { samplerRules, type SampledSettings } from './sampler.js';
 
 export const policyRules: readonly Rule<SampledSettings>[] = [
-  start,
+  startRules,
   adapter,
   keyHeads,
   headWidth,
@@ -19,8 +27,8 @@ interface Start {
 }
 
 /** A policy starts from a checkpoint or from random weights; a config with neither is a base for others, and cannot run by itself. */
-export function start({ policy }: Partly<{ policy: Start }>): readonly Problem[] {
-  return given([policy?.model, intact(policy?.init)], () =>
+export function startRules({ policy }: PartialSettings<{ policy: Start }>): readonly Problem[] {
+  return whenSet([policy?.model, validSection(policy?.init)], () =>
     problem(
       'policy.init',
       'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
@@ -29,16 +37,16 @@ export function start({ policy }: Partly<{ policy: Start }>): readonly Problem[]
 }
 
 /** Adapters need base weights that others can load. */
-function adapter({ policy }: Partly<SampledSettings>): readonly Problem[] {
+function adapter({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   if (policy?.model !== null || policy.init === null) return [];
-  return given([intact(policy.lora)], () =>
+  return whenSet([validSection(policy.lora)], () =>
     problem('policy.lora', 'found adapters over random weights (policy.init); allowed: with policy.model, or null'),
   );
 }
 
-function keyHeads({ policy }: Partly<SampledSettings>): readonly Problem[] {
-  return given([policy?.init?.num_attention_heads, policy?.init?.num_key_value_heads], (heads, shared) =>
-    unless(
+function keyHeads({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([policy?.init?.num_attention_heads, policy?.init?.num_key_value_heads], (heads, shared) =>
+    problemUnless(
       heads % shared === 0,
       'policy.init.num_key_value_heads',
       `found ${shared}; allowed: a divisor of num_attention_heads (${heads})`,
@@ -46,8 +54,8 @@ function keyHeads({ policy }: Partly<SampledSettings>): readonly Problem[] {
   );
 }
 
-function headWidth({ policy }: Partly<SampledSettings>): readonly Problem[] {
-  return given([policy?.init?.num_attention_heads, policy?.init?.hidden_size], (heads, hidden) => {
+function headWidth({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([policy?.init?.num_attention_heads, policy?.init?.hidden_size], (heads, hidden) => {
     const width = policy?.init?.head_dim ?? null;
     if (width === null && hidden % heads !== 0) {
       return problem(
@@ -64,11 +72,11 @@ function headWidth({ policy }: Partly<SampledSettings>): readonly Problem[] {
   });
 }
 
-function pixelLimits({ policy }: Partly<SampledSettings>): readonly Problem[] {
+function pixelLimits({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   return (['image', 'video'] as const).flatMap((kind) => {
     const limits = policy?.pixels?.[kind];
-    return given([limits?.min_pixels, limits?.max_pixels], (least, most) =>
-      unless(
+    return whenSet([limits?.min_pixels, limits?.max_pixels], (least, most) =>
+      problemUnless(
         least <= most,
         `policy.pixels.${kind}.min_pixels`,
         `found ${least}; allowed: at most max_pixels (${most})`,
@@ -78,10 +86,10 @@ function pixelLimits({ policy }: Partly<SampledSettings>): readonly Problem[] {
 }
 
 /** A window has to contain at least the patches of one token. */
-function wholeWindows({ policy }: Partly<SampledSettings>): readonly Problem[] {
+function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   const eyes = policy?.init?.vision;
-  return given([eyes?.window_size, eyes?.patch_size, eyes?.spatial_merge_size], (window, patch, merged) =>
-    unless(
+  return whenSet([eyes?.window_size, eyes?.patch_size, eyes?.spatial_merge_size], (window, patch, merged) =>
+    problemUnless(
       window >= patch * merged,
       'policy.init.vision.window_size',
       `found ${window}; allowed: at least patch_size x spatial_merge_size (${patch * merged}), or null`,

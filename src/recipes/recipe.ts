@@ -11,7 +11,7 @@ import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
 import type { ExampleConversation } from './example_conversation.js';
-import type { Partly, Problem } from './rules.js';
+import type { PartialSettings, Problem } from './rules.js';
 import type { RemoteSampling } from './sampler.js';
 
 interface RecipeCommon<S extends RunSettings> {
@@ -19,7 +19,7 @@ interface RecipeCommon<S extends RunSettings> {
   readonly name: S['task'];
   readonly schema: z.ZodObject;
   /** What its rules between fields say of settings. That no model is the run itself is checked for every recipe. */
-  broken(settings: Partly<S>): readonly Problem[];
+  broken(settings: PartialSettings<S>): readonly Problem[];
 }
 
 /** A run whose trainer is another program, which finds what it needs in the settings itself. */

@@ -7,7 +7,7 @@ import { termKinds, termNames, type TermName } from '../rewards/terms/table.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { TextPolicySettings } from '../schema/token_policy.js';
-import { problem, unless, type Partly, type Problem, type Rule } from './rules.js';
+import { problem, problemUnless, type PartialSettings, type Problem, type Rule } from './rules.js';
 
 /** The settings that rules about a reward read. */
 interface RewardedSettings {
@@ -27,7 +27,7 @@ type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'd
 const weightTolerance = 1e-6;
 
 /** The config's reward; null if a part of it is invalid by itself. */
-function rewardChoice({ reward, validation }: Partly<RewardedSettings>): Choice | null {
+function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>): Choice | null {
   // A reward server has neither defaults nor measures, but its terms still have to obey the rules.
   const { mode, terms, also_compute, defaults = 2 } = reward ?? {};
   if (mode === undefined || terms === undefined || also_compute === undefined) return null;
@@ -37,7 +37,7 @@ function rewardChoice({ reward, validation }: Partly<RewardedSettings>): Choice 
 /** Rules for a reward section, wherever it appears. */
 export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint];
 
-function terms(settings: Partly<RewardedSettings>): Problem[] {
+function terms(settings: PartialSettings<RewardedSettings>): Problem[] {
   const choice = rewardChoice(settings);
   if (choice === null) return [];
   const contradiction = modeOrTerms(choice);
@@ -198,7 +198,7 @@ export const thoughtsOnce: Rule<ThinkingSettings> = (settings) => {
 };
 
 /** Normalising each term separately needs terms, and works within the group by their standard deviations. */
-function perTerm(settings: Partly<RewardedSettings>): Problem[] {
+function perTerm(settings: PartialSettings<RewardedSettings>): Problem[] {
   const choice = rewardChoice(settings);
   const advantage = settings.algorithm?.advantage;
   if (choice === null || advantage?.per_term !== true) return [];
@@ -212,13 +212,17 @@ function perTerm(settings: Partly<RewardedSettings>): Problem[] {
     );
   };
   return [
-    ...unless(choice.terms.length > 0, key, 'found true, but there are no reward.terms to be normalised one by one'),
+    ...problemUnless(
+      choice.terms.length > 0,
+      key,
+      'found true, but there are no reward.terms to be normalised one by one',
+    ),
     ...only('scale', 'std', 'which is then that of each term'),
     ...only('scope', 'group', 'which each term is normalised within'),
   ];
 }
 
-function endpoint(settings: Partly<RewardedSettings>): Problem[] {
+function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
   const value = settings.reward?.endpoint;
   if (value === '') {
     const choice = rewardChoice(settings);

@@ -17,40 +17,40 @@ type ValueAt<T, K> = T extends unknown ? (K extends keyof T ? T[K] : never) : ne
  * Settings without what is known to be invalid, at any depth; a list is there as a whole or not at all. Variants of a section are one section with the
  * fields of all, because what says which one is meant may be invalid itself.
  */
-export type Partly<T> =
+export type PartialSettings<T> =
   | Extract<T, Whole>
   | ([Section<T>] extends [never]
       ? never
-      : { readonly [K in KeyOf<Section<T>>]?: Partly<ValueAt<Section<T>, K>> | undefined });
+      : { readonly [K in KeyOf<Section<T>>]?: PartialSettings<ValueAt<Section<T>, K>> | undefined });
 
 /** One combination. A rule stays silent if one of its values is invalid by itself. */
-export type Rule<S> = (settings: Partly<S>) => readonly Problem[];
+export type Rule<S> = (settings: PartialSettings<S>) => readonly Problem[];
 
 export function problem(key: string, message: string): Problem[] {
   return [{ key, message }];
 }
 
 /** A problem of a key, unless the condition holds. */
-export function unless(holds: boolean, key: string, message: string): Problem[] {
+export function problemUnless(holds: boolean, key: string, message: string): Problem[] {
   return holds ? [] : problem(key, message);
 }
 
 const LACKS = Symbol('something in the section is invalid');
 
 /** Marks a section in which something is invalid. */
-export function lacking(section: object): object {
+export function markInvalid(section: object): object {
   return { ...section, [LACKS]: true };
 }
 
 /** A section in which everything is valid; else undefined. */
-export function intact<P>(section: P): P | undefined {
+export function validSection<P>(section: P): P | undefined {
   return isObject(section) && LACKS in section ? undefined : section;
 }
 
 type Given<T extends readonly unknown[]> = { [K in keyof T]: NonNullable<T[K]> };
 
 /** What a rule says about values if all of them are there and none is null. */
-export function given<const T extends readonly unknown[]>(
+export function whenSet<const T extends readonly unknown[]>(
   values: T,
   rule: (...values: Given<T>) => readonly Problem[],
 ): readonly Problem[] {
@@ -60,9 +60,9 @@ export function given<const T extends readonly unknown[]>(
 type NumberAt = readonly [key: string, value: number | null | undefined];
 
 /** `whole` must be a multiple of `part`. */
-export function indivisible([key, whole]: NumberAt, [partKey, part]: NumberAt, reason: string): readonly Problem[] {
-  return given([whole, part], (dividend, divisor) =>
-    unless(
+export function requireMultiple([key, whole]: NumberAt, [partKey, part]: NumberAt, reason: string): readonly Problem[] {
+  return whenSet([whole, part], (dividend, divisor) =>
+    problemUnless(
       dividend % divisor === 0,
       key,
       `found ${dividend}; allowed: a multiple of ${partKey} (${divisor}), ${reason}`,

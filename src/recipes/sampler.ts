@@ -5,7 +5,15 @@ import type { SamplingEngine } from '../schema/sampler.js';
 import type { SeeingSettings } from '../schema/token_policy.js';
 import type { TrainerSettings } from '../schema/trainer.js';
 import type { RolloutSettings } from '../schema/training.js';
-import { given, intact, problem, unless, type Partly, type Problem, type Rule } from './rules.js';
+import {
+  whenSet,
+  validSection,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from './rules.js';
 
 /** The server that samples a run's answers, and the model and adapters that it has to serve. */
 export interface RemoteSampling {
@@ -50,9 +58,9 @@ export const samplerRules: readonly Rule<SampledSettings>[] = [
   aheadCorrected,
 ];
 
-function oneServer({ rollout }: Partly<SampledSettings>): readonly Problem[] {
-  return given([intact(rollout?.engine)], ({ base_url: url, serve }) =>
-    unless(
+function oneServer({ rollout }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([validSection(rollout?.engine)], ({ base_url: url, serve }) =>
+    problemUnless(
       url === undefined || serve === undefined || (url === null) !== (serve === null),
       'rollout.engine',
       `found ${url === null ? 'neither base_url nor serve' : 'both base_url and serve'}; allowed: base_url, the address of a vLLM that runs, or serve: {}, to start one with the run`,
@@ -61,9 +69,9 @@ function oneServer({ rollout }: Partly<SampledSettings>): readonly Problem[] {
 }
 
 /** Training's changes have to reach a running server, whose file route accepts only adapters. */
-function adaptersAlone({ rollout, policy }: Partly<SampledSettings>): readonly Problem[] {
+function adaptersAlone({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   if (policy?.lora !== null) return [];
-  return given([intact(rollout?.engine)], () =>
+  return whenSet([validSection(rollout?.engine)], () =>
     problem(
       'rollout.engine',
       "found vllm where all weights are trained (policy.lora: null), which cannot be brought to a running vLLM in every iteration; allowed: with policy.lora, or null, the policy's own engine",
@@ -71,16 +79,16 @@ function adaptersAlone({ rollout, policy }: Partly<SampledSettings>): readonly P
   );
 }
 
-function servedRank({ rollout, policy }: Partly<SampledSettings>): readonly Problem[] {
+function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   const most = SERVED_RANKS[SERVED_RANKS.length - 1];
-  return given([intact(rollout?.engine), policy?.lora?.rank], (_engine, rank) =>
+  return whenSet([validSection(rollout?.engine), policy?.lora?.rank], (_engine, rank) =>
     rank <= most ? [] : problem('policy.lora.rank', `found ${rank}; allowed with rollout.engine vllm: at most ${most}`),
   );
 }
 
 /** A server receives only tokens: instead of pictures it would see their placeholders. */
-function wordsAlone({ rollout, policy }: Partly<SampledSettings>): readonly Problem[] {
-  return given([intact(rollout?.engine), intact(policy?.pixels)], () =>
+function wordsAlone({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([validSection(rollout?.engine), validSection(policy?.pixels)], () =>
     problem(
       'rollout.engine',
       "found vllm for a policy that sees, whose pictures are not sent to it; allowed: null, the policy's own engine",
@@ -89,8 +97,8 @@ function wordsAlone({ rollout, policy }: Partly<SampledSettings>): readonly Prob
 }
 
 /** Here the same sessions would sample and train at once, under weights that change meanwhile. */
-function aheadCorrected({ rollout, policy }: Partly<SampledSettings>): readonly Problem[] {
-  return given([rollout?.ahead, policy?.trainer?.type], (ahead, trainer) => {
+function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([rollout?.ahead, policy?.trainer?.type], (ahead, trainer) => {
     if (ahead === 0) return [];
     if (trainer !== 'tinker') {
       return problem(
@@ -98,7 +106,7 @@ function aheadCorrected({ rollout, policy }: Partly<SampledSettings>): readonly 
         `found ${ahead} with policy.trainer '${trainer}', which samples and trains with the same weights; allowed: 0, or a policy.trainer 'tinker'`,
       );
     }
-    return unless(
+    return problemUnless(
       rollout?.importance_cap !== null,
       'rollout.importance_cap',
       `found null with rollout.ahead ${ahead}, whose answers are of older weights; allowed: a number above 0`,
@@ -106,8 +114,8 @@ function aheadCorrected({ rollout, policy }: Partly<SampledSettings>): readonly 
   });
 }
 
-function ownDevices({ rollout, launch }: Partly<SampledSettings>): readonly Problem[] {
-  return given([rollout?.engine?.serve?.devices, launch?.devices], (served, trained) => {
+function ownDevices({ rollout, launch }: PartialSettings<SampledSettings>): readonly Problem[] {
+  return whenSet([rollout?.engine?.serve?.devices, launch?.devices], (served, trained) => {
     const shared = served.filter((device) => trained.includes(device));
     if (shared.length === 0) return [];
     return problem(

@@ -2,7 +2,15 @@
 import type { TrainedSettings } from '../schema/run.js';
 import type { TextPolicySettings } from '../schema/token_policy.js';
 import type { RolloutSettings } from '../schema/training.js';
-import { given, intact, problem, unless, type Partly, type Problem, type Rule } from './rules.js';
+import {
+  whenSet,
+  validSection,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from './rules.js';
 
 interface ServedSettings extends TrainedSettings {
   readonly rollout: RolloutSettings;
@@ -19,19 +27,19 @@ export const servedTrainerRules: readonly Rule<ServedSettings>[] = [
   noAverage,
 ].map((rule) => (settings) => (settings.policy?.trainer?.type === 'tinker' ? rule(settings) : []));
 
-function serverHasModel({ policy, rollout }: Partly<ServedSettings>): readonly Problem[] {
+function serverHasModel({ policy, rollout }: PartialSettings<ServedSettings>): readonly Problem[] {
   const served = [
     ['policy.model', policy?.model, 'whose server has the model: policy.trainer.base_model names it'],
-    ['policy.init', intact(policy?.init), 'whose server has the model: policy.trainer.base_model names it'],
-    ['policy.lora', intact(policy?.lora), 'whose adapter is policy.trainer.lora'],
-    ['rollout.engine', intact(rollout?.engine), 'whose server samples, too'],
+    ['policy.init', validSection(policy?.init), 'whose server has the model: policy.trainer.base_model names it'],
+    ['policy.lora', validSection(policy?.lora), 'whose adapter is policy.trainer.lora'],
+    ['rollout.engine', validSection(rollout?.engine), 'whose server samples, too'],
   ] as const;
   return served.flatMap(([key, found, why]) =>
-    given([found], () => problem(key, `found a value with ${TRAINER}, ${why}; allowed: null`)),
+    whenSet([found], () => problem(key, `found a value with ${TRAINER}, ${why}; allowed: null`)),
   );
 }
 
-function ownTokenizer({ policy }: Partly<ServedSettings>): readonly Problem[] {
+function ownTokenizer({ policy }: PartialSettings<ServedSettings>): readonly Problem[] {
   if (policy?.tokenizer !== null) return [];
   return problem(
     'policy.tokenizer',
@@ -42,11 +50,11 @@ function ownTokenizer({ policy }: Partly<ServedSettings>): readonly Problem[] {
 /** Servers differ in whether the log-probabilities of what they sample are those before or after such settings. */
 const plain = { temperature: 1, top_p: 1, top_k: -1 } as const;
 
-function plainSampling({ algorithm, rollout }: Partly<ServedSettings>): readonly Problem[] {
+function plainSampling({ algorithm, rollout }: PartialSettings<ServedSettings>): readonly Problem[] {
   if (algorithm?.type === 'sft') return [];
   return (['temperature', 'top_p', 'top_k'] as const).flatMap((key) =>
-    given([rollout?.[key]], (found) =>
-      unless(
+    whenSet([rollout?.[key]], (found) =>
+      problemUnless(
         found === plain[key],
         `rollout.${key}`,
         `found ${found} with ${TRAINER}, which trains on the distribution at temperature 1; allowed: ${plain[key]}`,
@@ -55,9 +63,9 @@ function plainSampling({ algorithm, rollout }: Partly<ServedSettings>): readonly
   );
 }
 
-function oneProcess({ launch }: Partly<ServedSettings>): readonly Problem[] {
-  return given([launch?.processes], (found) =>
-    unless(
+function oneProcess({ launch }: PartialSettings<ServedSettings>): readonly Problem[] {
+  return whenSet([launch?.processes], (found) =>
+    problemUnless(
       found === 1,
       'launch.processes',
       `found ${JSON.stringify(found)} with ${TRAINER}, whose server does the computing; allowed: 1`,
@@ -65,8 +73,8 @@ function oneProcess({ launch }: Partly<ServedSettings>): readonly Problem[] {
   );
 }
 
-function noAverage({ optimizer }: Partly<ServedSettings>): readonly Problem[] {
-  return given([optimizer?.ema_decay], (found) =>
+function noAverage({ optimizer }: PartialSettings<ServedSettings>): readonly Problem[] {
+  return whenSet([optimizer?.ema_decay], (found) =>
     problem(
       'optimizer.ema_decay',
       `found ${found} with ${TRAINER}, which keeps no average of the weights; allowed: null`,

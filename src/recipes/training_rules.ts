@@ -4,10 +4,18 @@ import type { ReadSettings } from '../schema/mark.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { TrainerSettings } from '../schema/trainer.js';
 import type { RolloutSettings } from '../schema/training.js';
-import { given, indivisible, problem, unless, type Partly, type Problem, type Rule } from './rules.js';
+import {
+  whenSet,
+  requireMultiple,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from './rules.js';
 
 /** A supervised run learns only from labels: its sampled answers and their scores are only for people to look at. */
-export const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+export const isSupervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 /** The settings that rules about groups and batches read. */
 interface BatchedSettings {
@@ -18,7 +26,7 @@ interface BatchedSettings {
 
 /** A micro-batch has a fixed composition, so a batch consists of whole micro-batches. */
 export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimizer }) =>
-  indivisible(
+  requireMultiple(
     isGrpo(algorithm)
       ? ['rollout.episodes_per_iteration', rollout?.episodes_per_iteration]
       : ['algorithm.sft.batch_size', algorithm?.sft?.batch_size],
@@ -32,7 +40,7 @@ export const sharedRules: readonly Rule<TrainedSettings>[] = [
   decay,
   budgetOfServer,
   ({ validation, optimizer }) =>
-    unless(
+    problemUnless(
       validation?.weights !== 'average' || optimizer?.ema_decay !== null,
       'validation.weights',
       "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it",
@@ -40,11 +48,11 @@ export const sharedRules: readonly Rule<TrainedSettings>[] = [
 ];
 
 /** Nothing here has a price but what a training server does. */
-function budgetOfServer(settings: Partly<TrainedSettings>): readonly Problem[] {
-  const { policy } = settings as Partly<{ readonly policy: { readonly trainer: TrainerSettings } }>;
-  return given([settings.launch?.budget], (budget) =>
-    given([policy?.trainer?.type], (trainer) =>
-      unless(
+function budgetOfServer(settings: PartialSettings<TrainedSettings>): readonly Problem[] {
+  const { policy } = settings as PartialSettings<{ readonly policy: { readonly trainer: TrainerSettings } }>;
+  return whenSet([settings.launch?.budget], (budget) =>
+    whenSet([policy?.trainer?.type], (trainer) =>
+      problemUnless(
         trainer === 'tinker' && policy?.trainer?.prices !== null,
         'launch.budget',
         `found ${budget} without policy.trainer.prices, which say what a training server charges; allowed: null, or a policy.trainer 'tinker' with prices`,
@@ -56,21 +64,21 @@ function budgetOfServer(settings: Partly<TrainedSettings>): readonly Problem[] {
 /** Rules for answers that are sampled and compared within their groups. */
 export const groupRules: readonly Rule<BatchedSettings>[] = [
   ({ rollout }) =>
-    indivisible(
+    requireMultiple(
       ['rollout.episodes_per_iteration', rollout?.episodes_per_iteration],
       ['rollout.generations_per_sample', rollout?.generations_per_sample],
       'so that every group is whole',
     ),
   ({ algorithm, rollout }) =>
-    given([rollout?.generations_per_sample, algorithm?.advantage?.scope], (generations, scope) =>
-      unless(
+    whenSet([rollout?.generations_per_sample, algorithm?.advantage?.scope], (generations, scope) =>
+      problemUnless(
         !isGrpo(algorithm) || generations >= 2 || (scope !== 'group' && algorithm?.advantage?.per_term === false),
         'rollout.generations_per_sample',
         `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')`,
       ),
     ),
   ({ algorithm }) =>
-    unless(
+    problemUnless(
       !isGrpo(algorithm) || algorithm?.kl_estimator !== 'k1',
       'algorithm.kl_estimator',
       "found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3",
@@ -81,7 +89,7 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
 export const tokenGroupRules: readonly Rule<BatchedSettings>[] = [
   ...groupRules,
   ({ algorithm, rollout }) =>
-    given(
+    whenSet(
       [rollout?.episodes_per_iteration, rollout?.generations_per_sample, algorithm?.minibatches],
       (episodes, generations, minibatches) => {
         const prompts = episodes / generations;
@@ -95,23 +103,27 @@ export const tokenGroupRules: readonly Rule<BatchedSettings>[] = [
   ({ algorithm }) => {
     const trained = algorithm?.train_tokens;
     if (typeof trained !== 'object') return [];
-    return given([trained.steps, trained.cycle_steps], (steps, cycle) =>
-      unless(steps <= cycle, 'algorithm.train_tokens.steps', `found ${steps}; allowed: at most cycle_steps (${cycle})`),
+    return whenSet([trained.steps, trained.cycle_steps], (steps, cycle) =>
+      problemUnless(
+        steps <= cycle,
+        'algorithm.train_tokens.steps',
+        `found ${steps}; allowed: at most cycle_steps (${cycle})`,
+      ),
     );
   },
 ];
 
 /** Settings of a decay need a schedule that decays, and a decay begins after warm-up. */
-function decay({ optimizer, algorithm }: Partly<TrainedSettings>): readonly Problem[] {
-  return given([optimizer?.schedule, optimizer?.decay_steps], (schedule, steps) => {
+function decay({ optimizer, algorithm }: PartialSettings<TrainedSettings>): readonly Problem[] {
+  return whenSet([optimizer?.schedule, optimizer?.decay_steps], (schedule, steps) => {
     if (schedule === 'constant') {
       return problem(
         'optimizer.decay_steps',
         `found ${steps} with optimizer.schedule 'constant', which never falls; allowed: null, or schedule 'linear' or 'cosine'`,
       );
     }
-    return given([algorithm?.warmup_steps], (warmup) =>
-      unless(
+    return whenSet([algorithm?.warmup_steps], (warmup) =>
+      problemUnless(
         steps > warmup,
         'optimizer.decay_steps',
         `found ${steps}; allowed: more than algorithm.warmup_steps (${warmup}), which it includes, or null for all steps of the run`,
@@ -131,6 +143,6 @@ function coefficients(key: string, sources: NonNullable<TrainedSettings['data']>
 }
 
 /** Whether it learns from rewards. */
-function isGrpo(algorithm: Partly<BatchedSettings>['algorithm']): boolean {
+function isGrpo(algorithm: PartialSettings<BatchedSettings>['algorithm']): boolean {
   return algorithm?.type === 'grpo' || algorithm?.type === 'ppo';
 }

@@ -7,12 +7,12 @@ import type { PromptSettings, SeeingSettings, TextPolicySettings } from '../sche
 import { exampleConversation } from './example_conversation.js';
 import { startMissing, type Part } from './preset.js';
 import { folderOf, type Need } from './recipe.js';
-import { problem, type Partly, type Problem } from './rules.js';
+import { problem, type PartialSettings, type Problem } from './rules.js';
 import { servedTrainerRules } from './served_trainer.js';
 import { decoderPart, seeingPart, type SeeingRecipeSettings, type TokenRecipeSettings } from './token_policy.js';
 
 /** A system message, examples and a template's own names cannot be used in bare words. */
-export function turnsNeedChat({ prompt }: Partly<{ prompt: PromptSettings }>): readonly Problem[] {
+export function turnsNeedChat({ prompt }: PartialSettings<{ prompt: PromptSettings }>): readonly Problem[] {
   if (prompt?.chat !== false) return [];
   return (['system', 'examples', 'variables'] as const).flatMap((field) => {
     const found = prompt[field] ?? '';
@@ -26,7 +26,7 @@ interface OwnWordsSettings extends Pick<TrainedSettings, 'data'> {
 }
 
 /** A model with random weights needs a vocabulary from somewhere. */
-export function ownWords({ policy, data }: Partly<OwnWordsSettings>): readonly Problem[] {
+export function ownWords({ policy, data }: PartialSettings<OwnWordsSettings>): readonly Problem[] {
   if (policy?.init === null || policy?.tokenizer !== null || data?.tiny !== null) return [];
   return problem(
     'policy.tokenizer',

@@ -6,7 +6,7 @@ import { engine, neededModel, optionalModel } from './model.js';
 import { thinkingTags } from './thinking.js';
 
 /** Which part of the policy's reading is given to the model that draws. */
-export const told = result(
+export const editorReads = result(
   "What the model that draws is told: 'response', the hidden states of picture, instruction and response; 'instruction', those of picture and instruction alone, so that nothing the policy writes has any effect.",
   z.enum(['response', 'instruction']).default('response'),
 );
@@ -67,7 +67,7 @@ const ownEditorOf = <T extends z.ZodType>(
         .strictObject({ vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves') })
         .prefault({}),
     ),
-    told,
+    told: editorReads,
     read_by: readBy,
     picture_names: pictureNames,
     max_pixels: result(
@@ -157,7 +157,7 @@ const renderEditor = z.strictObject({
   ),
   base_url,
   served_model: result('The model that draws, as the server names it.', z.string().min(1)),
-  told,
+  told: editorReads,
   read_by: readBy,
   picture_names: pictureNames,
   states_dtype: result(

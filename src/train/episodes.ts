@@ -1,7 +1,7 @@
 /** An iteration's episodes: their exchange between ranks, and their records. */
 import type { RgbImage } from '../core/image.js';
 import type { ProcessGroup } from '../group/process_group.js';
-import type { Answer, Answered } from '../policies/policy.js';
+import type { Answer, AnsweredPrompt } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { writeEpisodes } from '../run/episodes.js';
 import { storeImage, storePng } from '../run/media.js';
@@ -23,7 +23,7 @@ export interface KeptArtifact {
 /** An iteration's episodes as recorded. */
 export interface IterationRecord<P, A> {
   readonly iteration: number;
-  readonly groups: readonly Answered<P, A>[];
+  readonly groups: readonly AnsweredPrompt<P, A>[];
   readonly outcomes: readonly (readonly Outcome[])[];
   readonly advantages: readonly GroupAdvantages[];
   readonly kept: readonly (readonly KeptArtifact[])[];

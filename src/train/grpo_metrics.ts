@@ -1,6 +1,6 @@
 /** Metrics of a GRPO iteration: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
-import type { Answer, Answered, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
+import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
 import { isUntold } from './importance.js';
@@ -48,7 +48,7 @@ export function describeEpisodes(
 
 /** The largest difference between the log-probabilities of rollout, where reported, and of training, both under the weights that sampled. */
 export function mismatchOf(
-  groups: readonly Answered<unknown, Answer>[],
+  groups: readonly AnsweredPrompt<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
 ): number {
   let mismatch = 0;

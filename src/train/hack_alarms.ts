@@ -5,7 +5,7 @@
  */
 import type { AlarmName, AlarmSettings } from '../schema/alarms.js';
 import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/score/image_statistics.js';
-import type { Answer, Answered } from '../policies/policy.js';
+import type { Answer, AnsweredPrompt } from '../policies/policy.js';
 import type { JudgeItem } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
@@ -34,7 +34,7 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
 
 /** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that no artifact has is left out. */
 export function describeArtifacts(
-  groups: readonly Answered<Prompt, Pick<Answer, 'logProbs'>>[],
+  groups: readonly AnsweredPrompt<Prompt, Pick<Answer, 'logProbs'>>[],
   artifacts: readonly (readonly (ArtifactStatistics | null)[])[],
 ): Record<string, number> {
   const measured = artifacts.flat().filter((one) => one !== null);
@@ -69,7 +69,7 @@ export function statisticsOf(item: JudgeItem): Statistics {
 
 /** The metrics `hack/…` of an iteration. Axes of `measured`: [group, answer]. */
 export function describeStatistics(
-  groups: readonly Answered<Prompt, Pick<Answer, 'logProbs' | 'finished'>>[],
+  groups: readonly AnsweredPrompt<Prompt, Pick<Answer, 'logProbs' | 'finished'>>[],
   measured: readonly (readonly Statistics[])[],
 ): Record<string, number> {
   const all = measured.flat();

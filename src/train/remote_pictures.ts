@@ -2,16 +2,16 @@
 import { systemClock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { EndpointError } from '../core/errors.js';
-import { ImagesClient, type PictureAsked } from '../environments/images_api/client.js';
+import { ImagesClient, type ImagesRequest } from '../environments/images_api/client.js';
 import { requestHashOf } from '../environments/images_api/hash.js';
 import {
   RenderClient,
   renderHash,
-  type Longest,
-  type RenderAsked,
-  type RenderWanted,
+  type LongestStates,
+  type RenderRequest,
+  type RenderIdentity,
 } from '../environments/render_server/client.js';
-import type { Answered } from '../environments/served/picture.js';
+import type { PictureReply } from '../environments/served/picture.js';
 import { ServerImages, type ServedPictures } from '../environments/served/pictures.js';
 import { Exchanges } from '../run/exchanges.js';
 import { pictureForm, RunPictures } from '../run/pictures.js';
@@ -28,7 +28,7 @@ interface PictureClient<Asked> {
   /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
   look(within: Deadline): Promise<readonly string[]>;
   /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
-  draw(asked: Asked, within: Deadline): Promise<Answered>;
+  draw(asked: Asked, within: Deadline): Promise<PictureReply>;
   close(): Promise<void>;
 }
 
@@ -133,7 +133,7 @@ export function openImagesServer(
   settings: ImagesServerSettings,
   services: RemoteServices,
   work: ImagesWork = 'draws',
-): Promise<ServerImages<PictureAsked>> {
+): Promise<ServerImages<ImagesRequest>> {
   return openServers(
     run,
     {
@@ -147,8 +147,8 @@ export function openImagesServer(
 }
 
 /** See `storedPictures`. */
-export function openStoredPictures(run: NamedRun, settings: ImagesServerSettings): ServedPictures<PictureAsked> {
-  return storedPictures<PictureAsked>(run, (asked) => requestHashOf(settings, asked));
+export function openStoredPictures(run: NamedRun, settings: ImagesServerSettings): ServedPictures<ImagesRequest> {
+  return storedPictures<ImagesRequest>(run, (asked) => requestHashOf(settings, asked));
 }
 
 /** See `lookAtServers`. */
@@ -168,7 +168,7 @@ function imagesServers(settings: ImagesServerSettings): LookedAtServers<ImagesCl
 export interface SentStates {
   readonly width: number;
   /** The run's longest edit, asked for only if nothing of the run is stored yet. */
-  readonly longest: () => Promise<Longest>;
+  readonly longest: () => Promise<LongestStates>;
 }
 
 /** See `openServers`. */
@@ -177,21 +177,21 @@ export function openRenderServer(
   settings: RenderEditor,
   { width, longest }: SentStates,
   services: RemoteServices,
-): Promise<ServerImages<RenderAsked>> {
+): Promise<ServerImages<RenderRequest>> {
   return openServers(
     run,
     {
       ...renderServers(settings, width),
       first: async (client, within) => client.ready(within, await longest()),
-      hash: (asked: RenderAsked) => renderHash(settings, asked),
+      hash: (asked: RenderRequest) => renderHash(settings, asked),
     },
     services,
   );
 }
 
 /** See `storedPictures`: they are found by the digest of the states, without the states themselves. */
-export function openStoredRenders(run: NamedRun, settings: RenderEditor): ServedPictures<RenderWanted> {
-  return storedPictures<RenderWanted>(run, (wanted) => renderHash(settings, wanted));
+export function openStoredRenders(run: NamedRun, settings: RenderEditor): ServedPictures<RenderIdentity> {
+  return storedPictures<RenderIdentity>(run, (wanted) => renderHash(settings, wanted));
 }
 
 /** See `lookAtServers`. */

@@ -10,7 +10,7 @@ import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
 import { waitForRemote, type ReplayOptions } from '../group/replay.js';
 import { countFindings, requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
-import type { Asked } from '../policies/tokens/tinker/certificate/scratch.js';
+import type { WithDeadline } from '../policies/tokens/tinker/certificate/scratch.js';
 import { TinkerPolicy } from '../policies/tokens/tinker/policy.js';
 import { TinkerService, type Reduction } from '../policies/tokens/tinker/served.js';
 import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
@@ -127,7 +127,7 @@ async function certified<P extends TokenPrompt>(
   },
 ): Promise<Reduction> {
   try {
-    const asked: Asked = (work) => waitForRemote(replay, work);
+    const asked: WithDeadline = (work) => waitForRemote(replay, work);
     const openSession = (): TinkerSession => sessionOf(connection, trainer, run, { spending });
     const server = { connection, asked, openSession, trainer, format };
     const { certificate, isKept } = await keptCertificate(certifiedRun(run), server, paths);
@@ -155,7 +155,7 @@ export async function checkServer<P extends TokenPrompt>(
     onNote,
     onWaiting: (found, waitedS) => onNote(`waiting for the training server (${waitedS} s): ${found}`),
   });
-  const asked: Asked = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
+  const asked: WithDeadline = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
   try {
     const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run, {}), trainer, format };
     return await certificateOf(certifiedRun(run), server);

@@ -6,7 +6,7 @@ import type { TinkerSession } from '../engines/tinker/session.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
 import { certify, clearPlace } from '../policies/tokens/tinker/certificate/certify.js';
-import type { Asked } from '../policies/tokens/tinker/certificate/scratch.js';
+import type { WithDeadline } from '../policies/tokens/tinker/certificate/scratch.js';
 import { ownEngine } from '../policies/tokens/tinker/certificate/own_engine.js';
 import { readCertificate, writeCertificate, type Certificate, type CertifiedServer } from '../run/certificate.js';
 import type { RunPaths } from '../run/paths.js';
@@ -23,7 +23,7 @@ export interface CertifiedRun {
 
 export interface ServerToCertify<P extends TokenPrompt> {
   readonly connection: TinkerConnection;
-  readonly asked: Asked;
+  readonly asked: WithDeadline;
   /** Opens a session that nothing else uses. */
   readonly openSession: () => TinkerSession;
   readonly trainer: TinkerSettings;
@@ -74,7 +74,7 @@ export async function keptCertificate<P extends TokenPrompt>(
 async function serverOf(
   connection: TinkerConnection,
   { base_model }: TinkerSettings,
-  asked: Asked,
+  asked: WithDeadline,
 ): Promise<CertifiedServer> {
   const path = '/get_server_capabilities';
   const reply = await asked((within) => connection.send(path, null, within));

@@ -5,7 +5,7 @@ import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.
 import { shareOf } from '../group/peers.js';
 import type { RatioLoss } from '../policies/losses/ratio.js';
 import type { ReinforceLoss } from '../policies/losses/reinforce.js';
-import type { Advantages, Answer, Answered, Lesson, Policy, Statistics } from '../policies/policy.js';
+import type { Advantages, Answer, AnsweredPrompt, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { mismatchOf, UpdateTotals } from './grpo_metrics.js';
 import { ImportanceWeights, isUntold } from './importance.js';
@@ -40,7 +40,7 @@ export function lossOf({
 }
 
 /** A group that teaches something. */
-interface UsedGroup<P, A> extends Answered<P, A> {
+interface UsedGroup<P, A> extends AnsweredPrompt<P, A> {
   readonly advantages: readonly (Advantages | null)[];
   /** 1 for actions that carry the loss, else 0; all 0 for an unscored episode. */
   readonly trained: readonly Float32Array[];
@@ -56,7 +56,7 @@ interface UsedGroup<P, A> extends Answered<P, A> {
  */
 export async function update<P, A extends Answer>(
   iteration: number,
-  groups: readonly Answered<P, A>[],
+  groups: readonly AnsweredPrompt<P, A>[],
   advantages: readonly GroupAdvantages<Advantages>[],
   updater: Updater<P, A>,
   watch: Stopwatch,

@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { Interpreter, LimitError, Refused, type Evaluate, type Expression } from '../../src/config/interpreter.js';
+import { Interpreter, LimitError, JsonnetError, type Evaluate, type Expression } from '../../src/config/interpreter.js';
 import { evaluateSnippet } from '../../src/config/jsonnet.js';
 import { evaluate } from '../../src/config/load.js';
 import { testFolder } from '../support/folder.js';
@@ -109,7 +109,7 @@ describe('the process that evaluates', () => {
 
   it('gives what Jsonnet says, and what functions of this program throw', async () => {
     const interpreter = new Interpreter();
-    await expect(interpreter.evaluate(expression("error 'no'"))).rejects.toThrow(Refused);
+    await expect(interpreter.evaluate(expression("error 'no'"))).rejects.toThrow(JsonnetError);
     class Own extends Error {}
     const natives = {
       fails: () => {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { decodeTorchSample } from '../../src/data/earl_sample.js';
 import { openEditDataset } from '../../src/data/edits.js';
-import type { Pickled } from '../../src/data/pickle.js';
+import type { PickleValue } from '../../src/data/pickle.js';
 import { arrayOf, readTorchFile } from '../../src/data/torch_file.js';
 
 const folder = join(import.meta.dirname, 'fixtures', 'torch');
@@ -14,12 +14,14 @@ const bytesOf = (name: string): Uint8Array => readFileSync(join(folder, `${name}
 const expected = JSON.parse(readFileSync(join(folder, 'expected.json'), 'utf8')) as Record<string, unknown>;
 
 /** As the script that made the fixtures writes what Python reads. */
-function plain(value: Pickled): unknown {
+function plain(value: PickleValue): unknown {
   const array = arrayOf(value);
   if (array !== null) return { dtype: array.dtype, shape: array.shape, values: array.values };
-  if (value instanceof Map) return { keys: [...(value as Map<Pickled, Pickled>)].map((pair) => pair.map(plain)) };
+  if (value instanceof Map) {
+    return { keys: [...(value as Map<PickleValue, PickleValue>)].map((pair) => pair.map(plain)) };
+  }
   if (value instanceof Uint8Array) return { bytes: [...value] };
-  if (Array.isArray(value)) return (value as Pickled[]).map(plain);
+  if (Array.isArray(value)) return (value as PickleValue[]).map(plain);
   if (typeof value === 'bigint') return { big: String(value) };
   return typeof value === 'number' && Math.abs(value) > 2 ** 53 && Number.isInteger(value)
     ? { big: String(BigInt(value)) }

@@ -1,6 +1,6 @@
 /** The contract of policies, on each kind: tokens and pictures in this process, and tokens at a trainer elsewhere. */
 import { FlowPolicy } from '../../src/policies/flow/policy.js';
-import type { TokenAnswer, TokenAsked } from '../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest } from '../../src/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';
@@ -11,7 +11,7 @@ import { asked, how, smallFlow } from './flow/small_flow.js';
 import { RemotePolicy, TrainerService } from './remote/trainer.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
-type Asked = TokenAsked<Emu3Prompt>;
+type Asked = TokenRequest<Emu3Prompt>;
 
 const space = smallSpace();
 const session = { threads: 1 };

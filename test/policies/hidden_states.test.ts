@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { Reader, type ToRead } from '../../src/policies/tokens/hidden_states.js';
+import { Reader, type StatesRequest } from '../../src/policies/tokens/hidden_states.js';
 import type { TokenPrompt } from '../../src/policies/tokens/batch.js';
 import { expectedOf, families, floatsOf, given, modelOf, prompts } from '../nets/vision/fixture.js';
 
@@ -16,7 +16,7 @@ describe.each(families)('hidden states of %s', (family) => {
   afterAll(() => reader.dispose());
   const seen = prompts();
   const items = seen.flatMap((prompt, p) =>
-    given.prompts[p].answers.map((ids): ToRead => ({ prompt, answer: Int32Array.from(ids), from: 0 })),
+    given.prompts[p].answers.map((ids): StatesRequest => ({ prompt, answer: Int32Array.from(ids), from: 0 })),
   );
   const width = model.config.hidden_size;
 

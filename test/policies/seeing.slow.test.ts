@@ -8,7 +8,7 @@ import { withPictures } from '../../src/models/pictures/placeholders.js';
 import { openPictureProcessor, plainProcessor } from '../../src/models/pictures/processor.js';
 import { describeDecoder } from '../../src/nets/decoder/files.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
-import type { TokenAnswer, TokenAsked, TokenPrompt } from '../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../src/policies/tokens/batch.js';
 import { FreeText } from '../../src/policies/tokens/free_text.js';
 import { initSeeingPolicy, loadPolicy } from '../../src/policies/tokens/load.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
@@ -74,7 +74,7 @@ function scene(random: RandomStream): { readonly image: RgbImage; readonly colou
   return { image: { width: SIDE, height: SIDE, data }, colour };
 }
 
-function question(random: RandomStream): { readonly prompt: TokenAsked; readonly answer: number } {
+function question(random: RandomStream): { readonly prompt: TokenRequest; readonly answer: number } {
   const { image, colour } = scene(random);
   const picture = processor.image(image, 'here');
   const ids = [WORD, tokens.vision_start_token_id, tokens.image_token_id, tokens.vision_end_token_id, WORD];
@@ -104,7 +104,7 @@ async function teach(policy: TokenPolicy, steps: number): Promise<void> {
   }
 }
 
-function sample(policy: TokenPolicy, asked: readonly TokenAsked[], temperature: number, perPrompt = 1, seed = 0) {
+function sample(policy: TokenPolicy, asked: readonly TokenRequest[], temperature: number, perPrompt = 1, seed = 0) {
   return policy.sample({
     prompts: asked,
     among: asked,

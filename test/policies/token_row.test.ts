@@ -4,7 +4,7 @@ import { Session } from '../../src/engines/onnx/session.js';
 import { Graph } from '../../src/graph/ir.js';
 import { Ranking } from '../../src/policies/tokens/ranking.js';
 import { logProbOf, sampleToken, type SamplingOptions } from '../../src/policies/tokens/sampling.js';
-import { summedBlocks, summedUp, TokenRow, type RowSummary } from '../../src/policies/tokens/token_row.js';
+import { summedBlocks, summarizeBlocks, TokenRow, type RowSummary } from '../../src/policies/tokens/token_row.js';
 
 const BLOCK = 256;
 /** Nine whole blocks and some. */
@@ -112,7 +112,7 @@ describe('a row that is summed up by blocks', () => {
   it('is told by the graph what the definitions say', async () => {
     expect([100, 2047, 2048, VOCABULARY].map(summedBlocks)).toEqual([0, 0, 8, 9]);
     const graph = new Graph('rows');
-    const outputs = summedUp(graph.input('logits', [2, VOCABULARY]), graph.input('inverse', [1]));
+    const outputs = summarizeBlocks(graph.input('logits', [2, VOCABULARY]), graph.input('inverse', [1]));
     const session = await Session.compile(graph, { ...outputs }, { threads: 1 });
     const both = new Float32Array(2 * VOCABULARY);
     both.set(logits, VOCABULARY);

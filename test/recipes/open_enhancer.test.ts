@@ -3,10 +3,15 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
-import { PICTURE_WORDS_FILE, PictureWords, saidIn } from '../../src/environments/picture_words.js';
+import { PICTURE_WORDS_FILE, PictureWords, wordsIn } from '../../src/environments/picture_words.js';
 import { openTokenizer } from '../../src/models/tokenizer/open.js';
 import { initDecoder } from '../../src/nets/decoder/config.js';
-import { openModelEnhancer, openRunEnhancer, type Enhanced, type Enhancer } from '../../src/recipes/open_enhancer.js';
+import {
+  openModelEnhancer,
+  openRunEnhancer,
+  type EnhancedPrompt,
+  type Enhancer,
+} from '../../src/recipes/open_enhancer.js';
 import { clipTokenizer } from '../../src/rewards/terms/clip/model.js';
 import { smallConfig } from '../engines/vllm/small_base.js';
 import { FIXTURES } from '../models/python_fixtures.js';
@@ -30,7 +35,7 @@ function modelOf(template: string): string {
   return folder;
 }
 
-type EnhancedBy = Enhanced & Pick<Enhancer, 'problems'>;
+type EnhancedBy = EnhancedPrompt & Pick<Enhancer, 'problems'>;
 
 const CHAT = '{% for m in messages %}{{ m.content }}{% endfor %}';
 
@@ -76,8 +81,8 @@ describe('a rewrite', () => {
     const reward = { terms: [{ name: 'clip', weight: 1, model: tinyClip }] };
     const long = 'a '.repeat(22);
     const cut = await enhanced(CHAT, long, { environment, reward });
-    expect(saidIn(cut.enhanced_prompt).length).toBeGreaterThan(1);
-    expect(cut.unread).toBe(saidIn(cut.enhanced_prompt).length - 1);
+    expect(wordsIn(cut.enhanced_prompt).length).toBeGreaterThan(1);
+    expect(cut.unread).toBe(wordsIn(cut.enhanced_prompt).length - 1);
     expect(cut.prompt_unread).toBe(await clipTokenizer(tinyClip).unread(long));
     expect(cut.prompt_unread).toBeGreaterThan(0);
     expect(await enhanced(CHAT, 'a cat', { environment, reward })).toMatchObject({ prompt_unread: 0, problems: [] });

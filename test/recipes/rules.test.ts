@@ -1,12 +1,21 @@
 /** What rules see of settings that are valid in parts. */
 import { describe, expect, it } from 'vitest';
 import { validate } from '../../src/config/validate.js';
-import { given, intact, lacking, unless, type Partly, type Rule } from '../../src/recipes/rules.js';
+import {
+  whenSet,
+  validSection,
+  markInvalid,
+  problemUnless,
+  type PartialSettings,
+  type Rule,
+} from '../../src/recipes/rules.js';
 
 type Settings = { policy: { kind: 'a'; width: number; heads: number | null } | { kind: 'b'; depth: number } | null };
 
 const even: Rule<Settings> = ({ policy }) =>
-  given([policy?.width, policy?.heads], (width, heads) => unless(width % heads === 0, 'policy.width', `${width}`));
+  whenSet([policy?.width, policy?.heads], (width, heads) =>
+    problemUnless(width % heads === 0, 'policy.width', `${width}`),
+  );
 
 describe('a rule', () => {
   it('says nothing where a value of its is null, absent or invalid', () => {
@@ -23,23 +32,26 @@ describe('a rule', () => {
   it('reads no field that the settings do not have', () => {
     const misspelt: Rule<Settings> = ({ policy }) =>
       // @ts-expect-error: no variant has such a field
-      unless(policy?.widht === undefined, 'policy', 'has a width');
+      problemUnless(policy?.widht === undefined, 'policy', 'has a width');
     expect(misspelt({})).toEqual([]);
   });
 
   it('does not fit settings whose section has none of its fields', () => {
     const other: Rule<{ policy: { colour: string } }> = ({ policy }) =>
-      unless(policy?.colour !== '', 'policy', 'is grey');
+      problemUnless(policy?.colour !== '', 'policy', 'is grey');
     // @ts-expect-error: this policy has no colour
     const rules: Rule<Settings>[] = [other];
     expect(rules).toHaveLength(1);
   });
 
   it('takes a section for intact in which nothing is invalid', () => {
-    const whole: Partly<Settings>['policy'] = { kind: 'b', depth: 1 };
-    expect([intact(whole), intact(null), intact(undefined), intact(lacking(whole))]).toEqual([
-      ...[whole, null, undefined, undefined],
-    ]);
+    const whole: PartialSettings<Settings>['policy'] = { kind: 'b', depth: 1 };
+    expect([
+      validSection(whole),
+      validSection(null),
+      validSection(undefined),
+      validSection(markInvalid(whole)),
+    ]).toEqual([...[whole, null, undefined, undefined]]);
   });
 });
 

@@ -8,7 +8,7 @@ import { TinkerConnection } from '../../src/engines/tinker/connection.js';
 import { VllmClient } from '../../src/engines/vllm/client.js';
 import { ImagesClient } from '../../src/environments/images_api/client.js';
 import { RenderClient } from '../../src/environments/render_server/client.js';
-import { blank } from '../../src/environments/served/picture.js';
+import { blankPicture } from '../../src/environments/served/picture.js';
 import { RewardPool } from '../../src/rewards/server/client/pool.js';
 import { defaultTransportPolicy, Transport } from '../../src/rewards/judge/transport.js';
 import { toWire } from '../../src/rewards/server/wire.js';
@@ -23,7 +23,7 @@ const clock = fastClock(100);
 const TIMEOUT_S = 60;
 const ATTEMPTS = 3;
 const size = { width: 8, height: 8 };
-const PNG = await encodePng(blank(size));
+const PNG = await encodePng(blankPicture(size));
 
 interface Asked {
   readonly method: string;

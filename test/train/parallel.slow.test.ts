@@ -12,7 +12,7 @@ import { nullTracker, RunDirectoryTracker } from '../../src/track/tracker.js';
 import type { LoopEnd } from '../../src/train/loop.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
-import { opening } from '../../src/recipes/open.js';
+import { recipeOpening } from '../../src/recipes/open.js';
 import { trainRun } from '../../src/train/worker.js';
 import { testFolder } from '../support/folder.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
@@ -58,7 +58,7 @@ describe('a run on two ranks', () => {
       if (group.rank > 0) {
         const log = logOf(1);
         try {
-          return await trainRun(settings, opening(settings), { ...common, handle: null, log });
+          return await trainRun(settings, recipeOpening(settings), { ...common, handle: null, log });
         } finally {
           group.close();
           await log.close();
@@ -82,7 +82,7 @@ describe('a run on two ranks', () => {
         },
       };
       try {
-        return await trainRun(settings, opening(settings), { ...common, handle, log, tracker });
+        return await trainRun(settings, recipeOpening(settings), { ...common, handle, log, tracker });
       } finally {
         group.close();
         await records.finish();

@@ -4,7 +4,7 @@ import { EndpointError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { MadePicture, PictureRequest } from '../../src/environments/image_model.js';
-import type { PictureAsked } from '../../src/environments/images_api/client.js';
+import type { ImagesRequest } from '../../src/environments/images_api/client.js';
 import type { ServerImages } from '../../src/environments/served/pictures.js';
 import { WaitInterrupted } from '../../src/group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
@@ -52,7 +52,7 @@ function opened(
   base_exp_dir: string,
   base_url: string | readonly string[],
   opening: Opening = {},
-): Promise<ServerImages<PictureAsked>> {
+): Promise<ServerImages<ImagesRequest>> {
   const { group = soloGroup(), stop = new AbortController().signal, settings, lines = [], states = [] } = opening;
   const logger = { warn: (line: string) => lines.push(line), info: (line: string) => lines.push(line) } as never;
   return openImagesServer({ run_name: 'one', base_exp_dir }, settingsOf(base_url, settings), {

@@ -4,8 +4,8 @@ import { EditrlError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { MadePicture } from '../../src/environments/image_model.js';
-import type { RenderAsked } from '../../src/environments/render_server/client.js';
-import type { Named, ServerImages } from '../../src/environments/served/pictures.js';
+import type { RenderRequest } from '../../src/environments/render_server/client.js';
+import type { NamedRequest, ServerImages } from '../../src/environments/served/pictures.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { editorEnvironment, type RenderEditor } from '../../src/schema/editor.js';
@@ -25,7 +25,7 @@ const folder = testFolders('renders');
 /** A second passes in fifty milliseconds. */
 const clock = fastClock(20);
 const WIDTH = 16;
-const LONGEST = { told: 1500, blank: 1373 };
+const LONGEST = { edit: 1500, blank: 1373 };
 /** Pictures of other sizes than are asked for. */
 const [small, large] = await Promise.all([encodePng(pictureOf('', 8, 16)), encodePng(pictureOf('', 128, 64))]);
 const closers: (() => Promise<void>)[] = [];
@@ -56,7 +56,7 @@ function opened(
   base_exp_dir: string,
   base_url: string,
   { group = soloGroup(), settings, lines = [] }: Opening = {},
-): Promise<ServerImages<RenderAsked>> {
+): Promise<ServerImages<RenderRequest>> {
   const logger = { warn: (line: string) => lines.push(line), info: (line: string) => lines.push(line) } as never;
   const paths = new RunPaths(base_exp_dir, 'one');
   return openRenderServer(
@@ -75,7 +75,7 @@ function opened(
 }
 
 /** Requests with different states, seeds and sources. */
-async function requestsOf(count: number): Promise<Named<RenderAsked>[]> {
+async function requestsOf(count: number): Promise<NamedRequest<RenderRequest>[]> {
   const size = { width: 32, height: 16 };
   const sources = await Promise.all([1, 2].map((at) => encodePng(pictureOf(sha256(`source ${at}`), 32, 16))));
   return Array.from({ length: count }, (_, i) => {
@@ -93,7 +93,7 @@ async function requestsOf(count: number): Promise<Named<RenderAsked>[]> {
   });
 }
 
-const expected = (requests: readonly RenderAsked[], salt?: string): string[] =>
+const expected = (requests: readonly RenderRequest[], salt?: string): string[] =>
   requests.map(({ statesDigest, seed, source }) =>
     renderDigest(statesDigest, { seed, num_inference_steps: 20 }, sha256(source), salt),
   );
@@ -195,7 +195,9 @@ describe("a run's pictures from a render server", () => {
 describe("a run's pictures that are guided", () => {
   const settings = { guidance_scale: 4 };
   /** With states of a blank instruction, of another length, that follow the source. */
-  async function guidedRequests(count: number): Promise<(Named<RenderAsked> & { readonly blankDigest: string })[]> {
+  async function guidedRequests(
+    count: number,
+  ): Promise<(NamedRequest<RenderRequest> & { readonly blankDigest: string })[]> {
     return (await requestsOf(count)).map((one, i) => {
       const bytes = new Uint8Array(new Float32Array(2 * WIDTH).fill(-1 - (i % 2)).buffer);
       return { ...one, blank: { dtype: 'F32', shape: [2, WIDTH], bytes }, blankDigest: sha256(bytes) };
@@ -215,7 +217,7 @@ describe("a run's pictures that are guided", () => {
     await images.close();
     // The first was the longest edit of the run, and nobody's.
     expect(stub.asked.map(({ tokens }) => tokens).slice(0, 2)).toEqual([
-      [LONGEST.told, LONGEST.blank],
+      [LONGEST.edit, LONGEST.blank],
       [1, 2],
     ]);
     expect(stub.asked.map(({ fields }) => [fields['protocol'], fields['guidance_scale']])).toEqual(
@@ -250,7 +252,7 @@ describe("a run's pictures that are guided", () => {
     const requests = await requestsOf(2);
     expect(shown(await images.generate(requests))).toEqual(expected(requests));
     await images.close();
-    expect(stub.asked[0].tokens).toEqual([LONGEST.told]);
+    expect(stub.asked[0].tokens).toEqual([LONGEST.edit]);
   });
 });
 

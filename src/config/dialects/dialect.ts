@@ -55,7 +55,7 @@ export interface Translation {
  * Separates the two forms in a file: its flat keys stay in `raw`, which is changed, and the canonical ones are `value`; `--set` changes either. A key
  * that both forms have is canonical.
  */
-export function takenApart(
+export function separateForms(
   raw: Record<string, unknown>,
   keys: Keys,
   sections: readonly string[],

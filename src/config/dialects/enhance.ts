@@ -7,7 +7,7 @@ import { hasPath, setPath } from '../../schema/paths.js';
 import { canonicalKeyOf, isFlatKey } from './earl_keys.js';
 import {
   namedModel,
-  takenApart,
+  separateForms,
   type Dialect,
   type DialectSource,
   type TableKey,
@@ -49,7 +49,7 @@ function recognises(raw: Readonly<Record<string, unknown>>): boolean {
 
 /** Translates such a file to the canonical form; `raw` is changed. */
 function translate(raw: Record<string, unknown>, source: DialectSource): Translation {
-  const { value, problems } = takenApart(raw, keys, sections, source);
+  const { value, problems } = separateForms(raw, keys, sections, source);
   const names = new Map<string, string>();
   const warnings: string[] = [];
   const put = (path: string, content: unknown, name?: EnhanceName): void => {

@@ -13,7 +13,7 @@ import { isObject } from '../../schema/walk.js';
 import { FLOW_ONLY, FLOW_OWN, flowAbsent, flowKeys, type FlowName } from './flow_keys.js';
 import {
   namedModel,
-  takenApart,
+  separateForms,
   type Dialect,
   type DialectSource,
   type TableKey,
@@ -33,7 +33,7 @@ function recognises(raw: Readonly<Record<string, unknown>>): boolean {
 
 /** Translates such a file to the canonical form; `raw` is changed. */
 function translate(raw: Record<string, unknown>, source: DialectSource): Translation {
-  const { value, problems } = takenApart(raw, flowKeys, sections, source);
+  const { value, problems } = separateForms(raw, flowKeys, sections, source);
   const names = new Map<string, string>();
   const warnings: string[] = [];
   const put: Put = (path, content, name) => {

@@ -3,7 +3,7 @@ import { basename, dirname, resolve } from 'node:path';
 import type { Problem } from '../../recipes/rules.js';
 import { hasPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
-import { namedModel, takenApart, type DialectSource, type TableKey, type Translation } from './dialect.js';
+import { namedModel, separateForms, type DialectSource, type TableKey, type Translation } from './dialect.js';
 import { FlatWords } from './words.js';
 
 type TrainerKeys = Readonly<Record<string, TableKey>>;
@@ -76,7 +76,7 @@ export class TrainerTranslator<Name extends string> {
     readonly source: DialectSource,
     private readonly dialect: TrainerDialect,
   ) {
-    const { value, problems } = takenApart(raw, dialect.keys, dialect.sections, source);
+    const { value, problems } = separateForms(raw, dialect.keys, dialect.sections, source);
     this.value = value;
     this.problems = problems;
     this.put('task', dialect.task);

@@ -14,8 +14,8 @@ import {
   matrixSnippet,
   PLAN,
   TABLES,
-  TOUCHED,
-  WORKED_OUT,
+  SECTION_READ_FUNCTION,
+  NEXT_TABLE_FUNCTION,
   type CellOrder,
   type EvaluationPlan,
   type TableOrder,
@@ -69,8 +69,8 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
         return found.sections.plan(planned.plan);
       },
       [TABLES]: (text: string): TableOrder | null => sections().begin(JSON.parse(text) as BaseFields),
-      [WORKED_OUT]: (text: string): TableOrder | null => sections().take(JSON.parse(text) as Rows),
-      [TOUCHED]: (text: string): true => {
+      [NEXT_TABLE_FUNCTION]: (text: string): TableOrder | null => sections().take(JSON.parse(text) as Rows),
+      [SECTION_READ_FUNCTION]: (text: string): true => {
         const cut = text.lastIndexOf(' ');
         sections().touched(text.slice(0, cut), text.slice(cut + 1));
         return true;

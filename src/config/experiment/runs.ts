@@ -45,12 +45,12 @@ export interface Draft {
   readonly file: string;
   readonly axes: AxisValues;
   readonly importHash: string;
-  readonly parents: readonly Wanted[];
+  readonly parents: readonly WantedRun[];
   /** A cell is named by its axes; a parent by the run that refers to it. */
   readonly made: 'cell' | 'parent';
 }
 
-export interface Wanted {
+export interface WantedRun {
   readonly name: string;
   readonly file: string;
   readonly axes: AxisValues;
@@ -72,7 +72,7 @@ interface WrongRun {
 /** The runs of an experiment under construction: first the cells, then generation after generation of parents. */
 export class Runs {
   readonly settler = new Settler();
-  readonly #known = new Map<string, Wanted>();
+  readonly #known = new Map<string, WantedRun>();
   readonly #resolved = new Map<string, string>();
   readonly #copies = new WeakMap<object, Map<string, unknown>>();
 
@@ -105,7 +105,7 @@ export class Runs {
     const given = made === 'cell' ? this.#measured(value) : value;
     const form = canonicalForm(ownSections(given, sets), { file: base ?? file, env, overlaid: true, sets, folders });
     const { value: canonical, problems, warnings, words } = form;
-    const parents: Wanted[] = [];
+    const parents: WantedRun[] = [];
     const renamed: Record<string, unknown> = {};
     const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
     const reached = Object.fromEntries(share.map((axis) => [axis, axes[axis]]));
@@ -175,8 +175,8 @@ export class Runs {
   }
 
   /** Parents that are not made yet. Raises ConfigError when the same name is wanted with different settings. */
-  wanted(drafts: readonly Draft[]): Wanted[] {
-    const fresh: Wanted[] = [];
+  wanted(drafts: readonly Draft[]): WantedRun[] {
+    const fresh: WantedRun[] = [];
     for (const parent of drafts.flatMap(({ parents }) => parents)) {
       const known = this.#known.get(parent.name);
       if (known === undefined) {
@@ -193,7 +193,7 @@ export class Runs {
   }
 
   /** Evaluates a generation of parents in one go. */
-  async parents(wave: readonly Wanted[]): Promise<Draft[]> {
+  async parents(wave: readonly WantedRun[]): Promise<Draft[]> {
     const orders = wave.map(({ name, file, axes }) => ({
       name,
       file,
@@ -223,7 +223,7 @@ export class Runs {
   }
 
   /** Drops keys of parents that neither their recipes nor their own files have. */
-  async #dropForeignKeys(values: readonly Record<string, unknown>[], wave: readonly Wanted[]): Promise<void> {
+  async #dropForeignKeys(values: readonly Record<string, unknown>[], wave: readonly WantedRun[]): Promise<void> {
     const files = values.flatMap((value, index) =>
       !this.settler.isValid(value) && hasForeignKeys(value) ? [wave[index].file] : [],
     );

@@ -17,7 +17,7 @@ interface Section {
   leaves: readonly Leaf[] | null;
 }
 
-export interface Settled {
+export interface SettledRun {
   readonly settings: RunSettings;
   readonly resultHash: string;
   readonly warnings: readonly string[];
@@ -30,7 +30,7 @@ export class Settler {
   readonly #ofSettings = new WeakMap<RunSettings, ReadonlyMap<string, Section>>();
 
   /** Settings in canonical form, validated; or everything that is wrong with them. */
-  settle(raw: Readonly<Record<string, unknown>>): Settled | { readonly problems: readonly Problem[] } {
+  settle(raw: Readonly<Record<string, unknown>>): SettledRun | { readonly problems: readonly Problem[] } {
     const sections = this.#read(raw);
     if (sections === null) {
       const validated = validate(raw);
@@ -88,7 +88,7 @@ export class Settler {
     });
   }
 
-  #settled(settings: RunSettings, sections: ReadonlyMap<string, Section>): Settled {
+  #settled(settings: RunSettings, sections: ReadonlyMap<string, Section>): SettledRun {
     Object.freeze(settings);
     this.#ofSettings.set(settings, sections);
     const resultHash = hashOfSections(settings, (key) => {

@@ -31,9 +31,9 @@ export interface CellOrder {
 /** Native function through which the evaluation reports, as JSON, which sections there are; returns the first table to evaluate, or null. */
 export const TABLES = 'editrl.tables';
 /** Native function that receives evaluated rows as JSON; returns the next table to evaluate, or null. */
-export const WORKED_OUT = 'editrl.worked_out';
+export const NEXT_TABLE_FUNCTION = 'editrl.worked_out';
 /** Native function through which the evaluation reports that a section read a watched axis. */
-export const TOUCHED = 'editrl.touched';
+export const SECTION_READ_FUNCTION = 'editrl.touched';
 
 /** One section of the settings, to be evaluated for several combinations of axis values. */
 export interface TableOrder {
@@ -113,7 +113,7 @@ local cell(c) = named(
   ),
   c.name
 );
-local touched(section, axis) = std.native('${TOUCHED}')(section + ' ' + axis);
+local touched(section, axis) = std.native('${SECTION_READ_FUNCTION}')(section + ' ' + axis);
 local watch(mixin, section, axis) =
   local watched(f) = { [f]: if touched(section, axis) then (if f in super then super[f] else mixin[f]) };
   local fields = plan.fields[axis];
@@ -141,7 +141,7 @@ local tables = if plan.probes == [] then null else std.native('${TABLES}')(std.t
   bases: [[fields(baseOf(c.base), hidden) for hidden in [true, false]] for c in plan.probes],
 }));
 local workOut(order) =
-  if order == null then true else workOut(std.native('${WORKED_OUT}')(std.toString(table(order)))) tailstrict;
+  if order == null then true else workOut(std.native('${NEXT_TABLE_FUNCTION}')(std.toString(table(order)))) tailstrict;
 { cells: std.map(cell, plan.cells), done: workOut(tables) }`;
 }
 

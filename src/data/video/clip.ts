@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { mostImagePixels, type RgbImage } from '../../core/image.js';
-import { call, callNow, type Called, type Program } from './ffmpeg.js';
+import { runProgram, callNow, type ProgramResult, type Program } from './ffmpeg.js';
 import { brokenForm } from './form.js';
 import { sampledFrames, type Sampling, type Timeline } from './sampling.js';
 
@@ -64,7 +64,7 @@ const framed = z.object({
 });
 
 /** A reading asks for calls of ffmpeg, one after another, and is given how each ended. */
-type Reading<T> = Generator<readonly [program: Program, args: readonly string[]], T, Called>;
+type Reading<T> = Generator<readonly [program: Program, args: readonly string[]], T, ProgramResult>;
 
 /**
  * Reads the frames that `sampling` shows. Raises DataError, naming `where`, for a file that is missing, is no video, ends early, is damaged, or has
@@ -73,7 +73,7 @@ type Reading<T> = Generator<readonly [program: Program, args: readonly string[]]
 export async function readClip(path: string, sampling: Sampling, where: string): Promise<Clip> {
   const reading = clip(path, sampling, where);
   let next = reading.next();
-  while (!next.done) next = reading.next(await call(...next.value, where));
+  while (!next.done) next = reading.next(await runProgram(...next.value, where));
   return next.value;
 }
 
@@ -220,7 +220,7 @@ const HARMLESS: readonly RegExp[] = [
 ];
 
 /** Frames that are decoded in spite of damage are not those that were recorded: whatever else is complained of is refused. */
-function refuseDamage({ ok, complaints: all }: Called, path: string, where: string): void {
+function refuseDamage({ ok, complaints: all }: ProgramResult, path: string, where: string): void {
   const serious = all.filter((line) => !HARMLESS.some((pattern) => pattern.test(line)));
   if (ok && serious.length === 0) return;
   const complaints = serious.length > 0 ? serious : all;

@@ -10,7 +10,7 @@ import { DataError, EngineError } from '../../core/errors.js';
 export type Program = 'ffmpeg' | 'ffprobe';
 
 /** How a program ended: what it wrote, and what it complained of, a line each. */
-export interface Called {
+export interface ProgramResult {
   readonly ok: boolean;
   readonly out: Buffer;
   readonly complaints: readonly string[];
@@ -31,12 +31,12 @@ const OPTIONS = { timeout: TIMEOUT_MS, maxBuffer: MOST_BYTES, encoding: 'buffer'
  * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, cannot be started or is ended from outside, and
  * DataError, naming `where`, where it takes more than two minutes or writes more than 2 GiB.
  */
-export function call(
+export function runProgram(
   program: Program,
   args: readonly string[],
   where: string,
   input: Uint8Array = new Uint8Array(),
-): Promise<Called> {
+): Promise<ProgramResult> {
   return limit(
     () =>
       new Promise((done, fail) => {
@@ -52,8 +52,8 @@ export function call(
   );
 }
 
-/** As `call`, while nothing else goes on in this process: for a look at one file before a run. */
-export function callNow(program: Program, args: readonly string[], where: string): Called {
+/** As `runProgram`, while nothing else goes on in this process: for a look at one file before a run. */
+export function callNow(program: Program, args: readonly string[], where: string): ProgramResult {
   const { error, signal, status, stdout, stderr } = spawnSync(program, ['-v', 'error', ...args], OPTIONS);
   const ended: Ended | null = error ?? (signal === null ? null : { message: '', signal });
   const failure = ended === null ? null : failureOf(program, ended, where);

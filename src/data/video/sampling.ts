@@ -30,7 +30,7 @@ export interface Timeline {
 }
 
 /** A sampling that a video cannot give: what is wrong with it, as a message goes on. */
-export interface Misfit {
+export interface SamplingProblem {
   readonly misfit: string;
 }
 
@@ -39,7 +39,7 @@ export interface Misfit {
  * (halves to the even number), at least `minFrames` and at most `maxFrames` and c: those that are seen at n times, evenly from the segment's first frame to its last, both
  * included; one frame alone is the first. Where frames are not evenly spaced, one that stays long may be seen at several of these times.
  */
-export function sampledFrames({ times, end, tick }: Timeline, sampling: Sampling): readonly number[] | Misfit {
+export function sampledFrames({ times, end, tick }: Timeline, sampling: Sampling): readonly number[] | SamplingProblem {
   const { segments, minFrames, maxFrames, interval } = sampling;
   const counts = [...(segments ?? [times.length])];
   const counted = counts.reduce((sum, count) => sum + count, 0);

@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { DataError, InternalError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
-import { call } from './ffmpeg.js';
+import { runProgram } from './ffmpeg.js';
 
 /**
  * Writes clips, whose frames are all of one size, as `00000.mp4`, … in a folder without such files, and gives these names (H.264, as every player
@@ -25,7 +25,12 @@ export async function writeMp4s(
   const form = ['-segment_format', 'mp4', '-fflags', '+bitexact', '-flags', '+bitexact'];
   const place = `file:${join(folder, '%05d.mp4').replaceAll('%', '%%').replace('%%05d', '%05d')}`;
   const pixels = Buffer.concat(frames.map(({ data }) => data));
-  const called = await call('ffmpeg', [...raw, '-i', 'pipe:0', ...coding, ...cuts, ...form, place], folder, pixels);
+  const called = await runProgram(
+    'ffmpeg',
+    [...raw, '-i', 'pipe:0', ...coding, ...cuts, ...form, place],
+    folder,
+    pixels,
+  );
   if (!called.ok) {
     throw new DataError(`ffmpeg cannot write the videos: ${called.complaints.at(-1) ?? 'it gave no reason'}`, {
       where: folder,

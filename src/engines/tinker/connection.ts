@@ -19,8 +19,8 @@ import { CheckpointError, type EditrlError, type EndpointError } from '../../cor
 import { checkedKey } from '../../http/key.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
-import { refusal, saidBy, TinkerError } from './errors.js';
-import { Unreadable } from './wire/data.js';
+import { replyError, errorText, TinkerError } from './errors.js';
+import { UnreadableReply } from './wire/data.js';
 
 /** A reply that is none of the server's being away. */
 export interface Reply {
@@ -147,14 +147,14 @@ export class TinkerConnection {
     try {
       return read();
     } catch (error) {
-      if (error instanceof Unreadable) throw this.error(`${path}: ${error.message}`, VERSION);
+      if (error instanceof UnreadableReply) throw this.error(`${path}: ${error.message}`, VERSION);
       throw error;
     }
   }
 
   /** The error of a refusal; CheckpointError where what a checkpoint names is gone. */
   refused(operation: string, { status, body }: Pick<Reply, 'status' | 'body'>): EditrlError {
-    const found = refusal({ operation, status, said: saidBy(body.toString('utf8')) }, this.url);
+    const found = replyError({ operation, status, said: errorText(body.toString('utf8')) }, this.url);
     if (found.kind !== 'checkpoint_gone') return found;
     return new CheckpointError(`the training server: ${found.message}`, {
       where: this.url,
@@ -231,7 +231,7 @@ export class TinkerConnection {
       if (meaning === 'answered') return gotAnswer(reply);
       return noAnswer(
         meaning,
-        `status ${status}: ${saidBy(reply.body.toString('utf8'))}`,
+        `status ${status}: ${errorText(reply.body.toString('utf8'))}`,
         retryAfterMs((name) => headers[name]),
       );
     } catch (error) {

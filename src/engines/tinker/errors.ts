@@ -4,7 +4,7 @@ import { RUN_AGAIN } from '../../balance/remote.js';
 import { jsonOf } from '../vllm/wire.js';
 
 /** A reply that is no answer. */
-export interface Refused {
+export interface FailedReply {
   /** The path of the operation, without `/api/v1`. */
   readonly operation: string;
   readonly status: number;
@@ -12,12 +12,12 @@ export interface Refused {
 }
 
 interface Problem {
-  readonly is: (refused: Refused) => boolean;
+  readonly is: (refused: FailedReply) => boolean;
   readonly found: string;
   readonly next: string;
 }
 
-const creates = ({ operation }: Refused): boolean => /^\/create_(model|sampling_session)$/.test(operation);
+const creates = ({ operation }: FailedReply): boolean => /^\/create_(model|sampling_session)$/.test(operation);
 
 /** The first that applies is told. */
 const PROBLEMS = {
@@ -105,7 +105,7 @@ export class AnswerError extends EndpointError {
 }
 
 /** The error of a reply that is no answer. */
-export function refusal(refused: Refused, where: string): TinkerError {
+export function replyError(refused: FailedReply, where: string): TinkerError {
   const kinds = Object.keys(PROBLEMS) as ProblemKind[];
   const kind = kinds.find((each) => PROBLEMS[each].is(refused)) ?? 'refused';
   const { found, next } = PROBLEMS[kind];
@@ -116,7 +116,7 @@ export function refusal(refused: Refused, where: string): TinkerError {
 }
 
 /** What a server says of an error: `{detail}` of the framework, a text or a list, `{error, message}`, or any text. */
-export function saidBy(body: string): string {
+export function errorText(body: string): string {
   const value = jsonOf(body) as Partial<Record<'detail' | 'message' | 'error', unknown>> | null | undefined;
   const said = value?.detail ?? value?.message ?? value?.error;
   return textOf(said, body).trim().slice(0, 500);

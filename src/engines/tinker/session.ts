@@ -14,7 +14,7 @@ import {
   type PassResult,
   type SampleResult,
 } from './wire/data.js';
-import { parsed, passFromJson, sampleFromJson } from './wire/read_json.js';
+import { parseForm, passFromJson, sampleFromJson } from './wire/read_json.js';
 import { passFromProto, sampleFromProto } from './wire/read_proto.js';
 import { inputJson, toJson, toProto } from './wire/write.js';
 
@@ -115,7 +115,7 @@ export class TinkerSession {
         ),
       within,
     );
-    const { model_id: id } = connection.understood('/create_model', () => parsed(modelReply, made));
+    const { model_id: id } = connection.understood('/create_model', () => parseForm(modelReply, made));
     this.#model = { id, seqId: 1 };
     if (from !== null) await this.#operate('/load_weights', { path: from, optimizer: true }, within);
   }
@@ -141,7 +141,7 @@ export class TinkerSession {
   /** The norm of the gradient before clipping; null where the server does not tell. */
   async step(adam: AdamParams, within: Deadline): Promise<number | null> {
     const reply = await this.#operate('/optim_step', { adam_params: adam }, within);
-    const { metrics } = this.options.connection.understood('/optim_step', () => parsed(stepReply, reply));
+    const { metrics } = this.options.connection.understood('/optim_step', () => parseForm(stepReply, reply));
     const found = Object.entries(metrics ?? {}).find(([name]) => /grad_norm/.test(name));
     return found?.[1] ?? null;
   }
@@ -165,7 +165,7 @@ export class TinkerSession {
   async publish(within: Deadline): Promise<void> {
     const path = '/save_weights_for_sampler';
     const reply = await this.#operate(path, { sampling_session_seq_id: this.#samplings++ }, within);
-    const { sampling_session_id: id } = this.options.connection.understood(path, () => parsed(samplingReply, reply));
+    const { sampling_session_id: id } = this.options.connection.understood(path, () => parseForm(samplingReply, reply));
     this.#sampling = { id, seqId: 0 };
   }
 
@@ -203,7 +203,7 @@ export class TinkerSession {
     // Names are not used twice: the reply to an earlier submission of this request was lost.
     if (first.status === 409 && /already exists/i.test(first.body.toString('utf8'))) return usual;
     const reply = connection.json(path, await connection.run(path, body, within, first));
-    return connection.understood(path, () => parsed(pathReply, reply)).path;
+    return connection.understood(path, () => parseForm(pathReply, reply)).path;
   }
 
   /** Waits while the server's adapters are all in use: each run that ends makes room for another. */
@@ -230,7 +230,7 @@ export class TinkerSession {
     if (this.#sessionId !== null) return this.#sessionId;
     const path = '/create_session';
     const reply = await connection.ask(path, { tags, user_metadata: {}, sdk_version: version }, within);
-    const { session_id: id } = connection.understood(path, () => parsed(sessionReply, reply));
+    const { session_id: id } = connection.understood(path, () => parseForm(sessionReply, reply));
     this.#sessionId = id;
     // A beat that is lost is made up for by the next; a session that is gone is told of by the next operation.
     this.#heartbeat = setInterval(() => void this.#beat(id), HEARTBEAT_MS);
@@ -251,7 +251,7 @@ export class TinkerSession {
       base_model: baseModel,
     };
     const reply = await connection.ask(path, body, within);
-    return { id: connection.understood(path, () => parsed(samplingReply, reply)).sampling_session_id, seqId: 0 };
+    return { id: connection.understood(path, () => parseForm(samplingReply, reply)).sampling_session_id, seqId: 0 };
   }
 
   async #sampled(sampling: Sampling, request: SampleRequest, within: Deadline): Promise<SampleResult> {

@@ -21,7 +21,7 @@ import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js'
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import {
   completionReply,
-  FIXED,
+  FIXED_FIELDS,
   jsonOf,
   messageOf,
   modelsReply,
@@ -119,7 +119,7 @@ export class VllmClient {
 
   /** One answer; null where the server has no such model. Raises EndpointError for a refusal, and for an answer that is not what was asked for. */
   async complete(request: CompletionRequest, within: Deadline): Promise<Completion | null> {
-    const reply = await this.#send('/v1/completions', { ...request, ...FIXED }, within);
+    const reply = await this.#send('/v1/completions', { ...request, ...FIXED_FIELDS }, within);
     if (reply.status === 404 && /does not exist/.test(messageOf(reply.body))) return null;
     const { body } = this.#expect(reply, '/v1/completions');
     const parsed = completionReply.safeParse(jsonOf(body));

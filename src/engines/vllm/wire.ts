@@ -20,7 +20,7 @@ export interface CompletionRequest {
 }
 
 /** What is the same in every request. The server's own end tokens are ignored: an answer ends where the policy's do. */
-export const FIXED = {
+export const FIXED_FIELDS = {
   n: 1,
   min_p: 0,
   repetition_penalty: 1,

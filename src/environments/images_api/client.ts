@@ -11,12 +11,12 @@ import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { createClient } from '../../rewards/judge/transport.js';
 import { pictureSize, type ImagesServerSettings, type PictureSize } from '../../schema/images_api.js';
 import { FIRST_ATTEMPTS, pictureRemote } from '../served/asking.js';
-import { blank, mostReplyBytes, type Answered } from '../served/picture.js';
-import { meaningOf, type Meaning } from './meaning.js';
+import { blankPicture, mostReplyBytes, type PictureReply } from '../served/picture.js';
+import { meaningOf, type ImagesAttempt } from './meaning.js';
 import { readPicture } from './reply.js';
 
 /** A request for a picture. */
-export interface PictureAsked {
+export interface ImagesRequest {
   readonly prompt: string;
   readonly seed: number;
   /** The picture to edit, as a PNG file; absent if a picture is drawn from words alone. */
@@ -43,7 +43,7 @@ const DISPENSABLE = ['response_format', 'seed'] as const;
 type Dispensable = (typeof DISPENSABLE)[number];
 
 /** A request that any working server can draw. */
-const PLAIN: PictureAsked = { prompt: 'a red square', seed: 0 };
+const PLAIN: ImagesRequest = { prompt: 'a red square', seed: 0 };
 
 class ImageMember extends AwaitedMember {
   readonly client: OpenAI;
@@ -58,7 +58,7 @@ class ImageMember extends AwaitedMember {
 
 export class ImagesClient {
   readonly #http: HttpPool;
-  readonly #remote: AwaitedRemote<ImageMember, PictureAsked, Answered>;
+  readonly #remote: AwaitedRemote<ImageMember, ImagesRequest, PictureReply>;
   readonly #leftOut = new Set<Dispensable>();
   #hasDrawn = false;
 
@@ -102,7 +102,7 @@ export class ImagesClient {
    */
   async ready(within: Deadline, work: 'draws' | 'edits' = 'draws'): Promise<void> {
     const { size } = this.options.settings;
-    const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blank(pictureSize(size))) } : PLAIN;
+    const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blankPicture(pictureSize(size))) } : PLAIN;
     const drawn = await this.#remote.answer(first, within, { maxAttempts: FIRST_ATTEMPTS });
     if ('refused' in drawn) throw this.#remote.error(first, `it refuses '${PLAIN.prompt}': ${drawn.refused}`);
   }
@@ -113,7 +113,7 @@ export class ImagesClient {
   }
 
   /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
-  draw(asked: PictureAsked, within: Deadline): Promise<Answered> {
+  draw(asked: ImagesRequest, within: Deadline): Promise<PictureReply> {
     return this.#remote.answer(asked, within);
   }
 
@@ -126,17 +126,17 @@ export class ImagesClient {
    * Asks once. When a server refuses without saying why, tries a harmless prompt: if it draws that, it refused the prompt; if not, it has come to
    * refuse the settings (an account that is used up, for example), which says nothing about the prompt.
    */
-  async #explained(member: ImageMember, asked: PictureAsked, attempt: Deadline): Promise<Meaning> {
+  async #explained(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
     const tried = await this.#attempt(member, asked, attempt);
     if (tried.unexplained !== true || tried.reply.kind !== 'wrong' || !this.#hasDrawn) return tried;
     const { prompt, seed } = PLAIN;
-    const source = asked.source === undefined ? {} : { source: await encodePng(blank(this.#sizeOf(asked))) };
+    const source = asked.source === undefined ? {} : { source: await encodePng(blankPicture(this.#sizeOf(asked))) };
     const plain = await this.#attempt(member, { ...asked, prompt, seed, ...source }, attempt);
     return plain.reply.kind === 'answered' ? gotAnswer({ refused: tried.reply.found }, 'refused') : plain;
   }
 
   /** Sends a request, and repeats it without the fields that the server refuses. */
-  async #attempt(member: ImageMember, asked: PictureAsked, attempt: Deadline): Promise<Meaning> {
+  async #attempt(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
     for (;;) {
       const sent = DISPENSABLE.filter((field) => !this.#leftOut.has(field));
       const tried = await this.#send(member, asked, attempt, sent);
@@ -148,10 +148,10 @@ export class ImagesClient {
 
   async #send(
     { client, takes }: ImageMember,
-    asked: PictureAsked,
+    asked: ImagesRequest,
     attempt: Deadline,
     sent: readonly Dispensable[],
-  ): Promise<Meaning> {
+  ): Promise<ImagesAttempt> {
     try {
       const body: unknown = await this.#request(client, asked, attempt.signal, sent);
       const picture = await readPicture(body, this.#sizeOf(asked));
@@ -169,7 +169,7 @@ export class ImagesClient {
 
   #request(
     client: OpenAI,
-    { prompt, seed, source, size = this.options.settings.size }: PictureAsked,
+    { prompt, seed, source, size = this.options.settings.size }: ImagesRequest,
     signal: AbortSignal,
     sent: readonly Dispensable[],
   ): Promise<unknown> {
@@ -191,7 +191,7 @@ export class ImagesClient {
     return client.images.edit({ ...fields, image }, { signal });
   }
 
-  #sizeOf({ size = this.options.settings.size }: PictureAsked): PictureSize {
+  #sizeOf({ size = this.options.settings.size }: ImagesRequest): PictureSize {
     return pictureSize(size);
   }
 

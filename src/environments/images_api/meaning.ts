@@ -7,9 +7,9 @@ import { causeOf, isNotThere } from '../../http/request.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { refusedFields } from '../../rewards/judge/traits.js';
 import { PICTURE_STATUSES } from '../served/asking.js';
-import type { Answered, ServedPicture } from '../served/picture.js';
+import type { PictureReply, ServedPicture } from '../served/picture.js';
 
-export type Meaning = AttemptResult<ReplyOutcome<Answered>> & {
+export type ImagesAttempt = AttemptResult<ReplyOutcome<PictureReply>> & {
   /** The request field that the server refuses, if it names one. */
   readonly refusedField?: string;
   /** It cannot do what this request asks for, and does not say whether the reason is the prompt or the settings of all requests. */
@@ -27,12 +27,12 @@ const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|poli
 /**
  * @param result a picture; or a description of what came instead; or the client's error. Raises errors that are not about a request.
  */
-export function meaningOf(result: ServedPicture | string | Error): Meaning {
+export function meaningOf(result: ServedPicture | string | Error): ImagesAttempt {
   if (result instanceof Error) return meaningOfError(result);
   return typeof result === 'string' ? noAnswer('failed', result) : gotAnswer(result);
 }
 
-function meaningOfError(error: Error): Meaning {
+function meaningOfError(error: Error): ImagesAttempt {
   if (error instanceof OpenAI.APIConnectionError) {
     return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
   }
@@ -46,7 +46,7 @@ type StatusError = Pick<
   'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
 >;
 
-function meaningOfStatus(error: StatusError): Meaning {
+function meaningOfStatus(error: StatusError): ImagesAttempt {
   const status = Number(error.status);
   const found = excerpt(`HTTP ${error.message}`).slice(1, -1);
   const kind = `${error.code ?? ''} ${error.type ?? ''}`;

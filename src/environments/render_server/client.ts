@@ -23,11 +23,11 @@ import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { largestSquare, type RenderEditor } from '../../schema/editor.js';
 import type { PictureSize } from '../../schema/images_api.js';
 import { FIRST_ATTEMPTS, pictureRemote } from '../served/asking.js';
-import { blank as grey, mostReplyBytes, pictureIn, type Answered } from '../served/picture.js';
+import { blankPicture as grey, mostReplyBytes, pictureIn, type PictureReply } from '../served/picture.js';
 import { GUIDED, identityProblem, meaningOfStatus } from './meaning.js';
 
 /** What decides an edit, and identifies its stored picture. */
-export interface RenderWanted {
+export interface RenderIdentity {
   /** SHA-256 of the states' bytes as sent. */
   readonly statesDigest: string;
   /** SHA-256 of the states of a blank instruction; absent without guidance. */
@@ -41,7 +41,7 @@ export interface RenderWanted {
 }
 
 /** A request for a picture. */
-export interface RenderAsked extends RenderWanted {
+export interface RenderRequest extends RenderIdentity {
   /** Hidden states [tokens, width], in the order of the tokens; none is padding. */
   readonly states: StoredTensor;
   /** The hidden states of a blank instruction with the same picture, from which guidance is measured; null without guidance. */
@@ -49,8 +49,8 @@ export interface RenderAsked extends RenderWanted {
 }
 
 /** Tokens of the longest edit that a run may ask for, and of a blank instruction with its picture. */
-export interface Longest {
-  readonly told: number;
+export interface LongestStates {
+  readonly edit: number;
   readonly blank: number;
 }
 
@@ -89,7 +89,7 @@ class RenderMember extends AwaitedMember {
 /** SHA-256 of everything that decides a picture. */
 export function renderHash(
   settings: Pick<RenderEditor, 'served_model' | 'num_inference_steps' | 'guidance_scale'>,
-  { statesDigest, blankDigest, source, size: { width, height }, seed }: RenderWanted,
+  { statesDigest, blankDigest, source, size: { width, height }, seed }: RenderIdentity,
 ): string {
   const { served_model, num_inference_steps, guidance_scale: guidance } = settings;
   const decides = ['render', served_model, num_inference_steps, statesDigest, sha256(source), width, height, seed];
@@ -98,7 +98,7 @@ export function renderHash(
 
 export class RenderClient {
   readonly #http: HttpPool;
-  readonly #remote: AwaitedRemote<RenderMember, RenderAsked, Answered>;
+  readonly #remote: AwaitedRemote<RenderMember, RenderRequest, PictureReply>;
   readonly #headers: Record<string, string>;
 
   /** Raises ConfigError for an unusable address or key. */
@@ -142,7 +142,7 @@ export class RenderClient {
    * Waits until a server is there, serves the wanted model, and has drawn one picture, which is thrown away, from as many states as the run's longest
    * edit has, so that whatever it refuses is reported before anything else is done. Raises EndpointError.
    */
-  async ready(within: Deadline, longest: Longest): Promise<void> {
+  async ready(within: Deadline, longest: LongestStates): Promise<void> {
     const { settings, width } = this.options;
     const size = largestSquare(settings);
     const zeros = (tokens: number): StoredTensor => {
@@ -150,7 +150,7 @@ export class RenderClient {
       const shape = [tokens, width ?? 1];
       return { dtype, shape, bytes: toStoredBytes(new Float32Array(shape[0] * shape[1]), dtype) };
     };
-    const states = zeros(longest.told);
+    const states = zeros(longest.edit);
     const source = await encodePng(grey(size));
     const told = { states, statesDigest: sha256(states.bytes), source, size, seed: 0 };
     const asked = { ...told, blank: settings.guidance_scale === null ? null : zeros(longest.blank) };
@@ -159,7 +159,7 @@ export class RenderClient {
   }
 
   /** Draws one picture. Raises EndpointError when no server gives one within the time or the attempts. */
-  draw(asked: RenderAsked, within: Deadline): Promise<Answered> {
+  draw(asked: RenderRequest, within: Deadline): Promise<PictureReply> {
     return this.#remote.answer(asked, within);
   }
 
@@ -170,14 +170,14 @@ export class RenderClient {
 
   async #attempt(
     member: RenderMember,
-    asked: RenderAsked,
+    asked: RenderRequest,
     attempt: Deadline,
-  ): Promise<AttemptResult<ReplyOutcome<Answered>>> {
+  ): Promise<AttemptResult<ReplyOutcome<PictureReply>>> {
     return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
   }
 
   /** Why a server cannot be asked for pictures; null if it is known to be the wanted one. */
-  async #unknown(member: RenderMember, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<Answered>> | null> {
+  async #unknown(member: RenderMember, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<PictureReply>> | null> {
     if (member.isKnown) return null;
     const { settings, width } = this.options;
     const reply = await this.#exchange(member, attempt, null);
@@ -197,9 +197,9 @@ export class RenderClient {
 
   async #send(
     member: RenderMember,
-    asked: RenderAsked,
+    asked: RenderRequest,
     attempt: Deadline,
-  ): Promise<AttemptResult<ReplyOutcome<Answered>>> {
+  ): Promise<AttemptResult<ReplyOutcome<PictureReply>>> {
     const reply = await this.#exchange(member, attempt, this.#body(asked));
     if (!('body' in reply)) return reply;
     if (reply.status !== 200) return reply.meaning;
@@ -208,7 +208,7 @@ export class RenderClient {
   }
 
   /** Without guidance, the request uses the first version of the protocol, which every server answers. */
-  #body({ states, blank, source, size, seed }: RenderAsked): Buffer {
+  #body({ states, blank, source, size, seed }: RenderRequest): Buffer {
     const { served_model: model, num_inference_steps, guidance_scale } = this.options.settings;
     const tensors = new Map<string, StoredTensor>([
       ['prompt_embeds', states],
@@ -226,8 +226,8 @@ export class RenderClient {
     attempt: Deadline,
     body: Buffer | null,
   ): Promise<
-    | { status: number; body: Buffer; meaning: AttemptResult<ReplyOutcome<Answered>> }
-    | AttemptResult<ReplyOutcome<Answered>>
+    | { status: number; body: Buffer; meaning: AttemptResult<ReplyOutcome<PictureReply>> }
+    | AttemptResult<ReplyOutcome<PictureReply>>
   > {
     const type = body === null ? {} : { 'content-type': 'application/octet-stream' };
     try {

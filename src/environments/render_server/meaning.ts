@@ -5,7 +5,7 @@ import { byStatus, retryAfterMs } from '../../http/meaning.js';
 import type { WholeReply } from '../../http/request.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { PICTURE_STATUSES } from '../served/asking.js';
-import type { Answered } from '../served/picture.js';
+import type { PictureReply } from '../served/picture.js';
 
 /** The first version of the protocol, which every server answers. */
 const PROTOCOL = 'editrl-render/1';
@@ -39,7 +39,7 @@ export function identityProblem(body: Buffer, { model, width, guided }: Expected
 export function meaningOfStatus(
   { status, headers, body }: WholeReply,
   redact: (text: string) => string,
-): AttemptResult<ReplyOutcome<Answered>> {
+): AttemptResult<ReplyOutcome<PictureReply>> {
   const { refused, error, detail } = fieldsOf(body);
   const message = typeof error === 'string' ? error : (detail ?? body.toString('utf8'));
   const words = redact(typeof message === 'string' ? message : JSON.stringify(message));

@@ -7,7 +7,7 @@ import type { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
 import type { StatusTable } from '../../http/meaning.js';
 import type { AskedServersSettings } from '../../schema/images_api.js';
-import type { Answered } from './picture.js';
+import type { PictureReply } from './picture.js';
 
 /** Before anything was drawn, a server that fails this often is taken for the wrong one. */
 export const FIRST_ATTEMPTS = 5;
@@ -31,12 +31,12 @@ export interface PictureRemoteOptions<M extends AwaitedMember, Asked> extends Ou
   readonly clock?: Clock | undefined;
   /** Uniform in [0, 1), for back-off jitter only. */
   readonly random?: (() => number) | undefined;
-  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<AttemptResult<ReplyOutcome<Answered>>>;
+  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<AttemptResult<ReplyOutcome<PictureReply>>>;
 }
 
 export function pictureRemote<M extends AwaitedMember, Asked>(
   options: PictureRemoteOptions<M, Asked>,
-): AwaitedRemote<M, Asked, Answered> {
+): AwaitedRemote<M, Asked, PictureReply> {
   const { name, settings } = options;
   return new AwaitedRemote({
     ...options,

@@ -12,7 +12,7 @@ export interface ServedPicture {
 }
 
 /** A server's answer: a picture, or its refusal in its own words. */
-export type Answered = ServedPicture | { readonly refused: string };
+export type PictureReply = ServedPicture | { readonly refused: string };
 
 /**
  * The picture in a file, or a description of what was there instead. Checks the size in the header first, so that a few kilobytes never become
@@ -39,6 +39,6 @@ export function mostReplyBytes({ width, height }: PictureSize): number {
 }
 
 /** A picture without content. */
-export function blank({ width, height }: PictureSize): RgbImage {
+export function blankPicture({ width, height }: PictureSize): RgbImage {
   return { width, height, data: new Uint8Array(3 * width * height).fill(128) };
 }

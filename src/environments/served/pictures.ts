@@ -6,15 +6,15 @@ import type { Deadline } from '../../core/deadline.js';
 import type { RgbImage } from '../../core/image.js';
 import { Replay, type ReplayOptions } from '../../group/replay.js';
 import type { ImageModel, MadePicture } from '../image_model.js';
-import type { Answered } from './picture.js';
+import type { PictureReply } from './picture.js';
 
 /** A request under the name of its episode: a remote picture is stored under that name and found again at a resume. */
-export type Named<Asked> = Asked & { readonly key: string };
+export type NamedRequest<Asked> = Asked & { readonly key: string };
 
 /** Pictures of requests, made by a server now or earlier. */
 export interface ServedPictures<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
   /** A picture for each request, in their order; raises as `ImageModel.generate` does. */
-  generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]>;
+  generate(requests: readonly NamedRequest<Asked>[]): Promise<MadePicture[]>;
 }
 
 /** A server's answer to one request, under the name of an episode. */
@@ -31,7 +31,7 @@ export interface StoredPicture extends RemoteExchange {
 export type PictureStore = ReplayOptions<StoredPicture>['store'];
 
 export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredPicture> {
-  readonly client: { draw(asked: Asked, within: Deadline): Promise<Answered> };
+  readonly client: { draw(asked: Asked, within: Deadline): Promise<PictureReply> };
   /** SHA-256 of everything that decides a picture. */
   readonly hash: (asked: Asked) => string;
 }
@@ -46,7 +46,7 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
   /**
    * Draws equal requests once. Raises EndpointError when a server stays away or fails too often, WaitInterrupted when the run is asked to stop meanwhile.
    */
-  async generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]> {
+  async generate(requests: readonly NamedRequest<Asked>[]): Promise<MadePicture[]> {
     const { client, hash } = this.options;
     const alike = new Map<string, number[]>();
     for (const [i, request] of requests.entries()) {
@@ -79,7 +79,7 @@ export class ServerImages<Asked extends object> implements ServedPictures<Asked>
 
 type Given = Omit<StoredPicture, keyof RemoteExchange>;
 
-function storable(answered: Answered): Given {
+function storable(answered: PictureReply): Given {
   const none = { picture: null, revised: null, refused: null };
   return { ...none, ...answered };
 }

@@ -137,7 +137,7 @@ class Worker {
     const [
       { trainRun },
       { openThreadSender: openSender },
-      { openRecipeOf, opening },
+      { openRecipeOf, recipeOpening },
       { RunDirectoryTracker },
       { runResolver },
     ] = await Promise.all([
@@ -166,7 +166,7 @@ class Worker {
     const tracker = new RunDirectoryTracker(handle.paths);
     const stop = this.#stop.signal;
     const services = { handle, log, tracker, resolveRun, ...servers, stop, openSender, ...rewardPlace(places) };
-    const end = await trainRun(settings, opening(settings), { ...services, group });
+    const end = await trainRun(settings, recipeOpening(settings), { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
@@ -196,7 +196,7 @@ class Worker {
     const settings = withThreads(config.settings, threads, places);
     const { group, told } = await this.#meet(null, servedWithin(settings));
     if (told === null) return 'already_finished';
-    const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
+    const [{ trainRun }, { openThreadSender: openSender }, { recipeOpening }, { runResolver }] = await Promise.all([
       import('../../train/worker.js'),
       import('../../rewards/judge/sender_thread.js'),
       import('../../recipes/open.js'),
@@ -208,7 +208,7 @@ class Worker {
       const resolveRun = runResolver(settings.base_exp_dir, () => told);
       const { servers } = told;
       const services = { group, handle: null, log, resolveRun, ...servers, stop: this.#stop.signal, openSender };
-      const { kind } = await trainRun(settings, opening(settings), services);
+      const { kind } = await trainRun(settings, recipeOpening(settings), services);
       group.close();
       return kind;
     } catch (error) {

@@ -32,7 +32,7 @@ export interface FoundModel extends WantedModel {
   readonly note: string | null;
 }
 
-export interface Telling {
+export interface FetchListener {
   /** Called with one line for each event. */
   readonly say: (line: string) => void;
   /** Called often, with the number of bytes that have arrived so far. */
@@ -49,7 +49,7 @@ const LEAST_FREE_BYTES = 64 * 2 ** 20;
  * what the cache has where the Hub does not answer. Raises CheckpointError where the Hub may not be asked and the cache lacks it, or it has no weights
  * that can be read, and what `HubClient` and `download` raise.
  */
-export async function lookUp(client: HubClient, wanted: WantedModel, telling: Telling): Promise<FoundModel> {
+export async function lookUp(client: HubClient, wanted: WantedModel, telling: FetchListener): Promise<FoundModel> {
   const { reference, need, pinned } = wanted;
   const { environment } = client;
   const cached = cachedModel(reference, need, pinned, environment);
@@ -81,7 +81,7 @@ async function describe(
   client: HubClient,
   wanted: WantedModel & { readonly commit: string },
   files: readonly RepositoryFile[],
-  telling: Telling,
+  telling: FetchListener,
 ): Promise<FoundModel> {
   const { reference, need, commit } = wanted;
   const folder = snapshotFolder(client.environment, reference.hub, commit);
@@ -115,7 +115,7 @@ async function describe(
 export async function fetchModel(
   client: HubClient,
   found: FoundModel,
-  telling: Telling,
+  telling: FetchListener,
   freeOf: (folder: string) => number = freeSpace,
 ): Promise<void> {
   const { reference, commit, left } = found;
@@ -154,7 +154,7 @@ export function megabytes(bytes: number): string {
 async function whileLocked(
   client: HubClient,
   { hub }: HubReference,
-  { say }: Telling,
+  { say }: FetchListener,
   work: () => Promise<void>,
 ): Promise<void> {
   const { environment } = client;

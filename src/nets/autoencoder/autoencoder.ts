@@ -8,7 +8,7 @@ import { Graph, sizeOf, type Shape, type Value } from '../../graph/ir.js';
 import { CONFIG_FILE, readConfig, readWeights, tensorFiles, type Weights } from '../../models/files.js';
 import { silu } from '../layers.js';
 import { readAutoencoderConfig, reduction, type AutoencoderConfig } from './config.js';
-import { convolve, doubled, groupNorm, halved, placesAttend, residualBlock } from './layers.js';
+import { convolve, doubleSides, groupNorm, halveSides, placesAttend, residualBlock } from './layers.js';
 
 /** Both [B, latent_channels, H / reduction, W / reduction]. */
 export interface LatentDistribution {
@@ -23,7 +23,7 @@ export function encodePictures(config: AutoencoderConfig, pictures: Value): Late
   channels.forEach((width, level) => {
     const name = `encoder.down_blocks.${level}`;
     for (let i = 0; i < config.layers_per_block; i++) x = residualBlock(x, `${name}.resnets.${i}`, width, groups);
-    if (level < channels.length - 1) x = halved(x, `${name}.downsamplers.0.conv`);
+    if (level < channels.length - 1) x = halveSides(x, `${name}.downsamplers.0.conv`);
   });
   x = lowest(config, x, 'encoder.mid_block');
   x = convolve(silu(groupNorm(x, 'encoder.conv_norm_out', groups)), 'encoder.conv_out', 2 * latent, 3);
@@ -40,7 +40,7 @@ export function decodeLatents(config: AutoencoderConfig, latents: Value): Value 
   channels.forEach((width, level) => {
     const name = `decoder.up_blocks.${level}`;
     for (let i = 0; i <= config.layers_per_block; i++) x = residualBlock(x, `${name}.resnets.${i}`, width, groups);
-    if (level < channels.length - 1) x = doubled(x, `${name}.upsamplers.0.conv`);
+    if (level < channels.length - 1) x = doubleSides(x, `${name}.upsamplers.0.conv`);
   });
   return convolve(silu(groupNorm(x, 'decoder.conv_norm_out', groups)), 'decoder.conv_out', config.out_channels, 3);
 }

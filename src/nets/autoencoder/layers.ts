@@ -38,12 +38,12 @@ function kernelsOf(
 }
 
 /** Halves both sides. What lies beyond the picture is zero at its right and lower edge alone, as weights of diffusers expect. */
-export function halved(x: Value, name: string): Value {
+export function halveSides(x: Value, name: string): Value {
   return conv(x, ...kernelsOf(x, name, x.shape[1], 3, { strides: [2, 2], pads: [0, 0, 1, 1] }));
 }
 
 /** Repeats every element twice in rows and columns, then convolves. */
-export function doubled(x: Value, name: string): Value {
+export function doubleSides(x: Value, name: string): Value {
   const [batch, channels, rows, columns] = x.shape as [number, number, number, number];
   const apart = reshape(x, [batch, channels, rows, 1, columns, 1]);
   const repeated = reshape(expand(apart, [batch, channels, rows, 2, columns, 2]), [

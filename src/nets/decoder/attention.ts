@@ -28,7 +28,7 @@ import {
   withGradient,
 } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import { rotations, slides, type DecoderConfig } from './config.js';
+import { rotations, hasSlidingWindow, type DecoderConfig } from './config.js';
 import { rotationOf, type RotarySettings } from './rope.js';
 import type { GivenAngles } from './angles.js';
 
@@ -59,7 +59,7 @@ export function rotaryOf(
   const { usual, sliding } = rotations(config);
   const all = new ColumnAngles(graph, usual, columns, scale);
   const ofWindows = sliding === usual ? all : new ColumnAngles(graph, sliding, columns, scale);
-  return (layer) => (slides(config, layer) ? ofWindows : all);
+  return (layer) => (hasSlidingWindow(config, layer) ? ofWindows : all);
 }
 
 /** Cosines and sines [columns, depth / 2], queries' scaled. */
@@ -172,21 +172,24 @@ function masked(hidden: Value): Value {
 }
 
 /** Swaps the last two axes. */
-export function swapped(x: Value): Value {
+export function swapLastAxes(x: Value): Value {
   const rank = x.shape.length;
   return transpose(x, [...Array.from({ length: rank - 2 }, (_, axis) => axis), rank - 1, rank - 2]);
 }
 
 /** Keys and values [..., T, D], and a mask that is added to the scores [..., rows, T] by broadcasting; null for none. */
-export interface Attended {
+export interface AttentionInput {
   readonly keys: Value;
   readonly values: Value;
   readonly mask: Value | null;
 }
 
 /** Scores, their softmax, and the values mixed by it, for queries [..., rows, D]. */
-function attend(queries: Value, { keys, values, mask }: Attended): { scores: Value; weights: Value; mixed: Value } {
-  const products = matMul(queries, swapped(keys));
+function attend(
+  queries: Value,
+  { keys, values, mask }: AttentionInput,
+): { scores: Value; weights: Value; mixed: Value } {
+  const products = matMul(queries, swapLastAxes(keys));
   const scores = mask === null ? products : add(products, mask);
   const weights = softmax(scores);
   return { scores, weights, mixed: matMul(weights, values) };
@@ -198,17 +201,17 @@ function attend(queries: Value, { keys, values, mask }: Attended): { scores: Val
  */
 function attendGradient(
   queries: Value,
-  { keys, values }: Attended,
+  { keys, values }: AttentionInput,
   weights: Value,
   d: Value,
   inner: Value,
 ): [Value, Value, Value] {
-  const dScores = mul(sub(matMul(d, swapped(values)), inner), weights);
-  return [matMul(dScores, keys), matMul(swapped(dScores), queries), matMul(swapped(weights), d)];
+  const dScores = mul(sub(matMul(d, swapLastAxes(values)), inner), weights);
+  return [matMul(dScores, keys), matMul(swapLastAxes(dScores), queries), matMul(swapLastAxes(weights), d)];
 }
 
 /** One softmax over all columns, for queries [..., rows, D]: values mixed, of the same shape. */
-export function attendAll(queries: Value, attended: Attended): Value {
+export function attendAll(queries: Value, attended: AttentionInput): Value {
   const { weights, mixed } = attend(queries, attended);
   return withGradient(mixed, {
     name: 'attend',
@@ -240,7 +243,7 @@ export function attendPrompts(queries: Value, keys: Value, values: Value, paddin
  * It is one softmax over the columns of both, without joining the scores: each part has a softmax of its own, and the parts are
  * weighed by their shares of the whole exponential sum, share = s(log sum_prompt - log sum_answer) with s the logistic function.
  */
-export function attendSequences(queries: Value, prompt: Attended, answer: Attended): Value {
+export function attendSequences(queries: Value, prompt: AttentionInput, answer: AttentionInput): Value {
   const [prompts, k] = prompt.keys.shape as [number, number];
   const [batch, r, length, depth] = queries.shape as [number, number, number, number];
   const rows = r * length;
@@ -285,7 +288,7 @@ function logSumExp({ scores, weights }: { readonly scores: Value; readonly weigh
 }
 
 /** What an answer's queries see besides the shared prompt: groups of keys transposed [P * K * G, D, T], values and a mask. */
-export interface Seen {
+export interface AnswerContext {
   readonly keysTransposed: Value;
   readonly values: Value;
   /** Added to the scores [P * K * G, R * T, columns], by broadcasting; null for none. */
@@ -299,7 +302,7 @@ export interface Seen {
 export function attendAnswers(
   queries: Value,
   prompt: { readonly keysTransposed: Value; readonly values: Value; readonly padding: Value },
-  seen: readonly Seen[],
+  seen: readonly AnswerContext[],
 ): Value {
   const [prompts, k, , promptColumns] = prompt.keysTransposed.shape as [number, number, number, number];
   const [batch, r, length, depth] = queries.shape as [number, number, number, number];

@@ -85,7 +85,7 @@ export interface DecoderConfig extends RotarySettings {
 /** A decoder with a vision encoder. */
 export type SeeingConfig = DecoderConfig & { readonly vision: VisionConfig; readonly mrope_section: readonly number[] };
 
-export function sees(config: DecoderConfig): config is SeeingConfig {
+export function hasVision(config: DecoderConfig): config is SeeingConfig {
   return config.vision !== undefined;
 }
 
@@ -106,7 +106,10 @@ export function checkDecoderConfig(config: DecoderConfig): void {
 }
 
 /** Whether a layer is one of those that a window is for, however many columns there are. */
-export function slides({ sliding_window: window, sliding_layers: layers }: DecoderConfig, layer: number): boolean {
+export function hasSlidingWindow(
+  { sliding_window: window, sliding_layers: layers }: DecoderConfig,
+  layer: number,
+): boolean {
   return layers === undefined ? window !== undefined : layers.includes(layer);
 }
 
@@ -119,7 +122,7 @@ export function rotations(config: DecoderConfig): { readonly usual: RotarySettin
 /** How many columns a layer's queries see of `columns`; null where they see all. */
 export function windowOf(config: DecoderConfig, layer: number, columns: number): number | null {
   const { sliding_window: window } = config;
-  return window === undefined || window >= columns || !slides(config, layer) ? null : window;
+  return window === undefined || window >= columns || !hasSlidingWindow(config, layer) ? null : window;
 }
 
 type Kind = 'embedding' | 'kernel' | 'weight' | 'residual' | 'norm' | 'bias';

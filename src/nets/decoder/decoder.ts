@@ -13,10 +13,10 @@ import {
   causalMask,
   promptWindowMask,
   rotaryOf,
-  swapped,
+  swapLastAxes,
 } from './attention.js';
 import { givenAngles, type GivenAngles } from './angles.js';
-import { blockNorms, sees, windowOf, type Activation, type DecoderConfig } from './config.js';
+import { blockNorms, hasVision, windowOf, type Activation, type DecoderConfig } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
 import { productsOf } from '../lora.js';
 import { sumOf, type Product } from '../product.js';
@@ -104,7 +104,7 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
 /** Rows of ids, those of prompts first, with their pictures where the decoder has a vision encoder. */
 function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
   const words = embed(ids.graph, config, ids);
-  if (!sees(config)) return words;
+  if (!hasVision(config)) return words;
   return withPictureTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of pictures'), wrap);
 }
 
@@ -113,7 +113,7 @@ export type PromptShape = Omit<BatchShape, 'answersPerPrompt' | 'answerColumns'>
 
 /** A decoder with a vision encoder is given the angles of its columns, which follow from the pictures. */
 function anglesOf(graph: Graph, config: DecoderConfig, prompts: number, columns: number): GivenAngles | null {
-  return sees(config) ? givenAngles(graph, config, prompts, columns) : null;
+  return hasVision(config) ? givenAngles(graph, config, prompts, columns) : null;
 }
 
 /** Final norm and head: rows [N, width] to the products whose sum are the logits [N, vocabulary]. */
@@ -270,7 +270,7 @@ export function prefill(
       keyOrder.split(project(config, layer, normalised, which), [prompts, k, columns, heads.depth]);
     const keys = rotaryAt(index).keys(split('k_proj'), 0);
     const values = split('v_proj');
-    caches.push({ keysTransposed: swapped(keys), values });
+    caches.push({ keysTransposed: swapLastAxes(keys), values });
     return { keys, values };
   };
   let rows = embedSeen(config, promptIds, shape);

@@ -15,7 +15,7 @@ import type { FlowRotary } from './positions.js';
 const EPS = 1e-6;
 
 /** What all blocks share. */
-export interface Net {
+export interface BlockContext {
   readonly names: FlowNames;
   readonly sizes: HeadSizes;
   readonly textTokens: number;
@@ -38,20 +38,20 @@ export interface Streams {
   readonly text: Value | null;
 }
 
-const widthOf = ({ sizes }: Net): number => sizes.heads * sizes.depth;
+const widthOf = ({ sizes }: BlockContext): number => sizes.heads * sizes.depth;
 
 function rowsOf(tokens: Value): Value {
   const [batch, count, width] = tokens.shape as [number, number, number];
   return reshape(tokens, [batch * count, width]);
 }
 
-function tokensOf(net: Net, rows: Value): Value {
+function tokensOf(net: BlockContext, rows: Value): Value {
   const { batch } = net.sizes;
   return reshape(rows, [batch, rows.shape[0] / batch, rows.shape[1]]);
 }
 
 /** Rows to heads [B, H, T, D] by a layer, each head normalised where `norm` names a layer for it. */
-function project(net: Net, rows: Value, layer: string, norm: string | null, heads: StreamHeads): Value {
+function project(net: BlockContext, rows: Value, layer: string, norm: string | null, heads: StreamHeads): Value {
   const { sizes, adapter } = net;
   const projected = linear(rows, layer, widthOf(net), true, adapter);
   if (norm === null) return heads.split(projected);
@@ -61,7 +61,7 @@ function project(net: Net, rows: Value, layer: string, norm: string | null, head
 }
 
 /** down(gelu(up(rows))). */
-function feedForward(net: Net, rows: Value, up: string, down: string): Value {
+function feedForward(net: BlockContext, rows: Value, up: string, down: string): Value {
   const width = widthOf(net);
   const inner = gelu(linear(rows, up, MLP_RATIO * width, true, net.adapter));
   return linear(inner, down, width, true, net.adapter);
@@ -75,7 +75,7 @@ interface Entered {
   readonly modulations: readonly Value[];
 }
 
-function enter(net: Net, block: string, tokens: Value, names: StreamNames, heads: StreamHeads): Entered {
+function enter(net: BlockContext, block: string, tokens: Value, names: StreamNames, heads: StreamHeads): Entered {
   const vectors = modulations(net.conditioning, `${block}.${names.modulation}`, 6, net.adapter);
   const normalised = rowsOf(modulatedNorm(tokens, vectors[0], vectors[1]));
   return {
@@ -86,13 +86,19 @@ function enter(net: Net, block: string, tokens: Value, names: StreamNames, heads
   };
 }
 
-function queriesOf(net: Net, block: string, { normalised }: Entered, names: StreamNames, heads: StreamHeads): Value {
+function queriesOf(
+  net: BlockContext,
+  block: string,
+  { normalised }: Entered,
+  names: StreamNames,
+  heads: StreamHeads,
+): Value {
   return project(net, normalised, `${block}.${names.query}`, `${block}.${names.queryNorm}`, heads);
 }
 
 /** x + gate out(attended), then x + gate feed-forward(norm(x)). */
 function leave(
-  net: Net,
+  net: BlockContext,
   block: string,
   tokens: Value,
   attended: Value,
@@ -107,7 +113,7 @@ function leave(
 }
 
 /** One joint block. Where its text `isRead` by nothing later, the text has neither queries nor feed-forward layers. */
-export function joint(net: Net, index: number, image: Value, text: Value, isRead: boolean): Streams {
+export function applyJointBlock(net: BlockContext, index: number, image: Value, text: Value, isRead: boolean): Streams {
   const block = jointBlock(index);
   const { names, rotary, textTokens } = net;
   const ofImage = enter(net, block, image, names.image, net.image);
@@ -132,7 +138,7 @@ export function joint(net: Net, index: number, image: Value, text: Value, isRead
 }
 
 /** One single block over [B, S, W]: x + gate out([attended, gelu(up(norm(x)))]). The last one makes the image's tokens alone, [B, N, W]. */
-export function single(net: Net, index: number, x: Value, isLast: boolean): Value {
+export function applySingleBlock(net: BlockContext, index: number, x: Value, isLast: boolean): Value {
   const block = singleBlock(index);
   const { rotary, textTokens, adapter } = net;
   const at = (part: keyof typeof singleNames): string => `${block}.${singleNames[part]}`;

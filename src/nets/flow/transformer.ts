@@ -9,7 +9,7 @@ import { concat, maximum, mul, reciprocal, reshape, slice, sub } from '../../gra
 import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { linear, rmsNorm, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { joint, single, type Net, type Streams } from './blocks.js';
+import { applyJointBlock, applySingleBlock, type BlockContext, type Streams } from './blocks.js';
 import { conditioning } from './conditioning.js';
 import { checkFlowConfig, innerWidth, velocityWidth, type FlowTransformerConfig } from './config.js';
 import { StreamHeads } from './heads.js';
@@ -119,12 +119,14 @@ export function velocity(
   for (let i = 0; i < config.num_layers; i++) {
     const text = must(streams.text, 'the text of a joint block');
     const isRead = i < config.num_layers - 1 || singles > 0;
-    streams = graph.scope(`joint.${i}`, () => joint(net, i, streams.image, text, isRead));
+    streams = graph.scope(`joint.${i}`, () => applyJointBlock(net, i, streams.image, text, isRead));
   }
   let x = streams.image;
   if (singles > 0) {
     x = concat([must(streams.text, 'the text of a single block'), x], 1);
-    for (let i = 0; i < singles; i++) x = graph.scope(`single.${i}`, () => single(net, i, x, i === singles - 1));
+    for (let i = 0; i < singles; i++) {
+      x = graph.scope(`single.${i}`, () => applySingleBlock(net, i, x, i === singles - 1));
+    }
   }
   const { batch, rows, columns } = shape;
   // What the second picture's tokens came to nobody reads.
@@ -152,7 +154,7 @@ function netOf(
   shape: FlowShape,
   inputs: FlowInputs,
   adapter: Adapter | undefined,
-): Net {
+): BlockContext {
   const sizes = { batch: shape.batch, heads: config.num_attention_heads, depth: config.attention_head_dim };
   const imageTokens = shape.rows * shape.columns * (shape.hasSecond === true ? 2 : 1);
   const { ip_adapter, joint_attention_dim } = config;
@@ -184,7 +186,7 @@ function maskOf(textPadding: Value, imageTokens: number): Value {
 
 /** Both streams before the first block. */
 function embedded(
-  { names, adapter }: Net,
+  { names, adapter }: BlockContext,
   config: FlowTransformerConfig,
   { hidden, second, text }: FlowInputs,
 ): Streams {

@@ -1,5 +1,5 @@
 /** A flow policy's prompts and answers. Pictures are rows of numbers here: latents, packed into the model's tokens. */
-import type { Answer, Answered } from '../policy.js';
+import type { Answer, AnsweredPrompt } from '../policy.js';
 import type { Gaussian } from './steps.js';
 
 /** What the model sees besides the noisy latents. */
@@ -35,7 +35,7 @@ export interface KeptPicture {
 }
 
 /** A prompt that a flow policy can answer. */
-export interface FlowAsked {
+export interface FlowRequest {
   readonly flow: FlowCondition;
 }
 
@@ -58,4 +58,4 @@ export interface FlowAnswer extends Answer {
   readonly home?: number;
 }
 
-export type FlowGroup = Answered<FlowAsked, FlowAnswer>;
+export type FlowGroup = AnsweredPrompt<FlowRequest, FlowAnswer>;

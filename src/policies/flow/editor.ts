@@ -29,7 +29,7 @@ export interface Edit {
   /** Latents of the picture to edit. */
   readonly source: Planes;
   /** States in place of text: as many tokens as there are, none of them padding. */
-  readonly told: HiddenStates;
+  readonly states: HiddenStates;
   /** The states of a blank instruction, if `asksBlank`. */
   readonly blank?: HiddenStates | null;
   /** Source of the initial noise. */
@@ -77,8 +77,8 @@ export class FlowEditor {
    */
   async draw(edits: readonly Edit[]): Promise<Planes[]> {
     const { type, steps, guidance } = this.options;
-    const prompts = edits.map(({ told, blank, source }) => ({
-      flow: editCondition(told, source, this.#sourceInput, this.model.config, blank),
+    const prompts = edits.map(({ states, blank, source }) => ({
+      flow: editCondition(states, source, this.#sourceInput, this.model.config, blank),
     }));
     const how = {
       sigmas: (tokens: number) => flowModelTypes[type].sigmas(steps, tokens),

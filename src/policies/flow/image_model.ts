@@ -7,7 +7,7 @@ import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
 import { velocityWidth } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
-import type { FlowAsked } from './batch.js';
+import type { FlowRequest } from './batch.js';
 import type { FrozenFlow } from './exported.js';
 import { patchOf, unpack } from './packing.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
@@ -67,7 +67,7 @@ export class FlowImageModel implements ImageModel {
     await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
   }
 
-  #asked(encoded: EncodedPrompt): FlowAsked {
+  #asked(encoded: EncodedPrompt): FlowRequest {
     const { model, codec, making } = this.options;
     return { flow: flowCondition(encoded, latentSize(making, codec), patchOf(model.config, codec)) };
   }
@@ -78,7 +78,7 @@ export function flowCondition(
   { text, pooled }: Pick<EncodedPrompt, 'text' | 'pooled'>,
   { width, height }: { readonly width: number; readonly height: number },
   patch: number,
-): FlowAsked['flow'] {
+): FlowRequest['flow'] {
   return {
     rows: height / patch,
     columns: width / patch,

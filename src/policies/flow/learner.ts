@@ -13,13 +13,13 @@ import { targetFeeds } from '../losses/feeds.js';
 import { ruleOf, type LossSpec } from '../losses/table.js';
 import type { LearnReport, Lesson, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
-import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
+import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
 import { guidedValues } from './guidance.js';
 import { trainedPart, type FlowModel } from './model.js';
-import { countedOf, joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
+import { countedOf, concatArrays, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
 import type { FlowSampler } from './sampler.js';
 
-export type FlowLesson = Lesson<FlowAsked, FlowAnswer>;
+export type FlowLesson = Lesson<FlowRequest, FlowAnswer>;
 
 export interface FlowLearnerOptions {
   /** Actions in one micro-batch. */
@@ -189,10 +189,10 @@ export class FlowLearner {
     const unguided = this.#isAskedTwice ? await this.sampler.unguided(part, weights) : null;
     return {
       ...modelFeeds(part, config, shape, this.options.guidance),
-      ...(unguided === null ? {} : { unguided: joined(filled(unguided, shape.batch)) }),
-      drawn: joined(full.map(({ drawn }) => drawn)),
+      ...(unguided === null ? {} : { unguided: concatArrays(filled(unguided, shape.batch)) }),
+      drawn: concatArrays(full.map(({ drawn }) => drawn)),
       ...(shape.hasSecond === true
-        ? { counted: joined(full.map(({ condition }) => countedOf(keptOf(condition)))) }
+        ? { counted: concatArrays(full.map(({ condition }) => countedOf(keptOf(condition)))) }
         : {}),
       of_x: of('ofX'),
       of_velocity: of('ofVelocity'),
@@ -277,7 +277,7 @@ function meanSquare(x: Value, counted: Value | null): Value {
 /** Every action in the order of groups, answers and steps. */
 function rowsOf(
   groups: readonly {
-    readonly prompt: FlowAsked;
+    readonly prompt: FlowRequest;
     readonly answers: readonly FlowAnswer[];
     readonly targets: readonly Target[] | null;
   }[],
@@ -311,7 +311,7 @@ function lossFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossS
       if (mean?.length !== x.length) throw new InternalError('a reference without its means');
       return mean;
     });
-    return joined(filled(means, batch));
+    return concatArrays(filled(means, batch));
   };
   return {
     ...targetFeeds(['weights', ...ruleOf(loss).reads], placed, batch),

@@ -27,7 +27,7 @@ import {
   digestOfWeights,
   holdsAdapter,
   lacksHubBase,
-  merged,
+  mergeAdapter,
   recordedBase,
   refuseOtherBase,
   rootOf,
@@ -92,7 +92,7 @@ export function openFlowModel(folder: string): LoadedFlowTransformer {
   const config = describeFlowModel(folder);
   const { kind, adapter, parameters } = storedAdapter(folder, frozen.config);
   const weights = new Map([...frozen.weights, ...adapterWeights(folder, parameters, kind)]);
-  return { config, weights: adapter === null ? weights : merged(adapter, weights) };
+  return { config, weights: adapter === null ? weights : mergeAdapter(adapter, weights) };
 }
 
 /**

@@ -3,7 +3,7 @@ import type { Weights } from '../../models/files.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
 import { initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
 import { isAdapters, type Adapter } from '../../nets/lora.js';
-import type { AdapterBase, TrainedOver } from '../adapter_files.js';
+import type { AdapterBase, TrainedAdapter } from '../adapter_files.js';
 
 /** Which parameters training changes: all, those of the IP-Adapter, or LoRA beside the linear layers. */
 export type FlowTrains = 'all' | 'adapter' | 'lora';
@@ -16,7 +16,7 @@ export interface FlowModel {
   /** LoRA over its linear layers; absent if there is none. */
   readonly adapter?: Adapter;
   /** The base of its checkpoints if they hold only what trains; null if they hold all weights. */
-  readonly over: (AdapterBase & TrainedOver) | null;
+  readonly over: (AdapterBase & TrainedAdapter) | null;
 }
 
 const isTrained: Readonly<Record<FlowTrains, (name: string) => boolean>> = {

@@ -41,7 +41,7 @@ export function unshuffle({ channels, height, width, data }: Planes, factor: num
 }
 
 /** Tokens [N, a] and [N, b] as [N, a + b]. */
-export function beside(tokens: number, ...parts: readonly Float32Array[]): Float32Array {
+export function concatChannels(tokens: number, ...parts: readonly Float32Array[]): Float32Array {
   const widths = parts.map(({ length }) => length / tokens);
   const width = widths.reduce((sum, one) => sum + one, 0);
   const out = new Float32Array(tokens * width);

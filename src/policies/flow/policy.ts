@@ -8,8 +8,8 @@ import { flowConfigJson } from '../../nets/flow/config.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import { ADAPTER_CONFIG_FILE, ipAdapterConfigJson, loraConfigJson } from '../adapter_files.js';
 import type { Policy, SampleRequest, Statistics, WeightsOf } from '../policy.js';
-import { TrainedHere } from '../trained_here.js';
-import type { FlowAnswer, FlowAsked, FlowGroup } from './batch.js';
+import { LocalPolicy } from '../local_policy.js';
+import type { FlowAnswer, FlowRequest, FlowGroup } from './batch.js';
 import { flowAdapterLayout } from './load.js';
 import { FlowLearner } from './learner.js';
 import { trainedPart, type FlowModel } from './model.js';
@@ -29,8 +29,8 @@ export interface FlowPolicyOptions {
 }
 
 export class FlowPolicy
-  extends TrainedHere<FlowAsked, FlowAnswer>
-  implements Policy<FlowAsked, FlowAnswer, FlowSampling>
+  extends LocalPolicy<FlowRequest, FlowAnswer>
+  implements Policy<FlowRequest, FlowAnswer, FlowSampling>
 {
   readonly actions = 'steps';
   protected readonly learner: FlowLearner;
@@ -61,7 +61,7 @@ export class FlowPolicy
     return this.options.model;
   }
 
-  async sample(request: SampleRequest<FlowAsked, FlowSampling>): Promise<FlowAnswer[][]> {
+  async sample(request: SampleRequest<FlowRequest, FlowSampling>): Promise<FlowAnswer[][]> {
     const home = this.#rank;
     const answers = await this.#sampler.sample(request, this.weightsOf(request.weights));
     return answers.map((group) => group.map((answer) => ({ ...answer, home })));

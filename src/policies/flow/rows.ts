@@ -77,7 +77,7 @@ export function modelFeeds(
       if (found === null) throw new InternalError(`a condition without ${what}`);
       return found;
     });
-    return joined(arrays);
+    return concatArrays(arrays);
   };
   return {
     hidden,
@@ -127,7 +127,7 @@ export function countedOf({ painted }: KeptPicture): Float32Array {
 }
 
 /** Concatenates arrays of equal length. */
-export function joined(arrays: readonly Float32Array[]): Float32Array {
+export function concatArrays(arrays: readonly Float32Array[]): Float32Array {
   const { length } = arrays[0];
   const out = new Float32Array(arrays.length * length);
   arrays.forEach((array, i) => out.set(array, i * length));

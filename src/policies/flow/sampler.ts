@@ -7,7 +7,7 @@ import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
-import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, KeptPicture } from './batch.js';
+import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, KeptPicture } from './batch.js';
 import type { VelocityFile } from './exported.js';
 import { guidedNumbers } from './guidance.js';
 import type { FlowModel } from './model.js';
@@ -74,7 +74,7 @@ export class FlowSampler {
    * when a picture has numbers that are not finite, so that nobody mistakes it for a black one.
    */
   async sample(
-    { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowAsked, FlowSampling>, 'weights' | 'among'>,
+    { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowRequest, FlowSampling>, 'weights' | 'among'>,
     weights: Weights,
   ): Promise<FlowAnswer[][]> {
     const begun = prompts.flatMap(({ flow }, p) => {

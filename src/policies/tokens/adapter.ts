@@ -4,7 +4,13 @@ import { must } from '../../core/errors.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Weights } from '../../models/files.js';
 import type { ReadPart } from '../../nets/decoder/architectures.js';
-import { decoderAdapter, decoderParameters, sees, withAdapter, type DecoderConfig } from '../../nets/decoder/config.js';
+import {
+  decoderAdapter,
+  decoderParameters,
+  hasVision,
+  withAdapter,
+  type DecoderConfig,
+} from '../../nets/decoder/config.js';
 import { describeDecoder, openDecoder } from '../../nets/decoder/files.js';
 import { initAdapter, type Adapter, type LoraSettings } from '../../nets/lora.js';
 import { seeingTypes } from '../../nets/vision/architecture.js';
@@ -18,7 +24,7 @@ import {
   descriptionOf,
   digestOfWeights,
   holdsAdapter,
-  merged,
+  mergeAdapter,
   readAdapterConfig,
   recordedBase,
   refuseOtherBase,
@@ -52,7 +58,7 @@ export function referenceWeights(model: PolicyModel): Weights {
 
 /** Maps the layers of a model that sees to their names in transformers' model of it, which PEFT adapts; other models use the names of their files. */
 export function peftNames(config: DecoderConfig): ModuleNames {
-  if (!sees(config)) return (name) => name;
+  if (!hasVision(config)) return (name) => name;
   return (name) => {
     if (name.startsWith(VISUAL)) return `model.${name}`;
     return name.startsWith('model.') ? `model.language_model.${name.slice('model.'.length)}` : name;
@@ -108,13 +114,13 @@ export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
 
 /** Lists the adapted layers of a model that sees one by one: the targets alone do not tell which parts are adapted. */
 export function listedTargets({ adapter, ...config }: AdaptedModel['config'], lora: LoraSettings): LoraSettings {
-  if (!sees(config)) return lora;
+  if (!hasVision(config)) return lora;
   return { ...lora, targets: [...adapter.layers].map(peftNames(config)) };
 }
 
 /** The targets of an adapter's file, under this program's names for its layers. */
 export function ownTargets(config: DecoderConfig, lora: LoraSettings): LoraSettings {
-  if (!sees(config) || typeof lora.targets === 'string') return lora;
+  if (!hasVision(config) || typeof lora.targets === 'string') return lora;
   const names = peftNames(config);
   const own = new Map([...decoderParameters(config).keys()].map((name) => [names(name), name]));
   const layerOf = (target: string): string => own.get(`${target}.weight`)?.slice(0, -'.weight'.length) ?? target;
@@ -145,5 +151,5 @@ export function openModel(folder: string, part: ReadPart = 'words'): OpenedModel
   refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
   const frozen = openModel(base, part);
   const { config, weights } = adaptFrom(frozen.config, frozen.weights, folder);
-  return { config: frozen.config, weights: merged(config.adapter, weights) };
+  return { config: frozen.config, weights: mergeAdapter(config.adapter, weights) };
 }

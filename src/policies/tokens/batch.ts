@@ -2,7 +2,7 @@
 import { InternalError } from '../../core/errors.js';
 import type { Picture } from '../../models/pictures/picture.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
-import type { Answer, Answered } from '../policy.js';
+import type { Answer, AnsweredPrompt } from '../policy.js';
 
 /** Added to the scores of padding: as good as minus infinity, but finite. */
 export const PADDING = -1e9;
@@ -15,7 +15,7 @@ export interface TokenPrompt {
 }
 
 /** A task's request to a token policy; its own prompts hold more. */
-export interface TokenAsked<P extends TokenPrompt = TokenPrompt> {
+export interface TokenRequest<P extends TokenPrompt = TokenPrompt> {
   readonly tokens: P;
 }
 
@@ -25,7 +25,7 @@ export interface TokenAnswer extends Answer {
 }
 
 /** A prompt with some of its answers; the unit of packing. */
-export type TokenGroup = Answered<TokenAsked, Pick<TokenAnswer, 'ids'>>;
+export type TokenGroup = AnsweredPrompt<TokenRequest, Pick<TokenAnswer, 'ids'>>;
 
 /** The arrays of a whole-sequence graph; `targets` is int64 [P * G * Ta], padded with 0. */
 export interface PackedBatch {

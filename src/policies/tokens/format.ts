@@ -2,11 +2,11 @@
 import type { TokenPrompt } from './batch.js';
 
 /** A token that must come, or a mask [vocabulary] of those that may; null if all may. Answers share masks. */
-export type Allowed = { readonly forced: number } | { readonly mask: Uint8Array | null };
+export type AllowedTokens = { readonly forced: number } | { readonly mask: Uint8Array | null };
 
 /** Tracks the position in one answer. */
 export interface AnswerState {
-  next(): Allowed;
+  next(): AllowedTokens;
   accept(token: number): void;
 }
 

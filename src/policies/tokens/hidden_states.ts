@@ -14,7 +14,7 @@ import { openVisionTower, type VisionTower } from './vision_tower.js';
 import type { PolicyModel } from './model.js';
 
 /** What to read. */
-export interface ToRead {
+export interface StatesRequest {
   readonly prompt: TokenPrompt;
   /** All tokens of the answer, including its end; null reads only the prompt. */
   readonly answer: Int32Array | null;
@@ -50,7 +50,7 @@ export class Reader {
   }
 
   /** Reads under `weights`, which may be another model's of the same architecture. */
-  async read(items: readonly ToRead[], weights: Weights): Promise<HiddenStates[]> {
+  async read(items: readonly StatesRequest[], weights: Weights): Promise<HiddenStates[]> {
     const out: HiddenStates[] = [];
     for (const item of items) out.push(await this.#readOne(item, this.#shapeOf(item), weights));
     return out;
@@ -63,7 +63,7 @@ export class Reader {
     ]);
   }
 
-  #shapeOf({ prompt, answer }: ToRead): BatchShape {
+  #shapeOf({ prompt, answer }: StatesRequest): BatchShape {
     return {
       prompts: 1,
       answersPerPrompt: 1,
@@ -73,7 +73,11 @@ export class Reader {
     };
   }
 
-  async #readOne({ prompt, answer, from, to }: ToRead, shape: BatchShape, weights: Weights): Promise<HiddenStates> {
+  async #readOne(
+    { prompt, answer, from, to }: StatesRequest,
+    shape: BatchShape,
+    weights: Weights,
+  ): Promise<HiddenStates> {
     const { hidden_size: width } = this.model.config;
     const all = Int32Array.from([...prompt.ids, ...(answer ?? [])]);
     const end = to ?? all.length;

@@ -88,7 +88,7 @@ export function initPolicy<P extends TokenPrompt>(
 }
 
 /** The vision settings of a model with random weights. */
-export interface FreshEyes {
+export interface NewVisionSettings {
   readonly init: VisionInit;
   readonly parts: TrainedParts;
   readonly tokens: Pick<
@@ -103,7 +103,7 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   init: DecoderInit,
   format: TokenFormat<P>,
   seed: number,
-  { init: eyes, parts, tokens, processor }: FreshEyes,
+  { init: eyes, parts, tokens, processor }: NewVisionSettings,
 ): PolicyModel<P> {
   const { initializer_range, embedding_std, ...rest } = init;
   // Qwen's models do not read head_dim.

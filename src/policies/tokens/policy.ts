@@ -6,13 +6,13 @@ import { soloPeers, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import type { SampleRequest, Statistics, WeightsOf } from '../policy.js';
-import { TrainedHere } from '../trained_here.js';
-import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.js';
+import { LocalPolicy } from '../local_policy.js';
+import type { TokenAnswer, TokenRequest, TokenGroup, TokenPrompt } from './batch.js';
 import { Learner, type LearnerOptions } from './learner.js';
 import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson } from '../adapter_files.js';
 import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
-import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
+import { Reader, type HiddenStates, type StatesRequest } from './hidden_states.js';
 import { estimatedDivergence, type LanguagePolicy } from './language_policy.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
 import type { RemoteSampler } from './remote_sampler.js';
@@ -32,7 +32,7 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
 }
 
 export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
-  extends TrainedHere<TokenAsked, Pick<TokenAnswer, 'ids'>>
+  extends LocalPolicy<TokenRequest, Pick<TokenAnswer, 'ids'>>
   implements LanguagePolicy<P>
 {
   readonly actions = 'tokens';
@@ -96,7 +96,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     await this.#remote?.keep();
   }
 
-  sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+  sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const remote = this.#remote;
     if (remote !== null) {
       if (this.#published !== request.weights) {
@@ -117,7 +117,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
   }
 
   /** Hidden states of prompts and their answers; see hidden_states.ts. */
-  read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]> {
+  read(items: readonly StatesRequest[], of: WeightsOf): Promise<HiddenStates[]> {
     return this.#reader.read(items, this.weightsOf(of));
   }
 

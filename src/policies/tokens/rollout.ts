@@ -7,7 +7,7 @@ import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { BatchShape, PromptShape } from '../../nets/decoder/decoder.js';
 import { decodeStep, hasWindow, prefill, stepInputs } from '../../nets/decoder/decoder.js';
 import type { SampleRequest } from '../policy.js';
-import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
+import type { TokenAnswer, TokenRequest, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
@@ -18,7 +18,7 @@ import { frozenWeights } from './model.js';
 import { isOnCpu, poolFor } from '../../engines/onnx/pool.js';
 import type { SamplingOptions } from './sampling.js';
 import { logProbOf, sampleToken } from './sampling.js';
-import { summedBlocks, summedUp, TokenRow } from './token_row.js';
+import { summedBlocks, summarizeBlocks, TokenRow } from './token_row.js';
 
 /** How a token policy samples. */
 export interface TokenSampling extends SamplingOptions {
@@ -81,7 +81,7 @@ export class Sampler<P extends TokenPrompt> {
 
   /** `version` identifies the content of `weights`, which are changed in place. */
   async sample(
-    request: SampleRequest<TokenAsked<P>, TokenSampling>,
+    request: SampleRequest<TokenRequest<P>, TokenSampling>,
     weights: Weights,
     version: string,
   ): Promise<TokenAnswer[][]> {
@@ -90,7 +90,7 @@ export class Sampler<P extends TokenPrompt> {
   }
 
   async #sample(
-    { prompts: asked, among, answersPerPrompt, how, random }: SampleRequest<TokenAsked<P>, TokenSampling>,
+    { prompts: asked, among, answersPerPrompt, how, random }: SampleRequest<TokenRequest<P>, TokenSampling>,
     weights: Weights,
     steps: SessionCache,
   ): Promise<TokenAnswer[][]> {
@@ -229,7 +229,9 @@ export class Sampler<P extends TokenPrompt> {
       [`value.${i}`, values[i]],
     ]);
     const summary =
-      summedBlocks(this.model.config.vocab_size) === 0 ? {} : summedUp(logits, graph.input('inverse_temperature', [1]));
+      summedBlocks(this.model.config.vocab_size) === 0
+        ? {}
+        : summarizeBlocks(logits, graph.input('inverse_temperature', [1]));
     return { logits, ...summary, ...(Object.fromEntries(columns) as Record<string, Value>) };
   }
 }

@@ -1,7 +1,7 @@
 /** Draws a token from a row of logits. */
 import { must } from '../../core/errors.js';
 import { Ranking } from './ranking.js';
-import { joined, type Part, type TokenRow } from './token_row.js';
+import { combineMasses, type Part, type TokenRow } from './token_row.js';
 
 export interface SamplingOptions {
   /** 0 takes the most probable token. */
@@ -38,7 +38,7 @@ function mostProbable(row: TokenRow, mask: Uint8Array | null, parts: readonly Pa
 /** Inverts the cumulative distribution: over the parts, then over the ids of the part that was hit. */
 function draw(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[], temperature: number, u: number): number {
   const masses = parts.map((part) => row.mass(part, mask, temperature));
-  const all = joined(masses, temperature);
+  const all = combineMasses(masses, temperature);
   const shares = masses.map(({ top, sum }) => sum * Math.exp((top - all.top) / temperature));
   let left = u * all.sum;
   const last = shares.findLastIndex((share) => share > 0);
@@ -79,7 +79,7 @@ function drawFromHead(
     while (ids.length < topK && take()) all += p[ids.length - 1];
   } else {
     take();
-    all = joined(
+    all = combineMasses(
       row.parts(mask).map((part) => row.mass(part, mask, temperature)),
       temperature,
     ).sum;
@@ -101,6 +101,6 @@ function drawFromHead(
 /** log softmax(logits / temperature) of `token` over the ids in [from, to): the untruncated distribution that training sees. */
 export function logProbOf(row: TokenRow, token: number, temperature: number, from: number, to: number): number {
   const masses = row.parts(null, from, to).map((part) => row.mass(part, null, temperature));
-  const { top, sum } = joined(masses, temperature);
+  const { top, sum } = combineMasses(masses, temperature);
   return (row.logits[token] - top) / temperature - Math.log(sum);
 }

@@ -20,7 +20,7 @@ export function summedBlocks(vocabulary: number): number {
  * For each row of logits [N, V] and each summarized block: the greatest logit, and its share of the block under softmax(logits * inverseTemperature);
  * both [N, blocks].
  */
-export function summedUp(logits: Value, inverseTemperature: Value): { maxima: Value; shares: Value } {
+export function summarizeBlocks(logits: Value, inverseTemperature: Value): { maxima: Value; shares: Value } {
   const [rows, vocabulary] = logits.shape as [number, number];
   const blocks = summedBlocks(vocabulary);
   const parts = reshape(slice(logits, 1, 0, blocks * BLOCK), [rows, blocks, BLOCK]);
@@ -120,7 +120,7 @@ export class TokenRow {
 }
 
 /** Combines the masses of several parts. */
-export function joined(masses: readonly Mass[], temperature: number): Mass {
+export function combineMasses(masses: readonly Mass[], temperature: number): Mass {
   let top = -Infinity;
   for (const mass of masses) top = Math.max(top, mass.top);
   let sum = 0;

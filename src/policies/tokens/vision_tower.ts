@@ -8,7 +8,7 @@ import { poolFor } from '../../engines/onnx/pool.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { KEPT_BYTES, patchWidth, tokensOf, writePatches, type Picture } from '../../models/pictures/picture.js';
-import { sees, type SeeingConfig } from '../../nets/decoder/config.js';
+import { hasVision, type SeeingConfig } from '../../nets/decoder/config.js';
 import type { BatchShape, PromptShape } from '../../nets/decoder/decoder.js';
 import { partOf } from '../../nets/vision/config.js';
 import { encode, encoderInputs, merge } from '../../nets/vision/encoder.js';
@@ -24,7 +24,7 @@ type Feeds = Record<string, TensorData>;
 /** Opens a model's vision encoder; null for a model without one. */
 export function openVisionTower(model: PolicyModel, session: SessionOptions): VisionTower | null {
   const { config } = model;
-  return sees(config) ? new VisionTower(model, config, session) : null;
+  return hasVision(config) ? new VisionTower(model, config, session) : null;
 }
 
 export class VisionTower {

@@ -9,15 +9,15 @@ import { KEPT_BYTES } from '../../models/pictures/picture.js';
 import { smartSize } from '../../models/pictures/processor.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import type { HiddenStates, ToRead } from '../../policies/tokens/hidden_states.js';
+import type { HiddenStates, StatesRequest } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { EditorSettings } from '../../schema/editor.js';
 
 /** A policy's answer here; one from a record includes what identifies its picture. */
-export interface ResponseAnswer extends TokenAnswer, Remembered {}
+export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
 
 /** The part of a recorded answer that identifies its picture without the policy. */
-export interface Remembered {
+export interface RecordedDrawing {
   /** Latents of the picture itself. */
   readonly latents?: Float32Array;
   /** SHA-256 of the hidden states sent to a server. */
@@ -35,7 +35,7 @@ export interface WantedEdit {
   /** The instruction to the model, in words. */
   readonly words: string;
   /** The instruction to the model, as tokens for the policy to read. */
-  readonly read: ToRead;
+  readonly read: StatesRequest;
   /** A blank instruction with the same picture, if `Drawing.asksBlank`, else null. */
   readonly blank: BlankEdit | null;
   /** Source of the initial noise. */
@@ -46,7 +46,7 @@ export interface WantedEdit {
 export interface BlankEdit {
   /** The file of its picture, which determines everything that is read of it. */
   readonly picture: string;
-  readonly read: ToRead;
+  readonly read: StatesRequest;
 }
 
 export interface DrawnEdit {
@@ -63,7 +63,7 @@ export interface Drawing {
   /** A picture for each edit, in their order; raises as `ImageModel.generate` does. */
   draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]>;
   /** The fields of a record that identify pictures. Raises RunError for a record without them. */
-  remembered(episode: RecordedEpisode): Remembered;
+  remembered(episode: RecordedEpisode): RecordedDrawing;
   /** See `ImageModel.keep`. */
   keep?(): Promise<void>;
   dispose(): Promise<void>;
@@ -71,7 +71,7 @@ export interface Drawing {
 
 /** Gives the hidden states of a policy's reading. */
 interface ReadingPolicy {
-  read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]>;
+  read(items: readonly StatesRequest[], of: WeightsOf): Promise<HiddenStates[]>;
 }
 
 /** Whether the model that draws gets the states of the weights that training started from. */
@@ -85,8 +85,8 @@ export function keepsStart(environment: EditorSettings): boolean {
 }
 
 /** The states for an edit, and those of its blank instruction if it has one. */
-export interface Told {
-  readonly told: HiddenStates;
+export interface EditStates {
+  readonly states: HiddenStates;
   readonly blank: HiddenStates | null;
 }
 
@@ -104,17 +104,17 @@ export class StatesReader {
   ) {}
 
   /** The states of the edits, in order, under the weights that answered or, depending on the settings, those that training started from. */
-  async told(
+  async read(
     edits: readonly Pick<WantedEdit, 'read' | 'blank'>[],
     weights: Exclude<WeightsOf, 'reference'>,
-  ): Promise<Told[]> {
+  ): Promise<EditStates[]> {
     const states = await this.policy.read(
       edits.map(({ read }) => read),
       isReadByStart(this.environment) ? 'reference' : weights,
     );
-    const told: Told[] = [];
+    const told: EditStates[] = [];
     for (const [i, { blank }] of edits.entries()) {
-      told.push({ told: states[i], blank: blank === null ? null : await this.#blank(blank) });
+      told.push({ states: states[i], blank: blank === null ? null : await this.#blank(blank) });
     }
     return told;
   }

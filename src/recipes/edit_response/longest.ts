@@ -1,6 +1,6 @@
 /** The length in tokens of the longest edit that a run may ask for. */
 import { imageSize } from '../../core/image.js';
-import type { Longest } from '../../environments/render_server/client.js';
+import type { LongestStates } from '../../environments/render_server/client.js';
 import type { PicturedSource, PicturedTask } from '../open_pictured.js';
 import { pictureStart } from '../open_pictured.js';
 import type { EditResponseSettings } from './settings.js';
@@ -17,7 +17,7 @@ export async function longestEdit(
     pictureName,
   }: Pick<PicturedTask<EditResponseSettings>, 'words' | 'seeing' | 'blank' | 'pictureName'>,
   { rollout, policy, environment }: Pick<EditResponseSettings, 'rollout' | 'policy' | 'environment'>,
-): Promise<Longest> {
+): Promise<LongestStates> {
   const pictures = new Map<string, number>();
   let most: { readonly source: PicturedSource; readonly index: number; readonly length: number } | null = null;
   for (const [source, rows] of words.asked) {
@@ -29,14 +29,14 @@ export async function longestEdit(
       if (most === null || length > most.length) most = { source, index, length };
     }
   }
-  if (most === null) return { told: 1, blank: 1 };
+  if (most === null) return { edit: 1, blank: 1 };
   const prompt = await words.promptOf(most.source, most.index);
   const { ids } = prompt.tokens;
   const room = Math.min(rollout.max_response_tokens, policy.model_context_size - ids.length);
   const said = environment?.told === 'instruction' ? 0 : room;
   const without = (await blank(prompt)).ids;
   return {
-    told: ids.length - pictureStart(ids, seeing, pictureName) + said,
+    edit: ids.length - pictureStart(ids, seeing, pictureName) + said,
     blank: without.length - pictureStart(without, seeing, pictureName),
   };
 }

@@ -1,5 +1,5 @@
 /** Opens `edit_response`: a vision-language model writes words, whose hidden states tell a frozen model how to edit a picture. */
-import type { Longest } from '../../environments/render_server/client.js';
+import type { LongestStates } from '../../environments/render_server/client.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
 import type { TrainingContext } from '../../train/context.js';
@@ -9,7 +9,7 @@ import { openRenderServer, openStoredRenders } from '../../train/remote_pictures
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openPicturedTask, samplePictured, type PicturedTask } from '../open_pictured.js';
-import { startingSeeingModel } from '../open_seeing.js';
+import { startingSeeingModel } from '../open_vision_inputs.js';
 import { openWordsTraining } from '../open_words.js';
 import { picturedData } from '../../tiny/world/pictured.js';
 import { keepsStart, StatesReader, type Drawing } from './drawing.js';
@@ -26,7 +26,7 @@ interface Reading {
   /** Width of a hidden state. */
   readonly width: number;
   /** Tokens of the longest edit that the run may ask for, and of its blank instruction. */
-  readonly longest: () => Promise<Longest>;
+  readonly longest: () => Promise<LongestStates>;
 }
 
 /** How each kind of environment draws, in a run and from its records. */

@@ -14,7 +14,7 @@ import {
   fittedTo,
   type Drawing,
   type DrawnEdit,
-  type Remembered,
+  type RecordedDrawing,
   type StatesReader,
   type WantedEdit,
 } from './drawing.js';
@@ -59,7 +59,7 @@ export class OwnDrawing implements Drawing {
     return images.map((image, i) => ({ picture: { kind: 'made', image }, record: kept[i].record }));
   }
 
-  remembered(episode: RecordedEpisode): Remembered {
+  remembered(episode: RecordedEpisode): RecordedDrawing {
     return { latents: recordedLatents(episode) };
   }
 
@@ -78,7 +78,7 @@ export class OwnDrawing implements Drawing {
     if (recorded.length === edits.length) return recorded;
     const { reader, editor } = this.parts;
     if (reader === null) throw new InternalError('answers without pictures, and no policy to draw them by');
-    const told = await reader.told(edits, weights);
+    const told = await reader.read(edits, weights);
     const made = await editor.draw(edits.map(({ random }, i) => ({ source: shown[i], random, ...told[i] })));
     return made.map(({ data }) => data);
   }

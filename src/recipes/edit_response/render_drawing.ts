@@ -3,7 +3,7 @@ import { InternalError, RunError } from '../../core/errors.js';
 import { encodePng, sha256, type RgbImage } from '../../core/image.js';
 import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
 import { SEEDS } from '../../environments/image_model.js';
-import { STATES_DTYPES, type RenderAsked, type RenderWanted } from '../../environments/render_server/client.js';
+import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../environments/render_server/client.js';
 import type { ServedPictures } from '../../environments/served/pictures.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { HiddenStates } from '../../policies/tokens/hidden_states.js';
@@ -13,18 +13,18 @@ import {
   fittedTo,
   type Drawing,
   type DrawnEdit,
-  type Remembered,
+  type RecordedDrawing,
   type StatesReader,
   type WantedEdit,
 } from './drawing.js';
 
 /** In a run it sends the server the states it reads; from records it looks up stored pictures, and reads nothing. */
 export type RenderSource =
-  | { readonly images: ServedPictures<RenderAsked>; readonly reader: StatesReader }
-  | { readonly images: ServedPictures<RenderWanted>; readonly reader: null };
+  | { readonly images: ServedPictures<RenderRequest>; readonly reader: StatesReader }
+  | { readonly images: ServedPictures<RenderIdentity>; readonly reader: null };
 
 /** Digests of the states that a picture was drawn from. */
-type Digests = Pick<RenderWanted, 'statesDigest' | 'blankDigest'>;
+type Digests = Pick<RenderIdentity, 'statesDigest' | 'blankDigest'>;
 
 export class RenderDrawing implements Drawing {
   constructor(
@@ -54,8 +54,8 @@ export class RenderDrawing implements Drawing {
       const digests = edits.map(({ answer }) => digestsOf(answer));
       return drawn(await images.generate(wanted.map((one, i) => ({ ...one, ...digests[i] }))), digests);
     }
-    const sent = (await reader.told(edits, weights)).map(({ told, blank }) => {
-      const of = { states: this.#sent(told), blank: blank === null ? null : this.#sent(blank) };
+    const sent = (await reader.read(edits, weights)).map(({ states, blank }) => {
+      const of = { states: this.#sent(states), blank: blank === null ? null : this.#sent(blank) };
       const digests = { statesDigest: sha256(of.states.bytes) };
       return { of, digests: of.blank === null ? digests : { ...digests, blankDigest: sha256(of.blank.bytes) } };
     });
@@ -64,7 +64,7 @@ export class RenderDrawing implements Drawing {
     return drawn(await images.generate(asked), digests);
   }
 
-  remembered({ key, states, blank_states: blank }: RecordedEpisode): Remembered {
+  remembered({ key, states, blank_states: blank }: RecordedEpisode): RecordedDrawing {
     if (states === undefined) throw new RunError('the record of an episode has no digest of states', { where: key });
     return blank === undefined ? { statesDigest: states } : { statesDigest: states, blankDigest: blank };
   }
@@ -87,13 +87,13 @@ export class RenderDrawing implements Drawing {
  * As recorded. An answer from before the run used guidance has no digest of a blank instruction: its picture is then not found, as after any other
  * change that affects pictures.
  */
-function digestsOf({ statesDigest, blankDigest }: Remembered): Digests {
+function digestsOf({ statesDigest, blankDigest }: RecordedDrawing): Digests {
   if (statesDigest === undefined) throw new InternalError('an answer without its states, and no policy to read it');
   return blankDigest === undefined ? { statesDigest } : { statesDigest, blankDigest };
 }
 
 function drawn(
-  made: Awaited<ReturnType<ServedPictures<RenderWanted>['generate']>>,
+  made: Awaited<ReturnType<ServedPictures<RenderIdentity>['generate']>>,
   digests: readonly Digests[],
 ): DrawnEdit[] {
   return made.map((picture, i) => {

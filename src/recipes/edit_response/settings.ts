@@ -15,8 +15,8 @@ import { rollout, validation } from '../../schema/training.js';
 import { frozenFlowPart } from '../flow_model.js';
 import { datasets, preset } from '../preset.js';
 import { rewardRules } from '../reward_rules.js';
-import { problem, type Partly, type Problem } from '../rules.js';
-import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
+import { problem, type PartialSettings, type Problem } from '../rules.js';
+import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 
 const schema = z.strictObject({
@@ -24,12 +24,12 @@ const schema = z.strictObject({
   ...taskField('edit_response'),
   validation: measured(validation),
   algorithm: wordsAlgorithm,
-  rollout: idleWhere(supervised, rollout),
+  rollout: idleWhere(isSupervised, rollout),
   policy: seeingPolicy,
   prompt: seeingPrompt,
   data: picturedData,
   environment: idleWhere(
-    supervised,
+    isSupervised,
     editorEnvironment
       .nullable()
       .default(null)
@@ -38,7 +38,7 @@ const schema = z.strictObject({
         description: `${editorEnvironment.description} null: none, and a supervised run reports losses alone.`,
       }),
   ),
-  reward: idleWhere(supervised, wordsReward),
+  reward: idleWhere(isSupervised, wordsReward),
 });
 export type EditResponseSettings = z.output<typeof schema>;
 
@@ -58,7 +58,7 @@ export const editResponse = preset<EditResponseSettings>({
 });
 
 /** Rewards need pictures that depend on what was written. */
-function drawing({ algorithm, environment, policy }: Partly<EditResponseSettings>): Problem[] {
+function drawing({ algorithm, environment, policy }: PartialSettings<EditResponseSettings>): Problem[] {
   if (environment?.read_by === 'start' && policy?.model === null) {
     return problem(
       'environment.read_by',

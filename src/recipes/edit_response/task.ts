@@ -1,16 +1,16 @@
 /** The task of `edit_response`: a text task over pictures, and the edited picture for each response. */
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
-import { seen } from '../../environments/image_model.js';
+import { judgedPicture } from '../../environments/image_model.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import type { ToRead } from '../../policies/tokens/hidden_states.js';
+import type { StatesRequest } from '../../policies/tokens/hidden_states.js';
 import type { JudgeItem } from '../../rewards/score/types.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { EditorSettings } from '../../schema/editor.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { editOf, pictureStart, type PicturedSource, type PictureFiles, type PicturedTask } from '../open_pictured.js';
-import type { Seeing } from '../open_seeing.js';
+import type { VisionInputs } from '../open_vision_inputs.js';
 import type { TextPrompt, WordsTask } from '../open_words_task.js';
 import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
@@ -21,7 +21,7 @@ type Asking = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_
 export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
   readonly #words: WordsTask<EditResponseSettings, PicturedSource>;
-  readonly #seeing: Seeing;
+  readonly #seeing: VisionInputs;
   readonly #pictures: PictureFiles;
   readonly #blank: PicturedTask<EditResponseSettings>['blank'];
   readonly #name: readonly number[];
@@ -76,7 +76,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
         const { picture, record } = drawn[at++];
         return {
           ...rendered,
-          item: { ...rendered.item, source: sources[p], ...seen(picture), truth: truths[p].truth },
+          item: { ...rendered.item, source: sources[p], ...judgedPicture(picture), truth: truths[p].truth },
           record: { ...rendered.record, answer, ...record },
           caption: `${instruction} → ${answer ?? ''}`,
         };
@@ -107,7 +107,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   }
 
   /** The picture, the instruction and exactly the sampled tokens; the system message is read but left out of the states. */
-  #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): ToRead {
+  #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): StatesRequest {
     const from = pictureStart(tokens.ids, this.#seeing, this.#name);
     return { prompt: tokens, answer: this.asking.told === 'response' ? ids : null, from };
   }

@@ -3,18 +3,18 @@ import { DataError } from '../../core/errors.js';
 import { encodePng, type RgbImage } from '../../core/image.js';
 import { resizeCubic } from '../../core/resize.js';
 import { SEEDS } from '../../environments/image_model.js';
-import type { PictureAsked } from '../../environments/images_api/client.js';
+import type { ImagesRequest } from '../../environments/images_api/client.js';
 import type { ServedPictures } from '../../environments/served/pictures.js';
 import { SERVED_SIDE, type TextPromptEditor } from '../../schema/editor.js';
 import { pictureSize, sizeText } from '../../schema/images_api.js';
-import { fittedTo, type Drawing, type DrawnEdit, type Remembered, type WantedEdit } from './drawing.js';
+import { fittedTo, type Drawing, type DrawnEdit, type RecordedDrawing, type WantedEdit } from './drawing.js';
 
 export class TextPromptDrawing implements Drawing {
   readonly asksBlank = false;
 
   constructor(
     private readonly environment: Pick<TextPromptEditor, 'size' | 'max_pixels'>,
-    private readonly images: ServedPictures<PictureAsked>,
+    private readonly images: ServedPictures<ImagesRequest>,
   ) {}
 
   fitted(image: RgbImage, path: string, where: string): RgbImage {
@@ -42,7 +42,7 @@ export class TextPromptDrawing implements Drawing {
   }
 
   /** Empty: pictures are found by their words. */
-  remembered(): Remembered {
+  remembered(): RecordedDrawing {
     return {};
   }
 

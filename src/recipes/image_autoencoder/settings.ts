@@ -7,7 +7,7 @@ import { autoencoderInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
 import { datasets, preset } from '../preset.js';
-import { given, problem, unless, type Rule } from '../rules.js';
+import { whenSet, problem, problemUnless, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
@@ -24,11 +24,11 @@ const KEPT_PER_BLOCK = 12;
 
 /** Channels have to be whole groups, and pictures whole latents. */
 const whole: Rule<ImageAutoencoderSettings> = ({ data, environment }) =>
-  given([environment?.init?.block_out_channels], (channels) => {
+  whenSet([environment?.init?.block_out_channels], (channels) => {
     const factor = 2 ** (channels.length - 1);
     return [
-      ...given([environment?.init?.norm_num_groups], (groups) =>
-        given([channels.find((one) => one % groups !== 0)], (uneven) =>
+      ...whenSet([environment?.init?.norm_num_groups], (groups) =>
+        whenSet([channels.find((one) => one % groups !== 0)], (uneven) =>
           problem(
             'environment.init.block_out_channels',
             `found ${uneven}; allowed: multiples of environment.init.norm_num_groups (${groups})`,
@@ -36,8 +36,8 @@ const whole: Rule<ImageAutoencoderSettings> = ({ data, environment }) =>
         ),
       ),
       ...(['width', 'height'] as const).flatMap((side) =>
-        given([data?.tiny?.[side]], (size) =>
-          unless(
+        whenSet([data?.tiny?.[side]], (size) =>
+          problemUnless(
             size % factor === 0,
             `data.tiny.${side}`,
             `found ${size}; allowed: a multiple of ${factor}, as environment.init.block_out_channels has ${channels.length} levels`,

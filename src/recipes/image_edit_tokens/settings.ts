@@ -13,10 +13,10 @@ import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, startMissing } from '../preset.js';
 import { folderOf } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { given, intact, problem, unless, type Partly, type Problem } from '../rules.js';
+import { problem, problemUnless, validSection, whenSet, type PartialSettings, type Problem } from '../rules.js';
 import { servedTrainerRules } from '../served_trainer.js';
 import { decoderPart } from '../token_policy.js';
-import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
+import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../training_rules.js';
 
 const policy = section(
   'The token policy.',
@@ -67,11 +67,11 @@ const schema = z.strictObject({
   ...taskField('image_edit_tokens'),
   validation: measured(validation),
   algorithm,
-  rollout: idleWhere(supervised, rollout),
+  rollout: idleWhere(isSupervised, rollout),
   policy,
   data,
   environment,
-  reward: idleWhere(supervised, reward),
+  reward: idleWhere(isSupervised, reward),
 });
 export type ImageEditSettings = z.output<typeof schema>;
 
@@ -113,10 +113,10 @@ export const imageEditTokens = preset<ImageEditSettings>({
 });
 
 /** A training server samples any token, and tells log-probabilities over the whole vocabulary. */
-function plainTokens({ policy }: Partly<ImageEditSettings>): readonly Problem[] {
+function plainTokens({ policy }: PartialSettings<ImageEditSettings>): readonly Problem[] {
   if (policy?.trainer?.type !== 'tinker') return [];
   return (['emu3_use_logit_processor', 'separate_language_and_vision_vocabs'] as const).flatMap((key) =>
-    unless(
+    problemUnless(
       policy[key] !== true,
       `policy.${key}`,
       "found true with policy.trainer 'tinker', whose server samples any token of the whole vocabulary; allowed: false",
@@ -125,9 +125,9 @@ function plainTokens({ policy }: Partly<ImageEditSettings>): readonly Problem[] 
 }
 
 /** The policy's format knows which tokens may come next, but the server does not. */
-function anyToken({ rollout, policy }: Partly<ImageEditSettings>): readonly Problem[] {
+function anyToken({ rollout, policy }: PartialSettings<ImageEditSettings>): readonly Problem[] {
   if (policy?.emu3_use_logit_processor !== true) return [];
-  return given([intact(rollout?.engine)], () =>
+  return whenSet([validSection(rollout?.engine)], () =>
     problem(
       'rollout.engine',
       'found vllm with policy.emu3_use_logit_processor: true, whose rules for image blocks vLLM does not know; allowed: with false, or null',

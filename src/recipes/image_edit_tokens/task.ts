@@ -10,7 +10,7 @@ import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
 import type { VisionTokenizer } from '../../environments/vision_tokenizer.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest } from '../../policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import { THINKING, TokenSpace } from '../../policies/tokens/emu3/space.js';
 import { openTokenizer } from '../../models/tokenizer/open.js';
@@ -19,7 +19,7 @@ import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 
 /** A prompt of the task, ready for the policy. */
-export interface EditPrompt extends Prompt, TokenAsked<Emu3Prompt> {
+export interface EditPrompt extends Prompt, TokenRequest<Emu3Prompt> {
   readonly sample: EditSample;
 }
 

@@ -1,6 +1,6 @@
 /** Which tokens of an answer carry the loss: EARL's cycles of text and vision, and tokens that were forced. Pure functions. */
 import type { ImageEditSettings } from './settings.js';
-import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest } from '../../policies/tokens/batch.js';
 import type { Emu3Format, Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import { forcedTokens } from '../../policies/tokens/format.js';
 import type { TrainTokens } from '../../schema/algorithm.js';
@@ -13,7 +13,7 @@ export interface TrainedTokensSettings {
 /** 1 for tokens of an answer that carry the loss in an iteration (counted from 1), else 0. The loss is divided by their number. */
 export function trainedTokens(
   iteration: number,
-  { tokens }: TokenAsked<Emu3Prompt>,
+  { tokens }: TokenRequest<Emu3Prompt>,
   { ids }: Pick<TokenAnswer, 'ids'>,
   { algorithm, policy }: TrainedTokensSettings,
   format: Emu3Format,

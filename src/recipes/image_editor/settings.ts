@@ -7,7 +7,7 @@ import { wordsReward } from '../../rewards/schema/reward.js';
 import { measured } from '../../rewards/score/settings.js';
 import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/seen_data.js';
-import { told } from '../../schema/editor.js';
+import { editorReads } from '../../schema/editor.js';
 import { idleWhere, positiveInteger, result, section } from '../../schema/mark.js';
 import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
 import { engine, neededModel, optionalModel } from '../../schema/model.js';
@@ -35,7 +35,7 @@ const schema = z.strictObject({
     'The frozen vision-language model whose hidden states the edit is told by.',
     z.strictObject({
       model: neededModel('A local path, {hub, revision} or {run, config}.'),
-      told,
+      told: editorReads,
       pixels,
       model_context_size,
       engine,

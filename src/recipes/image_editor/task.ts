@@ -14,7 +14,7 @@ import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.j
 import type { NamedSource } from '../../data/datasets.js';
 import type { LabelledPictures, PicturePrompt } from '../open_flow_labels.js';
 import { editOf, pictureStart, type PicturedSource, type PictureFiles } from '../open_pictured.js';
-import type { Seeing } from '../open_seeing.js';
+import type { VisionInputs } from '../open_vision_inputs.js';
 import type { TextPrompt, WordsSettings, WordsTask } from '../open_words_task.js';
 import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
 import type { ImageEditorSettings } from './settings.js';
@@ -32,7 +32,7 @@ export interface EditorPrompt extends PicturePrompt {
 /** The models that prompts are made with. */
 export interface EditorParts {
   readonly words: WordsTask<WordsSettings, PicturedSource>;
-  readonly seeing: Seeing;
+  readonly seeing: VisionInputs;
   readonly pictures: PictureFiles;
   readonly reader: Reader;
   readonly codec: PictureCodec;

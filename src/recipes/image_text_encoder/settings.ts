@@ -7,7 +7,7 @@ import { clipInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { FLOAT, trainingBytes } from '../memory.js';
 import { captionedPictures, preset } from '../preset.js';
-import { indivisible, type Rule } from '../rules.js';
+import { requireMultiple, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
@@ -22,13 +22,13 @@ export type ImageTextEncoderSettings = z.output<typeof schema>;
 const whole: Rule<ImageTextEncoderSettings> = ({ environment }) => {
   const vision = environment?.init?.vision_config;
   return [
-    ...indivisible(
+    ...requireMultiple(
       ['environment.init.vision_config.image_size', vision?.image_size],
       ['environment.init.vision_config.patch_size', vision?.patch_size],
       'so that a picture is whole patches',
     ),
     ...(['text_config', 'vision_config'] as const).flatMap((half) =>
-      indivisible(
+      requireMultiple(
         [`environment.init.${half}.hidden_size`, environment?.init?.[half]?.hidden_size],
         [`environment.init.${half}.num_attention_heads`, environment?.init?.[half]?.num_attention_heads],
         'so that heads have one width',

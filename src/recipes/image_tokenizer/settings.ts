@@ -7,7 +7,7 @@ import { engine, imageTokenizerInit } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { trainingBytes } from '../memory.js';
 import { datasets, preset } from '../preset.js';
-import { given, unless, type Rule } from '../rules.js';
+import { whenSet, problemUnless, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
@@ -23,8 +23,8 @@ export type ImageTokenizerSettings = z.output<typeof schema>;
 const CONVOLUTIONS = 20;
 
 const patches: Rule<ImageTokenizerSettings> = ({ data, environment }) =>
-  given([data?.tiny?.grid, data?.tiny?.cell, environment?.init?.patch], (grid, cell, patch) =>
-    unless(
+  whenSet([data?.tiny?.grid, data?.tiny?.cell, environment?.init?.patch], (grid, cell, patch) =>
+    problemUnless(
       (grid * cell) % patch === 0,
       'environment.init.patch',
       `found ${patch}; allowed: a divisor of the image's side (${grid * cell} pixels)`,

@@ -1,27 +1,42 @@
 /** Rules of the recipe `ip_adapter` between its settings. */
 import { noisySteps } from '../../schema/training.js';
-import { start } from '../policy_rules.js';
-import { given, intact, problem, unless, type Partly, type Problem, type Rule } from '../rules.js';
+import { startRules } from '../policy_rules.js';
+import {
+  whenSet,
+  validSection,
+  problem,
+  problemUnless,
+  type PartialSettings,
+  type Problem,
+  type Rule,
+} from '../rules.js';
 import type { IpAdapterSettings } from './schema.js';
 
-type Settings = Partly<IpAdapterSettings>;
+type Settings = PartialSettings<IpAdapterSettings>;
 
-export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [start, scratch, adapters, signs, window, unused];
+export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [
+  startRules,
+  scratch,
+  adapters,
+  signs,
+  window,
+  unused,
+];
 
 /** With random weights, the last layer and the modulations are zero, and belong to no adapter. */
 function scratch({ policy }: Settings): readonly Problem[] {
-  return given([intact(policy?.init)], ({ attention_head_dim }) => [
+  return whenSet([validSection(policy?.init)], ({ attention_head_dim }) => [
     ...(policy?.train === 'adapter' || policy?.train === 'lora'
       ? problem(
           'policy.train',
           `found '${policy.train}' with policy.init, whose other weights nobody has trained; allowed: 'all', or '${policy.train}' with policy.model`,
         )
       : []),
-    ...given([intact(policy?.ip_adapter)], () =>
+    ...whenSet([validSection(policy?.ip_adapter)], () =>
       problem('policy.ip_adapter', 'found with policy.init, which says it itself; allowed: policy.init.ip_adapter'),
     ),
-    ...given([attention_head_dim], (depth) =>
-      unless(
+    ...whenSet([attention_head_dim], (depth) =>
+      problemUnless(
         depth >= 6 && depth % 2 === 0,
         'policy.init.attention_head_dim',
         `found ${depth}; allowed: an even number of at least 6, as positions need`,
@@ -32,10 +47,10 @@ function scratch({ policy }: Settings): readonly Problem[] {
 
 /** Adapters have to be configured exactly if they are trained. */
 function adapters({ policy }: Settings): readonly Problem[] {
-  const [train, lora] = [policy?.train, intact(policy?.lora)];
+  const [train, lora] = [policy?.train, validSection(policy?.lora)];
   if (train === undefined || lora === undefined) return [];
   if (train !== 'lora') {
-    return given([lora], () =>
+    return whenSet([lora], () =>
       problem(
         'policy.train',
         `found ${JSON.stringify(train)} with policy.lora, which is then not trained; allowed: 'lora', or policy.lora: null`,
@@ -46,7 +61,7 @@ function adapters({ policy }: Settings): readonly Problem[] {
     ...(lora === null
       ? problem('policy.lora', "found null with policy.train 'lora'; allowed: {} for its defaults, or {rank, alpha, …}")
       : []),
-    ...given([intact(policy?.ip_adapter)], () =>
+    ...whenSet([validSection(policy?.ip_adapter)], () =>
       problem(
         'policy.ip_adapter',
         "found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
@@ -58,8 +73,8 @@ function adapters({ policy }: Settings): readonly Problem[] {
 /** Signs of the tiny world have to be whole patches, and their words short enough to be read whole. */
 function signs({ policy, data }: Settings): readonly Problem[] {
   const uneven = (['width', 'height'] as const).flatMap((side) =>
-    given([data?.tiny?.[side], policy?.init?.patch], (size, patch) =>
-      unless(
+    whenSet([data?.tiny?.[side], policy?.init?.patch], (size, patch) =>
+      problemUnless(
         typeof data?.resolution === 'number' || size % patch === 0,
         `data.tiny.${side}`,
         `found ${size}; allowed: a multiple of policy.init.patch (${patch})`,
@@ -68,8 +83,8 @@ function signs({ policy, data }: Settings): readonly Problem[] {
   );
   return [
     ...uneven,
-    ...given([data?.tiny?.letters, policy?.init?.text_length], (letters, places) =>
-      unless(
+    ...whenSet([data?.tiny?.letters, policy?.init?.text_length], (letters, places) =>
+      problemUnless(
         letters <= places,
         'policy.init.text_length',
         `found ${places}; allowed: at least data.tiny.letters (${letters})`,
@@ -80,7 +95,7 @@ function signs({ policy, data }: Settings): readonly Problem[] {
 
 /** The noisy steps of a window have to be among those that are learnt from. */
 function window({ rollout }: Settings): readonly Problem[] {
-  return given([rollout?.num_steps, rollout?.timestep_fraction], (steps, fraction) => {
+  return whenSet([rollout?.num_steps, rollout?.timestep_fraction], (steps, fraction) => {
     const noisy = noisySteps(steps, fraction);
     if (noisy === 0) {
       return problem(
@@ -88,8 +103,8 @@ function window({ rollout }: Settings): readonly Problem[] {
         `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves none to learn from; allowed: more steps`,
       );
     }
-    return given([rollout?.sde_window?.size, rollout?.sde_window?.range], (size, [from, to]) =>
-      unless(
+    return whenSet([rollout?.sde_window?.size, rollout?.sde_window?.range], (size, [from, to]) =>
+      problemUnless(
         Math.min(to, noisy) - from >= size,
         'rollout.sde_window',
         `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
@@ -105,7 +120,7 @@ function unused({ optimizer, rollout, algorithm, policy }: Settings): readonly P
     ...(optimizer?.gradient_checkpointing === true
       ? problem('optimizer.gradient_checkpointing', 'found true, which flow models do not do; allowed: false')
       : []),
-    ...given([rollout?.guidance_scale], (guidance) => [
+    ...whenSet([rollout?.guidance_scale], (guidance) => [
       ...(dropout === 0
         ? problem(
             'rollout.guidance_scale',
@@ -113,7 +128,7 @@ function unused({ optimizer, rollout, algorithm, policy }: Settings): readonly P
           )
         : []),
       ...(dropout === undefined
-        ? given([intact(policy?.init)], () =>
+        ? whenSet([validSection(policy?.init)], () =>
             problem(
               'rollout.guidance_scale',
               `found ${guidance} with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model`,

@@ -9,7 +9,7 @@ import { idleWhere, positive, positiveInteger, result, section } from '../../sch
 import { engine, lora, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation } from '../../schema/training.js';
-import { supervised } from '../training_rules.js';
+import { isSupervised } from '../training_rules.js';
 
 const imagePrompt = z.strictObject({
   tokens: result('How many.', positiveInteger.default(4)),
@@ -75,9 +75,9 @@ export const schema = z.strictObject({
   ...taskField('ip_adapter'),
   validation: measured(flowValidation),
   algorithm: flowAlgorithm,
-  rollout: idleWhere(supervised, flowRollout),
+  rollout: idleWhere(isSupervised, flowRollout),
   policy,
   data: inpaintData,
-  reward: idleWhere(supervised, reward),
+  reward: idleWhere(isSupervised, reward),
 });
 export type IpAdapterSettings = z.output<typeof schema>;

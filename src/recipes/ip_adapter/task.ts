@@ -10,8 +10,8 @@ import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { freshFlux, type FlowTransformerConfig } from '../../nets/flow/config.js';
-import type { FlowAnswer, FlowAsked, FlowCondition } from '../../policies/flow/batch.js';
-import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js';
+import type { FlowAnswer, FlowRequest, FlowCondition } from '../../policies/flow/batch.js';
+import { concatChannels, pack, unpack, unshuffle } from '../../policies/flow/packing.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
@@ -22,7 +22,7 @@ import { letterWidth, styleWidth } from '../sign_encoding.js';
 import type { IpAdapterSettings } from './schema.js';
 
 /** A prompt of the task, ready for the policy. */
-export interface InpaintPrompt extends Prompt, FlowAsked {
+export interface InpaintPrompt extends Prompt, FlowRequest {
   /** The context, the wanted picture, and the painted part in white. */
   readonly pictures: Pick<Triplet, 'source' | 'ref'> & { readonly mask: RgbImage };
   /** Size of the latents. */
@@ -212,7 +212,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       return { context: new Float32Array(0), kept: { shown, painted } };
     }
     const tokens = (size.width * size.height) / patch ** 2;
-    return { context: beside(tokens, shown, pack(places, patch)) };
+    return { context: concatChannels(tokens, shown, pack(places, patch)) };
   }
 
   async #styleOf(sample: InpaintSample, { stored: { ref, mask } }: Triplet): Promise<Float32Array | null> {

@@ -7,13 +7,13 @@ import { encoderOf } from './open.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
 /** Number of tokens cut from the end of a text. */
-export type Unread = (text: string) => number | Promise<number>;
+export type CountUnread = (text: string) => number | Promise<number>;
 
 export interface Readers {
   /** Tokens of a rewrite that the image model cuts; null if unknown, as for a server. */
-  readonly rewrite: Unread | null;
+  readonly rewrite: CountUnread | null;
   /** Tokens of the user's own words that the CLIP comparing pictures with them cuts; null if no CLIP does. */
-  readonly prompt: Unread | null;
+  readonly prompt: CountUnread | null;
   /** What could not be opened, and is therefore unknown. */
   readonly problems: readonly string[];
 }
@@ -23,7 +23,7 @@ export const NO_READERS: Readers = { rewrite: null, prompt: null, problems: [] }
 /** The readers of a run. A model that no longer exists is a problem but not an error: rewriting works without it. */
 export function readersOf({ environment, reward }: PromptEnhanceSettings, resolveRun: RunResolver): Readers {
   const problems: string[] = [];
-  const opened = (what: string, open: () => Unread): Unread | null => {
+  const opened = (what: string, open: () => CountUnread): CountUnread | null => {
     try {
       return open();
     } catch (error) {

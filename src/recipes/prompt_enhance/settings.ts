@@ -14,7 +14,7 @@ import { frozenFlowPart } from '../flow_model.js';
 import { preset } from '../preset.js';
 import { noSource } from '../reward_rules.js';
 import { columnsOf, textParts } from '../text_answers/settings.js';
-import { supervised } from '../training_rules.js';
+import { isSupervised } from '../training_rules.js';
 
 /** Default instructions to the model. */
 export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;
@@ -36,7 +36,7 @@ const schema = z.strictObject({
     ),
   ),
   rollout: idleWhere(
-    supervised,
+    isSupervised,
     section(
       rollout.description ?? '',
       sampled
@@ -69,7 +69,7 @@ const schema = z.strictObject({
   ),
   data: rowData,
   environment: imageEnvironment,
-  reward: idleWhere(supervised, wordsReward),
+  reward: idleWhere(isSupervised, wordsReward),
 });
 export type PromptEnhanceSettings = z.output<typeof schema>;
 

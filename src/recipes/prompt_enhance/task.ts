@@ -3,11 +3,11 @@ import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { Row } from '../../data/rows.js';
-import { seen, SEEDS, type ImageModel } from '../../environments/image_model.js';
+import { judgedPicture, SEEDS, type ImageModel } from '../../environments/image_model.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import type { AskedSource, TextPrompt, WordsTask } from '../open_words_task.js';
+import type { QuestionSource, TextPrompt, WordsTask } from '../open_words_task.js';
 import { wordAnswers, type SampledSet } from '../../scoring/sample_rows.js';
 import { pictureSize } from '../../schema/images_api.js';
 import { questionOf } from '../text_answers/conversation.js';
@@ -71,7 +71,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
         const unread = picture.kind === 'made' && picture.unread !== undefined ? { unread: picture.unread } : {};
         return {
           ...rendered,
-          item: { ...rendered.item, answer: prompt, ...seen(picture) },
+          item: { ...rendered.item, answer: prompt, ...judgedPicture(picture) },
           record: { ...rendered.record, answer: prompt, stripped, ...unread },
           caption: `${rendered.item.instruction} → ${prompt}`,
         };
@@ -116,7 +116,7 @@ function ownWords(row: Row, { prompt, data }: OwnWords, where: string): string {
 type OwnWords = Pick<PromptEnhanceSettings, 'prompt' | 'data'>;
 
 /** Raises DataError for an asked row in which the user says nothing, whatever a template makes of its other columns. */
-export function checkPrompts(settings: OwnWords, asked: ReadonlyMap<AskedSource, number>): void {
+export function checkPrompts(settings: OwnWords, asked: ReadonlyMap<QuestionSource, number>): void {
   for (const [source, rows] of asked) {
     for (let index = 0; index < rows; index++) {
       const where = source.place(index);

@@ -10,8 +10,8 @@ import { textPolicyWith, textPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, type Part } from '../preset.js';
 import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
-import { problem, type Partly, type Problem } from '../rules.js';
-import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
+import { problem, type PartialSettings, type Problem } from '../rules.js';
+import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, textPart, turnsNeedChat } from '../words_policy.js';
 
 const schema = z.strictObject({
@@ -19,11 +19,11 @@ const schema = z.strictObject({
   ...taskField('text_answers'),
   validation: measured(validation),
   algorithm: wordsAlgorithm,
-  rollout: idleWhere(supervised, rollout),
+  rollout: idleWhere(isSupervised, rollout),
   policy: textPolicyWith(null),
   prompt: textPrompt,
   data: rowData,
-  reward: idleWhere(supervised, wordsReward),
+  reward: idleWhere(isSupervised, wordsReward),
 });
 export type TextAnswersSettings = z.output<typeof schema>;
 /** The settings of a task with rows of words, for any recipe. */
@@ -56,7 +56,7 @@ export function columnsOf({ data: { columns }, prompt }: TextSettings): string[]
 }
 
 /** Supervised training needs labelled answers. Rows that lack one are found when the datasets are opened. */
-function labels({ algorithm, data }: Partly<TextSettings>): Problem[] {
+function labels({ algorithm, data }: PartialSettings<TextSettings>): Problem[] {
   if (algorithm?.type !== 'sft' || data?.columns?.expected !== null) return [];
   return problem(
     'data.columns.expected',

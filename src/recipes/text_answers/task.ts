@@ -3,8 +3,8 @@ import { Datasets } from '../../data/datasets.js';
 import { firstRows, openRows, type Row, type RowSource } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
 import { captionVocabulary, wordData } from '../../tiny/world/words.js';
-import { openWords, type Words } from '../open_vocabulary.js';
-import { WordsTask, type AskedSource } from '../open_words_task.js';
+import { openWords, type AnswerTokenizer } from '../open_vocabulary.js';
+import { WordsTask, type QuestionSource } from '../open_words_task.js';
 import { questionOf } from './conversation.js';
 import type { TextSettings } from './settings.js';
 import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
@@ -20,7 +20,10 @@ export async function openTextTask<S extends TextSettings>(
 }
 
 /** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords` does. */
-export function openTextWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
+export function openTextWords(
+  settings: Pick<TextSettings, 'policy' | 'prompt'>,
+  resolveRun: RunResolver,
+): AnswerTokenizer {
   const { policy, prompt } = settings;
   // The settings' own texts, whose words a model with random weights also needs.
   const own = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
@@ -50,7 +53,7 @@ export function sampleRowsOf(
 }
 
 /** The questions of rows. */
-function asked(rows: RowSource, settings: TextSettings): AskedSource {
+function asked(rows: RowSource, settings: TextSettings): QuestionSource {
   return {
     ...rows,
     ask: (index) => questionOf(rows.read(index), settings, rows.place(index)),

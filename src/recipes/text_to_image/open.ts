@@ -4,7 +4,7 @@ import { Datasets } from '../../data/datasets.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
-import { PICTURE_WORDS_FILE, PictureWords, saidIn, type PromptEncoder } from '../../environments/picture_words.js';
+import { PICTURE_WORDS_FILE, PictureWords, wordsIn, type PromptEncoder } from '../../environments/picture_words.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { initFlow } from '../../policies/flow/model.js';
@@ -55,7 +55,7 @@ function encoderOf(
   if (parts.text_encoder !== null) {
     return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));
   }
-  const words = [...new Set(captions.flatMap(saidIn))].sort();
+  const words = [...new Set(captions.flatMap(wordsIn))].sort();
   return new PictureWords({ words, length: init.text_length });
 }
 

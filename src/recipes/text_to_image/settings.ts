@@ -10,7 +10,7 @@ import { flowValidation } from '../../schema/training.js';
 import { ASSUMED_REDUCTION, flowMatchingLearner, flowPartNeeds, freshFlowShape } from '../flow_model.js';
 import { captionedPictures, preset } from '../preset.js';
 import type { FlowModelShape } from '../recipe.js';
-import { given, unless, type Partly, type Problem } from '../rules.js';
+import { whenSet, problemUnless, type PartialSettings, type Problem } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const side = (what: string) =>
@@ -52,11 +52,11 @@ const schema = z.strictObject({
 });
 export type TextToImageSettings = z.output<typeof schema>;
 
-function patches({ environment }: Partly<TextToImageSettings>): readonly Problem[] {
+function patches({ environment }: PartialSettings<TextToImageSettings>): readonly Problem[] {
   if (environment?.parts?.vae !== null) return [];
   return (['width', 'height'] as const).flatMap((key) =>
-    given([environment[key], environment.init?.patch], (size, patch) =>
-      unless(
+    whenSet([environment[key], environment.init?.patch], (size, patch) =>
+      problemUnless(
         size % patch === 0,
         `environment.${key}`,
         `found ${size}; allowed: a multiple of environment.init.patch (${patch})`,

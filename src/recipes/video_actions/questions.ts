@@ -1,11 +1,11 @@
 /** Turns a sample of a conversation list into the policy's question. */
 import { DataError } from '../../core/errors.js';
 import type { Turn, VideoQuestion, VideoQuestions } from '../../data/conversations.js';
-import type { AskedSource, Question } from '../open_words_task.js';
+import type { QuestionSource, Question } from '../open_words_task.js';
 import { bareWords } from '../open_seen_words.js';
 
 /** A list with the questions of the recipe's task. `questions` are the samples themselves. */
-export interface VideoSource extends AskedSource {
+export interface VideoSource extends QuestionSource {
   readonly questions: VideoQuestions;
 }
 

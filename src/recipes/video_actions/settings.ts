@@ -10,7 +10,7 @@ import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { preset } from '../preset.js';
 import { noImages, rewardRules } from '../reward_rules.js';
-import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
+import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 
 const schema = z.strictObject({
@@ -18,11 +18,11 @@ const schema = z.strictObject({
   ...taskField('video_actions'),
   validation: measured(validation),
   algorithm: wordsAlgorithm,
-  rollout: idleWhere(supervised, rollout),
+  rollout: idleWhere(isSupervised, rollout),
   policy: seeingPolicy,
   prompt: seeingPrompt,
   data: questionData,
-  reward: idleWhere(supervised, wordsReward),
+  reward: idleWhere(isSupervised, wordsReward),
 });
 export type VideoActionsSettings = z.output<typeof schema>;
 

@@ -4,18 +4,18 @@ import { Datasets } from '../../data/datasets.js';
 import type { RunResolver } from '../../models/reference.js';
 import { clipData, clipVocabulary } from '../../tiny/world/clips.js';
 import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
-import { openSeeing, type Seeing } from '../open_seeing.js';
+import { openVisionInputs, type VisionInputs } from '../open_vision_inputs.js';
 import { openWords } from '../open_vocabulary.js';
 import { WordsTask } from '../open_words_task.js';
 import { seenWords } from '../open_seen_words.js';
 import { askedSource, type VideoSource } from './questions.js';
 import type { VideoActionsSettings } from './settings.js';
-import { VideoSight } from './sight.js';
+import { VideoSight } from './question_pictures.js';
 
 /** The task, and how its policy sees. */
 export interface VideoTask {
   readonly task: WordsTask<VideoActionsSettings, VideoSource>;
-  readonly seeing: Seeing;
+  readonly seeing: VisionInputs;
 }
 
 /** The first questions of each list, with the label, the question itself and an empty text as answers. Raises DataError as `openQuestions` does. */
@@ -44,7 +44,7 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
     (path) => path.replace(/\.json$/, '.jsonl'),
   );
   const words = openWords(settings, resolveRun, () => seenWords(clipVocabulary(), settings));
-  const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
+  const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const { min, max, interval } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
   const sight = new VideoSight(seeing.processor, seeing.tokens, usual);

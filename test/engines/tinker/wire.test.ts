@@ -1,8 +1,8 @@
 /** Bytes by hand against the schema: what is written, and what is read. */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { describe, expect, it } from 'vitest';
-import { refusal, saidBy } from '../../../src/engines/tinker/errors.js';
-import { checkData, Unreadable, type Datum } from '../../../src/engines/tinker/wire/data.js';
+import { replyError, errorText } from '../../../src/engines/tinker/errors.js';
+import { checkData, UnreadableReply, type Datum } from '../../../src/engines/tinker/wire/data.js';
 import { passFromJson } from '../../../src/engines/tinker/wire/read_json.js';
 import { passFromProto, sampleFromProto } from '../../../src/engines/tinker/wire/read_proto.js';
 import { toJson, toProto } from '../../../src/engines/tinker/wire/write.js';
@@ -88,8 +88,8 @@ describe('results', () => {
     expect(inHalves.outputs.map(({ logprobs }) => [...logprobs])).toEqual([[-1], [-2]]);
     const wrong = message([1, floats(-1, -2, -3)], [2, longs(0, 4, 16)], [3, 1]);
     const bad = message([2, message([2, message([1, 'logprobs'], [2, wrong])], [3, 2])]);
-    expect(() => passFromProto(bad)).toThrow(Unreadable);
-    expect(() => passFromProto(Buffer.from('{"detail"'))).toThrow(Unreadable);
+    expect(() => passFromProto(bad)).toThrow(UnreadableReply);
+    expect(() => passFromProto(Buffer.from('{"detail"'))).toThrow(UnreadableReply);
   });
 
   it('of samples are read', () => {
@@ -121,15 +121,15 @@ describe('a refusal', () => {
     ['/optim_step', 404, 'Model not found', 'model_gone'],
     ['/optim_step', 400, 'bad', 'refused'],
   ])('of %s with %i %s is %s', (operation, status, said, kind) => {
-    const error = refusal({ operation, status, said }, 'http://x');
+    const error = replyError({ operation, status, said }, 'http://x');
     expect(error.kind).toBe(kind);
     expect(error.message).toContain(said);
   });
 
   it('is read in every form', () => {
-    expect(saidBy('{"detail":"a"}')).toBe('a');
-    expect(saidBy('{"detail":[{"loc":["body","x"],"msg":"b"}]}')).toBe('body.x: b');
-    expect(saidBy('{"error":"code","message":"c"}')).toBe('c');
-    expect(saidBy('Internal Server Error')).toBe('Internal Server Error');
+    expect(errorText('{"detail":"a"}')).toBe('a');
+    expect(errorText('{"detail":[{"loc":["body","x"],"msg":"b"}]}')).toBe('body.x: b');
+    expect(errorText('{"error":"code","message":"c"}')).toBe('c');
+    expect(errorText('Internal Server Error')).toBe('Internal Server Error');
   });
 });

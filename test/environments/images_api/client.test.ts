@@ -3,7 +3,7 @@ import { Deadline } from '../../../src/core/deadline.js';
 import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng, sha256 } from '../../../src/core/image.js';
 import { ImagesClient, type ImagesClientOptions } from '../../../src/environments/images_api/client.js';
-import type { Answered } from '../../../src/environments/served/picture.js';
+import type { PictureReply } from '../../../src/environments/served/picture.js';
 import { imagesApi } from '../../../src/schema/images_api.js';
 import { fastClock } from '../../rewards/judge/stub_judge.js';
 import {
@@ -55,7 +55,7 @@ const replying = (body: (right: StubReply) => unknown): Fault => ({ kind: 'body'
 const holding = (b64_json: string): Fault => replying(() => ({ created: 0, data: [{ b64_json }] }));
 const status = (code: number, body?: unknown): Fault => ({ kind: 'status', status: code, body });
 
-function shown(answered: Answered): string {
+function shown(answered: PictureReply): string {
   if ('refused' in answered) throw new Error(`refused: ${answered.refused}`);
   return digestIn(answered.picture);
 }

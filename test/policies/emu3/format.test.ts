@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
 import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3/format.js';
-import { forcedTokens, type Allowed } from '../../../src/policies/tokens/format.js';
+import { forcedTokens, type AllowedTokens } from '../../../src/policies/tokens/format.js';
 import { FORCED, grid, openPrompt, SAMPLED, smallSpace, textPrompt } from '../small_policy.js';
 
 const space = smallSpace();
@@ -10,7 +10,7 @@ const format = new Emu3Format(space);
 const sampled = new Emu3Format(smallSpace(SAMPLED));
 
 /** What may follow, as ids. */
-function waysOf(allowed: Allowed): number[] {
+function waysOf(allowed: AllowedTokens): number[] {
   if ('forced' in allowed) return [allowed.forced];
   return Array.from({ length: space.size }, (_, id) => id).filter((id) => allowed.mask?.[id] !== 0);
 }
@@ -29,7 +29,7 @@ function walk(prompt: Emu3Prompt, stream: RandomStream, by = format, most = 200)
 }
 
 /** What may follow an image's header. */
-function firstCode(prompt: Emu3Prompt): Allowed {
+function firstCode(prompt: Emu3Prompt): AllowedTokens {
   const state = format.start(prompt);
   if (!prompt.imageOpen) state.accept(imageStart);
   let allowed = state.next();

@@ -68,7 +68,7 @@ async function told(): Promise<HiddenStates[]> {
 
 const ask = (states: HiddenStates, seed = 1, noise = 1): Edit => ({
   source: source(seed),
-  told: states,
+  states: states,
   random: new RandomStream('noise', noise),
 });
 

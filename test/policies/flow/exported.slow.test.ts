@@ -74,7 +74,7 @@ function edit(seed: number, tokens: number): Edit {
   const states = Float32Array.from({ length: tokens * WIDTH }, () => stream.normal());
   return {
     source: picture,
-    told: { width: WIDTH, states, ids: new Int32Array(tokens) },
+    states: { width: WIDTH, states, ids: new Int32Array(tokens) },
     random: new RandomStream('noise', seed),
   };
 }

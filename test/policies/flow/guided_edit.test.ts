@@ -33,7 +33,7 @@ function edit(blank: boolean): Edit {
   let at = 0;
   const random = { uniform: () => 0, normal: () => numbers('noise')[at++] } as unknown as RandomStream;
   const source = { channels, height, width, data: numbers('source') };
-  return { source, told: states('told'), random, ...(blank ? { blank: states('blank') } : {}) };
+  return { source, states: states('told'), random, ...(blank ? { blank: states('blank') } : {}) };
 }
 
 function worst(found: Float32Array, name: string): number {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Planes } from '../../../src/core/planes.js';
-import { beside, pack, unpack, unshuffle } from '../../../src/policies/flow/packing.js';
+import { concatChannels, pack, unpack, unshuffle } from '../../../src/policies/flow/packing.js';
 
 const numbered = (channels: number, height: number, width: number): Planes => ({
   channels,
@@ -25,7 +25,7 @@ describe('pack', () => {
     const latents = pack(numbered(16, 64, 64), 2);
     const mask = pack(unshuffle(numbered(1, 512, 512), 8), 2);
     expect([latents.length, mask.length]).toEqual([1024 * 64, 1024 * 256]);
-    expect(beside(1024, latents, latents, mask).length).toBe(1024 * 384);
+    expect(concatChannels(1024, latents, latents, mask).length).toBe(1024 * 384);
   });
 });
 
@@ -39,6 +39,6 @@ describe('unshuffle', () => {
 
 describe('beside', () => {
   it('joins the features of every token', () => {
-    expect([...beside(2, Float32Array.of(1, 2), Float32Array.of(3, 4, 5, 6))]).toEqual([1, 3, 4, 2, 5, 6]);
+    expect([...concatChannels(2, Float32Array.of(1, 2), Float32Array.of(3, 4, 5, 6))]).toEqual([1, 3, 4, 2, 5, 6]);
   });
 });

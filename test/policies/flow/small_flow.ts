@@ -2,7 +2,7 @@
 import { RandomStream } from '../../../src/core/random.js';
 import { soloPeers, type Peers } from '../../../src/group/peers.js';
 import type { FlowTransformerConfig, FluxConfig } from '../../../src/nets/flow/config.js';
-import type { FlowAnswer, FlowAsked } from '../../../src/policies/flow/batch.js';
+import type { FlowAnswer, FlowRequest } from '../../../src/policies/flow/batch.js';
 import { FlowLearner } from '../../../src/policies/flow/learner.js';
 import { initFlow, type FlowModel } from '../../../src/policies/flow/model.js';
 import { FlowSampler, type FlowSampling } from '../../../src/policies/flow/sampler.js';
@@ -56,7 +56,7 @@ const TOKENS = 6;
 export const blending: FluxConfig = { ...config, in_channels: 3 };
 
 /** A prompt of such a model: two thirds of the elements are painted. */
-export function askedBeside(index: number): FlowAsked {
+export function askedBeside(index: number): FlowRequest {
   const { flow } = asked(index);
   const stream = new RandomStream('kept', index);
   const shown = Float32Array.from({ length: TOKENS * 3 }, () => stream.normal());
@@ -64,7 +64,7 @@ export function askedBeside(index: number): FlowAsked {
   return { flow: { ...flow, context: new Float32Array(0), kept: { shown, painted } } };
 }
 
-export function asked(index: number): FlowAsked {
+export function asked(index: number): FlowRequest {
   const stream = new RandomStream('asked', index);
   const numbers = (length: number): Float32Array => Float32Array.from({ length }, () => stream.normal());
   return {
@@ -112,7 +112,7 @@ export function sampled(
     answers: number;
     how?: FlowSampling;
     first?: number;
-    asked?: (index: number) => FlowAsked;
+    asked?: (index: number) => FlowRequest;
   },
 ): Promise<FlowAnswer[][]> {
   const first = request.first ?? 0;

@@ -10,7 +10,7 @@ import type { RandomStream } from '../../../src/core/random.js';
 import type { CheckpointFiles } from '../../../src/models/files.js';
 import type { LossSpec } from '../../../src/policies/losses/table.js';
 import type {
-  Answered,
+  AnsweredPrompt,
   Capabilities,
   LearnReport,
   Lesson,
@@ -19,19 +19,19 @@ import type {
   StepReport,
   WeightsOf,
 } from '../../../src/policies/policy.js';
-import type { TokenAnswer, TokenAsked, TokenPrompt } from '../../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import { estimatedDivergence, type LanguagePolicy } from '../../../src/policies/tokens/language_policy.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
 import { writeFiles } from './files.js';
 
-type Groups<P extends TokenPrompt> = readonly Answered<TokenAsked<P>, TokenAnswer>[];
+type Groups<P extends TokenPrompt> = readonly AnsweredPrompt<TokenRequest<P>, TokenAnswer>[];
 
 /** What may be asked of the service, with the bodies as they cross. */
 interface Requests<P extends TokenPrompt> {
   sample: {
-    readonly prompts: readonly TokenAsked<P>[];
-    readonly among: readonly TokenAsked<P>[];
+    readonly prompts: readonly TokenRequest<P>[];
+    readonly among: readonly TokenRequest<P>[];
     readonly answersPerPrompt: number;
     readonly how: TokenSampling;
     /** Numbers in [0, 1) for each prompt and answer, of which a token takes at most one. */
@@ -39,7 +39,7 @@ interface Requests<P extends TokenPrompt> {
   };
   statistics: { readonly groups: Groups<P>; readonly of: WeightsOf; readonly among?: Groups<P> };
   learn: {
-    readonly lessons: readonly Lesson<TokenAsked<P>, TokenAnswer>[];
+    readonly lessons: readonly Lesson<TokenRequest<P>, TokenAnswer>[];
     readonly loss: string;
     readonly among?: Groups<P>;
   };
@@ -136,7 +136,7 @@ export class RemotePolicy<P extends TokenPrompt> implements LanguagePolicy<P> {
     },
   ) {}
 
-  async sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+  async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, among, answersPerPrompt, how, random } = request;
     if (request.weights !== 'current') throw new InternalError('the trainer keeps no average');
     const uniforms = prompts.map((_, p) =>
@@ -163,7 +163,7 @@ export class RemotePolicy<P extends TokenPrompt> implements LanguagePolicy<P> {
   }
 
   async learn(
-    lessons: readonly Lesson<TokenAsked<P>, TokenAnswer>[],
+    lessons: readonly Lesson<TokenRequest<P>, TokenAnswer>[],
     loss: LossSpec,
     among?: Groups<P>,
   ): Promise<LearnReport> {
@@ -216,10 +216,10 @@ export class RemotePolicy<P extends TokenPrompt> implements LanguagePolicy<P> {
 }
 
 /** What a trainer has to know of a prompt; a task's prompts hold more, which cannot be sent. */
-function plain<P extends TokenPrompt>({ tokens }: TokenAsked<P>): TokenAsked<P> {
+function plain<P extends TokenPrompt>({ tokens }: TokenRequest<P>): TokenRequest<P> {
   return { tokens };
 }
 
-function plainGroup<P extends TokenPrompt>({ prompt, answers }: Answered<TokenAsked<P>, TokenAnswer>) {
+function plainGroup<P extends TokenPrompt>({ prompt, answers }: AnsweredPrompt<TokenRequest<P>, TokenAnswer>) {
   return { prompt: plain(prompt), answers };
 }

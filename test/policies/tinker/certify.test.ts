@@ -3,7 +3,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { TinkerSession } from '../../../src/engines/tinker/session.js';
 import {
   certify,
-  type Certified,
+  type CertificateResult,
   type CertifyOptions,
   type OwnEngine,
 } from '../../../src/policies/tokens/tinker/certificate/certify.js';
@@ -36,7 +36,7 @@ function own(change: (right: Bigrams['state']) => Bigrams['state'] = (right) => 
   };
 }
 
-async function certified(stub: StubTinker, options: Partial<CertifyOptions> = {}): Promise<Certified> {
+async function certified(stub: StubTinker, options: Partial<CertifyOptions> = {}): Promise<CertificateResult> {
   const connection = connect(stub);
   const session = new TinkerSession({
     connection,
@@ -64,7 +64,7 @@ async function certified(stub: StubTinker, options: Partial<CertifyOptions> = {}
   }
 }
 
-const failedOf = ({ findings }: Certified): FindingName[] =>
+const failedOf = ({ findings }: CertificateResult): FindingName[] =>
   findings.flatMap(({ name, state }) => (state === 'failed' ? [name] : []));
 
 /** By flaw, what it is found as. */

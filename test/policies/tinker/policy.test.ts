@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { TokenAnswer, TokenAsked } from '../../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
 import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
 import { StubTinker } from '../../engines/tinker/stub_tinker.js';
@@ -28,7 +28,7 @@ beforeAll(async () => {
   shared.averaging = await started({ averages: true });
 });
 
-policyContract<TokenAsked, TokenAnswer, TokenSampling>('tokens, at a training server that averages', {
+policyContract<TokenRequest, TokenAnswer, TokenSampling>('tokens, at a training server that averages', {
   open: () => servedPolicy(shared.averaging!, { reduction: 'mean_per_datum' }),
   prompts,
   how,
@@ -38,7 +38,7 @@ policyContract<TokenAsked, TokenAnswer, TokenSampling>('tokens, at a training se
 });
 
 for (const dialect of ['proto', 'json'] as const) {
-  policyContract<TokenAsked, TokenAnswer, TokenSampling>(`tokens, at a training server that speaks ${dialect}`, {
+  policyContract<TokenRequest, TokenAnswer, TokenSampling>(`tokens, at a training server that speaks ${dialect}`, {
     open: () => servedPolicy(shared[dialect]!),
     prompts,
     how,

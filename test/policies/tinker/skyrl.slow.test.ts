@@ -15,7 +15,7 @@ import { openDecoder } from '../../../src/nets/decoder/files.js';
 import { digestOfWeights, readAdapterConfig } from '../../../src/policies/adapter_files.js';
 import type { Lesson } from '../../../src/policies/policy.js';
 import { adaptFrom } from '../../../src/policies/tokens/adapter.js';
-import type { TokenAnswer, TokenAsked } from '../../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
 import { certify } from '../../../src/policies/tokens/tinker/certificate/certify.js';
@@ -80,7 +80,7 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
       ...more,
     });
 
-  policyContract<TokenAsked, TokenAnswer, TokenSampling>('tokens, at SkyRL', {
+  policyContract<TokenRequest, TokenAnswer, TokenSampling>('tokens, at SkyRL', {
     open: () => open({ downloadsAdapter: false }),
     prompts,
     how,
@@ -182,7 +182,7 @@ function ownPolicy(folder: string, base: string): TokenPolicy {
 }
 
 /** Rewards the share of odd tokens. */
-function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenAsked, TokenAnswer>[] {
+function lessonsOf(answers: readonly (readonly TokenAnswer[])[]): Lesson<TokenRequest, TokenAnswer>[] {
   const tokens = answers.flat().reduce((sum, { ids }) => sum + ids.length, 0);
   return prompts.map((prompt, p) => ({
     prompt,

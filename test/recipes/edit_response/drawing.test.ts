@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { WeightsOf } from '../../../src/policies/policy.js';
-import type { HiddenStates, ToRead } from '../../../src/policies/tokens/hidden_states.js';
+import type { HiddenStates, StatesRequest } from '../../../src/policies/tokens/hidden_states.js';
 import { RandomStream } from '../../../src/core/random.js';
-import type { RenderWanted } from '../../../src/environments/render_server/client.js';
+import type { RenderIdentity } from '../../../src/environments/render_server/client.js';
 import type { ServedPictures } from '../../../src/environments/served/pictures.js';
 import { keepsStart, StatesReader, type WantedEdit } from '../../../src/recipes/edit_response/drawing.js';
 import { RenderDrawing } from '../../../src/recipes/edit_response/render_drawing.js';
@@ -13,7 +13,7 @@ function policy() {
   const asked: [number, WeightsOf][] = [];
   return {
     asked,
-    read: (items: readonly ToRead[], of: WeightsOf) => {
+    read: (items: readonly StatesRequest[], of: WeightsOf) => {
       asked.push(...items.map(({ prompt }) => [prompt.ids[0], of] as [number, WeightsOf]));
       return Promise.resolve(
         items.map(({ prompt }): HiddenStates => ({
@@ -28,7 +28,7 @@ function policy() {
 
 const environmentOf = (environment: object) =>
   smallSettings({ policy: { init: null, model: 'm' }, environment }).environment!;
-const reading = (first: number): ToRead => ({ prompt: { ids: [first] }, answer: null, from: 0 });
+const reading = (first: number): StatesRequest => ({ prompt: { ids: [first] }, answer: null, from: 0 });
 
 describe('what a policy makes of edits', () => {
   it.each([
@@ -37,8 +37,8 @@ describe('what a policy makes of edits', () => {
   ])('is read with the weights that %j says', async (environment, expected) => {
     const by = policy();
     const reader = new StatesReader(environmentOf(environment), by);
-    await reader.told([{ read: reading(1), blank: null }], 'current');
-    await reader.told([{ read: reading(1), blank: null }], 'average');
+    await reader.read([{ read: reading(1), blank: null }], 'current');
+    await reader.read([{ read: reading(1), blank: null }], 'average');
     expect(by.asked).toEqual(expected.map((of) => [1, of]));
   });
 
@@ -51,13 +51,13 @@ describe('what a policy makes of edits', () => {
       { read: reading(2), blank: blank('a.png', 8) },
       { read: reading(3), blank: blank('b.png', 9) },
     ];
-    const told = await reader.told(edits, 'current');
-    expect(told.map((one) => [one.told.states[0], one.blank?.states[0]])).toEqual([
+    const told = await reader.read(edits, 'current');
+    expect(told.map((one) => [one.states.states[0], one.blank?.states[0]])).toEqual([
       [1, 8],
       [2, 8],
       [3, 9],
     ]);
-    await reader.told(edits.slice(1), 'average');
+    await reader.read(edits.slice(1), 'average');
     expect(by.asked.filter(([, of]) => of === 'reference')).toEqual([
       [8, 'reference'],
       [9, 'reference'],
@@ -79,7 +79,7 @@ describe('pictures of a render server from records', () => {
   it('of before the run was guided are looked for and not found, as after any other change', async () => {
     const environment = { max_pixels: 1024, states_dtype: 'float32', guidance_scale: 4 } as const;
     const asked: (string | undefined)[] = [];
-    const images: ServedPictures<RenderWanted> = {
+    const images: ServedPictures<RenderIdentity> = {
       generate: (requests) => {
         asked.push(...requests.map(({ blankDigest }) => blankDigest));
         return Promise.resolve(

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { FlowEditor } from '../../../src/policies/flow/editor.js';
-import { Reader, type ToRead } from '../../../src/policies/tokens/hidden_states.js';
+import { Reader, type StatesRequest } from '../../../src/policies/tokens/hidden_states.js';
 import { partOf } from '../../../src/nets/vision/config.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { StatesReader, type ResponseAnswer } from '../../../src/recipes/edit_response/drawing.js';
@@ -12,7 +12,7 @@ import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/schema/editor.js';
 import { longestEdit } from '../../../src/recipes/edit_response/longest.js';
 import { openPicturedTask, pictureStart } from '../../../src/recipes/open_pictured.js';
-import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
+import { startingSeeingModel } from '../../../src/recipes/open_vision_inputs.js';
 import type { TextPrompt } from '../../../src/recipes/open_words_task.js';
 import { picturedData } from '../../../src/tiny/world/pictured.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
@@ -33,7 +33,7 @@ async function open(changes: Parameters<typeof smallSettings>[0] = {}, guidance:
   const pictured = await openPicturedTask(settings, () => '');
   const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
-  const items: ToRead[] = [];
+  const items: StatesRequest[] = [];
   const editor = new FlowEditor(
     smallFlow('all', 1, drawingConfig),
     pixelCodec,

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { decodeImage, type RgbImage } from '../../../src/core/image.js';
 import { RandomStream } from '../../../src/core/random.js';
-import type { PictureAsked } from '../../../src/environments/images_api/client.js';
-import type { Named } from '../../../src/environments/served/pictures.js';
+import type { ImagesRequest } from '../../../src/environments/images_api/client.js';
+import type { NamedRequest } from '../../../src/environments/served/pictures.js';
 import { TextPromptDrawing } from '../../../src/recipes/edit_response/text_prompt_drawing.js';
 
 const plain = (width: number, height: number): RgbImage => ({
@@ -13,7 +13,7 @@ const plain = (width: number, height: number): RgbImage => ({
 
 /** With all that it asked for; the second picture of a call is refused. */
 function drawingOf(size: string | null = null) {
-  const asked: Named<PictureAsked>[] = [];
+  const asked: NamedRequest<ImagesRequest>[] = [];
   const drawing = new TextPromptDrawing(
     { size, max_pixels: 1024 },
     {

@@ -10,7 +10,7 @@ import { Reader } from '../../../src/policies/tokens/hidden_states.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
 import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
-import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
+import { startingSeeingModel } from '../../../src/recipes/open_vision_inputs.js';
 import { picturedData } from '../../../src/tiny/world/pictured.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import type { Row } from '../../../src/data/rows.js';
 import { questionOf } from '../../../src/recipes/text_answers/conversation.js';
-import { written, type Question } from '../../../src/recipes/open_words_task.js';
+import { splitThought, type Question } from '../../../src/recipes/open_words_task.js';
 import { smallSettings } from './small.js';
 
 interface Asking {
@@ -165,7 +165,7 @@ describe('what was written', () => {
     ['a <think>b</think> c', null, 'a <think>b</think> c'],
     [' words \n', undefined, 'words'],
   ])('%j without thinking is all an answer', (text, thought, answer) => {
-    expect(written(text, null)).toEqual({ thought: thought ?? null, answer });
+    expect(splitThought(text, null)).toEqual({ thought: thought ?? null, answer });
   });
 
   it.each([
@@ -177,7 +177,7 @@ describe('what was written', () => {
     ['4', null, '4'],
     ['before <think>a</think>', 'a', ''],
   ])('%j is cut at its tags', (text, thought, answer) => {
-    expect(written(text, thinking)).toEqual({ thought, answer });
+    expect(splitThought(text, thinking)).toEqual({ thought, answer });
   });
 
   it.each([
@@ -185,6 +185,6 @@ describe('what was written', () => {
     ['so</think>4', 'so', '4'],
     ['<think>again', 'again', ''],
   ])('%j is cut as what the prompt has opened', (text, thought, answer) => {
-    expect(written(text, thinking, true)).toEqual({ thought, answer });
+    expect(splitThought(text, thinking, true)).toEqual({ thought, answer });
   });
 });

@@ -56,7 +56,7 @@ export interface SampleResult {
 }
 
 /** An answer that cannot be read: what is wrong at which place in it. */
-export class Unreadable extends Error {}
+export class UnreadableReply extends Error {}
 
 /** Positions of a sequence. */
 export function positionsOf(input: readonly Chunk[]): number {

@@ -1,6 +1,6 @@
 /** Results of passes and samples as JSON. Servers write null for a number that is not finite. */
 import { z } from 'zod';
-import { Unreadable, type PassResult, type SampleResult } from './data.js';
+import { UnreadableReply, type PassResult, type SampleResult } from './data.js';
 
 const number = z.number().nullable();
 const pass = z.object({
@@ -18,9 +18,9 @@ const sample = z.object({
   prompt_logprobs: z.array(number).nullish(),
 });
 
-/** Raises Unreadable for a value that is no such result. */
+/** Raises UnreadableReply for a value that is no such result. */
 export function passFromJson(value: unknown): PassResult {
-  const { loss_fn_outputs, metrics } = parsed(pass, value);
+  const { loss_fn_outputs, metrics } = parseForm(pass, value);
   return {
     outputs: loss_fn_outputs.map((one) =>
       Object.fromEntries(Object.entries(one).map(([name, { data }]) => [name, numbers(data)])),
@@ -31,7 +31,7 @@ export function passFromJson(value: unknown): PassResult {
 
 /** As `passFromJson`. */
 export function sampleFromJson(value: unknown): SampleResult {
-  const { sequences, prompt_logprobs } = parsed(sample, value);
+  const { sequences, prompt_logprobs } = parseForm(sample, value);
   return {
     sequences: sequences.map(({ tokens, logprobs, stop_reason }) => ({
       tokens: Int32Array.from(tokens),
@@ -42,12 +42,12 @@ export function sampleFromJson(value: unknown): SampleResult {
   };
 }
 
-/** Raises Unreadable with the place of what is wrong. */
-export function parsed<T extends z.ZodType>(form: T, value: unknown): z.output<T> {
+/** Raises UnreadableReply with the place of what is wrong. */
+export function parseForm<T extends z.ZodType>(form: T, value: unknown): z.output<T> {
   const found = form.safeParse(value);
   if (found.success) return found.data;
   const [{ path, message }] = found.error.issues;
-  throw new Unreadable(`${path.join('.')}: ${message}`);
+  throw new UnreadableReply(`${path.join('.')}: ${message}`);
 }
 
 function numbers(values: readonly (number | null)[]): Float64Array {

@@ -1,12 +1,12 @@
 /** Results of passes and samples as Protocol Buffers. */
 import { BinaryReader } from '@bufbuild/protobuf/wire';
-import { Unreadable, type Outputs, type PassResult, type SampledSequence, type SampleResult } from './data.js';
+import { UnreadableReply, type Outputs, type PassResult, type SampledSequence, type SampleResult } from './data.js';
 import { DTYPE } from './write.js';
 
 /** How the fields of a message are read; others are skipped. */
 type Fields = Readonly<Record<number, (reader: BinaryReader) => void>>;
 
-/** Raises Unreadable for bytes that are no such message. */
+/** Raises UnreadableReply for bytes that are no such message. */
 export function passFromProto(bytes: Uint8Array): PassResult {
   const outputs: Outputs[] = [];
   const metrics: Record<string, number> = {};
@@ -71,7 +71,7 @@ function rowsOf(bytes: Uint8Array): readonly Float64Array[] {
   });
   if (offsets.length === 0) return [numbers(data, dtype)];
   const last = offsets[offsets.length - 1];
-  if (last !== data.length) throw new Unreadable(`a tensor of ${data.length} bytes whose last offset is ${last}`);
+  if (last !== data.length) throw new UnreadableReply(`a tensor of ${data.length} bytes whose last offset is ${last}`);
   return Array.from(offsets.subarray(1), (end, i) => numbers(data.subarray(offsets[i], end), dtype));
 }
 
@@ -89,8 +89,10 @@ function bfloat(bits: number): number {
 
 function numbers(bytes: Uint8Array, dtype: number): Float64Array<ArrayBuffer> {
   const width = WIDTH[dtype];
-  if (width === undefined) throw new Unreadable(`a tensor of unknown type ${dtype}`);
-  if (bytes.length % width.bytes !== 0) throw new Unreadable(`a tensor of ${bytes.length} bytes, ${width.bytes} each`);
+  if (width === undefined) throw new UnreadableReply(`a tensor of unknown type ${dtype}`);
+  if (bytes.length % width.bytes !== 0) {
+    throw new UnreadableReply(`a tensor of ${bytes.length} bytes, ${width.bytes} each`);
+  }
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const values = new Float64Array(bytes.length / width.bytes);
   for (let i = 0; i < values.length; i++) values[i] = width.at(view, i * width.bytes);
@@ -116,6 +118,8 @@ function read(bytes: Uint8Array, fields: Fields): void {
       else take(reader);
     }
   } catch (cause) {
-    throw cause instanceof Unreadable ? cause : new Unreadable('not the message that was expected', { cause });
+    throw cause instanceof UnreadableReply
+      ? cause
+      : new UnreadableReply('not the message that was expected', { cause });
   }
 }

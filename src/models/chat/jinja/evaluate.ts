@@ -11,12 +11,12 @@ import {
   isList,
   iterate,
   Namespace,
-  points,
-  present,
+  codePoints,
+  firstDefined,
   requireShort,
   str,
   TemplateFailure,
-  truth,
+  isTruthy,
   Tuple,
   typeName,
   Undefined,
@@ -107,7 +107,11 @@ export class Evaluation {
     // eslint-disable-next-line @typescript-eslint/switch-exhaustiveness-check -- every expression is printed
     switch (statement.type) {
       case 'If':
-        return this.#run(truth(this.#value(statement.test, scope)) ? statement.body : statement.alternate, scope, out);
+        return this.#run(
+          isTruthy(this.#value(statement.test, scope)) ? statement.body : statement.alternate,
+          scope,
+          out,
+        );
       case 'For':
         this.#loop(statement, scope, out);
         return null;
@@ -143,7 +147,7 @@ export class Evaluation {
       this.#assign(loopvar, item, inner);
       return inner;
     };
-    const items = test === null ? all : all.filter((item) => truth(this.#value(test, turn(item))));
+    const items = test === null ? all : all.filter((item) => isTruthy(this.#value(test, turn(item))));
     if (items.length === 0) this.#run(defaultBlock, scope, out);
     for (const [i, item] of items.entries()) {
       this.onItem(item);
@@ -191,7 +195,7 @@ export class Evaluation {
           parameter.type === 'Identifier'
             ? new Undefined(`the parameter '${parameter.value}'`)
             : this.#value(parameter.value, scope);
-        const value = present(positional[i], named.get(names[i]));
+        const value = firstDefined(positional[i], named.get(names[i]));
         scope.set(names[i], value === undefined ? absent() : value);
       }
       return this.render(body, scope);
@@ -238,15 +242,15 @@ export class Evaluation {
       case 'UnaryExpression':
         return unary(node.operator.value, this.#value(node.argument, scope));
       case 'SelectExpression':
-        if (truth(this.#value(node.test, scope))) return this.#value(node.lhs, scope);
+        if (isTruthy(this.#value(node.test, scope))) return this.#value(node.lhs, scope);
         return new Undefined('an expression whose `if` does not hold and that has no `else`');
       case 'Ternary':
-        return this.#value(truth(this.#value(node.condition, scope)) ? node.trueExpr : node.falseExpr, scope);
+        return this.#value(isTruthy(this.#value(node.condition, scope)) ? node.trueExpr : node.falseExpr, scope);
       case 'BinaryExpression': {
         const left = this.#value(node.left, scope);
         const { value: operator } = node.operator;
-        if (operator === 'and') return truth(left) ? this.#value(node.right, scope) : left;
-        if (operator === 'or') return truth(left) ? left : this.#value(node.right, scope);
+        if (operator === 'and') return isTruthy(left) ? this.#value(node.right, scope) : left;
+        if (operator === 'or') return isTruthy(left) ? left : this.#value(node.right, scope);
         const right = this.#value(node.right, scope);
         if (operator === 'in') return contains(right, left);
         if (operator === 'not in') return !contains(right, left);
@@ -307,7 +311,7 @@ export class Evaluation {
       return number;
     };
     const bounds = [bound(start), bound(stop), bound(step)] as const;
-    if (typeof object === 'string') return sliced(points(object), ...bounds).join('');
+    if (typeof object === 'string') return sliced(codePoints(object), ...bounds).join('');
     if (object instanceof Tuple) return new Tuple(sliced(object.items, ...bounds));
     if (isList(object)) return sliced(object, ...bounds);
     return new Undefined(`a slice of a ${typeName(object)}`);
@@ -331,14 +335,14 @@ function sliced<T>(items: readonly T[], start: number | null, stop: number | nul
 /** `object.name`: an attribute, else an item. */
 function dotted(object: Value, name: Value): Value {
   const found = typeof name === 'string' ? attribute(object, name) : undefined;
-  return present(found, item(object, name), missing(object, name)) as Value;
+  return firstDefined(found, item(object, name), missing(object, name)) as Value;
 }
 
 /** `object[key]`: an item, else an attribute. */
 function subscripted(object: Value, key: Value): Value {
   const found = item(object, key);
-  if (found !== undefined || typeof key !== 'string') return present(found, missing(object, key)) as Value;
-  return present(attribute(object, key), missing(object, key)) as Value;
+  if (found !== undefined || typeof key !== 'string') return firstDefined(found, missing(object, key)) as Value;
+  return firstDefined(attribute(object, key), missing(object, key)) as Value;
 }
 
 function missing(object: Value, key: Value): Undefined {
@@ -356,7 +360,7 @@ function item(object: Value, key: Value): Value | undefined {
   if (isDict(object)) return typeof key === 'string' ? object.get(key) : undefined;
   const index = key instanceof Float ? null : asNumber(key);
   if (index === null) return undefined;
-  if (typeof object === 'string') return points(object).at(index);
+  if (typeof object === 'string') return codePoints(object).at(index);
   if (object instanceof Tuple) return object.items.at(index);
   return isList(object) ? object.at(index) : undefined;
 }
@@ -368,7 +372,7 @@ function invoke(callee: Value, positional: readonly Value[], named: ReadonlyMap<
 }
 
 function unary(operator: string, value: Value): Value {
-  if (operator === 'not') return !truth(value);
+  if (operator === 'not') return !isTruthy(value);
   const number = asNumber(value);
   if (number === null) throw new TemplateFailure(`bad operand type for unary ${operator}: '${typeName(value)}'`);
   const signed = operator === '-' ? -number : number;
@@ -385,8 +389,8 @@ function loopState(items: readonly Value[], i: number): Value {
     ['first', i === 0],
     ['last', i === items.length - 1],
     ['length', items.length],
-    ['previtem', present(items[i - 1], new Undefined('the item before the first')) as Value],
-    ['nextitem', present(items[i + 1], new Undefined('the item after the last')) as Value],
-    ['cycle', (args) => present(args[i % args.length], new Undefined('an item of no items')) as Value],
+    ['previtem', firstDefined(items[i - 1], new Undefined('the item before the first')) as Value],
+    ['nextitem', firstDefined(items[i + 1], new Undefined('the item after the last')) as Value],
+    ['cycle', (args) => firstDefined(args[i % args.length], new Undefined('an item of no items')) as Value],
   ]);
 }

@@ -8,17 +8,17 @@ import {
   isDict,
   isList,
   iterate,
-  points,
-  present,
+  codePoints,
+  firstDefined,
   requireLength,
   str,
   TemplateFailure,
   toJson,
-  truth,
+  isTruthy,
   Tuple,
   typeName,
   Undefined,
-  type Named,
+  type NamedArguments,
   type Value,
 } from './values.js';
 
@@ -26,16 +26,16 @@ import {
 class Arguments {
   constructor(
     readonly positional: readonly Value[],
-    readonly named: Named,
+    readonly named: NamedArguments,
   ) {}
 
   get(place: number, name: string): Value | undefined {
-    return present(this.positional[place], this.named.get(name));
+    return firstDefined(this.positional[place], this.named.get(name));
   }
 
   flag(place: number, name: string, absent = false): boolean {
     const value = this.get(place, name);
-    return value === undefined ? absent : truth(value);
+    return value === undefined ? absent : isTruthy(value);
   }
 
   text(place: number, name: string, absent: string): string {
@@ -48,7 +48,7 @@ type Filter = (value: Value, args: Arguments) => Value;
 export type Test = (value: Value, other: Value) => boolean;
 
 function size(value: Value): number {
-  if (typeof value === 'string') return points(value).length;
+  if (typeof value === 'string') return codePoints(value).length;
   if (isList(value)) return value.length;
   if (value instanceof Tuple) return value.items.length;
   if (isDict(value)) return value.size;
@@ -64,7 +64,7 @@ function attributeOf(value: Value, path: Value | undefined): Value {
     .reduce<Value>((at, name) => {
       if (at instanceof Undefined) throw at.fail();
       const found = isDict(at) ? at.get(name) : /^\d+$/.test(name) ? iterate(at)[Number(name)] : undefined;
-      return present(found, new Undefined(`'${name}' of a ${typeName(at)}`)) as Value;
+      return firstDefined(found, new Undefined(`'${name}' of a ${typeName(at)}`)) as Value;
     }, value);
 }
 
@@ -83,7 +83,7 @@ function selecting(kept: boolean, byAttribute: boolean): Filter {
   return (value, { positional }) => {
     const [attribute, ...rest] = byAttribute ? positional : [undefined, ...positional];
     const [name, other] = rest;
-    const test = name === undefined ? truth : testNamed(str(name));
+    const test = name === undefined ? isTruthy : testNamed(str(name));
     return iterate(value).filter((item) => test(attributeOf(item, attribute), other ?? null) === kept);
   };
 }
@@ -107,8 +107,8 @@ const asJson: Filter = (value, args) => {
 };
 
 const orElse: Filter = (value, args) => {
-  const absent = value instanceof Undefined || (args.flag(1, 'boolean') && !truth(value));
-  return absent ? (present(args.get(0, 'default_value'), '') as Value) : value;
+  const absent = value instanceof Undefined || (args.flag(1, 'boolean') && !isTruthy(value));
+  return absent ? (firstDefined(args.get(0, 'default_value'), '') as Value) : value;
 };
 
 const toInteger: Filter = (value, args) => {
@@ -116,7 +116,7 @@ const toInteger: Filter = (value, args) => {
   if (number !== null) return Math.trunc(number);
   if (typeof value === 'string' && /^\s*[+-]?\d+\s*$/.test(value)) return Number(value);
   if (typeof value === 'string' && /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(value)) return Math.trunc(Number(value)); // prettier-ignore
-  return present(args.get(0, 'default'), 0) as Value;
+  return firstDefined(args.get(0, 'default'), 0) as Value;
 };
 
 const toFloat: Filter = (value, args) => {
@@ -125,7 +125,7 @@ const toFloat: Filter = (value, args) => {
   if (typeof value === 'string' && /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(value)) {
     return new Float(Number(value));
   }
-  return present(args.get(0, 'default'), new Float(0)) as Value;
+  return firstDefined(args.get(0, 'default'), new Float(0)) as Value;
 };
 
 /** Words begin after white space, hyphens and opening brackets. */
@@ -179,7 +179,7 @@ const filters: Readonly<Record<string, Filter>> = {
     const exact = args.flag(0, 'case_sensitive');
     return sorted(items, (item) => (exact ? (item as Tuple).items[at] : folded((item as Tuple).items[at])), args.flag(2, 'reverse')); // prettier-ignore
   },
-  first: (value) => present(iterate(value)[0], new Undefined('the first item of an empty sequence')) as Value,
+  first: (value) => firstDefined(iterate(value)[0], new Undefined('the first item of an empty sequence')) as Value,
   float: toFloat,
   indent: indented,
   int: toInteger,
@@ -192,7 +192,7 @@ const filters: Readonly<Record<string, Filter>> = {
     const attribute = args.get(1, 'attribute');
     return iterate(value).map((item) => str(attributeOf(item, attribute))).join(args.text(0, 'd', '')); // prettier-ignore
   },
-  last: (value) => present(iterate(value).at(-1), new Undefined('the last item of an empty sequence')) as Value,
+  last: (value) => firstDefined(iterate(value).at(-1), new Undefined('the last item of an empty sequence')) as Value,
   length,
   list: (value) => [...iterate(value)],
   lower: (value) => str(value).toLowerCase(),
@@ -201,7 +201,8 @@ const filters: Readonly<Record<string, Filter>> = {
   rejectattr: selecting(false, true),
   replace: (value, args) =>
     replace(str(value), args.text(0, 'old', ''), args.text(1, 'new', ''), asNumber(args.get(2, 'count') ?? null) ?? -1),
-  reverse: (value) => (typeof value === 'string' ? points(value).reverse().join('') : [...iterate(value)].reverse()),
+  reverse: (value) =>
+    typeof value === 'string' ? codePoints(value).reverse().join('') : [...iterate(value)].reverse(),
   safe: (value) => value,
   select: selecting(true, false),
   selectattr: selecting(true, true),
@@ -237,7 +238,7 @@ function filterNamed(name: string): Filter {
   throw new TemplateFailure(`the filter '${name}' is not covered; covered: ${Object.keys(filters).join(', ')}`);
 }
 
-export function applyFilter(name: string, value: Value, positional: readonly Value[], named: Named): Value {
+export function applyFilter(name: string, value: Value, positional: readonly Value[], named: NamedArguments): Value {
   return filterNamed(name)(value, new Arguments(positional, named));
 }
 

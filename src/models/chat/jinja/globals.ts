@@ -1,5 +1,5 @@
 /** Names that every template of transformers finds. */
-import { asNumber, Float, isDict, iterate, Namespace, present, str, TemplateFailure, Tuple, type Callable, type Named, type Value } from './values.js'; // prettier-ignore
+import { asNumber, Float, isDict, iterate, Namespace, firstDefined, str, TemplateFailure, Tuple, type Callable, type NamedArguments, type Value } from './values.js'; // prettier-ignore
 
 const weekdays = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 const months = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December']; // prettier-ignore
@@ -46,7 +46,7 @@ function pairs(value: Value | undefined): [string, Value][] {
   });
 }
 
-function merged([first]: readonly Value[], named: Named): Map<string, Value> {
+function merged([first]: readonly Value[], named: NamedArguments): Map<string, Value> {
   return new Map([...pairs(first), ...named]);
 }
 
@@ -81,11 +81,11 @@ export function globals(now: () => Date): ReadonlyMap<string, Value> {
 export const missingGlobals: ReadonlySet<string> = new Set(['varargs', 'kwargs', 'self', 'cycler', 'joiner', 'lipsum']);
 
 /** Methods of dicts that change nothing. */
-export const dictMethods: Readonly<Record<string, (dict: Named) => Callable>> = {
+export const dictMethods: Readonly<Record<string, (dict: NamedArguments) => Callable>> = {
   get:
     (dict) =>
     ([key, absent]) =>
-      present(typeof key === 'string' ? dict.get(key) : undefined, absent, null) as Value,
+      firstDefined(typeof key === 'string' ? dict.get(key) : undefined, absent, null) as Value,
   items: (dict) => () => [...dict].map((pair) => new Tuple(pair)),
   keys: (dict) => () => [...dict.keys()],
   values: (dict) => () => [...dict.values()],

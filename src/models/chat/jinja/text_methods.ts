@@ -1,5 +1,14 @@
 /** Methods of Python's `str`. */
-import { Tuple, asNumber, iterate, points, TemplateFailure, typeName, type Named, type Value } from './values.js';
+import {
+  Tuple,
+  asNumber,
+  iterate,
+  codePoints,
+  TemplateFailure,
+  typeName,
+  type NamedArguments,
+  type Value,
+} from './values.js';
 
 /** What Python's `str.isspace` calls white space; JavaScript's `\s` has U+FEFF too, and lacks others. */
 const SPACE = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000';
@@ -9,7 +18,7 @@ const trailing = new RegExp(`[${SPACE}]+$`, 'u');
 /** Where `str.splitlines` splits. */
 const lineBreak = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/g;
 
-type Method = (text: string, args: readonly Value[], named: Named) => Value;
+type Method = (text: string, args: readonly Value[], named: NamedArguments) => Value;
 
 function textOf(value: Value | undefined, method: string): string {
   if (typeof value === 'string') return value;
@@ -30,8 +39,8 @@ export function strip(text: string, characters: string | null, sides: 'both' | '
     const left = sides === 'right' ? text : text.replace(leading, '');
     return sides === 'left' ? left : left.replace(trailing, '');
   }
-  const stripped = new Set(points(characters));
-  const all = points(text);
+  const stripped = new Set(codePoints(characters));
+  const all = codePoints(text);
   let [from, to] = [0, all.length];
   if (sides !== 'right') while (from < to && stripped.has(all[from])) from++;
   if (sides !== 'left') while (to > from && stripped.has(all[to - 1])) to--;
@@ -68,7 +77,7 @@ function rsplit(text: string, separator: string | null, most: number): string[] 
 }
 
 export function replace(text: string, from: string, to: string, most: number): string {
-  const parts = from === '' ? ['', ...points(text), ''] : text.split(from);
+  const parts = from === '' ? ['', ...codePoints(text), ''] : text.split(from);
   if (most < 0 || parts.length <= most + 1) return parts.join(to);
   return [...parts.slice(0, most), parts.slice(most).join(from)].join(to);
 }
@@ -78,13 +87,13 @@ function affixes(value: Value | undefined, method: string): string[] {
 }
 
 export function capitalize(text: string): string {
-  const [first, ...rest] = points(text);
+  const [first, ...rest] = codePoints(text);
   return first === undefined ? '' : first.toUpperCase() + rest.join('').toLowerCase();
 }
 
 /** How many characters stand before a place in UTF-16 units. */
 function pointsBefore(text: string, at: number): number {
-  return at < 0 ? -1 : points(text.slice(0, at)).length;
+  return at < 0 ? -1 : codePoints(text.slice(0, at)).length;
 }
 
 function wholly(pattern: RegExp): Method {
@@ -127,7 +136,7 @@ const covered: Readonly<Record<string, Method>> = {
   rfind: (text, [part]) => pointsBefore(text, text.lastIndexOf(textOf(part, 'rfind'))),
   count: (text, [part]) => {
     const sought = textOf(part, 'count');
-    return sought === '' ? points(text).length + 1 : text.split(sought).length - 1;
+    return sought === '' ? codePoints(text).length + 1 : text.split(sought).length - 1;
   },
   isspace: wholly(new RegExp(`^[${SPACE}]+$`, 'u')),
   isalpha: wholly(/^\p{L}+$/u),

@@ -26,13 +26,23 @@ export class Namespace {
   constructor(readonly attributes: Map<string, Value>) {}
 }
 
-export type Named = ReadonlyMap<string, Value>;
-export type Callable = (positional: readonly Value[], named: Named) => Value;
+export type NamedArguments = ReadonlyMap<string, Value>;
+export type Callable = (positional: readonly Value[], named: NamedArguments) => Value;
 export type Value =
-  Undefined | null | boolean | number | Float | string | readonly Value[] | Tuple | Named | Namespace | Callable;
+  | Undefined
+  | null
+  | boolean
+  | number
+  | Float
+  | string
+  | readonly Value[]
+  | Tuple
+  | NamedArguments
+  | Namespace
+  | Callable;
 
 /** The first that is there; None is. */
-export function present(...values: readonly (Value | undefined)[]): Value | undefined {
+export function firstDefined(...values: readonly (Value | undefined)[]): Value | undefined {
   return values.find((value) => value !== undefined);
 }
 
@@ -40,7 +50,7 @@ export function isList(value: Value): value is readonly Value[] {
   return Array.isArray(value);
 }
 
-export function isDict(value: Value): value is Named {
+export function isDict(value: Value): value is NamedArguments {
   return value instanceof Map;
 }
 
@@ -69,7 +79,7 @@ export function typeName(value: Value): string {
   ];
 }
 
-export function truth(value: Value): boolean {
+export function isTruthy(value: Value): boolean {
   if (value === null || value instanceof Undefined) return false;
   if (value instanceof Float) return value.value !== 0;
   if (typeof value === 'string' || isList(value)) return value.length > 0;
@@ -114,7 +124,7 @@ export function compare(a: Value, b: Value): number {
 }
 
 export function compareText(a: string, b: string): number {
-  const [left, right] = [points(a), points(b)];
+  const [left, right] = [codePoints(a), codePoints(b)];
   for (let i = 0; i < Math.min(left.length, right.length); i++) {
     const difference = codePoint(left[i]) - codePoint(right[i]);
     if (difference !== 0) return difference;
@@ -123,7 +133,7 @@ export function compareText(a: string, b: string): number {
 }
 
 /** A string's characters as Python counts them. */
-export function points(text: string): string[] {
+export function codePoints(text: string): string[] {
   return Array.from(text);
 }
 
@@ -135,7 +145,7 @@ function codePoint(character: string): number {
 export function iterate(value: Value): readonly Value[] {
   if (isList(value)) return value;
   if (value instanceof Tuple) return value.items;
-  if (typeof value === 'string') return points(value);
+  if (typeof value === 'string') return codePoints(value);
   if (isDict(value)) return [...value.keys()];
   if (value instanceof Undefined) return [];
   throw new TemplateFailure(`'${typeName(value)}' object is not iterable`);
@@ -183,7 +193,7 @@ const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '
 
 function quoted(text: string): string {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const body = points(text).map((character) => {
+  const body = codePoints(text).map((character) => {
     if (character === quote) return `\\${quote}`;
     const escape = escapes[character];
     if (escape !== undefined) return escape;

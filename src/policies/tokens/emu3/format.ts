@@ -1,6 +1,6 @@
 /** Emu3's answers: free text, then one image block whose structure is forced. */
 import type { TokenPrompt } from '../batch.js';
-import type { Allowed, AnswerState, TokenFormat } from '../format.js';
+import type { AllowedTokens, AnswerState, TokenFormat } from '../format.js';
 import type { TokenSpace } from './space.js';
 
 export interface Emu3Prompt extends TokenPrompt {
@@ -16,9 +16,9 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
   readonly ends: ReadonlySet<number>;
   readonly secondPart: number;
   readonly tokenizerFiles: Readonly<Record<string, string>>;
-  readonly #text: Allowed;
-  readonly #textAfterImage: Allowed;
-  readonly #vision: Allowed;
+  readonly #text: AllowedTokens;
+  readonly #textAfterImage: AllowedTokens;
+  readonly #vision: AllowedTokens;
 
   constructor(readonly space: TokenSpace) {
     const { imageToken, endOfLine, endOfFrame, imageEnd, bos, pad, imageStart, eos } = space.special;
@@ -26,7 +26,7 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
     this.ends = new Set([eos]);
     this.secondPart = space.visionStart;
     this.tokenizerFiles = space.tokenizer.files;
-    const language = (excluded: readonly number[]): Allowed => ({
+    const language = (excluded: readonly number[]): AllowedTokens => ({
       mask: Uint8Array.from({ length: space.size }, (_, id) => (space.isVision(id) || excluded.includes(id) ? 0 : 1)),
     });
     const structure = [imageToken, endOfLine, endOfFrame, imageEnd, bos, pad];
@@ -43,11 +43,11 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
     const { imageToken, imageStart, endOfLine, endOfFrame, imageEnd, eos } = this.space.special;
     const { imageHeader, endAfterImage } = this.space.forms;
     const sampled = imageHeader === 'sampled';
-    const force = (...ids: number[]): Allowed[] => ids.map((forced) => ({ forced }));
-    const row = [...Array<Allowed>(width).fill(this.#vision), ...force(endOfLine)];
+    const force = (...ids: number[]): AllowedTokens[] => ids.map((forced) => ({ forced }));
+    const row = [...Array<AllowedTokens>(width).fill(this.#vision), ...force(endOfLine)];
     const block = [
       ...(sampled ? [] : force(...this.space.header(height, width), imageToken)),
-      ...Array<Allowed[]>(height).fill(row).flat(),
+      ...Array<AllowedTokens[]>(height).fill(row).flat(),
       ...force(endOfFrame, imageEnd, ...(endAfterImage ? [eos] : [])),
     ];
     const opening = sampled ? imageToken : imageStart;

@@ -16,7 +16,7 @@ import type { OptimizerSettings } from '../../../schema/training.js';
 import { linearLoss } from '../../losses/linear.js';
 import type { LossSpec } from '../../losses/table.js';
 import type {
-  Answered,
+  AnsweredPrompt,
   Capabilities,
   LearnReport,
   Lesson,
@@ -26,12 +26,12 @@ import type {
   Target,
   WeightsOf,
 } from '../../policy.js';
-import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from '../batch.js';
+import type { TokenAnswer, TokenRequest, TokenGroup, TokenPrompt } from '../batch.js';
 import type { TokenFormat } from '../format.js';
 import { estimatedDivergence, type LanguagePolicy } from '../language_policy.js';
 import type { TokenSampling } from '../rollout.js';
 import type { SampledAnswer } from '../vllm/sampler.js';
-import type { Pushed, Sampled, Sequence, TinkerService } from './served.js';
+import type { GradientSequence, Sampled, Sequence, TinkerService } from './served.js';
 
 const record = z.object({
   /** The path that the service gave for weights and optimizer. */
@@ -113,7 +113,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   }
 
   /** Samples with the weights that were published last, whatever has been learnt since. */
-  async sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+  async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt: count, how, random, key } = request;
     return this.#replay.all(
       prompts.map(({ tokens: { ids } }, p) => async (over: AbortSignal) => {
@@ -144,11 +144,11 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return estimatedDivergence(now, reference);
   }
 
-  async learn(lessons: readonly Lesson<TokenAsked<P>, TokenAnswer>[], loss: LossSpec): Promise<LearnReport> {
+  async learn(lessons: readonly Lesson<TokenRequest<P>, TokenAnswer>[], loss: LossSpec): Promise<LearnReport> {
     const sequences = lessons.flatMap(sequencesOf);
     const targets = lessons.flatMap((lesson) => lesson.targets);
     const { at, pushes } = await this.#pushes(sequences, lessons, targets, loss);
-    const pushed = sequences.map((one, i): Pushed => ({ ...one, push: pushes[i], at: at[i] }));
+    const pushed = sequences.map((one, i): GradientSequence => ({ ...one, push: pushes[i], at: at[i] }));
     const found = await this.#asked((service, within) => service.learn(pushed, within));
     const learnt = (this.#pending ??= createHash('sha256'));
     for (const { prompt, answer, push } of pushed) {
@@ -269,7 +269,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   /** Where the log-probabilities are that a loss is taken at, and how it pushes them there. */
   async #pushes(
     sequences: readonly Sequence[],
-    lessons: readonly Answered<TokenAsked<P>, TokenAnswer>[],
+    lessons: readonly AnsweredPrompt<TokenRequest<P>, TokenAnswer>[],
     targets: readonly Target[],
     loss: LossSpec,
   ): Promise<{ readonly at: readonly Float32Array[]; readonly pushes: readonly Float32Array[] }> {

@@ -17,7 +17,7 @@ export interface Sequence {
 }
 
 /** An answer of which each token is pushed: the gradient of -sum_t push_t log p_t, taken where log p is `at`. */
-export interface Pushed extends Sequence {
+export interface GradientSequence extends Sequence {
   readonly push: Float32Array;
   readonly at: Float32Array;
 }
@@ -89,7 +89,7 @@ export class TinkerService {
   }
 
   /** Adds to the gradient; gives what `logProbs` gives. */
-  learn(sequences: readonly Pushed[], within: Deadline): Promise<Float32Array[]> {
+  learn(sequences: readonly GradientSequence[], within: Deadline): Promise<Float32Array[]> {
     const { reduction, session } = this.options;
     if (reduction === 'mean_per_datum' && this.#hasLearnt) {
       throw new InternalError('a server that averages over all that a step learns is given it at once');

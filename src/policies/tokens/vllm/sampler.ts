@@ -15,7 +15,7 @@ import type { ProcessGroup } from '../../../group/process_group.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import type { CheckpointFiles } from '../../../models/files.js';
 import type { SampleRequest } from '../../policy.js';
-import type { TokenAnswer, TokenAsked, TokenPrompt } from '../batch.js';
+import type { TokenAnswer, TokenRequest, TokenPrompt } from '../batch.js';
 import type { PublishedWeights, RemoteSampler } from '../remote_sampler.js';
 import type { TokenFormat } from '../format.js';
 import type { TokenSampling } from '../rollout.js';
@@ -88,7 +88,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     this.#loaded = next;
   }
 
-  async sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+  async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt, random } = request;
     const key = must(request.key, 'the name of an answer that is sampled elsewhere');
     const asked = prompts.flatMap(({ tokens }, p) =>

@@ -1,7 +1,7 @@
 /** The task of `toy_words`: questions made from the seed, and answers in words. */
 import { RunError } from '../../../../src/core/errors.js';
 import { RandomStream } from '../../../../src/core/random.js';
-import type { TokenAnswer, TokenAsked } from '../../../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenRequest } from '../../../../src/policies/tokens/batch.js';
 import { FreeText } from '../../../../src/policies/tokens/free_text.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../../src/models/tokenizer/words.js';
 import type { RecordedEpisode } from '../../../../src/run/episodes.js';
@@ -13,7 +13,7 @@ const TAGS = ['<think>', '</think>', '<answer>', '</answer>'];
 const WORDS = ['Which', 'of', 'are', 'odd?', 'even?'];
 const PARITIES = { odd: 1, even: 0 } as const;
 
-export interface Question extends Prompt, TokenAsked {
+export interface Question extends Prompt, TokenRequest {
   /** The numbers that are right, as an answer names them. */
   readonly expected: string;
 }

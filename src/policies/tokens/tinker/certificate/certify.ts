@@ -8,10 +8,18 @@ import { AnswerError, TinkerError } from '../../../../engines/tinker/errors.js';
 import type { TinkerSession } from '../../../../engines/tinker/session.js';
 import type { TokenFormat } from '../../format.js';
 import { TIDY_MS, type Reduction, type Sequence } from '../served.js';
-import { compared, wrongEnds, type ByPosition, type Pair } from './compare.js';
-import { FINDING_NAMES, KINDS, measured, missing, unmeasured, type Finding, type FindingName } from './findings.js';
-import { isWritten, Scratch, type Asked, type Drawn } from './scratch.js';
-import { stepped } from './stepped.js';
+import { compareShifted, wrongEnds, type ByPosition, type Pair } from './compare.js';
+import {
+  FINDING_NAMES,
+  KINDS,
+  measuredFinding,
+  missingFinding,
+  unmeasuredFinding,
+  type Finding,
+  type FindingName,
+} from './findings.js';
+import { isWritten, Scratch, type WithDeadline, type DrawnAnswer } from './scratch.js';
+import { findingsOfSteps } from './steps.js';
 
 /** Gives the log-probabilities of the answers' tokens, or says why it cannot. */
 export type OwnEngine =
@@ -23,7 +31,7 @@ export interface CertifyOptions {
   /** One of its own, which is closed afterwards. */
   readonly session: TinkerSession;
   readonly concurrency: number;
-  readonly asked: Asked;
+  readonly asked: WithDeadline;
   readonly format: Pick<TokenFormat, 'size' | 'ends'>;
   /** What the settings say; null for what is found. */
   readonly reduction: Reduction | null;
@@ -34,7 +42,7 @@ export interface CertifyOptions {
   readonly own: OwnEngine;
 }
 
-export interface Certified {
+export interface CertificateResult {
   /** By the order of their names. */
   readonly findings: readonly Finding[];
   /** What is to be sent for; null where it is unknown, which a finding says. */
@@ -52,7 +60,7 @@ const MOST_STOPS = 32;
 /** Tokens of which one is pushed. */
 const CANDIDATES = 12;
 /** Its requests raise EndpointError where the server stays away or refuses. */
-export function certify(options: CertifyOptions): Promise<Certified> {
+export function certify(options: CertifyOptions): Promise<CertificateResult> {
   return withScratch(options, (scratch) => looked(options, scratch));
 }
 
@@ -81,7 +89,7 @@ async function withScratch<R>(
   }
 }
 
-async function looked(options: CertifyOptions, scratch: Scratch): Promise<Certified> {
+async function looked(options: CertifyOptions, scratch: Scratch): Promise<CertificateResult> {
   const { format } = options;
   const ends = [...format.ends].sort((x, y) => x - y);
   await scratch.begin();
@@ -112,7 +120,7 @@ async function looked(options: CertifyOptions, scratch: Scratch): Promise<Certif
   const still = [lengths, positions, ...found, end];
   if (positions.state === 'failed') return certifiedAs(still, 'log-probabilities are shifted', options);
   const isAsItIs = found.find(({ name }) => name === 'sampler')?.state !== 'failed';
-  const moved = await stepped(scratch, prompts[0], tried, trained.slice(answers.length), {
+  const moved = await findingsOfSteps(scratch, prompts[0], tried, trained.slice(answers.length), {
     ...options,
     stop: ends,
     isAsItIs,
@@ -158,7 +166,7 @@ async function unlessRefused<T>(work: Promise<T>): Promise<T | string> {
 async function endOf(
   scratch: Scratch,
   prompts: readonly (readonly number[])[],
-  answers: readonly Drawn[],
+  answers: readonly DrawnAnswer[],
   ends: readonly number[],
 ): Promise<Finding> {
   // The same prompts under the same seeds come to one of these soon.
@@ -169,15 +177,18 @@ async function endOf(
     wrongEnds(answers.map(said), { maxTokens: LENGTH, stop: ends }),
     wrongEnds(cut.map(said), asked),
   ];
-  if (plain.stopped + early.stopped === 0) return unmeasured('end', 'no answer came to an end');
+  if (plain.stopped + early.stopped === 0) return unmeasuredFinding('end', 'no answer came to an end');
   const wrong = [...plain.wrong, ...early.wrong];
-  return measured('end', wrong.length, wrong[0] ?? '');
+  return measuredFinding('end', wrong.length, wrong[0] ?? '');
 }
 
-const said = ({ answer, finished }: Drawn): { ids: number[]; finished: boolean } => ({ ids: [...answer], finished });
+const said = ({ answer, finished }: DrawnAnswer): { ids: number[]; finished: boolean } => ({
+  ids: [...answer],
+  finished,
+});
 
 function lengthsOf(
-  answers: readonly Drawn[],
+  answers: readonly DrawnAnswer[],
   trained: readonly Float32Array[] | string,
   base: readonly (Float64Array | null)[] | string,
 ): Finding {
@@ -195,10 +206,10 @@ function lengthsOf(
       wrong.push(`the base model gives ${found.length} for a prompt of ${length} tokens`);
     });
   }
-  return measured('lengths', wrong.length, wrong[0] ?? '');
+  return measuredFinding('lengths', wrong.length, wrong[0] ?? '');
 }
 
-function samplerPairs(answers: readonly Drawn[], trained: readonly Float32Array[]): Pair[] | string {
+function samplerPairs(answers: readonly DrawnAnswer[], trained: readonly Float32Array[]): Pair[] | string {
   if (answers.some(({ logProbs }) => logProbs === null)) {
     return 'the server tells no log-probabilities of what it samples';
   }
@@ -212,7 +223,7 @@ function promptPairs(base: readonly (Float64Array | null)[], trained: readonly F
 
 async function ownPairs(
   own: OwnEngine,
-  answers: readonly Drawn[],
+  answers: readonly DrawnAnswer[],
   trained: readonly Float32Array[],
 ): Promise<Pair[] | string> {
   if ('why' in own) return own.why;
@@ -235,18 +246,18 @@ function matches(told: Told, needsPrompts: boolean): { readonly positions: Findi
   let furthest = 0;
   const found = (Object.keys(told) as (keyof Told)[]).map((name) => {
     const pairs = told[name];
-    const result = typeof pairs === 'string' ? null : compared(pairs, KINDS[name].limit);
+    const result = typeof pairs === 'string' ? null : compareShifted(pairs, KINDS[name].limit);
     if (result === null) {
       const why = typeof pairs === 'string' ? pairs : 'there was nothing to compare';
       return name === 'prompts' && needsPrompts
-        ? missing(name, why, 'Set algorithm.kl_coeff to 0.')
-        : unmeasured(name, why);
+        ? missingFinding(name, why, 'Set algorithm.kl_coeff to 0.')
+        : unmeasuredFinding(name, why);
     }
     if (result.shift !== 0) shifted.push(`${name} by ${result.shift}`);
     furthest = Math.max(furthest, Math.abs(result.shift));
-    return measured(name, result.difference, `${result.count} tokens`);
+    return measuredFinding(name, result.difference, `${result.count} tokens`);
   });
-  return { positions: measured('positions', furthest, shifted.join(', ')), found };
+  return { positions: measuredFinding('positions', furthest, shifted.join(', ')), found };
 }
 
 /** In the order of their names; those that are not there were not measured. */
@@ -254,8 +265,8 @@ function certifiedAs(
   found: readonly Finding[],
   why: string,
   { reduction, samplesAhead }: Pick<CertifyOptions, 'reduction' | 'samplesAhead'>,
-): Certified {
-  const of = (name: FindingName): Finding => found.find((one) => one.name === name) ?? unmeasured(name, why);
+): CertificateResult {
+  const of = (name: FindingName): Finding => found.find((one) => one.name === name) ?? unmeasuredFinding(name, why);
   const names = FINDING_NAMES.filter((name) => samplesAhead || name !== 'apart');
   return { findings: names.map(of), reduction };
 }

@@ -8,7 +8,7 @@ export interface Pair {
   readonly other: ByPosition;
 }
 
-export interface Compared {
+export interface ShiftedDifference {
   /** By how many positions `one` is shifted against `other`. */
   readonly shift: number;
   /** Mean absolute difference, in nats, without that shift. */
@@ -20,13 +20,13 @@ export interface Compared {
 const SHIFTS = [0, 1, -1] as const;
 
 /** A shift is one by which they match within `limit`, and without which they do not. Null where there is nothing to compare. */
-export function compared(pairs: readonly Pair[], limit: number): Compared | null {
+export function compareShifted(pairs: readonly Pair[], limit: number): ShiftedDifference | null {
   const all = SHIFTS.map((shift) => ({ shift, ...difference(pairs, shift) }));
   if (all[0].count === 0) return null;
   return all.find(({ difference: found }) => found <= limit) ?? all[0];
 }
 
-function difference(pairs: readonly Pair[], shift: number): Omit<Compared, 'shift'> {
+function difference(pairs: readonly Pair[], shift: number): Omit<ShiftedDifference, 'shift'> {
   let [sum, count] = [0, 0];
   for (const { one, other } of pairs) {
     for (let i = 0; i < other.length; i++) {

@@ -89,7 +89,7 @@ export class CertificateError extends EditrlError {
 }
 
 /** A finding with a figure. `more`: what else there is to say of it. */
-export function measured(name: FindingName, figure: number, more = ''): Finding {
+export function measuredFinding(name: FindingName, figure: number, more = ''): Finding {
   const { figure: of, limit, atLeast = false }: Kind = KINDS[name];
   const passed = limit === null || (atLeast ? figure >= limit : figure <= limit);
   return finding(name, passed, figure, more === '' ? of : `${of}: ${more}`);
@@ -101,13 +101,13 @@ export function finding(name: FindingName, passed: boolean, figure: number | nul
   return { name, state: passed ? 'passed' : 'failed', figure, limit, found, next: passed ? null : next };
 }
 
-export function unmeasured(name: FindingName, why: string): Finding {
+export function unmeasuredFinding(name: FindingName, why: string): Finding {
   return { name, state: 'unmeasured', figure: null, limit: KINDS[name].limit, found: why, next: null };
 }
 
 /** What was not measured and has to be, for what a run does with it. */
-export function missing(name: FindingName, why: string, next: string): Finding {
-  return { ...unmeasured(name, why), state: 'failed', next };
+export function missingFinding(name: FindingName, why: string, next: string): Finding {
+  return { ...unmeasuredFinding(name, why), state: 'failed', next };
 }
 
 /** As `0.031; limit 0.1`. */

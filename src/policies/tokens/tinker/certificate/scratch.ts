@@ -7,7 +7,7 @@ import type { TinkerSession } from '../../../../engines/tinker/session.js';
 import { datumOf, type Sequence } from '../served.js';
 
 /** A prompt with an answer that the server sampled. */
-export interface Drawn extends Sequence {
+export interface DrawnAnswer extends Sequence {
   readonly logProbs: Float64Array | null;
   readonly finished: boolean;
 }
@@ -16,12 +16,12 @@ export interface Drawn extends Sequence {
 export const isWritten = ({ answer }: Sequence): boolean => answer.length > 0;
 
 /** An answer, and the advantage of each of its tokens. */
-export interface Pushed extends Sequence {
+export interface AdvantageSequence extends Sequence {
   readonly advantages: readonly number[];
 }
 
 /** Gives each request its time. */
-export type Asked = <R>(work: (within: Deadline) => Promise<R>) => Promise<R>;
+export type WithDeadline = <R>(work: (within: Deadline) => Promise<R>) => Promise<R>;
 
 interface Draw {
   readonly count: number;
@@ -41,7 +41,7 @@ export class Scratch {
   constructor(
     private readonly session: TinkerSession,
     concurrency: number,
-    private readonly asked: Asked,
+    private readonly asked: WithDeadline,
   ) {
     this.#slots = pLimit(concurrency);
   }
@@ -62,7 +62,7 @@ export class Scratch {
   }
 
   /** Samples with the weights that were published last. */
-  async draw(prompts: readonly (readonly number[])[], { count, maxTokens, stop }: Draw): Promise<Drawn[]> {
+  async draw(prompts: readonly (readonly number[])[], { count, maxTokens, stop }: Draw): Promise<DrawnAnswer[]> {
     const all = await this.#each(prompts, (prompt, p, within) =>
       this.session.sample({ prompt, count, maxTokens, temperature: 1, seed: p * SEEDS, stop }, within),
     );
@@ -83,7 +83,7 @@ export class Scratch {
    * and after. No gradient is left: SkyRL gives it to the next model in the same place.
    */
   async push(
-    lessons: readonly Pushed[],
+    lessons: readonly AdvantageSequence[],
     known: number,
     isEnough: (before: number, now: number) => boolean,
   ): Promise<{ readonly before: number; readonly now: number }> {
@@ -103,7 +103,7 @@ export class Scratch {
     await this.asked((within) => this.session.step({ ...ADAM, learning_rate: 0 }, within));
   }
 
-  #learn(lessons: readonly Pushed[], first: number): Promise<Float32Array[]> {
+  #learn(lessons: readonly AdvantageSequence[], first: number): Promise<Float32Array[]> {
     const data = lessons.map((one) =>
       datumOf(one, {
         advantages: Float32Array.from(one.advantages),
@@ -124,7 +124,7 @@ export class Scratch {
   }
 }
 
-function drawn(prompt: readonly number[], { tokens, logProbs, stopped }: SampledSequence): Drawn {
+function drawn(prompt: readonly number[], { tokens, logProbs, stopped }: SampledSequence): DrawnAnswer {
   return { prompt, answer: tokens, logProbs, finished: stopped };
 }
 

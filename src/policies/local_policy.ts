@@ -5,15 +5,19 @@ import type { Weights } from '../models/files.js';
 import type { OptimizerSettings } from '../schema/training.js';
 import { recordedBase, refuseOtherBase, type AdapterBase } from './adapter_files.js';
 import type { LossSpec } from './losses/table.js';
-import type { Answered, Capabilities, LearnReport, Lesson, StepReport, WeightsOf } from './policy.js';
+import type { AnsweredPrompt, Capabilities, LearnReport, Lesson, StepReport, WeightsOf } from './policy.js';
 
 /** Computes gradients, micro-batch by micro-batch. */
 interface Learner<P, A> {
-  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec, among?: readonly Answered<P, A>[]): Promise<LearnReport>;
+  learn(
+    lessons: readonly Lesson<P, A>[],
+    loss: LossSpec,
+    among?: readonly AnsweredPrompt<P, A>[],
+  ): Promise<LearnReport>;
   gradients(): Promise<Map<string, Float32Array>>;
 }
 
-export interface TrainedHereOptions {
+export interface LocalPolicyOptions {
   /** All weights, changed in place. */
   readonly weights: Weights;
   /** The weights that train. */
@@ -28,12 +32,12 @@ export interface TrainedHereOptions {
   readonly hiddenStates: boolean;
 }
 
-export abstract class TrainedHere<P, A> {
+export abstract class LocalPolicy<P, A> {
   readonly capabilities: Capabilities;
   protected readonly trained: TrainedWeights;
   protected abstract readonly learner: Learner<P, A>;
 
-  constructor(private readonly held: TrainedHereOptions) {
+  constructor(private readonly held: LocalPolicyOptions) {
     const { trained, optimizer, layout, reference, hiddenStates } = held;
     this.trained = new TrainedWeights(trained, optimizer, layout);
     this.capabilities = {
@@ -48,7 +52,11 @@ export abstract class TrainedHere<P, A> {
     return this.trained.steps;
   }
 
-  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec, among?: readonly Answered<P, A>[]): Promise<LearnReport> {
+  learn(
+    lessons: readonly Lesson<P, A>[],
+    loss: LossSpec,
+    among?: readonly AnsweredPrompt<P, A>[],
+  ): Promise<LearnReport> {
     return this.learner.learn(lessons, loss, among);
   }
 

@@ -1,8 +1,8 @@
 /** What optimizer steps at a training server do, on a model that nobody uses afterwards. */
 import type { Reduction, Sequence } from '../served.js';
-import { compared, lag } from './compare.js';
-import { finding, KINDS, measured, missing, unmeasured, type Finding } from './findings.js';
-import { isWritten, type Drawn, type Scratch } from './scratch.js';
+import { compareShifted, lag } from './compare.js';
+import { finding, KINDS, measuredFinding, missingFinding, unmeasuredFinding, type Finding } from './findings.js';
+import { isWritten, type DrawnAnswer, type Scratch } from './scratch.js';
 
 /** Answers that are drawn to see what samples, and how long they may be. */
 const ANSWERS = 16;
@@ -38,7 +38,7 @@ export interface SteppedOptions {
  * What steps do: to the token that is pushed, to what the sampler then tells, and by how much where two answers pull at it. The weights of before have
  * been published; `trained` are the log-probabilities of `tried`, answers of one token to the prompt.
  */
-export async function stepped(
+export async function findingsOfSteps(
   scratch: Scratch,
   prompt: readonly number[],
   tried: readonly Sequence[],
@@ -55,8 +55,8 @@ export async function stepped(
     const rise = now - before;
     return rise <= FALLEN || (rise >= RISEN && now >= LIKELY);
   });
-  const direction = measured('direction', pushed.now - pushed.before);
-  const draw = async (): Promise<Drawn[]> =>
+  const direction = measuredFinding('direction', pushed.now - pushed.before);
+  const draw = async (): Promise<DrawnAnswer[]> =>
     (await scratch.draw([prompt], { count: ANSWERS, maxTokens: LENGTH, stop })).filter(isWritten);
   // Still with the weights of before the steps.
   const older = samplesAhead ? await draw() : [];
@@ -73,7 +73,7 @@ export async function stepped(
         ...(samplesAhead ? [apartOf(older, olderBefore, Math.abs(again[prompt.length - 1] - pushed.now))] : []),
       ]
     : (['fresh', 'apart'] as const).map((name) =>
-        unmeasured(name, 'without training, sampler and trainer do not match'),
+        unmeasuredFinding(name, 'without training, sampler and trainer do not match'),
       );
   if (direction.state === 'failed') {
     return settled([direction, ...moved], null, reduction, 'a step does not go where it has to');
@@ -113,9 +113,11 @@ function settled(findings: readonly Finding[], found: Reduction | null, set: Red
       );
     }
     if (why === NEITHER) {
-      return missing('reduction', why, 'Check the version of the server: this program cannot train at it.');
+      return missingFinding('reduction', why, 'Check the version of the server: this program cannot train at it.');
     }
-    return set === null ? missing('reduction', why, 'Set policy.trainer.reduction.') : unmeasured('reduction', why);
+    return set === null
+      ? missingFinding('reduction', why, 'Set policy.trainer.reduction.')
+      : unmeasuredFinding('reduction', why);
   };
   return { findings: [...findings, own()], reduction: set ?? found };
 }
@@ -129,18 +131,22 @@ function roomy(tried: readonly Sequence[], at: readonly number[]): readonly [tok
 const UNTOLD = 'the server tells no log-probabilities of what it samples';
 
 /** `shift`: how far sampling with older weights has moved what the trainer tells. */
-function apartOf(older: readonly Drawn[], before: readonly Float32Array[], shift: number): Finding {
+function apartOf(older: readonly DrawnAnswer[], before: readonly Float32Array[], shift: number): Finding {
   const pairs = older.flatMap(({ prompt, logProbs }, i) =>
     logProbs === null ? [] : [{ one: before[i].slice(prompt.length - 1), other: logProbs }],
   );
-  const found = compared(pairs, KINDS.apart.limit);
-  if (found === null) return missing('apart', UNTOLD, 'Set rollout.ahead to 0.');
-  return measured('apart', Math.max(shift, found.difference));
+  const found = compareShifted(pairs, KINDS.apart.limit);
+  if (found === null) return missingFinding('apart', UNTOLD, 'Set rollout.ahead to 0.');
+  return measuredFinding('apart', Math.max(shift, found.difference));
 }
 
-function freshOf(drawn: readonly Drawn[], before: readonly Float32Array[], after: readonly Float32Array[]): Finding {
+function freshOf(
+  drawn: readonly DrawnAnswer[],
+  before: readonly Float32Array[],
+  after: readonly Float32Array[],
+): Finding {
   if (drawn.some(({ logProbs }) => logProbs === null)) {
-    return unmeasured('fresh', UNTOLD);
+    return unmeasuredFinding('fresh', UNTOLD);
   }
   const behind = lag(
     drawn.map(({ prompt, logProbs }, i) => {
@@ -149,5 +155,7 @@ function freshOf(drawn: readonly Drawn[], before: readonly Float32Array[], after
     }),
     LEAST_WAY,
   );
-  return behind === null ? unmeasured('fresh', 'steps changed too little to see it') : measured('fresh', behind);
+  return behind === null
+    ? unmeasuredFinding('fresh', 'steps changed too little to see it')
+    : measuredFinding('fresh', behind);
 }

@@ -6,23 +6,23 @@ import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { describeModel } from '../policies/tokens/adapter.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
-import { initSeeingPolicy, loadPolicy, processorFolder, type FreshEyes } from '../policies/tokens/load.js';
+import { initSeeingPolicy, loadPolicy, processorFolder, type NewVisionSettings } from '../policies/tokens/load.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import { VISION } from './open_seen_words.js';
 import type { SeeingSettings } from '../schema/token_policy.js';
 
 /** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
-export interface Seeing {
+export interface VisionInputs {
   readonly processor: PictureProcessor;
-  readonly tokens: FreshEyes['tokens'];
+  readonly tokens: NewVisionSettings['tokens'];
 }
 
 /** Raises CheckpointError for a model that does not see, DataError for a tokenizer without the tokens for pictures. */
-export function openSeeing(
+export function openVisionInputs(
   { model, init, pixels }: Pick<SeeingSettings, 'model' | 'init' | 'pixels'>,
   tokenizer: Pick<Tokenizer, 'id'>,
   resolveRun: RunResolver,
-): Seeing {
+): VisionInputs {
   if (model !== null) {
     const folder = modelFolder(model, resolveRun);
     const { vision } = describeModel(folder, 'words and pictures');
@@ -45,7 +45,7 @@ export function openSeeing(
 export function startingSeeingModel<P extends TokenPrompt>(
   { policy, seed }: { readonly policy: SeeingSettings; readonly seed: number },
   format: TokenFormat<P>,
-  { processor, tokens }: Seeing,
+  { processor, tokens }: VisionInputs,
   resolveRun: RunResolver,
 ): PolicyModel<P> {
   const { model, init, lora, train: parts } = policy;

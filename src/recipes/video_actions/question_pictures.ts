@@ -8,14 +8,14 @@ import { readFitted } from '../../data/pictures.js';
 import { withPictures, type PictureTokens } from '../../models/pictures/placeholders.js';
 import { KEPT_BYTES, type Picture } from '../../models/pictures/picture.js';
 import type { PictureProcessor } from '../../models/pictures/processor.js';
-import type { Shown, Sight } from '../open_words_task.js';
+import type { PicturedPrompt, QuestionPictures } from '../open_words_task.js';
 import type { VideoSource } from './questions.js';
 
 /** Longest side of frames that are shown to people. */
 const SHOWN_SIDE = 160;
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
-export class VideoSight implements Sight {
+export class VideoSight implements QuestionPictures {
   /** By content: a clip with several questions is opened once. */
   readonly #seen = new LRUCache<string, readonly Picture[]>({
     maxSize: KEPT_BYTES,
@@ -46,7 +46,7 @@ export class VideoSight implements Sight {
     return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken);
   }
 
-  async show(source: VideoSource, index: number, ids: readonly number[]): Promise<Shown> {
+  async show(source: VideoSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
     const place = source.place(index);
     const pictures = await this.#pictures(source, index);
     return {
