@@ -127,13 +127,13 @@ describe('the task of edit_response', () => {
     expect(most).toBeGreaterThan(least);
     const shown = prompts[0].tokens.ids.filter((id) => id === pictured.seeing.tokens.image_token_id).length;
     expect(shown).toBe(pictured.seeing.processor.tokensOf({ width: 32, height: 32 }));
-    expect(await longestEdit(pictured, settings)).toEqual({ told: most + 8, blank: shown + 2 });
+    expect(await longestEdit(pictured, settings)).toEqual({ edit: most + 8, blank: shown + 2 });
     // What is not told is not counted.
     const instructed = { ...settings, environment: { ...settings.environment!, told: 'instruction' as const } };
-    expect(await longestEdit(pictured, instructed)).toEqual({ told: most, blank: shown + 2 });
+    expect(await longestEdit(pictured, instructed)).toEqual({ edit: most, blank: shown + 2 });
     // Prompt and answer fill the context together.
     const tight = smallSettings({ ...base, policy: { model_context_size: most + 3 } });
-    expect(await longestEdit(pictured, tight)).toEqual({ told: most + 3, blank: shown + 2 });
+    expect(await longestEdit(pictured, tight)).toEqual({ edit: most + 3, blank: shown + 2 });
   });
 
   it('begins at the picture, or at the name that the template writes before it', () => {
