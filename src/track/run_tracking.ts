@@ -153,12 +153,13 @@ export class RunTracking {
   }
 
   async #tensorboard(): Promise<void> {
-    const { paths, record, clock, pace } = this.options;
+    const { paths, record, env, clock, pace } = this.options;
     const { writeTensorboard } = await import('./tensorboard/forward.js');
     await writeTensorboard({
       paths,
       record,
       ending: this.#ending.signal,
+      ...(env === undefined ? {} : { env }),
       ...(clock === undefined ? {} : { clock }),
       ...(pace === undefined ? {} : { everyMs: pace.everyMs }),
     });

@@ -68,7 +68,7 @@ export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Sy
     };
     const tensorboard = await attempt(track.tensorboard, async () => {
       const { writeTensorboard } = await import('./tensorboard/forward.js');
-      return writeTensorboard({ paths, record, ending });
+      return writeTensorboard({ paths, record, env, ending });
     });
     const repository = track.push_to_hub;
     const hub = await attempt(repository !== null, async () => {

@@ -2,23 +2,53 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { createCRC32 } from 'hash-wasm';
 
-/** Numbers of one step by name; `at` in seconds since 1970. */
-export interface StepOfScalars {
+/** What is recorded for one step, by name; `at` in seconds since 1970. */
+export interface Step {
   readonly at: number;
   readonly step: number;
-  readonly scalars: Readonly<Record<string, number>>;
+  readonly scalars?: Readonly<Record<string, number>>;
+  readonly pictures?: Readonly<Record<string, Pictures>>;
+  /** Tables of texts, row by row, the first being the head; cells are Markdown. */
+  readonly tables?: Readonly<Record<string, readonly (readonly string[])[]>>;
+  readonly session?: Session;
 }
+
+/** PNG files, and the size of the first. */
+export interface Pictures {
+  readonly width: number;
+  readonly height: number;
+  readonly pngs: readonly Uint8Array[];
+}
+
+/** What the page of hyperparameters shows of a run: what it began with, or how it ended. */
+export type Session =
+  | { readonly group: string; readonly hparams: Readonly<Record<string, number | string | boolean>> }
+  | { readonly succeeded: boolean };
 
 /** Field numbers of the messages. */
 const EVENT = { wallTime: 1, step: 2, fileVersion: 3, summary: 5, sessionLog: 7 } as const;
-const VALUE = { tag: 1, simpleValue: 2 } as const;
+const VALUE = { tag: 1, simpleValue: 2, tensor: 8, metadata: 9 } as const;
+const METADATA = { pluginData: 1 } as const;
+const PLUGIN_DATA = { name: 1, content: 2 } as const;
+const TENSOR = { dtype: 1, shape: 2, strings: 8 } as const;
+const SHAPE = { dim: 2 } as const;
+const DIM = { size: 1 } as const;
+const DTYPE = { float: 1, string: 7 } as const;
+/** Of the plugin `hparams`. */
+const HPARAMS = { start: 3, end: 4 } as const;
+const START = { hparams: 1, group: 4, at: 5 } as const;
+const END = { status: 1, at: 2 } as const;
+const STATUS = { success: 1, failure: 2 } as const;
+const ENTRY = { key: 1, value: 2 } as const;
+/** google.protobuf.Value. */
+const ANY = { number: 2, text: 3, flag: 4 } as const;
 const SUMMARY = { value: 1 } as const;
 const SESSION = { status: 1, start: 1 } as const;
 
 export type EventEncoder = Readonly<{
   /** The first record of a file. */
   version(at: number): Uint8Array;
-  scalars(step: StepOfScalars): Uint8Array;
+  step(step: Step): Uint8Array;
   /** A record that training restarts before this step: what was recorded for it and later steps no longer holds. */
   restart(at: number, step: number): Uint8Array;
 }>;
@@ -41,12 +71,24 @@ export async function eventEncoder(): Promise<EventEncoder> {
   return {
     version: (at) =>
       framed(event(at, 0).tag(EVENT.fileVersion, WireType.LengthDelimited).string('brain.Event:2').finish()),
-    scalars: ({ at, step, scalars }) => {
+    step: ({ at, step, scalars = {}, pictures = {}, tables = {}, session }) => {
       const writer = event(at, step).tag(EVENT.summary, WireType.LengthDelimited).fork();
-      for (const [name, value] of Object.entries(scalars)) {
-        writer.tag(SUMMARY.value, WireType.LengthDelimited).fork();
-        writer.tag(VALUE.tag, WireType.LengthDelimited).string(name);
-        writer.tag(VALUE.simpleValue, WireType.Bit32).float(toFloat(value)).join();
+      const value = (name: string): BinaryWriter =>
+        nested(writer, SUMMARY.value).tag(VALUE.tag, WireType.LengthDelimited).string(name);
+      for (const [name, number] of Object.entries(scalars)) {
+        value(name).tag(VALUE.simpleValue, WireType.Bit32).float(toFloat(number)).join();
+      }
+      for (const [name, { width, height, pngs }] of Object.entries(pictures)) {
+        const sizes = [width, height].map((size) => Buffer.from(String(size)));
+        tensor(value(name), [2 + pngs.length], [...sizes, ...pngs], 'images').join();
+      }
+      for (const [name, rows] of Object.entries(tables)) {
+        const cells = rows.flat().map((cell) => Buffer.from(cell, 'utf8'));
+        tensor(value(name), [rows.length, rows[0]?.length ?? 0], cells, 'text').join();
+      }
+      if (session !== undefined) {
+        const tag = 'group' in session ? '_hparams_/session_start_info' : '_hparams_/session_end_info';
+        tensor(value(tag), [0], null, 'hparams', sessionInfo(session, at)).join();
       }
       return framed(writer.join().finish());
     },
@@ -60,6 +102,55 @@ export async function eventEncoder(): Promise<EventEncoder> {
 function event(at: number, step: number): BinaryWriter {
   const writer = new BinaryWriter().tag(EVENT.wallTime, WireType.Bit64).double(at);
   return step === 0 ? writer : writer.tag(EVENT.step, WireType.Varint).int64(step);
+}
+
+/** Begins a message within the message; `join` ends it. */
+function nested(writer: BinaryWriter, field: number): BinaryWriter {
+  return writer.tag(field, WireType.LengthDelimited).fork();
+}
+
+/** Writes a tensor of texts, and the plugin that shows it; no texts make an empty one of numbers, for what is in the plugin's content. */
+function tensor(
+  writer: BinaryWriter,
+  shape: readonly number[],
+  strings: readonly Uint8Array[] | null,
+  plugin: string,
+  content?: Uint8Array,
+): BinaryWriter {
+  nested(writer, VALUE.tensor)
+    .tag(TENSOR.dtype, WireType.Varint)
+    .int32(strings === null ? DTYPE.float : DTYPE.string);
+  nested(writer, TENSOR.shape);
+  for (const size of shape) nested(writer, SHAPE.dim).tag(DIM.size, WireType.Varint).int64(size).join();
+  writer.join();
+  for (const text of strings ?? []) writer.tag(TENSOR.strings, WireType.LengthDelimited).bytes(text);
+  writer.join();
+  nested(nested(writer, VALUE.metadata), METADATA.pluginData)
+    .tag(PLUGIN_DATA.name, WireType.LengthDelimited)
+    .string(plugin);
+  if (content !== undefined) writer.tag(PLUGIN_DATA.content, WireType.LengthDelimited).bytes(content);
+  return writer.join().join();
+}
+
+function sessionInfo(session: Session, at: number): Uint8Array {
+  const writer = new BinaryWriter();
+  if (!('group' in session)) {
+    nested(writer, HPARAMS.end)
+      .tag(END.status, WireType.Varint)
+      .int32(session.succeeded ? STATUS.success : STATUS.failure);
+    return writer.tag(END.at, WireType.Bit64).double(at).join().finish();
+  }
+  nested(writer, HPARAMS.start);
+  for (const [name, value] of Object.entries(session.hparams)) {
+    nested(writer, START.hparams).tag(ENTRY.key, WireType.LengthDelimited).string(name);
+    nested(writer, ENTRY.value);
+    if (typeof value === 'number') writer.tag(ANY.number, WireType.Bit64).double(value);
+    else if (typeof value === 'string') writer.tag(ANY.text, WireType.LengthDelimited).string(value);
+    else writer.tag(ANY.flag, WireType.Varint).bool(value);
+    writer.join().join();
+  }
+  writer.tag(START.group, WireType.LengthDelimited).string(session.group);
+  return writer.tag(START.at, WireType.Bit64).double(at).join().finish();
 }
 
 /** The format has single precision; larger values become infinite. */

@@ -8,12 +8,17 @@ import { RunError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RunRecord } from '../../run/record.js';
-import { readJson } from '../../run/state.js';
+import { readJson, readState } from '../../run/state.js';
 import { markSchema, RowFollower } from '../rows.js';
 import { requireRun } from '../require_run.js';
-import { eventEncoder, type EventEncoder } from './events.js';
+import { redactorOfRun } from '../secrets.js';
+import { episodeTable, PICTURES, pictureOf, shownEpisodes, type Cell } from '../shown_episodes.js';
+import { shownSettings } from '../shown_settings.js';
+import { eventEncoder, type EventEncoder, type Pictures, type Step } from './events.js';
 
 const EVERY_MS = 5000;
+/** Episodes that are shown of an iteration: the page reads whole files. */
+const MOST_EPISODES = 8;
 
 const cursor = z.object({
   format: z.literal(1),
@@ -21,12 +26,16 @@ const cursor = z.object({
   file: z.string().regex(/^events\.out\.tfevents\.[\w.-]+$/),
   bytes: z.int().min(0),
   rows: z.array(markSchema),
+  /** Whether it says that the run ended well; absent until it says how. */
+  succeeded: z.boolean().optional(),
 });
 type Cursor = z.output<typeof cursor>;
 
 export interface TensorboardOptions {
   readonly paths: RunPaths;
   readonly record: RunRecord;
+  /** The variables whose secrets are kept from the file; those of this process by default. */
+  readonly env?: NodeJS.ProcessEnv;
   /** Aborted when the run has ended: what is in its files by then is still written. */
   readonly ending: AbortSignal;
   readonly clock?: Clock;
@@ -38,9 +47,9 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
   const { paths, record, ending, clock = systemClock, everyMs = EVERY_MS } = options;
   const encoder = await eventEncoder();
   const known = readCursor(paths);
-  const state: Cursor = known ?? begun(paths, record, encoder);
+  const state: Cursor = known ?? begun(options, encoder);
   const follower = new RowFollower(paths.metrics, state.rows, () => record.attempts);
-  let { bytes } = state;
+  let { bytes, succeeded } = state;
   const file = join(paths.tensorboardDir, state.file);
   // Cuts what a crash left after the last recorded row; that row is written again.
   if (statSync(file).size > bytes) truncateSync(file, bytes);
@@ -52,25 +61,78 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
       const rows = follower.next();
       const [first] = rows;
       if (first === undefined) {
-        if (last) return follower.confirmed;
+        if (last) {
+          const ended = endOf(paths);
+          if (ended !== null && ended !== succeeded) {
+            const at = follower.marks.at(-1)?.at ?? Date.parse(record.created_at) / 1000;
+            bytes += append(file, encoder.step({ at, step: 0, session: { succeeded: ended } }));
+            write(paths, { ...state, bytes, rows: [...follower.marks], succeeded: ended });
+          }
+          return follower.confirmed;
+        }
         await sleep(clock, everyMs, ending);
         continue;
       }
       const restart = first.index < before ? [encoder.restart(first.mark.at, first.iteration)] : [];
       const events = rows.map(({ iteration, metrics, mark }) =>
-        encoder.scalars({ at: mark.at, step: iteration, scalars: metrics }),
+        encoder.step({ at: mark.at, step: iteration, scalars: metrics, ...shownOf(paths, iteration) }),
       );
       bytes += append(file, Buffer.concat([...restart, ...events]));
       follower.confirm(rows[rows.length - 1]);
-      write(paths, { ...state, bytes, rows: [...follower.marks] });
+      succeeded = undefined;
+      write(paths, { ...state, bytes, rows: [...follower.marks], succeeded });
     }
   } finally {
     follower.close();
   }
 }
 
+/** Whether the run ended well; null if it goes on. */
+function endOf(paths: RunPaths): boolean | null {
+  const state = readState(paths)?.state;
+  return state === 'finished' ? true : state === 'failed' ? false : null;
+}
+
+/** The pictures of an iteration's episodes, and their words as a table. */
+function shownOf(paths: RunPaths, iteration: number): Pick<Step, 'pictures' | 'tables'> {
+  const all = shownEpisodes(paths, iteration, MOST_EPISODES);
+  const pictures = all.flatMap(({ title, episodes }) =>
+    PICTURES.flatMap((kind): [string, Pictures][] => {
+      const there = episodes.flatMap((episode) => pictureOf(paths, episode[kind]) ?? []);
+      const pngs = there.flatMap(({ read }) => read() ?? []);
+      if (pngs.length === 0) return [];
+      return [[`${title}/${kind}`, { width: there[0].width, height: there[0].height, pngs }]];
+    }),
+  );
+  const tables = all.map((shown): [string, string[][]] => {
+    const { columns, rows } = episodeTable(paths, shown);
+    const told = columns.flatMap((column, at) => ((PICTURES as readonly string[]).includes(column) ? [] : [at]));
+    return [`${shown.title}/table`, [columns, ...rows].map((row) => told.map((at) => markdown(row[at])))];
+  });
+  return { pictures: Object.fromEntries(pictures), tables: Object.fromEntries(tables) };
+}
+
+/** A text that is shown as it is. */
+function markdown(cell: Cell): string {
+  if (typeof cell === 'object') return '';
+  return String(cell)
+    .replaceAll(/[\\`*_[\]#]/g, '\\$&')
+    .replaceAll('&', '&amp;')
+    .replaceAll('<', '&lt;');
+}
+
+/** All settings by their paths, as the page of hyperparameters compares them. */
+function hparamsOf(settings: unknown, path: readonly string[] = []): [string, number | string | boolean][] {
+  if (typeof settings === 'number' || typeof settings === 'string' || typeof settings === 'boolean') {
+    return [[path.join('.'), settings]];
+  }
+  if (typeof settings !== 'object' || settings === null) return [];
+  return Object.entries(settings).flatMap(([key, value]) => hparamsOf(value, [...path, key]));
+}
+
 /** Starts an event file. */
-function begun(paths: RunPaths, { created_at }: RunRecord, encoder: EventEncoder): Cursor {
+function begun({ paths, record, env = process.env }: TensorboardOptions, encoder: EventEncoder): Cursor {
+  const { created_at, settings } = record;
   const at = Math.floor(Date.parse(created_at) / 1000);
   const file = `events.out.tfevents.${at}.${hostname().replaceAll(/[^\w.-]/g, '_')}`;
   const path = join(paths.tensorboardDir, file);
@@ -80,7 +142,10 @@ function begun(paths: RunPaths, { created_at }: RunRecord, encoder: EventEncoder
   } catch (cause) {
     throw diskError(path, cause);
   }
-  return { format: 1, file, bytes: append(path, encoder.version(at)), rows: [] };
+  const shown = shownSettings(settings, redactorOfRun(settings, env));
+  const session = { group: paths.runName, hparams: Object.fromEntries(hparamsOf(shown)) };
+  const beginning = Buffer.concat([encoder.version(at), encoder.step({ at, step: 0, session })]);
+  return { format: 1, file, bytes: append(path, beginning), rows: [] };
 }
 
 function append(path: string, bytes: Uint8Array): number {

@@ -168,8 +168,9 @@ export class StubWandb extends StubServer<StubCall, Lost> {
       this.wrong.push('a config without t');
     }
     // The SDK updates without it what it has created.
-    if (known !== undefined && resumesAlways && variables['id'] !== known.id)
+    if (known !== undefined && resumesAlways && variables['id'] !== known.id) {
       this.wrong.push('a run that is resumed has an id');
+    }
     const [entity, project, name] = path.split('/');
     const run = known ?? {
       id: createHash('sha1').update(path).digest('hex'),
