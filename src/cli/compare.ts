@@ -1,9 +1,9 @@
 /** `editrl compare A B …`: runs side by side. */
-import { printable, UsageError } from '../core/errors.js';
-import { wrap } from '../core/table.js';
-import { comparisonRows, compareRuns, letterOf, type Comparison } from '../run/report/compare.js';
+import { UsageError } from '../core/errors.js';
+import { compareRuns, type Comparison } from '../run/report/compare.js';
+import { formatComparison } from '../run/report/compare_text.js';
 import { findReported } from '../run/report/find.js';
-import { formatTable, outputWidth, printJson, printLine } from './output.js';
+import { outputWidth, printJson, printLine } from './output.js';
 import { documentOf, htmlOption, writePage } from './report.js';
 import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
 
@@ -28,13 +28,11 @@ export const compareVerb: Action = {
   run: async (args) => {
     const comparison = comparisonOf(args);
     if (args['html'] !== undefined) {
-      const { comparisonReport } = await import('../web/report/comparison.js');
-      const title = `${comparison.runs.map(({ report }) => report.run_name).join(', ')}: side by side`;
-      const page = { title, text: formatComparison(comparison) };
-      return writePage(await comparisonReport(comparison), page, args, 'comparison.html');
+      const { comparisonFile } = await import('../web/report/files.js');
+      return writePage(await comparisonFile(comparison), args, 'comparison.html');
     }
     if (flag(args, 'json')) printJson(comparisonDocument(comparison));
-    else printLine(formatComparison(comparison));
+    else printLine(formatComparison(comparison, outputWidth()));
     return 0;
   },
 };
@@ -62,29 +60,4 @@ export function comparisonOf(args: Arguments): Comparison {
 /** The document of `--json`. */
 export function comparisonDocument({ runs, ...rest }: Comparison): Record<string, unknown> {
   return documentOf({ runs: runs.map(({ report }) => report), ...rest });
-}
-
-/** Columns of the runs, under letters because names are long; then the settings that are not the same. */
-function formatComparison(comparison: Comparison): string {
-  const { runs, settings, remarks } = comparison;
-  const letters = runs.map((_, at) => ({ title: letterOf(at), wraps: true }));
-  const legend = runs.map(({ report }, at) => `${letterOf(at)}  ${report.run_name}`).join('\n');
-  const results = formatTable(
-    [{ title: '' }, ...letters.map((column) => ({ ...column, align: 'right' as const }))],
-    comparisonRows(comparison).map(({ label, values }) => [label, ...values]),
-  );
-  const said = remarks.map((remark) => wrap(`Mind: ${remark}`, outputWidth()).join('\n'));
-  return [legend, results, ...said, formatSettings(settings, letters)].join('\n\n');
-}
-
-function formatSettings(settings: Comparison['settings'], letters: Parameters<typeof formatTable>[0]): string {
-  if (settings === null) return 'Their settings cannot be compared: see above.';
-  if (settings.length === 0) return 'Their settings are the same.';
-  const rows = settings.map(({ key, values }) => [key, ...values.map(shown)]);
-  return formatTable([{ title: 'setting', alone: true }, ...letters], rows);
-}
-
-function shown(value: unknown): string | null {
-  if (value === undefined) return null;
-  return printable(typeof value === 'string' ? value : JSON.stringify(value));
 }

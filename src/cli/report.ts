@@ -8,10 +8,9 @@ import { readMetrics, type MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
 import { writeCurve } from '../run/report/curve.js';
 import { readExperimentReport, type ExperimentReport } from '../run/report/experiment.js';
-import { findReported, membershipOf, type Found } from '../run/report/find.js';
+import { findReported, type Found } from '../run/report/find.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
-import type { WireReport } from '../web/wire.js';
 import { outputWidth, printError, printJson, printLine } from './output.js';
 import { formatResults } from './results.js';
 import {
@@ -90,14 +89,8 @@ async function reportRun(paths: RunPaths, args: Arguments): Promise<number> {
   if (lines.length > 0) await drawCurve(paths, lines);
   const report = readRun(paths, lines);
   if (args['html'] !== undefined) {
-    const { runReport } = await import('../web/report/run.js');
-    const page = { title: `${paths.runName}: report`, text: formatReport(report) };
-    return writePage(
-      await runReport({ paths, report, lines }, membershipOf(paths)),
-      page,
-      args,
-      join(paths.dir, 'report.html'),
-    );
+    const { runFile } = await import('../web/report/files.js');
+    return writePage(await runFile({ paths, report, lines }), args, join(paths.dir, 'report.html'));
   }
   if (flag(args, 'json')) printJson(documentOf(report));
   else printLine(formatReport(report, outputWidth()));
@@ -110,10 +103,13 @@ async function reportExperiment(
 ): Promise<number> {
   const report = readExperimentReport(baseExpDir, record);
   if (args['html'] !== undefined) {
-    const { experimentReport } = await import('../web/report/experiment.js');
-    const page = { title: `${record.experiment}: report`, text: formatResults(report.results) };
-    const usual = join(baseExpDir, `${record.experiment}.report.html`);
-    return writePage(await experimentReport(report), page, args, usual);
+    const [{ experimentReport }, { reportDocument }] = await Promise.all([
+      import('../web/report/experiment.js'),
+      import('../web/report/document.js'),
+    ]);
+    const title = `${record.experiment}: report`;
+    const page = reportDocument(title, await experimentReport(report), formatResults(report.results));
+    return writePage(page, args, join(baseExpDir, `${record.experiment}.report.html`));
   }
   if (flag(args, 'json')) printJson(experimentDocument(report));
   else printLine(formatResults(report.results));
@@ -132,16 +128,10 @@ export function experimentDocument({ record, results, runs }: ExperimentReport):
   return documentOf({ experiment: record.experiment, runs: states, results });
 }
 
-/** Writes a report as a page where `--html` says, else to its usual place, and says where. `text` is shown where scripts are not allowed. */
-export async function writePage(
-  report: WireReport,
-  { title, text: asText }: { readonly title: string; readonly text: string },
-  args: Arguments,
-  usual: string,
-): Promise<number> {
-  const { reportDocument } = await import('../web/report/document.js');
+/** Writes a report's page where `--html` says, else to its usual place, and says where. */
+export function writePage(page: string, args: Arguments, usual: string): number {
   const path = text(args, 'html') === '' ? usual : text(args, 'html');
-  writeFileAtomic(path, reportDocument(title, report, asText));
+  writeFileAtomic(path, page);
   if (flag(args, 'json')) printJson({ html: resolve(path) });
   else printLine(`written: ${path}`);
   return 0;

@@ -1,11 +1,14 @@
 /** Runs side by side on the dashboard: their curves, what their settings differ in, and their paired differences. */
 import { existsSync } from 'node:fs';
 import { badRequest, Refusal } from '../http/refusal.js';
+import type { Reply } from '../http/reply.js';
 import { readRun } from '../run/report/read.js';
 import { compareRead, type ComparedRun } from '../run/report/compare.js';
 import type { CurveGroup } from './curves.js';
+import { GUARD_HEADERS } from './page_files.js';
 import { SERIES_COLOURS } from './panels.js';
 import { comparisonParts, letteredName } from './report/comparison.js';
+import { comparisonFile, runFile } from './report/files.js';
 import { wireRun } from './run_list.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
 import type { SeriesCache } from './series.js';
@@ -35,8 +38,8 @@ export function groupsOf({ runs }: Chosen): CurveGroup[] {
   return runs.map(({ paths }, at) => ({ label: letteredName(paths.runName, at), runs: [paths] }));
 }
 
-/** Raises RunError when the records of a run cannot be read. */
-export async function comparisonOf({ runs, missing }: Chosen, cache: SeriesCache): Promise<WireComparison> {
+/** The runs with their metrics, a run at a time. Raises RunError when the records of a run cannot be read. */
+async function readChosen({ runs }: Chosen, cache: SeriesCache): Promise<ComparedRun[]> {
   const read: ComparedRun[] = [];
   for (const { paths } of runs) {
     const series = cache.get(paths.metrics);
@@ -46,6 +49,27 @@ export async function comparisonOf({ runs, missing }: Chosen, cache: SeriesCache
     // The page asks for curves at the same time.
     await new Promise<void>((resolve) => setImmediate(resolve));
   }
+  return read;
+}
+
+/**
+ * The report of the runs as one file to download: of a single run, or of runs side by side. Raises Refusal 404 if one of them is not there: a file
+ * does not say later what it lacks. Raises RunError when the records of a run cannot be read, or the page was not built.
+ */
+export async function reportFileOf(chosen: Chosen, cache: SeriesCache): Promise<Reply> {
+  const { missing } = chosen;
+  if (missing.length > 0) throw new Refusal('not_found', `There is no run '${missing.join("', '")}' here any more.`);
+  const read = await readChosen(chosen, cache);
+  const [first] = read;
+  const body = read.length === 1 ? await runFile(first) : await comparisonFile(compareRead(read));
+  const headers = { ...GUARD_HEADERS, 'cache-control': 'no-store', 'content-disposition': 'attachment' };
+  return { status: 200, type: 'text/html; charset=utf-8', body, headers };
+}
+
+/** Raises RunError when the records of a run cannot be read. */
+export async function comparisonOf(chosen: Chosen, cache: SeriesCache): Promise<WireComparison> {
+  const { runs, missing } = chosen;
+  const read = await readChosen(chosen, cache);
   const { about, facts, notice, results, settings, times, alarms } = comparisonParts(compareRead(read));
   const gone = missing.map((id) => `There is no run '${id}' here any more; it is left out.`);
   return {

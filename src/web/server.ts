@@ -5,7 +5,7 @@ import { Refusal } from '../http/refusal.js';
 import { json, type Reply } from '../http/reply.js';
 import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
 import { act, actOnSweep } from './actions.js';
-import { chosenRuns, comparisonOf, groupsOf } from './comparison.js';
+import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';
 import { curvesOf, groupCurvesOf } from './curves.js';
 import { Broadcast } from './events.js';
 import { episodesOf, PromptIndex } from './episodes.js';
@@ -127,6 +127,7 @@ function dataRoutes(
       return answer(await groupCurvesOf(series, groupsOf(chosenRuns(index, query)), request));
     },
     '/api/compare': async ({ query }) => answer(await comparisonOf(chosenRuns(index, query), series)),
+    '/api/report': ({ query }) => reportFileOf(chosenRuns(index, query), series),
     '/api/experiments': () => answer(listExperiments(index)),
     '/api/experiment': ({ query }) => answer(matrixOf(index, query.get('id') ?? '')),
     '/api/episodes': ({ query }) => answer(episodesOf(runOf(index, query).paths, episodesRequest(query))),

@@ -14,8 +14,12 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
 import { processStart } from '../../src/run/lock.js';
+import { readMetrics } from '../../src/run/metrics.js';
+import { compareRead } from '../../src/run/report/compare.js';
+import { readRun } from '../../src/run/report/read.js';
 import { lockExperiment } from '../../src/launch/sweep/lock.js';
 import { smooth } from '../../src/core/curves.js';
+import { comparisonFile, runFile } from '../../src/web/report/files.js';
 import { startDashboard, type Dashboard } from '../../src/web/server.js';
 import type {
   WireComparison,
@@ -79,16 +83,20 @@ function made(dir: string, name = 'run', state: 'finished' | 'interrupted' = 'in
 }
 
 describe('who asks', () => {
-  it.each(['/api/runs', '/api/run?run=0/run', '/api/events', '/api/picture/x', '/api/log?run=0/run'])(
-    'needs the token for %s',
-    async (path) => {
-      const { url } = await serve(folder());
-      expect((await fetch(url + path)).status).toBe(401);
-      const wrong = await fetch(url + path, { headers: { authorization: `Bearer ${token}x` } });
-      expect(wrong.status).toBe(401);
-      expect(await errorOf(wrong)).toContain('this one is not right');
-    },
-  );
+  it.each([
+    '/api/runs',
+    '/api/run?run=0/run',
+    '/api/events',
+    '/api/picture/x',
+    '/api/log?run=0/run',
+    '/api/report?run=0/run',
+  ])('needs the token for %s', async (path) => {
+    const { url } = await serve(folder());
+    expect((await fetch(url + path)).status).toBe(401);
+    const wrong = await fetch(url + path, { headers: { authorization: `Bearer ${token}x` } });
+    expect(wrong.status).toBe(401);
+    expect(await errorOf(wrong)).toContain('this one is not right');
+  });
 
   it.each<[string, number, readonly string[]]>([
     ['itself', 200, ['host: HOST', 'sec-fetch-site: same-origin']],
@@ -311,6 +319,33 @@ describe('a comparison', () => {
     const many = Array.from({ length: 11 }, (_, at) => `run=0/${at}`).join('&');
     expect(await errorOf(await ask(`/api/compare?${many}`))).toContain('11 runs were chosen; allowed: at most 10');
     expect(defects).toEqual([]);
+  });
+
+  it('and a run are downloaded as the files that the command line writes', async () => {
+    const dir = folder();
+    const runs = ['first', 'second']
+      .map((name) => made(dir, name))
+      .map((paths) => {
+        const lines = readMetrics(paths);
+        return { paths, report: readRun(paths, lines), lines };
+      });
+    const { ask } = await serve(dir);
+    const reply = await ask('/api/report?run=0/first');
+    expect(reply.headers.get('content-type')).toBe('text/html; charset=utf-8');
+    expect(reply.headers.get('content-disposition')).toBe('attachment');
+    expect(reply.headers.get('cache-control')).toBe('no-store');
+    expect(await reply.text()).toBe(await runFile(runs[0]));
+    const both = await ask('/api/report?run=0/first&run=0/second');
+    expect(await both.text()).toBe(await comparisonFile(compareRead(runs)));
+  });
+
+  it('is no file without one of its runs', async () => {
+    const dir = folder();
+    made(dir, 'first');
+    const { ask } = await serve(dir);
+    const reply = await ask('/api/report?run=0/first&run=0/gone');
+    expect(reply.status).toBe(404);
+    expect(await errorOf(reply)).toBe("There is no run '0/gone' here any more.");
   });
 
   it('of the cells of an experiment has the spread over their seeds', async () => {

@@ -6,6 +6,7 @@ import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
 import { nameOfId, rewardScale } from './format.js';
 import { AlarmBadge, Facts, Picture, Progress, State, Status } from './parts.js';
+import { ReportButton } from './report_button.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { address } from './source.js';
 
@@ -25,7 +26,12 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
   }
   return (
     <main class="report">
-      <h1>{run.length === 1 ? 'One run' : `${run.length} runs side by side`}</h1>
+      <div class="row">
+        <h1>{run.length === 1 ? 'One run' : `${run.length} runs side by side`}</h1>
+        {data !== null && data.runs.length > 1 && (
+          <ReportButton run={data.runs.map(({ id }) => id)} file="comparison.html" />
+        )}
+      </div>
       <Status error={error} loading={loading && data === null} what="Comparing" />
       {data !== null && (
         <>

@@ -9,6 +9,7 @@ import { EpisodesView } from './episodes_view.js';
 import { nameOfId, rewardScale, showAgo, showChange, showDuration, showNumber, showValue, visible } from './format.js';
 import { LogView } from './log_view.js';
 import { Breakable, Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
+import { ReportButton } from './report_button.js';
 import { hashOf, type Place } from './router.js';
 import { address } from './source.js';
 
@@ -56,6 +57,7 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
         <h1>{nameOfId(id)}</h1>
         {data !== null && <State state={data.run.state} />}
         {data !== null && <Progress done={data.run.iteration} of={data.run.num_iterations} state={data.run.state} />}
+        {data !== null && <ReportButton key={id} run={[id]} file={`${nameOfId(id)}.report.html`} />}
       </div>
       <Status error={error} loading={loading && data === null} what="Reading the run" />
       {data !== null && (

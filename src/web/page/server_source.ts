@@ -1,6 +1,6 @@
 /** The dashboard's server as a source of data: authenticates with the token, and reports changes while the tab is visible. */
 import type { WireEvent } from '../wire.js';
-import { ask, askImage, listen } from './session.js';
+import { ask, askFile, listen } from './session.js';
 import { Refused, type Source } from './source.js';
 
 /** The ids of changed runs, or null for all of them. */
@@ -103,7 +103,7 @@ async function watched<T>(asked: Promise<T>): Promise<T> {
 export const serverSource: Source = {
   ask: (address, signal) => watched(ask(address, signal)),
   inlined: () => null,
-  picture: (address, signal) => watched(askImage(address, signal)),
+  picture: (address, signal) => watched(askFile(address, signal)),
   onChange: (callback) => feed.onChange(callback),
   onReturn: (callback) =>
     feed.onConnection((connection) => {

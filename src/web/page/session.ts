@@ -41,8 +41,8 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await takeReply(reply)).json() as Promise<T>;
 }
 
-/** An image as an address in this tab's memory, because an `<img>` cannot send the token. Raises as `ask` does. */
-export async function askImage(path: string, signal: AbortSignal): Promise<string> {
+/** A file as an address in this tab's memory, because neither an `<img>` nor a link can send the token. Raises as `ask` does. */
+export async function askFile(path: string, signal: AbortSignal): Promise<string> {
   const reply = await takeReply(await reach(path, { headers: headers(), signal }));
   return URL.createObjectURL(await reply.blob());
 }
