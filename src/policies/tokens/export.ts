@@ -35,6 +35,7 @@ import {
   refuseOtherBase,
   rootOf,
 } from '../adapter_files.js';
+import { completeTokenizerConfig } from './tokenizer_config.js';
 import { describeModel, readableParts, storedAdapterWeights, withStoredAdapter } from './adapter.js';
 
 /** By their usual names. */
@@ -76,6 +77,7 @@ export function exportFiles(checkpoint: string, folder: string): void {
   for (const name of readdirSync(checkpoint)) {
     if (!ofTraining.has(name)) cpSync(join(checkpoint, name), join(folder, name), { recursive: true });
   }
+  completeTokenizerConfig(folder, [folder]);
 }
 
 /** Writes the adapter of a checkpoint and its tokenizer into a folder. Raises CheckpointError for a checkpoint without an adapter. */
@@ -89,6 +91,7 @@ export function exportAdapter(checkpoint: string, folder: string): void {
   }
   for (const file of [ADAPTER_CONFIG_FILE, ADAPTER_FILE]) copyFileSync(join(checkpoint, file), join(folder, file));
   copyTokenizer(checkpoint, folder);
+  completeTokenizerConfig(folder, [checkpoint]);
 }
 
 /**
@@ -107,6 +110,7 @@ export function exportMerged(
   // The base's sampling settings still apply to the trained model.
   const generation = [rootOf(checkpoint), checkpoint].map((from) => join(from, GENERATION_FILE)).find(existsSync);
   if (generation !== undefined) copyFileSync(generation, join(folder, GENERATION_FILE));
+  completeTokenizerConfig(folder, [folder, checkpoint]);
   writeShards(folder, tensors, exportedDtypes[dtype], shardBytes);
 }
 
