@@ -47,7 +47,7 @@ async function call<T>(client: Client, name: string, args: Record<string, unknow
   return structuredContent as T;
 }
 
-/** A config of another trainer, which takes some seconds. */
+/** A config of another trainer. */
 function config(name: string, script: string): string {
   const file = join(place.dir, `${name}.jsonnet`);
   const launch = { command: ['sh', '-c', script] };
@@ -57,7 +57,10 @@ function config(name: string, script: string): string {
 }
 
 it('starts a run that outlives the server, and another server watches it by its name', async () => {
-  const file = config('own', `sleep 3; echo '{"iteration": 1, "reward/mean": 0.5}' >> "$EDITRL_METRICS"`);
+  const gate = join(place.dir, 'gate');
+  // It ends when it is let, or after a minute: this machine may be slow.
+  const waits = `i=0; until [ -e '${gate}' ] || [ $i -ge 600 ]; do sleep 0.1; i=$((i + 1)); done`;
+  const file = config('own', `${waits}; echo '{"iteration": 1, "reward/mean": 0.5}' >> "$EDITRL_METRICS"`);
   const first = await connect();
   expect(first.getServerVersion()?.name).toBe('editrl');
   const started = await call(first, 'run', { config: file });
@@ -70,6 +73,7 @@ it('starts a run that outlives the server, and another server watches it by its 
   expect(again.isError).toBe(true);
   expect(JSON.stringify(again.content)).toContain('ended with exit code');
   await first.close();
+  writeFileSync(gate, '');
 
   const second = await connect();
   const seen = (): Promise<Status> => call(second, 'status', { runs: ['own'] });

@@ -50,9 +50,9 @@ describe('editrl run, from nothing', () => {
 
   it('ends with held-out reward before and after, and where everything lies', () => {
     const table = first.out.slice(first.out.indexOf(`${RL}: finished, iteration 6 of 6`));
-    expect(table).toMatch(/held-out +before \(iteration 0\) +after \(iteration 6\) +change/);
-    expect(table).toMatch(/reward viescore, 0 to 10, sampled +\d+\.\d+ ± \d/);
-    expect(table).toMatch(/reward viescore, 0 to 10, greedy +\d+\.\d+ ± \d/);
+    expect(table).toMatch(/held-out: viescore, 0 to 10 +before, at 0 +after, at 6 +change/);
+    expect(table).toMatch(/reward, sampled +\d+\.\d+ ± \d/);
+    expect(table).toMatch(/reward, greedy +\d+\.\d+ ± \d/);
     for (const file of ['curve.png', 'contact_sheet.png']) {
       expect(table).toContain(`${place.run(RL)}/${file}`);
       expect(existsSync(`${place.run(RL)}/${file}`)).toBe(true);

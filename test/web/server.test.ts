@@ -321,23 +321,27 @@ describe('a comparison', () => {
     expect(defects).toEqual([]);
   });
 
-  it('and a run are downloaded as the files that the command line writes', async () => {
-    const dir = folder();
-    const runs = ['first', 'second']
-      .map((name) => made(dir, name))
-      .map((paths) => {
-        const lines = readMetrics(paths);
-        return { paths, report: readRun(paths, lines), lines };
-      });
-    const { ask } = await serve(dir);
-    const reply = await ask('/api/report?run=0/first');
-    expect(reply.headers.get('content-type')).toBe('text/html; charset=utf-8');
-    expect(reply.headers.get('content-disposition')).toBe('attachment');
-    expect(reply.headers.get('cache-control')).toBe('no-store');
-    expect(await reply.text()).toBe(await runFile(runs[0]));
-    const both = await ask('/api/report?run=0/first&run=0/second');
-    expect(await both.text()).toBe(await comparisonFile(compareRead(runs)));
-  });
+  const unbuilt = existsSync('dist/page/report.js') ? '' : ' (left out: the page is not built, npm run build)';
+  it.skipIf(unbuilt !== '')(
+    `and a run are downloaded as the files that the command line writes${unbuilt}`,
+    async () => {
+      const dir = folder();
+      const runs = ['first', 'second']
+        .map((name) => made(dir, name))
+        .map((paths) => {
+          const lines = readMetrics(paths);
+          return { paths, report: readRun(paths, lines), lines };
+        });
+      const { ask } = await serve(dir);
+      const reply = await ask('/api/report?run=0/first');
+      expect(reply.headers.get('content-type')).toBe('text/html; charset=utf-8');
+      expect(reply.headers.get('content-disposition')).toBe('attachment');
+      expect(reply.headers.get('cache-control')).toBe('no-store');
+      expect(await reply.text()).toBe(await runFile(runs[0]));
+      const both = await ask('/api/report?run=0/first&run=0/second');
+      expect(await both.text()).toBe(await comparisonFile(compareRead(runs)));
+    },
+  );
 
   it('is no file without one of its runs', async () => {
     const dir = folder();
