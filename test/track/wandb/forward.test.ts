@@ -551,9 +551,11 @@ describe('W&B', () => {
     await delay(60);
     expect(said).not.toContain('stop');
     stub.stopped = false;
-    await delay(60);
+    const before = stub.requests.length;
+    await until(() => stub.requests.length > before + 1);
     stub.stopped = true;
-    await delay(90);
+    await until(() => said.includes('stop'));
+    await delay(60);
     await tracking.end();
     expect(said.filter((line) => line === 'stop')).toHaveLength(1);
   });
