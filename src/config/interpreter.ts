@@ -83,7 +83,7 @@ export class Interpreter {
   #turn: Promise<unknown> = Promise.resolve();
 
   /**
-   * The JSON text of an expression's value. Raises Refused for everything that Jsonnet refuses, LimitError, ConfigError for an
+   * The JSON text of an expression's value. Raises JsonnetError for everything that Jsonnet refuses, LimitError, ConfigError for an
    * expression that Jsonnet breaks down over, what a native throws, and EngineError where the process cannot do its work.
    */
   evaluate(expression: Expression): Promise<string> {
