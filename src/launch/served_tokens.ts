@@ -2,8 +2,9 @@
 import { costOf, TOKEN_KINDS, type TokenCounts } from '../run/spending.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { RunSettings } from '../schema/run.js';
-import type { TrainerSettings } from '../schema/trainer.js';
+import type { TinkerSettings } from '../schema/trainer.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
+import { getPath } from '../schema/paths.js';
 import { readPrice } from '../train/prices.js';
 
 /** What the recipes whose policy a server can train have in common. */
@@ -12,7 +13,7 @@ interface Served {
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
   readonly validation: ValidationSettings;
-  readonly policy: { readonly trainer: TrainerSettings; readonly model_context_size: number };
+  readonly policy: { readonly trainer: TinkerSettings; readonly model_context_size: number };
 }
 
 export interface ServedTokens {
@@ -30,7 +31,6 @@ export function servedTokens(settings: RunSettings, done: number): ServedTokens 
   if (!isServed(settings)) return null;
   const { policy, validation, num_iterations } = settings;
   const { trainer } = policy;
-  if (trainer.type !== 'tinker') return null;
   const iteration = ofIteration(settings);
   const evaluation = ofEvaluation(settings);
   const left = Math.max(0, num_iterations - done);
@@ -70,12 +70,7 @@ function ofEvaluation({ algorithm, rollout, validation, policy }: Served): Token
 }
 
 function isServed(settings: RunSettings): settings is RunSettings & Served {
-  const { policy } = settings as Partly;
-  return policy?.trainer?.type === 'tinker';
-}
-
-interface Partly {
-  readonly policy?: { readonly trainer?: { readonly type?: unknown } };
+  return getPath(settings, 'policy.trainer.type') === 'tinker';
 }
 
 /** As `at most 8,192 tokens read, 4,096 written and 8,192 trained on in an iteration`. */

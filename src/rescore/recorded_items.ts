@@ -5,6 +5,7 @@ import { decodeImage, type RgbImage } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';
 import { imageDigest } from '../rewards/score/image_statistics.js';
 import { isHeldOut, type JudgeItem } from '../rewards/score/types.js';
+import { heldOutPlace } from '../run/held_out_key.js';
 import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Task } from '../scoring/task.js';
@@ -61,11 +62,11 @@ async function findPrompt(
   if (task === null) return noTask;
   let prompt: Prompt;
   try {
-    if (isHeldOut(episode)) {
-      const [, , set, , index] = episode.key.split('/');
-      const named = task.validation.find(({ name }) => name === set);
-      if (named === undefined) return `the run's settings name no validation set '${set}'`;
-      prompt = await named.prompt(Number(index));
+    const place = heldOutPlace(episode.key);
+    if (place !== null) {
+      const named = task.validation.find(({ name }) => name === place.set);
+      if (named === undefined) return `the run's settings name no validation set '${place.set}'`;
+      prompt = await named.prompt(place.prompt);
     } else {
       prompt = await task.prompt((file.iteration - 1) * task.promptsPerIteration + Number(episode.key.split('/')[1]));
     }

@@ -9,6 +9,7 @@ import type { Judge } from '../rewards/judge/judge.js';
 import { isAbsence, scoreChunk } from '../rewards/score/iteration.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
+import { heldOutPlace } from '../run/held_out_key.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
 import { Exchanges, judgementForm } from '../run/exchanges.js';
@@ -152,7 +153,7 @@ async function rescoreFile(
       found[i].missing ??
       (fault === undefined ? null : 'its prompt does not suit the reward') ??
       (isMissing(key, outcome, answers) ? 'the judge was not asked this' : null);
-    const told = { key, iteration: file.iteration, set: setOf(file, episode), recorded: episode.outcome };
+    const told = { key, iteration: file.iteration, set: setOf(episode), recorded: episode.outcome };
     return missing === null && outcome !== undefined
       ? { ...told, rescored: outcome, missing: null }
       : {
@@ -202,10 +203,9 @@ function isMissing(key: string, outcome: Outcome | undefined, answers: readonly 
 }
 
 /** Training, or the set and the manner of a held-out evaluation. */
-function setOf({ heldOut }: EpisodeFile, { key }: RecordedEpisode): string {
-  if (!heldOut) return 'training';
-  const [, , set, manner] = key.split('/');
-  return `${set}/${manner}`;
+function setOf({ key }: RecordedEpisode): string {
+  const place = heldOutPlace(key);
+  return place === null ? 'training' : `${place.set}/${place.manner}`;
 }
 
 /** The judges that are really asked, connected when the first question comes. */

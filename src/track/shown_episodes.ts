@@ -3,6 +3,7 @@ import { closeSync, existsSync, readSync } from 'node:fs';
 import { openPlain, readPlain } from '../core/plain_file.js';
 import { printable } from '../core/errors.js';
 import { withLog } from '../core/log/reader.js';
+import { heldOutPlace } from '../run/held_out_key.js';
 import { readLines } from '../run/journal.js';
 import type { RunPaths } from '../run/paths.js';
 
@@ -79,7 +80,7 @@ export function episodeTable(
   const columns: Readonly<Record<string, (episode: Episode) => Cell>> = {
     iteration: () => iteration,
     sample: ({ sample }) => words(sample),
-    sampling: ({ key }) => samplingOf(key),
+    sampling: ({ key }) => heldOutPlace(key)?.manner ?? 'sampled',
     instruction: ({ instruction }) => words(instruction),
     answer: ({ answer, text }) => words(answer ?? text),
     ...(isLabelled ? { expected: ({ expected }: Episode) => words(expected) } : {}),
@@ -119,12 +120,6 @@ export function captionOf(episode: Episode): string {
   const { kind, value } = outcomeOf(episode);
   const score = kind === 'scored' && typeof value === 'number' ? value.toFixed(2) : words(kind);
   return `${score}  ${words(episode['instruction']) ?? ''}`.slice(0, LONGEST_CAPTION);
-}
-
-/** How an answer was sampled: held-out evaluations name it in their keys (`validation/<iteration>/<set>/<sampling>/<prompt>`). */
-function samplingOf(key: unknown): string {
-  const parts = typeof key === 'string' ? key.split('/') : [];
-  return parts[0] === 'validation' ? (parts.at(-2) ?? '') : 'sampled';
 }
 
 /** The size in its header; null if it is gone or not a PNG. */

@@ -8,6 +8,7 @@ import type { Answer } from '../policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { measuredTerms } from '../rewards/score/choice.js';
 import type { Outcome } from '../rewards/score/types.js';
+import { heldOutKey } from '../run/held_out_key.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';
@@ -121,7 +122,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
         weights,
         chunk,
         random: (p) => new RandomStream(validation.seed, 'validation', set.name, p),
-        key: (p) => `validation/${iteration}/${set.name}/${name}/${p}`,
+        key: (prompt) => heldOutKey({ iteration, set: set.name, manner: name, prompt }),
       },
       new Stopwatch(),
     );

@@ -1,5 +1,7 @@
 /** The tables that a run's records become for other programs: their columns, and a row from a recorded line. */
 import type { ColumnType, ColumnTypes, TableRow } from '../../core/parquet.js';
+import { isHeldOut } from '../../rewards/score/types.js';
+import { heldOutPlace } from '../held_out_key.js';
 import { decodeNumber } from '../journal.js';
 import { iterationOfKey } from '../judgement_files.js';
 import { metricsOfLine } from '../metrics.js';
@@ -112,7 +114,7 @@ export const TABLES: Readonly<Record<TableName, FrameTable>> = {
     },
     row: ({ outcome, ...line }) => {
       const { kind, reason, detail, value, normalised } = object(outcome);
-      const [, set, sampling] = /^validation\/\d+\/(.+)\/([^/]+)\/\d+$/.exec(String(line['key'])) ?? [];
+      const place = heldOutPlace(line['key']);
       const own = pick(COLUMNS.episodes, {
         ...line,
         outcome: kind,
@@ -120,9 +122,9 @@ export const TABLES: Readonly<Record<TableName, FrameTable>> = {
         detail,
         value,
         normalised,
-        held_out: isHeldOutKey(line['key']),
-        set,
-        sampling,
+        held_out: place !== null,
+        set: place?.set,
+        sampling: place?.manner,
       });
       const rest = Object.entries(line).filter(([name]) => !Object.hasOwn(COLUMNS.episodes, name));
       return { ...own, other: rest.length === 0 ? null : JSON.stringify(Object.fromEntries(rest)) };
@@ -138,7 +140,7 @@ export const TABLES: Readonly<Record<TableName, FrameTable>> = {
       return pick(COLUMNS.judgements, {
         ...line,
         iteration: iteration < 0 ? null : iteration,
-        held_out: isHeldOutKey(key),
+        held_out: isHeldOut({ key }),
         episode: cut < 0 ? null : key.slice(0, cut),
         query: key.slice(cut + 1),
       });
@@ -149,10 +151,6 @@ export const TABLES: Readonly<Record<TableName, FrameTable>> = {
 /** The values that all rows of a run have. */
 export function ownerRow({ run, cell, seed, axes }: RowOwner): TableRow {
   return { run, cell, seed, ...renamed(axes, (name) => `${AXIS}${name}`) };
-}
-
-function isHeldOutKey(key: unknown): boolean {
-  return typeof key === 'string' && key.startsWith('validation/');
 }
 
 /** The values that columns can hold; anything else, as of another version, is null there. */

@@ -1,6 +1,7 @@
 /** Held-out answers in words, for people to read: some prompts with what the policy said before training and after it. */
 import { z } from 'zod';
 import { listEpisodeFiles } from '../episodes.js';
+import { heldOutPlace } from '../held_out_key.js';
 import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 
@@ -72,12 +73,11 @@ export function heldOutAnswers(paths: RunPaths): ShownAnswer[] {
 /** An evaluation's answers by set and prompt. */
 function answersOf(path: string): Map<string, Line> {
   const all = readLines(path).flatMap((one) => line.safeParse(one).data ?? []);
-  // validation/<iteration>/<set>/<manner>/<prompt>
-  const named = all.map((one) => ({ one, parts: one.key.split('/') }));
-  const manner = named[0]?.parts.at(-2);
+  const named = all.map((one) => ({ one, place: heldOutPlace(one.key) }));
+  const manner = named[0]?.place?.manner;
   return new Map(
-    named.flatMap(({ one, parts }) =>
-      parts.at(-2) === manner ? [[`${parts.slice(2, -2).join('/')}/${parts.at(-1) ?? ''}`, one] as const] : [],
+    named.flatMap(({ one, place }) =>
+      place !== null && place.manner === manner ? [[`${place.set}/${place.prompt}`, one] as const] : [],
     ),
   );
 }

@@ -1,21 +1,14 @@
 /** How much better a run answers the same held-out prompts at one evaluation than at an earlier one. */
-import { average, standardError } from '../../core/statistics.js';
+import { meanDifference, type MeanDifference } from '../../core/estimate.js';
 import type { RunPaths } from '../paths.js';
 import { pairedByPrompt, promptScores } from './measures.js';
-
-/** A mean difference over the same prompts, with its standard error and their number. */
-export interface PromptChange {
-  readonly mean: number;
-  readonly stderr: number;
-  readonly n: number;
-}
 
 /** By the reward (null) or a measure; of all sets together or of one. Null where fewer than two prompts were recorded at both evaluations. */
 export type Changes = (
   measure: Parameters<typeof promptScores>[1],
   manner: string,
   set?: string,
-) => PromptChange | null;
+) => MeanDifference | null;
 
 /** Compares the evaluations at two iterations prompt by prompt, from their records. Raises RunError, when asked, for records that cannot be read. */
 export function changesBetween(paths: RunPaths, from: number, to: number): Changes {
@@ -23,8 +16,7 @@ export function changesBetween(paths: RunPaths, from: number, to: number): Chang
   return (measure, manner, set) => {
     const ends = known.get(measure) ?? [from, to].map((iteration) => promptScores(paths, measure, iteration));
     known.set(measure, ends);
-    const differences = pairedByPrompt(ends[0], ends[1], manner, set);
-    if (differences.length < 2) return null;
-    return { mean: average(differences), stderr: standardError(differences), n: differences.length };
+    const difference = meanDifference(pairedByPrompt(ends[0], ends[1], manner, set));
+    return difference === null || difference.n < 2 ? null : difference;
   };
 }

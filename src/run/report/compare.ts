@@ -1,7 +1,7 @@
 /** Compares runs: what they learned, by how much they differ on the same prompts, and which settings differ. */
 import { settingsDifferences, type Difference, type Side } from '../../config/diff.js';
 import { EditrlError, must } from '../../core/errors.js';
-import { average, standardError } from '../../core/statistics.js';
+import { meanDifference, showEstimate, type Estimate } from '../../core/estimate.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
@@ -10,9 +10,9 @@ import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
 import { pairedByPrompt, promptScores } from './measures.js';
-import { showEstimate, showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
+import { showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
 import { showChange } from './held_out_rows.js';
-import { readRun, type Estimate, type Evaluated, type RunReport } from './read.js';
+import { readRun, type Evaluated, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
 
 export interface ComparedRun {
@@ -170,12 +170,9 @@ function promptDifferences(runs: readonly ComparedRun[], bases: readonly Basis[]
   return bases.flatMap(({ label, scores: [first, ...others] }) =>
     others.flatMap((scores, i) =>
       [...new Set([...scores.values()].map(({ manner }) => manner))].flatMap((manner): PromptDifference[] => {
-        const pairs = pairedByPrompt(first, scores, manner);
-        if (pairs.length === 0) return [];
-        const stderr = standardError(pairs);
-        const error = Number.isFinite(stderr) ? stderr : null;
+        const difference = meanDifference(pairedByPrompt(first, scores, manner));
         const run_name = runs[i + 1].paths.runName;
-        return [{ at: i + 1, run_name, by: label, manner, mean: average(pairs), stderr: error, n: pairs.length }];
+        return difference === null ? [] : [{ at: i + 1, run_name, by: label, manner, ...difference }];
       }),
     ),
   );

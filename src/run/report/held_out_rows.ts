@@ -1,5 +1,6 @@
 /** The held-out numbers of a run as rows of text. */
-import { showEstimate, showScale, showLoss, signed, signedEstimate, signedLoss } from './numbers.js';
+import { showEstimate } from '../../core/estimate.js';
+import { showScale, showLoss, signed, signedEstimate, signedLoss } from './numbers.js';
 import type { BeforeAfter, Evaluated, HeldOut } from './read.js';
 
 export interface HeldOutRow {

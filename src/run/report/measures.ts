@@ -7,6 +7,7 @@ import { measureScale, readMeasure } from '../../rewards/score/identity.js';
 import type { MeasureTerm } from '../../rewards/score/settings.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { listEpisodeFiles } from '../episodes.js';
+import { heldOutPlace } from '../held_out_key.js';
 import { readLines } from '../journal.js';
 import { metricsOfLine, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
@@ -115,17 +116,15 @@ function outcomeOf({ outcome }: Line, measure: string | null): unknown {
   return measures?.[measure];
 }
 
-/** Score of an episode whose key is `validation/<iteration>/<set>/<manner>/<prompt>`. */
+/** The score of a held-out episode, by its place in any evaluation. */
 function scoreOf({ key, sample }: Line, outcome: unknown): [string, PromptScore][] {
-  if (typeof key !== 'string' || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) {
-    return [];
-  }
+  const place = heldOutPlace(key);
+  if (place === null || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) return [];
   const { kind, value } = outcome as Line;
   const score = kind === 'zero_by_rule' ? 0 : kind === 'scored' ? value : null;
-  const [, , ...rest] = key.split('/');
-  const manner = rest.at(-2);
-  if (typeof score !== 'number' || manner === undefined) return [];
-  return [[rest.join('/'), { set: rest.slice(0, -2).join('/'), sample, manner, score }]];
+  if (typeof score !== 'number') return [];
+  const { set, manner, prompt } = place;
+  return [[`${set}/${manner}/${prompt}`, { set, sample, manner, score }]];
 }
 
 /** How much higher the second of two evaluations scores, prompt by prompt, for the answers of one manner; only those of one set, if it is named. */

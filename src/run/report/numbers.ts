@@ -1,17 +1,7 @@
 /** Formats numbers for reports, on a terminal and on a page alike. */
 import type { Speed } from '../metrics.js';
-import type { Estimate, HeldOutScale } from './read.js';
-
-/** An error that needs more decimals is 0 but for rounding, and is shown as such. */
-const MOST_DIGITS = 8;
-
-/** `4.020 ± 0.240`, with more digits if the error would be shown as 0; only the mean if its error is unknown. */
-export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
-  if (stderr === null) return mean.toFixed(digits);
-  const isHidden = stderr >= 10 ** (1 - MOST_DIGITS) && Number(stderr.toFixed(digits)) === 0;
-  const enough = isHidden ? Math.ceil(-Math.log10(stderr)) + 1 : digits;
-  return `${mean.toFixed(enough)} ± ${stderr.toFixed(enough)}`;
-}
+import { showEstimate, type Estimate } from '../../core/estimate.js';
+import type { HeldOutScale } from './read.js';
 
 /** With its sign; zero gets `+`. */
 export function signed(value: number, digits = 3): string {

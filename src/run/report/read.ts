@@ -4,6 +4,7 @@ import { RunError } from '../../core/errors.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
+import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, SPEEDS, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
@@ -14,13 +15,7 @@ import { readSpent, type Spent } from '../spending.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
 import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type ShownAnswer } from './answers.js';
-import { changesBetween, type PromptChange } from './changes.js';
-
-/** The mean of a held-out evaluation and its standard error (null if it was not recorded). */
-export interface Estimate {
-  readonly mean: number;
-  readonly stderr: number | null;
-}
+import { changesBetween } from './changes.js';
 
 export interface BeforeAfter<T> {
   readonly before: T | null;
@@ -30,7 +25,7 @@ export interface BeforeAfter<T> {
 /** A held-out mean at the first and at the last evaluation. */
 export interface Evaluated extends BeforeAfter<Estimate> {
   /** From the first to the last, prompt by prompt; absent without records of single prompts. */
-  readonly change?: PromptChange;
+  readonly change?: MeanDifference;
 }
 
 /** What a term of `validation.measure` says of the held-out answers, with its name. */

@@ -1,5 +1,6 @@
 /** The result table of an experiment: its runs' held-out numbers, averaged over seeds, best cell first. */
-import { average, spreadOf, standardError, type Spread } from '../../core/statistics.js';
+import { meanDifference, type MeanDifference } from '../../core/estimate.js';
+import { spreadOf, type Spread } from '../../core/statistics.js';
 import { termName } from '../../rewards/score/choice.js';
 import { measureScale, mostOf, rewardScale } from '../../rewards/score/identity.js';
 import { measureTerms, type MeasureTerm } from '../../rewards/score/settings.js';
@@ -25,10 +26,7 @@ export interface ResultRun {
 }
 
 /** A mean of differences between runs of the same seed, or prompt by prompt within a single pair of runs. `stderr` is null for a single pair. */
-export interface PairedDifference {
-  readonly mean: number;
-  readonly stderr: number | null;
-  readonly n: number;
+export interface PairedDifference extends MeanDifference {
   /** What the pairs are; default: seeds. */
   readonly over?: 'prompts';
 }
@@ -284,18 +282,10 @@ function differenceOf(
 
 function byPrompts(own: ResultRun, base: ResultRun | undefined, column: Column): PairedDifference | null {
   if (base?.prompts === undefined || own.prompts === undefined || column.manner === null) return null;
-  const differences = pairedByPrompt(
-    base.prompts(column.measureOf(base)),
-    own.prompts(column.measureOf(own)),
-    column.manner,
+  const difference = meanDifference(
+    pairedByPrompt(base.prompts(column.measureOf(base)), own.prompts(column.measureOf(own)), column.manner),
   );
-  if (differences.length < 2) return null;
-  return {
-    mean: average(differences),
-    stderr: standardError(differences),
-    n: differences.length,
-    over: 'prompts',
-  };
+  return difference === null || difference.n < 2 ? null : { ...difference, over: 'prompts' };
 }
 
 function withoutSeed(axes: Readonly<Record<string, string>>): Record<string, string> {

@@ -1,6 +1,7 @@
 /** The result table of an experiment as text: cells for a terminal or Markdown, and a caption that explains the numbers. */
+import { showEstimate } from '../../core/estimate.js';
 import type { Spread } from '../../core/statistics.js';
-import { showEstimate, showScale, signedEstimate } from './numbers.js';
+import { showScale, signedEstimate } from './numbers.js';
 import type { PairedDifference, ResultCell, Results } from './results.js';
 
 /** `kl 3e-4, lr base`; the experiment's name if its only axis is the seed. */

@@ -1,4 +1,5 @@
 /** A run's report as a short table for a terminal. */
+import { showEstimate } from '../../core/estimate.js';
 import { printable } from '../../core/errors.js';
 import { alignColumns, formatTable, wrap, type Column } from '../../core/table.js';
 import { formatDuration } from '../progress.js';
@@ -7,7 +8,7 @@ import type { SaidAnswer } from './answers.js';
 import { showSpent } from '../spending.js';
 import { certificateTable } from './certificate.js';
 import { heldOutRows, showChange } from './held_out_rows.js';
-import { showEstimate, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
+import { showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
 import { LOSS, SAMPLED, type RunReport } from './read.js';
 
 /** The lines of the report without a final newline, at most `width` columns wide if they can be broken. */

@@ -2,7 +2,8 @@
 import { shownSettings } from '../shown_settings.js';
 import { printable } from '../../core/errors.js';
 import type { RunRecord } from '../../run/record.js';
-import type { BeforeAfter, Estimate, RunReport } from '../../run/report/read.js';
+import type { Estimate } from '../../core/estimate.js';
+import type { BeforeAfter, RunReport } from '../../run/report/read.js';
 
 /** How to load the model's files: as a peft adapter, as a transformers model, or only with this program. */
 export type PublishedFormat = 'adapter' | 'merged' | 'checkpoint';

@@ -1,5 +1,6 @@
 /** Formats numbers, times and texts for people. Pure functions. */
 import { printable as visible } from '../../core/errors.js';
+import { showEstimate } from '../../core/estimate.js';
 import type { WireRun } from '../wire.js';
 
 /** Text with control characters spelled out, as on a terminal. */
@@ -27,6 +28,12 @@ export function showNumber(value: number | null | undefined): string {
   if (Number.isInteger(value) && size < 1e6) return String(value);
   if (size >= 1e5 || size < 1e-3) return value.toExponential(2).replace('e+', 'e');
   return String(Number(value.toPrecision(4)));
+}
+
+/** A mean with its error, both with as many decimals; only the mean if its error is unknown. */
+export function showMean(mean: number | null | undefined, stderr: number | null | undefined): string {
+  if (typeof mean !== 'number' || typeof stderr !== 'number') return showNumber(mean);
+  return showEstimate({ mean, stderr });
 }
 
 /** A number on an axis with ticks `step` apart, with as many digits as distinguish it from its neighbours. */

@@ -4,7 +4,7 @@ import type { WireCell, WireMatrix } from '../wire.js';
 import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
-import { showChange, showNumber, visible } from './format.js';
+import { showMean, showNumber, visible } from './format.js';
 import { gridOf, legendOf, standingsOf, valueOf, type Shown, type Standing } from './matrix.js';
 import { Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
@@ -181,13 +181,12 @@ function MatrixCell({
   return (
     <td class="cell">
       <div class={standing === null ? 'value' : `value standing-${standing}`}>
-        <strong>{showNumber(valueOf(cell, shown))}</strong>
-        {shown === 'result' && std !== null && ` ± ${showNumber(std)}`}
+        <strong>{showMean(valueOf(cell, shown), shown === 'result' ? std : null)}</strong>
         {is_baseline && <span class="note">baseline</span>}
         {shown === 'result' && difference !== null && (
           <span class="note">
-            {showChange(difference.mean)}
-            {difference.stderr !== null && ` ± ${showNumber(difference.stderr)}`} against the baseline
+            {difference.mean >= 0 && '+'}
+            {showMean(difference.mean, difference.stderr)} against the baseline
           </span>
         )}
       </div>

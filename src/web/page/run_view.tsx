@@ -6,7 +6,17 @@ import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
-import { nameOfId, rewardScale, showAgo, showChange, showDuration, showNumber, showValue, visible } from './format.js';
+import {
+  nameOfId,
+  rewardScale,
+  showAgo,
+  showChange,
+  showDuration,
+  showMean,
+  showNumber,
+  showValue,
+  visible,
+} from './format.js';
 import { LogView } from './log_view.js';
 import { Breakable, Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
 import { ReportButton } from './report_button.js';
@@ -133,13 +143,12 @@ function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
     heldOut === null || heldOut.before === null || heldOut.after === null
       ? ''
       : ` (${showChange(heldOut.after - heldOut.before)} since the start)`;
-  const error = heldOut === null || heldOut.stderr === null ? '' : ` ± ${showNumber(heldOut.stderr)}`;
   const facts: readonly (readonly [string, JSX.Element | string | null])[] = [
     ['task', task],
     ['reward', run.reward === null ? null : showNumber(run.reward)],
     [
       heldOut?.scale === undefined || heldOut.scale === null ? 'held-out' : `held-out ${heldOut.scale}`,
-      heldOut === null ? null : `${showNumber(heldOut.after)}${error}${change}`,
+      heldOut === null ? null : `${showMean(heldOut.after, heldOut.stderr)}${change}`,
     ],
     ['time left', secondsLeft === null ? null : `about ${showDuration(secondsLeft)}`],
     ['last seen', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
 import { SERIES_COLOURS } from '../panels.js';
 import { useData, useNow } from './data.js';
-import { showAgo, showChange, showNumber, showValue, visible } from './format.js';
+import { showAgo, showChange, showMean, showNumber, showValue, visible } from './format.js';
 import { useKeys } from './keys.js';
 import { AlarmBadge, Progress, State, Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
@@ -58,8 +58,7 @@ const COLUMNS: readonly Column[] = [
           held_out === null ? undefined : `${held_out.scale ?? held_out.metric}, at iteration ${held_out.iteration}`
         }
       >
-        {showNumber(held_out?.after)}
-        {held_out === null || held_out.stderr === null ? '' : ` ± ${showNumber(held_out.stderr)}`}
+        {showMean(held_out?.after, held_out?.stderr)}
         {held_out === null || held_out.label === null ? null : (
           <span class="number-name">
             {held_out.before !== null &&

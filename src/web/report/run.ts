@@ -1,19 +1,12 @@
 /** The report of a run. */
+import { showEstimate } from '../../core/estimate.js';
 import { readRecord, type RunRecord } from '../../run/record.js';
 import type { ComparedRun } from '../../run/report/compare.js';
 import type { Membership } from '../../run/report/find.js';
 import type { Certificate } from '../../run/certificate.js';
 import { aboutCertificate, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
-import {
-  showEstimate,
-  showLoss,
-  showScale,
-  showSpeed,
-  signed,
-  signedEstimate,
-  signedLoss,
-} from '../../run/report/numbers.js';
+import { showLoss, showScale, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
 import { showSpent } from '../../run/spending.js';
 import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';

@@ -1,0 +1,31 @@
+/** Means with their standard errors: of paired differences, and as words. */
+import { average, standardError } from './statistics.js';
+
+/** A mean and its standard error, null if it is not known. */
+export interface Estimate {
+  readonly mean: number;
+  readonly stderr: number | null;
+}
+
+/** The mean of paired differences, and how many there are; a single one has no error. */
+export interface MeanDifference extends Estimate {
+  readonly n: number;
+}
+
+/** Null of an empty list. */
+export function meanDifference(differences: readonly number[]): MeanDifference | null {
+  const n = differences.length;
+  if (n === 0) return null;
+  return { mean: average(differences), stderr: n < 2 ? null : standardError(differences), n };
+}
+
+/** An error that needs more decimals is 0 but for rounding, and is shown as such. */
+const MOST_DIGITS = 8;
+
+/** `4.020 ± 0.240`, with more digits if the error would be shown as 0; only the mean if its error is unknown. */
+export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
+  if (stderr === null) return mean.toFixed(digits);
+  const isHidden = stderr >= 10 ** (1 - MOST_DIGITS) && Number(stderr.toFixed(digits)) === 0;
+  const enough = isHidden ? Math.ceil(-Math.log10(stderr)) + 1 : digits;
+  return `${mean.toFixed(enough)} ± ${stderr.toFixed(enough)}`;
+}
