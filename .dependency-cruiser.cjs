@@ -81,7 +81,10 @@ module.exports = {
       name: 'page-runs-in-browsers',
       severity: 'error',
       from: { path: '^src/web/page/' },
-      to: { pathNot: '^src/(web/(page/|(wire|panels)\\.ts$)|core/(curves|errors|estimate)\\.ts$)|node_modules/(preact|uplot)/' },
+      to: {
+        pathNot:
+          '^src/(web/(page/|(wire|panels)\\.ts$)|core/(curves|errors|estimate)\\.ts$)|node_modules/(preact|uplot)/',
+      },
     },
     { name: 'src-knows-no-tests', severity: 'error', from: { path: '^src/' }, to: { path: '^(test|scripts)/' } },
     ...layers.map(([name, path], at) => ({
