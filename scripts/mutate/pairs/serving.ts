@@ -62,8 +62,8 @@ export const servingPairs: readonly Pair[] = [
   {
     id: 'base-of-a-run-that-is-lost',
     file: 'src/track/wandb/run_of_server.ts',
-    text: 'const base = known === null || found === null ? before : known.base;',
-    replacement: 'const base = known === null ? before : known.base;',
+    text: 'const isKnown = known !== null && found !== null && hasItsLines(known, found);',
+    replacement: 'const isKnown = known !== null && found !== null;',
     tests: ['test/track/wandb/forward.test.ts'],
   },
   {
@@ -75,7 +75,7 @@ export const servingPairs: readonly Pair[] = [
   },
   {
     id: 'first-episodes-alone',
-    file: 'src/track/wandb/media.ts',
+    file: 'src/track/shown_episodes.ts',
     text: 'all[Math.floor((i * all.length) / shown)]',
     replacement: 'all[i]',
     tests: ['test/track/wandb/media.test.ts'],

@@ -258,6 +258,13 @@ describe('W&B', () => {
       [0, 0],
       [1, 1],
     ]);
+    // Another run was made under its id meanwhile.
+    stub.runs.clear();
+    const third = new FakeRun(folder());
+    third.iterations(0, 0);
+    await forward(third);
+    await forward(second, { record });
+    expect(iterations()).toEqual([0, 0, 1]);
   });
 
   it('puts rows behind those of a run that is there already, and keeps its config and summary', async () => {
