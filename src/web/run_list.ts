@@ -102,7 +102,7 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
 }
 
 /** The last number of a run, and the first if there are two. */
-export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
+export function heldOutOf({ heldOut, evaluations }: IndexedRun): WireHeldOut | null {
   if (heldOut?.metric === undefined || heldOut.metric === null) return null;
   const { metric, scale, before, after, iterations } = heldOut;
   const estimates =
@@ -115,6 +115,7 @@ export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
     after: finite(after ?? before),
     stderr: finite((estimates?.after ?? estimates?.before)?.stderr ?? null),
     iteration: iterations.after ?? iterations.before ?? 0,
+    series: evaluations,
   };
 }
 

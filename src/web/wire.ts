@@ -21,6 +21,8 @@ export interface WireHeldOut {
   readonly stderr: WireNumber;
   /** The iteration of the last evaluation. */
   readonly iteration: number;
+  /** Its values over iterations, thinned to a few points for a small curve; the first and the last evaluation are among them. */
+  readonly series: readonly (readonly [iteration: number, value: number])[];
 }
 
 export interface WireRun {

@@ -163,6 +163,17 @@ describe('a file of lines', () => {
     expect(find()).toEqual([undefined, undefined]);
     writeFileSync(path, `${'x'.repeat(100)}\n${first}\n${'x'.repeat(100)}\n`);
     expect(read((log) => [log.firstWith(mark, 100), log.lastWith(mark, 100)])).toEqual([null, null]);
+    writeFileSync(path, `${first}\n${last}\n`);
+    const from = (start: number, most = 100): string | undefined =>
+      read((log) => log.firstWith(mark, most, start)?.text);
+    expect([0, 1, first.length, first.length, 100].map((start) => from(start))).toEqual([
+      first,
+      first,
+      last,
+      last,
+      undefined,
+    ]);
+    expect(from(first.length, 10)).toBeUndefined();
   });
 
   it('is sampled evenly, each line once', () => {

@@ -164,6 +164,41 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.getByRole('heading', { name: 'One run' }).waitFor();
   });
 
+  it('draws the held-out number of each run over its evaluations, and says it in words', async () => {
+    await open();
+    const curve = row('made_alarm').getByRole('img');
+    await expect
+      .poll(() => curve.getAttribute('aria-label'))
+      .toMatch(/^from 0 at iteration 0 to 5\.89 at iteration 20,/);
+    expect((await curve.locator('polyline').getAttribute('points'))?.split(' ')).toHaveLength(3);
+  });
+
+  it('compares all runs of the cells that were ticked in an experiment', async () => {
+    await open('#/experiment/0/grid');
+    await page.getByLabel('compare kl 0').check();
+    const ticked = page.locator('.picked');
+    await expect.poll(() => ticked.textContent()).toContain('1 cell is ticked, with 2 runs');
+    await page.getByLabel('compare kl 1e-4').check();
+    await page.reload();
+    await expect.poll(() => ticked.textContent()).toContain('2 cells are ticked, with 4 runs');
+    await page.getByLabel('compare kl 0').uncheck();
+    await ticked.getByRole('link', { name: 'compare' }).click();
+    await page.getByRole('heading', { name: '2 runs side by side' }).waitFor();
+    expect(await page.locator('.compared').textContent()).toMatch(/kl-1e-4__seed-1.*kl-1e-4__seed-2/);
+  });
+
+  it('says of ticked cells that they have more runs than can be compared', async () => {
+    await open('#/experiment/0/wide');
+    for (const kl of [0, 1, 2, 3]) await page.getByLabel(`compare kl ${kl}`).check();
+    const ticked = page.locator('.picked');
+    await expect.poll(() => ticked.textContent()).toContain('with 12 runs at most 10 runs can be compared');
+    expect(await ticked.getByRole('link').count()).toBe(0);
+    await page.getByLabel('compare kl 3').uncheck();
+    await expect.poll(() => ticked.getByRole('link').count()).toBe(1);
+    await ticked.getByRole('button', { name: 'untick' }).click();
+    await expect.poll(() => ticked.count()).toBe(0);
+  });
+
   it('adds a column for a setting, which stays in the address', async () => {
     await open();
     await row(RL).waitFor();
@@ -446,6 +481,10 @@ async function makeRuns(folder: string): Promise<void> {
       seed,
       level,
     });
+  }
+  for (let at = 0; at < 12; at++) {
+    const name = `wide__kl-${Math.floor(at / 3)}__seed-${at % 3}`;
+    writeRun(folder, { name, state: 'finished', iteration: 5, numIterations: 5 });
   }
   const reason = 'held-out reward is flat';
   writeRun(folder, { name: 'made_early', state: 'finished', iteration: 7, numIterations: 9, reason });

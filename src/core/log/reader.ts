@@ -222,10 +222,10 @@ export class LogReader {
     return 0;
   }
 
-  /** The first whole line that contains `mark`, within the first `most` bytes; null where there is none or it is too long. */
-  firstWith(mark: Buffer, most: number): Line | null {
-    const end = Math.min(this.size, most);
-    for (let from = 0; from < end;) {
+  /** The first whole line with `mark` among `most` bytes from byte `start` on; null where there is none or it is too long. */
+  firstWith(mark: Buffer, most: number, start = 0): Line | null {
+    const end = Math.min(this.size, start + most);
+    for (let from = start; from < end;) {
       const bytes = this.bytes(from, Math.min(end, from + CHUNK_BYTES));
       const at = bytes.indexOf(mark);
       if (at >= 0) return this.#around(from + at);

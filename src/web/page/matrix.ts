@@ -40,6 +40,18 @@ export function gridOf({ axes, cells }: Pick<WireMatrix, 'axes' | 'cells'>, aske
   return { column: column?.name ?? null, values, rows: sorted };
 }
 
+/** A cell's name within its experiment, as it is in the names of its runs. */
+export function nameOf({ axes }: Pick<WireCell, 'axes'>): string {
+  return Object.entries(axes)
+    .map(([axis, value]) => `${axis}-${value}`)
+    .join('__');
+}
+
+/** The ids of its runs that have begun. */
+export function runsOf({ runs }: Pick<WireCell, 'runs'>): string[] {
+  return runs.flatMap(({ id }) => id ?? []);
+}
+
 export function valueOf(cell: WireCell, shown: Shown): number | null {
   if (shown === 'result') return cell.mean;
   const values = cell.runs.flatMap(({ held_out }) => held_out ?? []);

@@ -5,8 +5,9 @@ import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
 import { showMean, showNumber, visible } from './format.js';
-import { gridOf, legendOf, standingsOf, valueOf, type Shown, type Standing } from './matrix.js';
+import { gridOf, legendOf, nameOf, runsOf, standingsOf, valueOf, type Shown, type Standing } from './matrix.js';
 import { Status } from './parts.js';
+import { Picked } from './picked.js';
 import { changed, go, hashOf, type Place } from './router.js';
 
 const SHOWN: Readonly<Record<Shown, string>> = {
@@ -80,13 +81,21 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
             <a href={hashOf('runs', '', { filter: `${data.name}__` })}>as a list of runs</a>
           </div>
           {shown === 'result' && <Standings data={data} />}
-          <Matrix data={data} shown={shown} column={query.get('columns')} />
+          <Ticked place={place} data={data} />
+          <Matrix data={data} shown={shown} place={place} />
           <h2>Curves</h2>
           <CurvesView place={place} of={{ experiment: id }} />
         </>
       )}
     </main>
   );
+}
+
+/** The cells that were ticked, by their names in the address: all their runs are compared, those that began since as well. */
+function Ticked({ place, data }: { readonly place: Place; readonly data: WireMatrix }): JSX.Element {
+  const names = place.query.getAll('pick');
+  const cells = data.cells.filter((cell) => names.includes(nameOf(cell)));
+  return <Picked place={place} runs={cells.flatMap(runsOf)} cells={cells.length} />;
 }
 
 /** What the colours of the grid mean. */
@@ -110,13 +119,16 @@ function Standings({ data }: { readonly data: WireMatrix }): JSX.Element | null 
 function Matrix({
   data,
   shown,
-  column,
+  place,
 }: {
   readonly data: WireMatrix;
   readonly shown: Shown;
-  readonly column: string | null;
+  readonly place: Place;
 }): JSX.Element {
-  const grid = gridOf(data, column);
+  const grid = gridOf(data, place.query.get('columns'));
+  const picked = place.query.getAll('pick');
+  const pick = (name: string, on: boolean): void =>
+    go(changed(place, { pick: [...picked.filter((one) => one !== name), ...(on ? [name] : [])] }), 'replace');
   const standings = standingsOf(data);
   const others = grid.rows[0]?.axes.map(([axis]) => axis) ?? [];
   return (
@@ -156,6 +168,8 @@ function Matrix({
                     cell={cell}
                     shown={shown}
                     standing={shown === 'result' ? (standings.get(cell) ?? null) : null}
+                    picked={picked.includes(nameOf(cell))}
+                    onPick={(on) => pick(nameOf(cell), on)}
                   />
                 ),
               )}
@@ -171,16 +185,32 @@ function MatrixCell({
   cell,
   shown,
   standing,
+  picked,
+  onPick,
 }: {
   readonly cell: WireCell;
   readonly shown: Shown;
   /** Null for numbers that are no results. */
   readonly standing: Standing | null;
+  readonly picked: boolean;
+  readonly onPick: (on: boolean) => void;
 }): JSX.Element {
-  const { is_baseline, std, difference, runs } = cell;
+  const { axes, is_baseline, std, difference, runs } = cell;
+  const inWords = Object.entries(axes)
+    .map(([axis, value]) => `${axis} ${value}`)
+    .join(', ');
   return (
     <td class="cell">
       <div class={standing === null ? 'value' : `value standing-${standing}`}>
+        {runsOf(cell).length > 0 && (
+          <input
+            type="checkbox"
+            class="pick"
+            aria-label={`compare ${visible(inWords)}`}
+            checked={picked}
+            onChange={(event) => onPick(event.currentTarget.checked)}
+          />
+        )}
         <strong>{showMean(valueOf(cell, shown), shown === 'result' ? std : null)}</strong>
         {is_baseline && <span class="note">baseline</span>}
         {shown === 'result' && difference !== null && (

@@ -1,9 +1,10 @@
 /** Small parts that several views share. */
 import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { WireState } from '../wire.js';
+import type { WireHeldOut, WireState } from '../wire.js';
 import { piecesOf, visible } from './format.js';
 import { useSource } from './data.js';
+import { placesOf, SPARKLINE, sparklineInWords } from './sparkline.js';
 
 /** A text whose long words may break where `piecesOf` says; all others stay whole. */
 export function Breakable({ text }: { readonly text: string }): JSX.Element {
@@ -58,6 +59,27 @@ export function Progress({
         <span class="quiet">/{of}</span>
       </span>
     </span>
+  );
+}
+
+/** A small curve of a run's held-out number, with a dot at its end; nothing before there are two points. */
+export function Sparkline({ series }: Pick<WireHeldOut, 'series'>): JSX.Element | null {
+  const places = placesOf(series);
+  const end = places.at(-1);
+  if (end === undefined || places.length < 2) return null;
+  const { width, height } = SPARKLINE;
+  return (
+    <svg
+      class="sparkline"
+      width={width}
+      height={height}
+      viewBox={`0 0 ${width} ${height}`}
+      role="img"
+      aria-label={sparklineInWords(series)}
+    >
+      <polyline points={places.map((place) => place.join(',')).join(' ')} />
+      <circle cx={end[0]} cy={end[1]} r="2" />
+    </svg>
   );
 }
 

@@ -2,11 +2,11 @@
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
-import { SERIES_COLOURS } from '../panels.js';
 import { useData, useNow } from './data.js';
 import { showAgo, showChange, showMean, showNumber, showValue, visible } from './format.js';
 import { useKeys } from './keys.js';
-import { AlarmBadge, Progress, State, Status } from './parts.js';
+import { AlarmBadge, Progress, Sparkline, State, Status } from './parts.js';
+import { Picked } from './picked.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { useTyped } from './typed.js';
 
@@ -58,6 +58,7 @@ const COLUMNS: readonly Column[] = [
           held_out === null ? undefined : `${held_out.scale ?? held_out.metric}, at iteration ${held_out.iteration}`
         }
       >
+        {held_out !== null && <Sparkline series={held_out.series} />}
         {showMean(held_out?.after, held_out?.stderr)}
         {held_out === null || held_out.label === null ? null : (
           <span class="number-name">
@@ -120,7 +121,7 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
       <h1 class="hidden">Runs</h1>
       <Filter place={place} filter={filter} shown={shown} />
       {data !== null && <Summary data={data} place={place} filter={filter} />}
-      <Picked place={place} picked={picked} />
+      <Picked place={place} runs={picked} />
       <Status error={error} loading={loading && data === null} what="Reading runs" />
       {data !== null && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Runs">
@@ -176,28 +177,6 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
       )}
       {data !== null && <Pages data={data} onPage={page} />}
     </main>
-  );
-}
-
-/** The runs that were ticked, whatever the filter shows. */
-function Picked({ place, picked }: { readonly place: Place; readonly picked: readonly string[] }): JSX.Element | null {
-  if (picked.length === 0) return null;
-  return (
-    <p class="picked" role="status">
-      {picked.length === 1 ? '1 run is' : `${picked.length} runs are`} ticked{' '}
-      {picked.length === 1 ? (
-        <span class="quiet">tick another to compare</span>
-      ) : picked.length > SERIES_COLOURS ? (
-        <span class="quiet">at most {SERIES_COLOURS} can be compared</span>
-      ) : (
-        <a class="button" href={hashOf('compare', '', { run: picked })}>
-          compare
-        </a>
-      )}{' '}
-      <button type="button" onClick={() => go(changed(place, { pick: [] }), 'replace')}>
-        untick
-      </button>
-    </p>
   );
 }
 

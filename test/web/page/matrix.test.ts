@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { gridOf, legendOf, standingsOf, valueOf } from '../../../src/web/page/matrix.js';
+import { gridOf, legendOf, nameOf, runsOf, standingsOf, valueOf } from '../../../src/web/page/matrix.js';
 import type { WireCell } from '../../../src/web/wire.js';
 
 function cell(
@@ -34,6 +34,12 @@ it('is one cell where there is nothing but seeds', () => {
   expect(gridOf({ axes: [], cells: [cell({}, 4)] }, null).rows.map((row) => row.cells.map((one) => one?.mean))).toEqual(
     [[4]],
   );
+});
+
+it('names a cell as its runs are named, and knows those that have begun', () => {
+  expect(nameOf({ axes: { reward: 'viescore', kl: '3e-4' } })).toBe('reward-viescore__kl-3e-4');
+  const [begun, queued] = [...cell({}, null, 2, 3).runs].map((run, at) => ({ ...run, id: at === 0 ? '0/a' : null }));
+  expect(runsOf({ runs: [queued, begun] })).toEqual(['0/a']);
 });
 
 it('shows results, or what there is so far', () => {
