@@ -22,6 +22,11 @@ export interface TableOptions {
 
 /** Matches text whose characters all take one column, including the dash of an empty cell. */
 const PLAIN = /^[\x20-\x7e–]*$/;
+/**
+ * Where a long word breaks: behind punctuation, but not inside numbers such as 2.5 and 3e-4. Semicolons and square brackets are not among it, because
+ * escape sequences contain them.
+ */
+const BREAK = /(?<=[/_,:=&|(]|\.(?!\d)|(?<!\de)-)/u;
 const GAP = 2;
 /** Minimum width of a column that wraps. */
 const LEAST = 12;
@@ -72,10 +77,23 @@ export function textWidth(text: string): number {
   return PLAIN.test(text) ? text.length : stringWidth(text);
 }
 
-/** A text in lines of at most so many columns, broken between words where it can be. */
+/** A text in lines of at most so many columns, broken between words where it can be; in longer words, such as paths and keys, behind punctuation. */
 export function wrap(text: string, width: number): string[] {
   if (PLAIN.test(text) && text.length <= width && text.trim() === text) return [text];
-  return Number.isFinite(width) ? wrapAnsi(text, width, { hard: true }).split('\n') : text.split('\n');
+  if (!Number.isFinite(width)) return text.split('\n');
+  const breakable = text.replace(/\S+/gu, (word) => (textWidth(word) <= width ? word : packed(word, width).join('\n')));
+  return wrapAnsi(breakable, width, { hard: true }).split('\n');
+}
+
+/** A long word in parts of at most so many columns, as long as they can be; a piece without punctuation that is longer stays whole. */
+function packed(word: string, width: number): string[] {
+  const parts: string[] = [];
+  for (const piece of word.split(BREAK)) {
+    const last = parts.at(-1);
+    if (last !== undefined && textWidth(last) + textWidth(piece) <= width) parts[parts.length - 1] = last + piece;
+    else parts.push(piece);
+  }
+  return parts;
 }
 
 /** Text that is cut in its middle where it is too wide: names differ at their ends. */

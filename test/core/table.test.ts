@@ -55,6 +55,16 @@ describe('text', () => {
     expect(wrap('one two threefourfive', 8)).toEqual(['one two', 'threefou', 'rfive']);
   });
 
+  it.each([
+    ['/data/emu3/stage2_finetune/checkpoint-12000', 16, ['/data/emu3/', 'stage2_finetune/', 'checkpoint-12000']],
+    ['of Qwen/Qwen2.5-VL-72B-Instruct now', 16, ['of', 'Qwen/Qwen2.5-VL-', '72B-Instruct now']],
+    ['[0.1234,0.3e-4,0.75]', 9, ['[0.1234,', '0.3e-4,', '0.75]']],
+    ['sqrt(viescore_pqxground_score)', 15, ['sqrt(viescore_', 'pqxground_', 'score)']],
+    ['\u001b[31ma_long-word\u001b[39m', 8, ['\u001b[31ma_long-', 'word\u001b[39m']],
+  ])('breaks a long word behind its punctuation: %j', (text, width, lines) => {
+    expect(wrap(text, width)).toEqual(lines);
+  });
+
   it('stands in columns whose last one wraps', () => {
     expect(alignColumns([['time', 'a b c d e f g h'], ['x']], 16)).toEqual(['time  a b c d e f', '      g h', 'x']);
   });
