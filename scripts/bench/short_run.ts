@@ -26,7 +26,7 @@ export async function shortRun(
   rmSync(paths.dir, { recursive: true, force: true });
   const launcher = new Launcher({ view: noView, command: ['bench'], stop: new AbortController().signal });
   try {
-    await launcher.runOnly(config);
+    await launcher.runWithoutParents(config);
     return readMetrics(paths).flatMap(({ iteration, metrics }) => (iteration > warmUp ? [metrics] : []));
   } finally {
     await launcher.close();

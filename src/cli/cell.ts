@@ -1,9 +1,9 @@
 /** `editrl cell FILE INDEX`: what a task of a Slurm job array runs. Not listed: `editrl sweep` and `editrl run` submit it. */
 import { setTimeout as delay } from 'node:timers/promises';
-import { Steps } from '../launch/live/course.js';
-import { noView, viewOn } from '../launch/live/view.js';
+import { ChainProgress } from '../launch/live/progress.js';
+import { noView, openView } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
-import { readCell, slurmPlacement, waitForLeftLock } from '../launch/slurm/cell.js';
+import { readCell, slurmPlacement, waitForStaleLock } from '../launch/slurm/cell.js';
 import { realLockWorld } from '../run/lock.js';
 import { RunPaths } from '../run/paths.js';
 import { printLine } from './output.js';
@@ -23,7 +23,7 @@ export const cellVerb: Action = {
     const stop = new AbortController();
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop.abort());
     const json = args['json'] === true;
-    const view = json ? noView : viewOn(process.stdout);
+    const view = json ? noView : openView(process.stdout);
     const launcher = new Launcher({
       view,
       command: process.argv.slice(2),
@@ -31,15 +31,15 @@ export const cellVerb: Action = {
     });
     try {
       const { run_name } = config.settings;
-      await waitForLeftLock(RunPaths.of(config.settings), realLockWorld(), {
+      await waitForStaleLock(RunPaths.of(config.settings), realLockWorld(), {
         sleep: (seconds) => delay(seconds * 1000),
         say: printLine,
       });
-      const steps = new Steps([config]);
+      const steps = new ChainProgress([config]);
       view.begin(steps);
       steps.begin(config);
       const placement = slurmPlacement(config.settings.launch, process.env);
-      const result = await launcher.runOnly(config, placement).finally(() => view.end());
+      const result = await launcher.runWithoutParents(config, placement).finally(() => view.end());
       printLine(json ? JSON.stringify({ run_name, result: result.kind }) : `${run_name}: ${result.kind}`);
       return result.kind === 'interrupted' ? INTERRUPTED : 0;
     } finally {

@@ -119,13 +119,13 @@ export async function checkConfigs(
   args: Arguments,
   onChecked: (checked: Checked) => void,
 ): Promise<{ readonly configs: readonly Checked[]; readonly exitCode: number }> {
-  const [{ Preflight }, { AnswerRooms }, { notDownloaded }] = await Promise.all([
+  const [{ Preflight }, { AnswerRoomChecks }, { missingModels }] = await Promise.all([
     import('../launch/preflight/preflight.js'),
     import('../launch/preflight/answer_room.js'),
     import('../launch/models/wanted.js'),
   ]);
   const preflight = new Preflight(undefined, flag(args, 'deep') ? judgeOf : undefined);
-  const rooms = new AnswerRooms();
+  const rooms = new AnswerRoomChecks();
   const servers = flag(args, 'deep') ? await openNetwork() : null;
   const configs: Checked[] = [];
   let exitCode = 0;
@@ -139,7 +139,7 @@ export async function checkConfigs(
       const found = await preflight.of(config);
       const left = await preflight.toTrain(config);
       const reached = servers === null ? null : await servers.of(left);
-      const missing = servers === null ? left.flatMap(({ settings }) => notDownloaded(settings)) : [];
+      const missing = servers === null ? left.flatMap(({ settings }) => missingModels(settings)) : [];
       const room = await rooms.of(left, new Set(found.map(({ run }) => run)));
       const remarks = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
       const notes = [...remarks, ...room.warnings];
@@ -173,11 +173,11 @@ async function judgeOf({ endpoint }: RewardSettings): Promise<JudgeAddress | nul
 
 /** The servers and the Hub, asked together. */
 async function openNetwork() {
-  const [{ Servers }, { HubModels }] = await Promise.all([
+  const [{ ServerChecks }, { HubModels }] = await Promise.all([
     import('../launch/preflight/reachable.js'),
     import('../launch/models/hub.js'),
   ]);
-  const [servers, models] = [new Servers(), new HubModels({ say: printNote })];
+  const [servers, models] = [new ServerChecks(), new HubModels({ say: printNote })];
   return {
     of: async (runs: readonly LoadedConfig[]) => {
       const [reached, missing] = [await servers.of(runs), await models.obstacles(runs)];

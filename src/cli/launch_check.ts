@@ -10,7 +10,7 @@ import { InternalError, RunError } from '../core/errors.js';
 import { probeProvider, type ProbedProvider } from '../engines/onnx/probe.js';
 import type { ProviderChoice } from '../engines/onnx/provider.js';
 import { deviceKind, processesOf } from '../launch/machine/device_kind.js';
-import { detectDevices, gibibytes, requireFree, wholeMachine, type Gpu } from '../launch/machine/devices.js';
+import { detectDevices, gibibytes, requireFree, wholeMachinePlacement, type Gpu } from '../launch/machine/devices.js';
 import { RunFailed } from '../launch/processes/failure.js';
 import { Guardian } from '../launch/processes/guardian.js';
 import { availableMemory } from '../launch/machine/memory.js';
@@ -68,7 +68,7 @@ export const launchCheckVerb: Action = {
     const devices = detectDevices();
     const kind = deviceKind(config.settings, devices);
     const processes = processesOf(config.settings, devices, kind);
-    const placement = wholeMachine({ ...launch, processes }, devices, kind);
+    const placement = wholeMachinePlacement({ ...launch, processes }, devices, kind);
     requireFree(placement.devices);
     const reports = await startRanks(config, processes, placement);
     const certificate = await certified(config.settings);
@@ -96,7 +96,7 @@ async function certified(settings: RunSettings): Promise<Certificate | null> {
 async function startRanks(
   { settings, file }: LoadedConfig,
   processes: number,
-  placement: ReturnType<typeof wholeMachine>,
+  placement: ReturnType<typeof wholeMachinePlacement>,
 ): Promise<RankReport[]> {
   const run = settings.run_name;
   const guardian = new Guardian();

@@ -3,7 +3,7 @@ import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/machine/devices.js';
 import { unfinished } from '../launch/preflight/preflight.js';
 import { planExperiment, type ExperimentPlan, type PlannedRun } from '../launch/plan.js';
-import { namePattern, requireChosen } from '../launch/sweep/plan.js';
+import { matcherOf, requireChosen } from '../launch/sweep/plan.js';
 import { printable } from '../core/errors.js';
 import { wrap } from '../core/table.js';
 import { showServedTokens } from '../launch/served_tokens.js';
@@ -50,7 +50,7 @@ export async function planOf(args: Arguments): Promise<{ plan: PlanDocument; war
   const file = text(args, 'experiment');
   const experiment = await loadExperiment({ file, ...changesOf(args) });
   const only = text(args, 'only');
-  const cells = only === '' ? experiment.cells : experiment.cells.filter(namePattern(only));
+  const cells = only === '' ? experiment.cells : experiment.cells.filter(matcherOf(only));
   if (only !== '') requireChosen(cells, experiment, only);
   const needed = new Set(cells.flatMap(({ parents }) => parents));
   for (const name of needed) {
@@ -59,9 +59,9 @@ export async function planOf(args: Arguments): Promise<{ plan: PlanDocument; war
   const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
   const plan = await planExperiment({ ...experiment, cells, parents }, detectDevices());
   const planned = new Set([...cells, ...parents].map(({ config }) => config));
-  const { AnswerRooms } = await import('../launch/preflight/answer_room.js');
+  const { AnswerRoomChecks } = await import('../launch/preflight/answer_room.js');
   const blocked = new Set(plan.obstacles.map(({ run }) => run));
-  const room = await new AnswerRooms().of(unfinished([...planned]), blocked);
+  const room = await new AnswerRoomChecks().of(unfinished([...planned]), blocked);
   const obstacles = [...plan.obstacles, ...room.obstacles.map(({ run, error }) => ({ run, message: error.toText() }))];
   return { plan: { ...plan, obstacles, warnings: room.warnings }, warnings: experiment.warnings };
 }

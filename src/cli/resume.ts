@@ -5,7 +5,7 @@ import { dependencies } from '../config/models.js';
 import { must, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
 import { changesSince } from '../run/claim_request.js';
-import { noView, viewOn } from '../launch/live/view.js';
+import { noView, openView } from '../launch/live/view.js';
 import { findRun } from '../run/find.js';
 import { forkRun } from '../run/fork.js';
 import { withMovedPins } from '../run/parents.js';
@@ -59,7 +59,7 @@ export const resumeVerb: Action = {
     const record = must(readRecord(source), `the record of run ${source.runName}`);
     const request = { sets: texts(args, 'set'), allowChanges: allowedChanges(args) };
     const json = flag(args, 'json');
-    const how = { json, view: json ? noView : viewOn(process.stdout) };
+    const how = { json, view: json ? noView : openView(process.stdout) };
     const fork = forkOf(args);
     if (flag(args, 'fresh')) {
       return trainOrSubmit(beginAnew(source, record, request, fork !== null), { ...how, fresh: true });

@@ -3,7 +3,7 @@ import { renameSync, writeFileSync } from 'node:fs';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { EndpointError, must, UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/models/resolve.js';
-import { rewardOfFlags } from '../launch/reward/flags.js';
+import { rewardFromFlags } from '../launch/reward/flags.js';
 import { openServedReward } from '../launch/reward/server.js';
 import { rewardOf } from '../recipes/settings.js';
 import { requireToken } from '../http/guard.js';
@@ -137,7 +137,7 @@ async function readSettings(args: Arguments): Promise<{ readonly settings: Rewar
     });
   }
   if (terms !== '') {
-    const settings = rewardOfFlags({
+    const settings = rewardFromFlags({
       terms: terms.split(',').map((name) => name.trim()),
       ocrWeight: numberOf(args, 'ocr-weight'),
       vlmWeight: numberOf(args, 'vlm-weight'),

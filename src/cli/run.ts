@@ -3,7 +3,7 @@ import { growable, optimizerSteps } from '../config/growth.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
 import { tooFewFiles } from '../core/open_files.js';
-import { noView, viewOn, type View } from '../launch/live/view.js';
+import { noView, openView, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/launcher.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
@@ -45,7 +45,7 @@ export const runVerb: Action = {
       .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
   run: async (args) => {
     const json = flag(args, 'json');
-    const view = json ? noView : viewOn(process.stdout);
+    const view = json ? noView : openView(process.stdout);
     view.busy(`reading ${text(args, 'config')}`);
     const asked = { ...(await configOf(args).finally(() => view.busy(null))), allowChanges: allowedChanges(args) };
     if (flag(args, 'fresh') && asked.allowChanges.length > 0) {

@@ -1,6 +1,6 @@
 /** editrl runs rm|clean: makes room on the disk, and never takes what another run starts from. */
 import { resolve } from 'node:path';
-import { underWay } from '../launch/slurm/status.js';
+import { folderActivity } from '../launch/slurm/status.js';
 import { findRun, searchFolders } from '../run/find.js';
 import { findLeftovers, removeLeftovers, type Leftover } from '../run/leftovers.js';
 import type { RunPaths } from '../run/paths.js';
@@ -50,7 +50,7 @@ async function rm(args: Arguments): Promise<number> {
   const kept: Kept[] = [];
   for (const base of new Set(runs.map(({ baseExpDir }) => baseExpDir))) {
     const here = runs.filter(({ baseExpDir }) => baseExpDir === base);
-    kept.push(...runsToKeep(here, { underWay: await underWay(base) }));
+    kept.push(...runsToKeep(here, { underWay: await folderActivity(base) }));
   }
   requireNoneKept(kept);
   const bytes = bytesFreed(runs.map(({ dir }) => dir));
@@ -59,7 +59,7 @@ async function rm(args: Arguments): Promise<number> {
   if (!dry) {
     for (const base of new Set(runs.map(({ baseExpDir }) => baseExpDir))) {
       const here = runs.filter(({ baseExpDir }) => baseExpDir === base);
-      await removeRuns(here, () => underWay(base));
+      await removeRuns(here, () => folderActivity(base));
     }
   }
   if (flag(args, 'json')) {
@@ -77,12 +77,12 @@ async function clean(args: Arguments): Promise<number> {
   const kept: Kept[] = [];
   const folders = searchFolders(text(args, 'exp-dir'));
   for (const base of folders) {
-    const here = findLeftovers(base, { underWay: await underWay(base) });
+    const here = findLeftovers(base, { underWay: await folderActivity(base) });
     kept.push(...here.kept);
     found.push(...here.found);
   }
   const bytes = bytesFreed(found.map(({ path }) => path));
-  if (!dry) await removeLeftovers(found, underWay);
+  if (!dry) await removeLeftovers(found, folderActivity);
   if (flag(args, 'json')) {
     printJson({
       removed: found.map(({ path, what, bytes: size }) => ({ path, what, bytes: size })),

@@ -1,7 +1,7 @@
 /** `editrl score CONFIG`: what the terms of a config's reward give for rows of its datasets, by answers that need no model. */
 import { clip } from '../core/table.js';
 import { EditrlError, printable, UsageError } from '../core/errors.js';
-import type { AskJudge, Tried, TriedTerm } from '../launch/reward/trial.js';
+import type { AskJudge, TrialRow, TermTrial } from '../launch/reward/trial.js';
 import { isTrainable, rewardOf } from '../recipes/settings.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { SampledSet, SampleRow } from '../scoring/sample_rows.js';
@@ -62,7 +62,7 @@ const NO_ROWS =
   'There is no row to score: data.train names none, or its samples hold the codes of pictures alone, which a model would have to draw.';
 
 /** A term, with what keeps it from scoring. */
-type Shown = TriedTerm & { readonly error?: EditrlError };
+type Shown = TermTrial & { readonly error?: EditrlError };
 
 function exitCodeOf({ error, tried }: Shown): number {
   return error?.exitCode ?? (tried.some(({ problem }) => problem !== null) ? 1 : 0);
@@ -101,7 +101,7 @@ const MOST_WRONG = 3;
 const MOST_SHOWN = 120;
 
 /** A row's prompt stands beside the first of its answers. */
-function cellsOf(tried: readonly Tried[]): string[][] {
+function cellsOf(tried: readonly TrialRow[]): string[][] {
   let number = 0;
   return tried.map(({ row, answer, outcome, problem }, at) => {
     const { what, answer: words } = answer;

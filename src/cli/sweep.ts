@@ -4,7 +4,7 @@ import type { LoadedConfig } from '../config/load.js';
 import { painter, plainPaint } from '../core/colour.js';
 import {
   prepareSweep,
-  rehearse,
+  previewSchedule,
   sweep,
   type PreparedSweep,
   type RunOutcome,
@@ -12,12 +12,12 @@ import {
   type SweepLimits,
   type SweepOutcome,
 } from '../launch/sweep/experiment.js';
-import { PlainView, viewOn, type View } from '../launch/live/view.js';
+import { PlainView, openView, type View } from '../launch/live/view.js';
 import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
 import type { Runner } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
-import type { Looks } from '../launch/preflight/preflight.js';
+import type { PreflightCheckOptions } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
 import { formatResults } from './results.js';
 import { abortOnSignals, INTERRUPTED } from './signals.js';
@@ -60,7 +60,7 @@ export const sweepVerb: Action = {
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
     const json = flag(args, 'json');
     // With --json standard output holds the document alone; what happens is still said, beside it.
-    const shown = json ? new PlainView((line) => void process.stderr.write(line)) : viewOn(process.stdout);
+    const shown = json ? new PlainView((line) => void process.stderr.write(line)) : openView(process.stdout);
     const file = text(args, 'experiment');
     shown.busy(`reading ${file}`);
     const experiment = await loadExperiment({ file, ...changesOf(args) }).finally(() => shown.busy(null));
@@ -92,7 +92,7 @@ function configsOf({ jobs }: PreparedSweep): LoadedConfig[] {
 }
 
 /** Folders with other settings are refused one by one, while the other runs continue. */
-function looksOf({ devices }: PreparedSweep): Looks {
+function looksOf({ devices }: PreparedSweep): PreflightCheckOptions {
   return { devices: () => devices, claimed: [] };
 }
 
@@ -169,7 +169,7 @@ function oneLine(rows: readonly (readonly string[])[]): string[][] {
 }
 
 function dryRun(prepared: PreparedSweep, json: boolean): number {
-  const { schedule, order } = rehearse(prepared);
+  const { schedule, order } = previewSchedule(prepared);
   const { experiment } = prepared;
   const halving = experiment.options.stop_early ?? null;
   const started = new Set(order.map(({ name }) => name));

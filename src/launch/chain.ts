@@ -33,7 +33,9 @@ export async function parentOf(
   const finished = readState(paths)?.state === 'finished';
   if (config.fromRecord !== true) {
     const known = !finished || existsSync(referencedFile(config, reference));
-    return known ? { ...asLong(await load(config, reference), paths), finished } : { config: null, finished };
+    return known
+      ? { ...withRecordedLength(await load(config, reference), paths), finished }
+      : { config: null, finished };
   }
   if (finished) return { config: null, finished };
   const record = readRecord(paths);
@@ -89,7 +91,7 @@ export async function chainOf(
 }
 
 /** The config of a parent with the number of iterations in its folder, if it was extended beyond what its file says. */
-function asLong(config: LoadedConfig, paths: RunPaths): Pick<Parent, 'config' | 'note'> {
+function withRecordedLength(config: LoadedConfig, paths: RunPaths): Pick<Parent, 'config' | 'note'> {
   const { settings } = config;
   const recorded = Number(readRecord(paths)?.settings['num_iterations'] ?? 0);
   if (recorded <= settings.num_iterations || !growable(settings)) return { config };

@@ -11,7 +11,7 @@ import { engine } from '../schema/model.js';
 import { samplingEngine } from '../schema/sampler.js';
 import { trainerTypes } from '../schema/trainer.js';
 
-export interface Covered {
+export interface CoverageRow {
   readonly what: string;
   /** The names that are covered, as files and configs spell them. */
   readonly names: readonly string[];
@@ -20,7 +20,7 @@ export interface Covered {
 }
 
 /** One row for each kind of thing. */
-export function coverage(): Covered[] {
+export function coverage(): CoverageRow[] {
   const { type, provider, dtype } = engine.unwrap().shape;
   return [
     {

@@ -9,18 +9,18 @@ import { noteWaiting } from '../run/waiting.js';
 import type { RunSettings } from '../schema/run.js';
 import { Attempts, type RunPlacement } from './attempts/attempts.js';
 import { chainOf, type Link } from './chain.js';
-import { Steps } from './live/course.js';
+import { ChainProgress } from './live/progress.js';
 import type { View } from './live/view.js';
 import { detectDevices } from './machine/devices.js';
 import { HubModels } from './models/hub.js';
-import { LOOK_EVERY_MS, pause } from './ownership/pause.js';
-import { AnswerRooms } from './preflight/answer_room.js';
-import { lazy } from './preflight/looks.js';
-import type { Looks } from './preflight/preflight.js';
+import { POLL_MS, pause } from './ownership/pause.js';
+import { AnswerRoomChecks } from './preflight/answer_room.js';
+import { lazy } from './preflight/obstacle.js';
+import type { PreflightCheckOptions } from './preflight/preflight.js';
 import { makeReady } from './preflight/ready.js';
 import { Guardian } from './processes/guardian.js';
-import { ServersOfRuns } from './servers/of_runs.js';
-import { Trackings } from './trackings.js';
+import { RunServerPool } from './servers/run_server_pool.js';
+import { RunTrackings } from './trackings.js';
 import type { RunKind } from './worker/protocol.js';
 
 export interface LauncherOptions {
@@ -44,11 +44,11 @@ export interface RunResult {
 /** Runs configs, one after another or several at once; a judge that was started for one also serves the others. */
 export class Launcher {
   readonly #devices = lazy(() => detectDevices());
-  readonly #rooms = new AnswerRooms();
+  readonly #rooms = new AnswerRoomChecks();
   readonly #hub: HubModels;
   readonly #guardian = new Guardian();
-  readonly #servers: ServersOfRuns;
-  readonly #trackings: Trackings;
+  readonly #servers: RunServerPool;
+  readonly #trackings: RunTrackings;
   readonly #attempts: Attempts;
   /** Parents that are finished and were made with their configs' settings. */
   readonly #made = new Set<string>();
@@ -61,16 +61,16 @@ export class Launcher {
     const { view, command, stop, kill, severalRuns = false } = options;
     const guardian = this.#guardian;
     const say = (line: string): void => this.#say(line);
-    this.#servers = new ServersOfRuns({ severalRuns, guardian, say: (...told) => this.#tellOfServer(...told) });
-    this.#trackings = new Trackings({ say, kill });
+    this.#servers = new RunServerPool({ severalRuns, guardian, say: (...told) => this.#reportServer(...told) });
+    this.#trackings = new RunTrackings({ say, kill });
     this.#hub = new HubModels({ say, busy: (what) => view.busy(what), stop });
     this.#attempts = new Attempts({
       ...{ guardian, servers: this.#servers, trackings: this.#trackings, hub: this.#hub },
       ...{ view, command, stop, say },
       ...(kill === undefined ? {} : { kill }),
       devices: this.#devices,
-      heard: (run, line) => {
-        if (!this.#said.has(line)) view.heard(run, line);
+      onWorkerLine: (run, line) => {
+        if (!this.#said.has(line)) view.workerLine(run, line);
       },
       onClaimed: (settings) => this.#claimed(settings),
     });
@@ -81,7 +81,7 @@ export class Launcher {
    * held before is kept beside it. Raises whatever prevents that, RunFailed when a worker died, and any error that a worker ended with.
    */
   async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
-    this.#trackings.asked(config.settings);
+    this.#trackings.setRequestedRun(config.settings);
     try {
       return await this.#chain(config, fresh);
     } finally {
@@ -100,10 +100,10 @@ export class Launcher {
     if (!(await this.ready(configs, { ...looking, claimed }))) {
       return { kind: 'interrupted', run_name: config.settings.run_name };
     }
-    if (fresh) this.#setAside(config);
+    if (fresh) this.#setAsideOldRun(config);
     const { base_exp_dir, run_name: own } = config.settings;
     if (dependencies(config.settings).length > 0) this.#waiting.set(own, noteWaiting(base_exp_dir, own));
-    const steps = new Steps(configs);
+    const steps = new ChainProgress(configs);
     this.options.view.begin(steps);
     for (const parent of parents) {
       const { run_name } = parent.config.settings;
@@ -116,7 +116,7 @@ export class Launcher {
   }
 
   /** Works on a run of a chain while the view shows it. */
-  async #step(steps: Steps, config: LoadedConfig, work: () => Promise<RunKind>): Promise<RunKind> {
+  async #step(steps: ChainProgress, config: LoadedConfig, work: () => Promise<RunKind>): Promise<RunKind> {
     const { name, startedMs } = steps.begin(config);
     try {
       const kind = await work();
@@ -130,7 +130,7 @@ export class Launcher {
   }
 
   /** Prepares runs as `makeReady` says, and raises what it raises. Returns false if asked to stop meanwhile. */
-  async ready(configs: readonly LoadedConfig[], looks: Looks): Promise<boolean> {
+  async ready(configs: readonly LoadedConfig[], looks: PreflightCheckOptions): Promise<boolean> {
     const warn = (warning: string): void => this.#say(`warning: ${warning}`);
     try {
       await makeReady(configs, { ...looks, models: this.#hub, rooms: this.#rooms, warn });
@@ -147,7 +147,7 @@ export class Launcher {
     this.#waiting.delete(run_name);
   }
 
-  #setAside({ settings }: LoadedConfig): void {
+  #setAsideOldRun({ settings }: LoadedConfig): void {
     const aside = setAside(RunPaths.of(settings));
     if (aside !== null) this.#say(`${settings.run_name} begins anew; what was there is now ${aside}`);
   }
@@ -156,7 +156,7 @@ export class Launcher {
   async #parent({ config }: Link): Promise<RunKind> {
     const paths = RunPaths.of(config.settings);
     for (;;) {
-      if (!(await this.#untilFree(paths))) return 'interrupted';
+      if (!(await this.#waitUntilFree(paths))) return 'interrupted';
       try {
         return await this.#attempts.run(config);
       } catch (error) {
@@ -167,19 +167,19 @@ export class Launcher {
   }
 
   /** Waits until nobody holds a run; returns false if asked to stop meanwhile. */
-  async #untilFree(paths: RunPaths): Promise<boolean> {
+  async #waitUntilFree(paths: RunPaths): Promise<boolean> {
     for (let told = false; ; told = true) {
       const { stop } = this.options;
       if (stop.aborted) return false;
       const held = liveLock(paths);
       if (held === null) return true;
       if (!told) this.#say(`${paths.runName} is being trained by process ${held.pid} on ${held.host}: waiting for it`);
-      await pause(LOOK_EVERY_MS, stop);
+      await pause(POLL_MS, stop);
     }
   }
 
   /** Trains only the config's own run, whose parents have to be finished. Without a placement it has the machine to itself. */
-  async runOnly(config: LoadedConfig, placement?: RunPlacement): Promise<RunResult> {
+  async runWithoutParents(config: LoadedConfig, placement?: RunPlacement): Promise<RunResult> {
     checkRunnable(config);
     return { kind: await this.#attempts.run(config, placement), run_name: config.settings.run_name };
   }
@@ -193,7 +193,7 @@ export class Launcher {
   }
 
   /** Reports a server's line, unless a run on its own has heard of it: then that run reports it, in its log and here. */
-  #tellOfServer(line: string, heard: boolean): void {
+  #reportServer(line: string, heard: boolean): void {
     if (heard && this.options.severalRuns !== true) return;
     this.#said.add(`warning: ${line}`);
     this.#say(line);

@@ -9,9 +9,9 @@ import { readState, type RunStateName } from '../run/state.js';
 import type { DeviceKind, Devices } from './machine/devices.js';
 import { memoryOf } from './machine/memory.js';
 import { describeParts } from './machine/placement.js';
-import { lookBefore } from './preflight/preflight.js';
+import { findObstacles } from './preflight/preflight.js';
 import { servedTokens, type ServedTokens } from './served_tokens.js';
-import { notDownloaded } from './models/wanted.js';
+import { missingModels } from './models/wanted.js';
 
 export interface PlannedRun {
   readonly run_name: string;
@@ -49,7 +49,7 @@ export interface ExperimentPlan {
 /** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
 export async function planExperiment(experiment: Experiment, devices: Devices): Promise<ExperimentPlan> {
   const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
-  const looks = new Map([...runs].map(([name, cell]) => [name, look(cell)]));
+  const looks = new Map([...runs].map(([name, cell]) => [name, readFolderState(cell)]));
   const speed = secondsPerIteration([...runs.values()], looks);
   const memory = memoryOf(new Map([...runs].map(([name, { config }]) => [name, config.settings])), devices);
   const planned = (cell: Cell): PlannedRun => {
@@ -82,9 +82,9 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
     experiment: experiment.name,
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
-    downloads: [...new Set([...runs.values()].flatMap(({ config }) => notDownloaded(config.settings)))],
+    downloads: [...new Set([...runs.values()].flatMap(({ config }) => missingModels(config.settings)))],
     obstacles: (
-      await lookBefore(
+      await findObstacles(
         [...runs.values()].map(({ config }) => config),
         { devices: () => devices, claimed: [] },
       )
@@ -95,12 +95,12 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
   };
 }
 
-interface Look {
+interface FolderState {
   readonly state: PlannedRun['state'];
   readonly iteration: number;
 }
 
-function look({ config, run_name }: Cell): Look {
+function readFolderState({ config, run_name }: Cell): FolderState {
   const paths = new RunPaths(config.settings.base_exp_dir, run_name);
   const state = readState(paths);
   if (state === null) return { state: 'new', iteration: 0 };
@@ -114,7 +114,7 @@ function kindOf({ config: { settings } }: Cell): string {
   return isTrainable(settings) ? `${settings.task} ${settings.algorithm.type}` : settings.task;
 }
 
-function secondsPerIteration(cells: readonly Cell[], looks: ReadonlyMap<string, Look>): Map<string, number> {
+function secondsPerIteration(cells: readonly Cell[], looks: ReadonlyMap<string, FolderState>): Map<string, number> {
   const times = new Map<string, number[]>();
   for (const cell of cells) {
     if (looks.get(cell.run_name)?.state !== 'finished') continue;

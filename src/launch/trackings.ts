@@ -15,7 +15,7 @@ export interface TrackingsOptions {
   readonly kill: AbortSignal | undefined;
 }
 
-export class Trackings {
+export class RunTrackings {
   /** By run_name. A tracking whose run has ended stays until everything is passed on. */
   readonly #of = new Map<string, RunTracking>();
 
@@ -34,7 +34,7 @@ export class Trackings {
    * Sets the run that the user asked for: WANDB_RUN_ID means that run, and none of its parents. Raises ConfigError for an id that W&B does not
    * accept.
    */
-  asked({ run_name, track, launch }: RunSettings): void {
+  setRequestedRun({ run_name, track, launch }: RunSettings): void {
     const wandbId = wandbIdOfEnvironment(process.env);
     this.#asked = { run: run_name, wandbId };
     // Another trainer's program connects to W&B on its own.

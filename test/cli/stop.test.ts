@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
-import { markOfRun } from '../../src/launch/ownership/holder.js';
+import { runMark } from '../../src/launch/ownership/holder.js';
 import { realStopWorld, stopRun, type StopWorld } from '../../src/launch/ownership/stop.js';
 import { processStart } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -48,7 +48,7 @@ async function owner(paths: RunPaths, obeys: boolean): Promise<ChildProcess> {
     process.send('ready');`;
   const child = spawn(process.execPath, ['-e', script, '--', paths.lock, paths.state, obeys ? state : ''], {
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-    env: { ...process.env, ...markOfRun(paths) },
+    env: { ...process.env, ...runMark(paths) },
   });
   children.push(child);
   await once(child, 'message');
@@ -88,8 +88,8 @@ it.skipIf(process.platform !== 'linux')(
     const paths = folder.make('mine', 'running');
     for (const [child, start, why] of [
       [bystander(), true, 'the process has no EDITRL_RUN in its environment, as workers have'],
-      [bystander(markOfRun(other)), true, `the process works on another run, ${realpathSync(other.dir)}`],
-      [bystander(markOfRun(paths)), false, 'its lock says that the process started at no known time, which it did not'],
+      [bystander(runMark(other)), true, `the process works on another run, ${realpathSync(other.dir)}`],
+      [bystander(runMark(paths)), false, 'its lock says that the process started at no known time, which it did not'],
     ] as const) {
       const pid = child.pid ?? -1;
       folder.lock(paths, { host: hostname(), pid, process_start: start ? processStart(pid) : null });
@@ -116,7 +116,7 @@ function heldBy42(): { paths: RunPaths; sent: string[]; world: StopWorld; lives:
   let now = Date.now();
   const world: StopWorld = {
     ...realStopWorld(),
-    notTheHolder: () => null,
+    whyNotHolder: () => null,
     nowMs: () => (now += 1_000),
     processStart: (pid) => (pid !== 42 ? processStart(pid) : held.lives() ? '1' : null),
     send: (pid, signal) => sent.push(`${pid} ${signal}: ${readState(paths)?.state ?? ''}`),
@@ -147,7 +147,7 @@ it('kills a run again that its launcher has started meanwhile, and not one that 
     let now = Date.now();
     const world: StopWorld = {
       ...realStopWorld(),
-      notTheHolder: () => null,
+      whyNotHolder: () => null,
       nowMs: () => (now += 500),
       processStart: (pid) => (gone.has(pid) ? null : '1'),
       launcherOf: (pid) => {

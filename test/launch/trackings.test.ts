@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig } from '../../src/config/load.js';
-import { Trackings } from '../../src/launch/trackings.js';
+import { RunTrackings } from '../../src/launch/trackings.js';
 import type { RunSettings } from '../../src/schema/run.js';
 import { notedWandbId } from '../../src/track/wandb/run_id.js';
 import { testFolders } from '../support/folder.js';
@@ -20,10 +20,10 @@ describe('WANDB_RUN_ID', () => {
     vi.stubEnv('WANDB_RUN_ID', 'mine');
     vi.stubEnv('WANDB_MODE', 'disabled');
     const base = folder();
-    const trackings = new Trackings({ say: () => undefined, kill: undefined });
+    const trackings = new RunTrackings({ say: () => undefined, kill: undefined });
     const runs = [];
     const own = await begun(base, 'own', 'track.wandb={"project":"edits"}');
-    trackings.asked(own.settings);
+    trackings.setRequestedRun(own.settings);
     for (const name of ['parent', 'own']) {
       const { run, settings } = await begun(base, name, 'track.wandb={"project":"edits"}');
       trackings.attempt(settings).begin(() => undefined);
@@ -36,8 +36,8 @@ describe('WANDB_RUN_ID', () => {
   it('is said to do nothing where the run goes nowhere', async () => {
     vi.stubEnv('WANDB_RUN_ID', 'mine');
     const said: string[] = [];
-    const trackings = new Trackings({ say: (line) => void said.push(line), kill: undefined });
-    trackings.asked((await begun(folder(), 'own')).settings);
+    const trackings = new RunTrackings({ say: (line) => void said.push(line), kill: undefined });
+    trackings.setRequestedRun((await begun(folder(), 'own')).settings);
     await trackings.close();
     expect(said).toEqual([expect.stringContaining('--set track.wandb.project=NAME')]);
   });
@@ -45,8 +45,8 @@ describe('WANDB_RUN_ID', () => {
   it('is refused before anything starts where W&B would not take it', async () => {
     vi.stubEnv('WANDB_RUN_ID', 'a/b');
     const { settings } = await begun(folder(), 'own');
-    const trackings = new Trackings({ say: () => undefined, kill: undefined });
-    expect(() => trackings.asked(settings)).toThrow("found 'a/b'; allowed: 1 to 128 letters");
+    const trackings = new RunTrackings({ say: () => undefined, kill: undefined });
+    expect(() => trackings.setRequestedRun(settings)).toThrow("found 'a/b'; allowed: 1 to 128 letters");
     await trackings.close();
   });
 });

@@ -10,14 +10,14 @@ import type { Devices, Placement } from '../machine/devices.js';
 import type { PlacedParts } from '../machine/placement.js';
 import type { HubModels } from '../models/hub.js';
 import type { Guardian } from '../processes/guardian.js';
-import type { ServersOfRuns } from '../servers/of_runs.js';
-import type { Trackings } from '../trackings.js';
+import type { RunServerPool } from '../servers/run_server_pool.js';
+import type { RunTrackings } from '../trackings.js';
 
 /** What all attempts of one launcher share. */
 export interface AttemptServices {
   readonly guardian: Guardian;
-  readonly servers: ServersOfRuns;
-  readonly trackings: Trackings;
+  readonly servers: RunServerPool;
+  readonly trackings: RunTrackings;
   readonly hub: HubModels;
   readonly view: View;
   /** The command line, for the run's record. */
@@ -29,7 +29,7 @@ export interface AttemptServices {
   readonly devices: () => Devices;
   readonly say: (line: string) => void;
   /** Called with each line that a run's own worker printed. */
-  readonly heard: (run: string, line: string) => void;
+  readonly onWorkerLine: (run: string, line: string) => void;
   /** Called when an attempt has claimed a run. */
   readonly onClaimed: (settings: RunSettings) => void;
 }

@@ -5,29 +5,29 @@ import { claimRequest } from '../../run/claim_request.js';
 import { RunPaths } from '../../run/paths.js';
 import { isDone, readState } from '../../run/state.js';
 import type { RunSettings } from '../../schema/run.js';
-import { deviceKind, ownDevices, processesOf } from '../machine/device_kind.js';
+import { deviceKind, runDevices, processesOf } from '../machine/device_kind.js';
 import {
   checkCores,
   processCount,
   requireFree,
-  wholeMachine,
+  wholeMachinePlacement,
   type DeviceKind,
   type Devices,
   type Placement,
 } from '../machine/devices.js';
 import { checkPlacement, placeParts, type PlacedParts } from '../machine/placement.js';
-import { pauseAsOwner, pauseBeforeRestart } from '../ownership/pause.js';
-import { mayPass, messageOf } from '../processes/failure.js';
+import { pauseAsOwner, restartDelayS } from '../ownership/pause.js';
+import { isRetryable, messageOf } from '../processes/failure.js';
 import type { RunKind } from '../worker/protocol.js';
 import { contextOf, type Attempt, type AttemptServices } from './attempt.js';
-import { foreignAttempt } from './foreign.js';
+import { externalAttempt } from './external.js';
 import { nativeAttempt } from './native.js';
 
 /** Where one run is placed, and a signal that stops only that run. */
 export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 
 /** The two kinds of attempts, by the program that trains the run. */
-const attemptBy = { native: nativeAttempt, foreign: foreignAttempt } as const;
+const attemptBy = { native: nativeAttempt, foreign: externalAttempt } as const;
 
 /** Starts runs, and restarts them after a transient failure, as often as their configs allow. */
 export class Attempts {
@@ -52,14 +52,14 @@ export class Attempts {
       try {
         return await attemptBy[launch.command === null ? 'native' : 'foreign'](attempt, this.services);
       } catch (error) {
-        if (restarts >= launch.max_restarts || !mayPass(error) || stop.aborted) throw error;
+        if (restarts >= launch.max_restarts || !isRetryable(error) || stop.aborted) throw error;
         // Somebody killed it on purpose.
         const state = readState(paths);
         if (state?.state === 'interrupted') throw error;
         say(messageOf(error));
         inVain = (state?.iteration ?? 0) > reached ? 0 : inVain + 1;
         reached = Math.max(reached, state?.iteration ?? 0);
-        const waitS = pauseBeforeRestart(inVain);
+        const waitS = restartDelayS(inVain);
         const when = waitS === 0 ? '' : `in ${waitS} s, since it got no further, `;
         say(`${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
         if (waitS > 0 && (await pauseAsOwner(paths, waitS * 1000, stop))) return 'interrupted';
@@ -75,7 +75,7 @@ export class Attempts {
     const { launch, run_name } = settings;
     const devices = this.services.devices();
     const kind = deviceKind(settings, devices);
-    const own = ownDevices(settings, devices);
+    const own = runDevices(settings, devices);
     const processes = processesOf(settings, own, kind);
     const asked = processCount(launch, own, kind);
     if (processes < asked) {
@@ -85,7 +85,7 @@ export class Attempts {
     }
     if (kind === 'cpu') checkCores(processes, devices.cpus);
     const placed = partsOf(settings, own, kind, wanted);
-    const whole = wanted ?? wholeMachine({ ...launch, processes }, own, kind);
+    const whole = wanted ?? wholeMachinePlacement({ ...launch, processes }, own, kind);
     const placement = placed === null || placed.gpus.length === 0 ? whole : { ...whole, devices: placed.gpus };
     const note = placed?.note ?? null;
     if (note !== null) say(`${run_name}: ${note}`);

@@ -54,7 +54,7 @@ export interface MetricsChange {
  * goes back repeats the rest; further lines of the latest iteration add to it. `written`: the last iteration in `metrics.jsonl`, -1 for none. `open`:
  * that iteration's line if this start of the trainer wrote it, else null.
  */
-export function foldLines(written: number, open: MetricsLine | null, lines: readonly MetricsLine[]): MetricsChange {
+export function mergeLines(written: number, open: MetricsLine | null, lines: readonly MetricsLine[]): MetricsChange {
   const kept: MetricsLine[] = open === null ? [] : [open];
   for (const line of lines) {
     while (kept.length > 0 && kept[kept.length - 1].iteration > line.iteration) kept.pop();
@@ -137,7 +137,7 @@ export class TrainerMetrics {
   }
 
   async #apply(lines: readonly MetricsLine[]): Promise<void> {
-    const { rewindTo, append } = foldLines(this.#written, this.#open, lines);
+    const { rewindTo, append } = mergeLines(this.#written, this.#open, lines);
     if (rewindTo !== null) {
       await this.finish();
       dropLinesAfter(this.options.paths.metrics, rewindTo);

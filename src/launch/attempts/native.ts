@@ -3,11 +3,11 @@ import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { EditrlError } from '../../core/errors.js';
 import { RunPaths } from '../../run/paths.js';
-import { servedDevices } from '../machine/device_kind.js';
+import { serverDevices } from '../machine/device_kind.js';
 import type { Devices, Placement } from '../machine/devices.js';
-import { positionsOf } from '../machine/placement.js';
-import { markOfRun } from '../ownership/holder.js';
-import { recordWorkers, settleState } from '../ownership/takeover.js';
+import { deviceIndices } from '../machine/placement.js';
+import { runMark } from '../ownership/holder.js';
+import { recordWorkers, recordEndForOwner } from '../ownership/takeover.js';
 import { reasonOf, RunFailed } from '../processes/failure.js';
 import { freePort, supervise, workerEnvironment, type Started, type Worker } from '../processes/supervise.js';
 import {
@@ -28,17 +28,17 @@ export async function nativeAttempt(
   const { settings } = config;
   const { guardian, kill } = services;
   const paths = RunPaths.of(settings);
-  const told = new WorkersTold(paths);
+  const told = new WorkerMessages(paths);
   const place = { processes, placement, port: await freePort() };
-  const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID(), ...markOfRun(paths) };
+  const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID(), ...runMark(paths) };
   const main = fileURLToPath(new URL('../worker/main.js', import.meta.url));
   const start: ToWorker = {
     kind: 'start',
     config,
     ...contextOf(settings, services.command, placement.devices),
     models: await services.hub.commitsOf(config),
-    threads: shareOf(placement, services.devices()),
-    ...(placed === null ? {} : { places: positionsOf(placed) }),
+    threads: threadsOf(placement, services.devices()),
+    ...(placed === null ? {} : { places: deviceIndices(placed) }),
   };
   let failure: unknown = null;
   const over = new AbortController();
@@ -60,7 +60,7 @@ export async function nativeAttempt(
       ...(kill === undefined ? {} : { kill }),
       askToStop: (workers) => send(workers[0], { kind: 'stop' }),
       onEnding: (worker) => send(worker, { kind: 'end' }),
-      onLine: (_rank, line) => services.heard(settings.run_name, line),
+      onLine: (_rank, line) => services.onWorkerLine(settings.run_name, line),
       onStarted: (started) => {
         told.started = started;
         tracked.workers = started.workers;
@@ -70,7 +70,7 @@ export async function nativeAttempt(
         if (!told.receive(worker, message as FromWorker)) return;
         services.onClaimed(settings);
         tracked.begin((line, level) => send(worker, { kind: 'notice', line, level }));
-        const served = servedDevices(settings, services.devices(), placement.devices);
+        const served = serverDevices(settings, services.devices(), placement.devices);
         serving.push(services.servers.answer(settings, { attempt: told.attempt, served }, worker, over.signal));
       },
     });
@@ -92,12 +92,12 @@ function send(worker: Worker, message: ToWorker): void {
 }
 
 /** CPU threads of a rank; 0 (all of them) lets the engine choose. */
-function shareOf(placement: Placement, devices: Devices): number {
+function threadsOf(placement: Placement, devices: Devices): number {
   return placement.threads >= devices.cpus ? 0 : placement.threads;
 }
 
 /** The messages of one attempt's workers, and how the attempt ended. */
-class WorkersTold {
+class WorkerMessages {
   started: Started | null = null;
   #attempt = 0;
   #result: RunKind | null = null;
@@ -170,7 +170,7 @@ class WorkersTold {
   #settle(state: 'failed' | 'interrupted', reason: string): void {
     // Rank 0 may have ended because another rank had, which is not the reason.
     if (this.#attempt > 0) {
-      settleState(this.paths, this.#attempt, { state, reason }, ['queued', 'running', 'waiting', 'failed']);
+      recordEndForOwner(this.paths, this.#attempt, { state, reason }, ['queued', 'running', 'waiting', 'failed']);
     }
   }
 }

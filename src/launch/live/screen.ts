@@ -5,7 +5,7 @@ import { clip, textWidth } from '../../core/table.js';
 import { formatDuration } from '../../run/progress.js';
 import { sparkline } from '../../core/curves.js';
 import type { Phase } from '../sweep/schedule.js';
-import { PHASES, type HeldOutCourse, type Learning, type RunningRow, type Standing } from './watch.js';
+import { PHASES, type HeldOutCurve, type TrainingCurve, type RunningRow, type LiveSnapshot } from './watch.js';
 
 export interface Size {
   readonly columns: number;
@@ -29,20 +29,20 @@ const WORDS: Readonly<Record<Phase, { readonly word: string; readonly style: Sty
 const PANELS = 1;
 
 /** The lines, no wider and fewer than the terminal. */
-export function renderScreen(standing: Standing, size: Size, paint: Paint = plainPaint): string[] {
+export function renderScreen(snapshot: LiveSnapshot, size: Size, paint: Paint = plainPaint): string[] {
   const width = Math.max(20, size.columns - 1);
   const room = Math.max(1, size.rows - 7);
-  const { running } = standing;
+  const { running } = snapshot;
   const shown = running.slice(0, room);
   const body =
     running.length <= PANELS
-      ? running.flatMap((row) => panel(standing, row, width, paint))
-      : runningTable(standing.title, shown, width, paint);
+      ? running.flatMap((row) => panel(snapshot, row, width, paint))
+      : runningTable(snapshot.title, shown, width, paint);
   const hidden = running.length > PANELS ? running.length - shown.length : 0;
-  const next = nextLine(standing, width);
+  const next = nextLine(snapshot, width);
   const lines = [
     '',
-    ...headLines(standing, width, paint),
+    ...headLines(snapshot, width, paint),
     ...body,
     ...(hidden > 0 ? [paint(`  and ${hidden} more`, 'dim')] : []),
     ...(next === null ? [] : [paint(next, 'dim')]),
@@ -51,7 +51,7 @@ export function renderScreen(standing: Standing, size: Size, paint: Paint = plai
 }
 
 /** `12 of 24 finished, 2 running, 9 queued, 1 failed`; empty phases are left out. */
-export function countsLine({ names, total }: Standing, paint: Paint = plainPaint): string {
+export function countsLine({ names, total }: LiveSnapshot, paint: Paint = plainPaint): string {
   return PHASES.filter((phase) => phase === 'finished' || names[phase].length > 0)
     .map((phase) => {
       const { word, style } = WORDS[phase];
@@ -63,19 +63,19 @@ export function countsLine({ names, total }: Standing, paint: Paint = plainPaint
 }
 
 /** `8m 20s, about 4m 00s left`. */
-export function timeLine({ elapsedS, leftS }: Pick<Standing, 'elapsedS' | 'leftS'>): string {
+export function timeLine({ elapsedS, leftS }: Pick<LiveSnapshot, 'elapsedS' | 'leftS'>): string {
   return `${formatDuration(elapsedS)}${leftS === null ? '' : `, about ${formatDuration(leftS)} left`}`;
 }
 
 /** One line if it fits, else the time goes on a second line. */
-function headLines(standing: Standing, width: number, paint: Paint): string[] {
-  const { title, names, running } = standing;
+function headLines(snapshot: LiveSnapshot, width: number, paint: Paint): string[] {
+  const { title, names, running } = snapshot;
   // The last run shows its own remaining time.
   const last = running.length === 1 && names.queued.length === 0;
-  const time = timeLine(last ? { ...standing, leftS: null } : standing);
-  const counts = `${title}  ${countsLine(standing)}`;
+  const time = timeLine(last ? { ...snapshot, leftS: null } : snapshot);
+  const counts = `${title}  ${countsLine(snapshot)}`;
   const fits = textWidth(counts) <= width;
-  const head = fits ? `${paint(title, 'bold')}  ${countsLine(standing, paint)}` : clip(counts, width);
+  const head = fits ? `${paint(title, 'bold')}  ${countsLine(snapshot, paint)}` : clip(counts, width);
   if (textWidth(counts) + 2 + textWidth(time) <= width) return [`${head}  ${paint(time, 'dim')}`];
   return [head, paint(clip(`  ${time}`, width), 'dim')];
 }
@@ -84,8 +84,8 @@ function headLines(standing: Standing, width: number, paint: Paint): string[] {
 const [LEAST_LABEL, MOST_LABEL] = [15, 28];
 
 /** Everything about one run. */
-function panel({ title, total }: Standing, row: RunningRow, width: number, paint: Paint): string[] {
-  const longest = Math.max(...[row.learning, ...row.heldOut].map((course) => textWidth(course?.label ?? '')));
+function panel({ title, total }: LiveSnapshot, row: RunningRow, width: number, paint: Paint): string[] {
+  const longest = Math.max(...[row.learning, ...row.heldOut].map((curve) => textWidth(curve?.label ?? '')));
   const column = Math.min(MOST_LABEL, Math.max(LEAST_LABEL, longest + 2));
   const room = width - column - 2;
   const line = (label: string, text: string, style: Style | null = null): string => {
@@ -105,7 +105,7 @@ function panel({ title, total }: Standing, row: RunningRow, width: number, paint
     const spark = sparkline(learning.values, Math.min(40, Math.max(0, room - value.length - range.length - 4)));
     lines.push(line(learning.label, `${value}  ${paint(spark, 'cyan')}  ${range}`));
   }
-  for (const course of row.heldOut) lines.push(line(course.label, heldOutLine(course, room)));
+  for (const curve of row.heldOut) lines.push(line(curve.label, heldOutLine(curve, room)));
   if (row.figures.length > 0) lines.push(line('', fitted(row.figures, room)));
   if (row.waitsFor !== null) lines.push(line('waits', oneLine(row.waitsFor), 'yellow'));
   else if (row.unscored !== null) {
@@ -134,7 +134,7 @@ function barOf({ iteration, numIterations }: RunningRow, width: number): number 
 }
 
 /** The first evaluation and as many of the last ones as fit. */
-export function heldOutLine({ points }: HeldOutCourse, room: number): string {
+export function heldOutLine({ points }: HeldOutCurve, room: number): string {
   const [first, ...later] = points.map(({ iteration, shown }) => `${shown} at ${iteration}`);
   let text = '';
   for (const [back, point] of [...later].reverse().entries()) {
@@ -200,16 +200,14 @@ function runningTable(title: string, running: readonly RunningRow[], width: numb
 
 /** The name of the held-out number of all runs, such as `held-out viescore`; null if they differ, or there is none. */
 function sharedNumber(running: readonly RunningRow[]): string | null {
-  const [label, ...others] = new Set(
-    running.flatMap(({ heldOut }) => heldOut.slice(0, 1).map((course) => course.label)),
-  );
+  const [label, ...others] = new Set(running.flatMap(({ heldOut }) => heldOut.slice(0, 1).map((curve) => curve.label)));
   return label === undefined || others.length > 0 ? null : label;
 }
 
 /** `shared`: the title names the held-out number; else each cell does. */
 function rowCells(title: string, row: RunningRow, shared: boolean): string[] {
-  const [course] = row.heldOut;
-  const number = course?.points.at(-1)?.shown ?? '';
+  const [curve] = row.heldOut;
+  const number = curve?.points.at(-1)?.shown ?? '';
   const filled = barOf(row, BAR_WIDTH);
   const { learning } = row;
   return [
@@ -218,7 +216,7 @@ function rowCells(title: string, row: RunningRow, shared: boolean): string[] {
     '━'.repeat(filled) + '┄'.repeat(BAR_WIDTH - filled),
     latestOf(row),
     learning === null ? '' : sparkline(learning.values, SPARK_WIDTH),
-    shared || number === '' ? number : `${course.label.replace(/^held-out /, '')} ${number}`,
+    shared || number === '' ? number : `${curve.label.replace(/^held-out /, '')} ${number}`,
     formatDuration(row.elapsedS),
     row.leftS === null ? '' : formatDuration(row.leftS),
     row.where,
@@ -258,7 +256,7 @@ function fitted(parts: readonly string[], room: number): string {
 }
 
 /** As many names as fit, and how many more there are. */
-function nextLine({ names, title }: Standing, width: number): string | null {
+function nextLine({ names, title }: LiveSnapshot, width: number): string | null {
   const { queued } = names;
   if (queued.length === 0) return null;
   let line = '  next: ';
@@ -280,11 +278,11 @@ export function shortName(experiment: string, name: string): string {
   return name.startsWith(prefix) && name.length > prefix.length ? name.slice(prefix.length) : name;
 }
 
-function lastOf({ values, show }: Learning): string {
+function lastOf({ values, show }: TrainingCurve): string {
   return show(values.at(-1) ?? NaN);
 }
 
-function rangeOf({ values, show }: Learning): [string, string] {
+function rangeOf({ values, show }: TrainingCurve): [string, string] {
   const finite = values.filter(Number.isFinite);
   const [low, high] = [
     finite.reduce((a, b) => Math.min(a, b), Infinity),

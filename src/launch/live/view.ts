@@ -3,32 +3,32 @@ import { createLogUpdate } from 'log-update';
 import { painter, plainPaint, type Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
 import { formatDuration } from '../../run/progress.js';
-import type { Course } from './course.js';
+import type { LiveProgress } from './progress.js';
 import { countsLine, renderScreen, runLine, shortName, timeLine } from './screen.js';
-import { Watch, type RunningRow, type Standing } from './watch.js';
+import { RunWatcher, type RunningRow, type LiveSnapshot } from './watch.js';
 
 /** Shows what happens. */
 export interface View {
-  /** Follows the course from now on, until `end`. */
-  begin(course: Course): void;
+  /** Follows these runs from now on, until `end`. */
+  begin(progress: LiveProgress): void;
   /** Prints a sentence that stays. It may have colours; the caller makes foreign text in it printable. */
   say(text: string): void;
   /** Prints a sentence about something that a screen shows anyway: only views without a screen print it. */
-  aside(text: string): void;
+  sayOffScreen(text: string): void;
   /** A line that a run's own worker printed. */
-  heard(run: string, line: string): void;
+  workerLine(run: string, line: string): void;
   /** A line that another trainer printed, which describes the run's progress in its own words. */
-  output(run: string, line: string): void;
+  trainerLine(run: string, line: string): void;
   /** Something that takes a while, replacing the previous one; null: it is over. */
   busy(what: string | null): void;
-  /** A run of the course finished successfully after this many seconds. */
+  /** One of these runs finished successfully after this many seconds. */
   finished(run: string, seconds: number): void;
   /** Harmless if called again. */
   end(): void;
 }
 
 /** The view that suits a stream. */
-export function viewOn(stream: NodeJS.WriteStream): View {
+export function openView(stream: NodeJS.WriteStream): View {
   return stream.isTTY ? new LiveView(stream) : new PlainView((text) => void stream.write(text), painter(stream));
 }
 
@@ -36,9 +36,9 @@ export function viewOn(stream: NodeJS.WriteStream): View {
 export const noView: View = {
   begin: () => {},
   say: () => {},
-  aside: () => {},
-  heard: () => {},
-  output: () => {},
+  sayOffScreen: () => {},
+  workerLine: () => {},
+  trainerLine: () => {},
   busy: () => {},
   finished: () => {},
   end: () => {},
@@ -52,9 +52,9 @@ const LINE_WIDTH = 80;
 const MOST_LINES = 4;
 
 /** What both views share. */
-abstract class CourseView implements View {
-  #watch: Watch | null = null;
-  #course: Course | null = null;
+abstract class ProgressView implements View {
+  #watch: RunWatcher | null = null;
+  #progress: LiveProgress | null = null;
   #timer: NodeJS.Timeout | null = null;
   /** Warnings of runs with their numbers removed, so that a repeated warning is shown once. */
   readonly #heard = new Set<string>();
@@ -64,22 +64,22 @@ abstract class CourseView implements View {
     private readonly everyMs: number,
   ) {}
 
-  begin(course: Course): void {
-    this.#course = course;
-    this.#watch = new Watch(course);
+  begin(progress: LiveProgress): void {
+    this.#progress = progress;
+    this.#watch = new RunWatcher(progress);
     this.#timer = setInterval(() => this.tick(), this.everyMs);
     this.#timer.unref();
   }
 
   abstract say(text: string): void;
-  abstract aside(text: string): void;
+  abstract sayOffScreen(text: string): void;
   abstract busy(what: string | null): void;
 
   /** Shows every line of a single run, but only the warnings and errors of several. */
-  heard(run: string, line: string): void {
+  workerLine(run: string, line: string): void {
     const text = printable(line);
     const style = /^error: /.test(text) ? 'red' : /^warning: /.test(text) ? 'yellow' : null;
-    const { title = '' } = this.#course ?? {};
+    const { title = '' } = this.#progress ?? {};
     const alone = shortName(title, run) === run;
     const named = alone || text.includes(run) ? text : `${shortName(title, run)}: ${text}`;
     if (style === null) {
@@ -92,14 +92,14 @@ abstract class CourseView implements View {
     this.say(this.paint(named, style));
   }
 
-  output(run: string, line: string): void {
-    this.#watch?.says(run, line);
+  trainerLine(run: string, line: string): void {
+    this.#watch?.trainerLine(run, line);
   }
 
   finished(run: string, seconds: number): void {
     this.#watch?.finished(seconds);
     const row = this.#watch?.row(run) ?? null;
-    const came = row === null ? '' : cameTo(row);
+    const came = row === null ? '' : learnedText(row);
     this.say(`${this.paint('finished', 'green')} ${run} in ${formatDuration(seconds)}${came}`);
   }
 
@@ -110,21 +110,21 @@ abstract class CourseView implements View {
 
   protected abstract tick(): void;
 
-  protected standing(): Standing | null {
+  protected snapshot(): LiveSnapshot | null {
     return this.#timer === null ? null : (this.#watch?.now() ?? null);
   }
 }
 
 /** What a run has learned, as far as it fits on one line. */
-function cameTo({ heldOut: [course] }: RunningRow): string {
-  if (course === undefined) return '';
-  const [before, after] = [course.points[0], course.points[course.points.length - 1]];
+function learnedText({ heldOut: [curve] }: RunningRow): string {
+  if (curve === undefined) return '';
+  const [before, after] = [curve.points[0], curve.points[curve.points.length - 1]];
   const first = before === after ? '' : `${before.shown} -> `;
-  return `, ${course.label} ${first}${after.shown}`;
+  return `, ${curve.label} ${first}${after.shown}`;
 }
 
 /** Prints a line for each start and end, for each held-out evaluation of a policy, and progress at intervals. */
-export class PlainView extends CourseView {
+export class PlainView extends ProgressView {
   readonly #startedMs = performance.now();
   #lastMs = performance.now();
   #busySince: number | null = null;
@@ -138,18 +138,18 @@ export class PlainView extends CourseView {
     super(paint, 1000);
   }
 
-  override begin(course: Course): void {
-    super.begin(course);
-    const standing = this.standing();
-    if (standing === null || standing.total < 2) return;
-    this.say(`${standing.title}: ${course.opening ?? countsLine(standing, this.paint)}`);
+  override begin(progress: LiveProgress): void {
+    super.begin(progress);
+    const snapshot = this.snapshot();
+    if (snapshot === null || snapshot.total < 2) return;
+    this.say(`${snapshot.title}: ${progress.opening ?? countsLine(snapshot, this.paint)}`);
   }
 
   override end(): void {
-    const standing = this.standing();
+    const snapshot = this.snapshot();
     super.end();
-    if (standing !== null && standing.total > 1 && standing.title !== standing.names.finished.at(-1)) {
-      this.say(`${standing.title}: ${countsLine(standing, this.paint)}; ${formatDuration(standing.elapsedS)}`);
+    if (snapshot !== null && snapshot.total > 1 && snapshot.title !== snapshot.names.finished.at(-1)) {
+      this.say(`${snapshot.title}: ${countsLine(snapshot, this.paint)}; ${formatDuration(snapshot.elapsedS)}`);
     }
   }
 
@@ -168,44 +168,44 @@ export class PlainView extends CourseView {
     }
   }
 
-  override aside(text: string): void {
+  override sayOffScreen(text: string): void {
     this.say(text);
   }
 
   protected override tick(): void {
-    const standing = this.standing();
-    if (standing === null) return;
-    if (standing.running.length <= MOST_LINES) for (const row of standing.running) this.#tellEvaluation(standing, row);
+    const snapshot = this.snapshot();
+    if (snapshot === null) return;
+    if (snapshot.running.length <= MOST_LINES) for (const row of snapshot.running) this.#tellEvaluation(snapshot, row);
     const now = performance.now();
     const everyS = Math.min(LINE_EVERY_S.most, Math.max(LINE_EVERY_S.first, (now - this.#startedMs) / 30_000));
     if (now - this.#lastMs < everyS * 1000) return;
     this.#lastMs = now;
-    const { title, running, total } = standing;
+    const { title, running, total } = snapshot;
     // The runs of a chain come one after another, and each reports its own progress.
     if (total > 1 && running.every(({ name }) => shortName(title, name) !== name)) {
-      this.say(`${title}: ${countsLine(standing, this.paint)}; ${timeLine(standing)}`);
+      this.say(`${title}: ${countsLine(snapshot, this.paint)}; ${timeLine(snapshot)}`);
     }
     if (running.length <= MOST_LINES) for (const row of running) this.say(runLine(title, row, LINE_WIDTH));
   }
 
   /** A policy's evaluations are few and are what a run is about; a loss is in the progress lines anyway. */
-  #tellEvaluation({ title }: Standing, { name, heldOut, reached }: RunningRow): void {
-    const [course, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
+  #tellEvaluation({ title }: LiveSnapshot, { name, heldOut, reached }: RunningRow): void {
+    const [curve, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
     // A run may be evaluated before it is first looked at; measurements of earlier attempts are not repeated.
     const told = this.#evaluated.get(name) ?? (reached > 0 ? reached : -1);
-    this.#evaluated.set(name, course?.points.at(-1)?.iteration ?? -1);
-    if (course === undefined) return;
-    for (const { iteration, shown } of course.points.filter((point) => point.iteration > told)) {
+    this.#evaluated.set(name, curve?.points.at(-1)?.iteration ?? -1);
+    if (curve === undefined) return;
+    for (const { iteration, shown } of curve.points.filter((point) => point.iteration > told)) {
       const more = others.flatMap(({ label, points }) =>
         points.filter((point) => point.iteration === iteration).map((point) => `, ${label} ${point.shown}`),
       );
-      this.say(`${shortName(title, name)}  ${course.label} at ${iteration}: ${shown}${more.join('')}`);
+      this.say(`${shortName(title, name)}  ${curve.label} at ${iteration}: ${shown}${more.join('')}`);
     }
   }
 }
 
 /** The screen at the bottom, redrawn in place; printed lines stay above it. */
-export class LiveView extends CourseView {
+export class LiveView extends ProgressView {
   readonly #draw: ReturnType<typeof createLogUpdate>;
   #busy: string | null = null;
   #drawnMs = 0;
@@ -218,8 +218,8 @@ export class LiveView extends CourseView {
     this.#draw = createLogUpdate(terminal, { showCursor: true });
   }
 
-  override begin(course: Course): void {
-    super.begin(course);
+  override begin(progress: LiveProgress): void {
+    super.begin(progress);
     this.#busy = null;
     this.tick();
   }
@@ -242,14 +242,14 @@ export class LiveView extends CourseView {
     if (!often) this.tick();
   }
 
-  override aside(): void {}
+  override sayOffScreen(): void {}
 
   protected override tick(): void {
     this.#drawnMs = performance.now();
-    const standing = this.standing();
+    const snapshot = this.snapshot();
     const size = { columns: this.terminal.columns || 80, rows: this.terminal.rows || 24 };
     const busy = this.#busy === null ? [] : [this.paint(this.#busy, 'dim')];
-    const lines = standing === null ? busy : [...renderScreen(standing, size, this.paint), ...busy];
+    const lines = snapshot === null ? busy : [...renderScreen(snapshot, size, this.paint), ...busy];
     // It erases as many lines as the last frame had.
     if (lines.length !== this.#height) this.#draw.clear();
     this.#height = lines.length;

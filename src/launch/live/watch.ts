@@ -1,4 +1,4 @@
-/** Progress of the runs under way, gathered from their folders and from their course. */
+/** Progress of the runs under way, gathered from their folders and from `LiveProgress`. */
 import { EditrlError } from '../../core/errors.js';
 import { NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
 import { MetricsTail } from '../../run/metrics_tail.js';
@@ -7,7 +7,7 @@ import { activeAlarms } from '../../run/report/alarms.js';
 import { showLoss, showSpeed } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';
 import type { Phase } from '../sweep/schedule.js';
-import type { Course, UnderWay } from './course.js';
+import type { LiveProgress, RunInProgress } from './progress.js';
 
 const showReward = (value: number): string => value.toFixed(2);
 
@@ -23,7 +23,7 @@ const LEARNS_BY = [
   { metric: 'train/loss', label: 'loss', show: showLoss },
 ] as const;
 
-export interface Learning {
+export interface TrainingCurve {
   readonly label: string;
   /** Formats a value. */
   readonly show: (value: number) => string;
@@ -38,7 +38,7 @@ export interface HeldOutPoint {
 }
 
 /** Held-out numbers of one kind, oldest first; never empty. */
-export interface HeldOutCourse {
+export interface HeldOutCurve {
   /** `held-out viescore`, `greedy`, `held-out loss`. */
   readonly label: string;
   readonly points: readonly HeldOutPoint[];
@@ -53,8 +53,8 @@ export interface RunningRow {
   /** What the run waits for, such as its judge; null if it is working. */
   readonly waitsFor: string | null;
   /** Null before its first iteration. */
-  readonly learning: Learning | null;
-  readonly heldOut: readonly HeldOutCourse[];
+  readonly learning: TrainingCurve | null;
+  readonly heldOut: readonly HeldOutCurve[];
   /** Other metrics of its last iteration, such as `KL 0.0123`. */
   readonly figures: readonly string[];
   /** Active hack alarms, and a note if metrics are not finite. */
@@ -72,7 +72,7 @@ export interface RunningRow {
   readonly log: string;
 }
 
-export interface Standing {
+export interface LiveSnapshot {
   readonly title: string;
   readonly total: number;
   readonly names: Readonly<Record<Phase, readonly string[]>>;
@@ -94,7 +94,7 @@ export const PHASES: readonly Phase[] = [
 ];
 
 /** What is read of a run at one moment. */
-export interface Glimpse {
+export interface RunSnapshot {
   readonly state: Pick<RunState, 'state' | 'iteration' | 'reason'> | null;
   readonly last: MetricsLine | null;
   readonly heldOut: readonly MetricsLine[];
@@ -102,8 +102,8 @@ export interface Glimpse {
 }
 
 /** A run being followed, with state from one look to the next. */
-interface Watched {
-  readonly run: UnderWay;
+interface WatchedRun {
+  readonly run: RunInProgress;
   readonly tail: MetricsTail;
   /** The latest progress seen, and seconds per iteration between looks, which time a run that does not record them. */
   last: { readonly iteration: number; readonly ms: number } | null;
@@ -111,16 +111,16 @@ interface Watched {
   says: string | null;
 }
 
-/** Follows a course, and keeps the state that it needs to estimate the remaining time. */
-export class Watch {
+/** Follows runs, and keeps the state that it needs to estimate the remaining time. */
+export class RunWatcher {
   readonly #startedMs = performance.now();
-  readonly #watched = new Map<string, Watched>();
+  readonly #watched = new Map<string, WatchedRun>();
   #doneSeconds = 0;
   #done = 0;
 
   constructor(
-    private readonly course: Course,
-    private readonly look: (run: UnderWay, tail: MetricsTail) => Glimpse | null = lookAt,
+    private readonly progress: LiveProgress,
+    private readonly look: (run: RunInProgress, tail: MetricsTail) => RunSnapshot | null = readSnapshot,
   ) {}
 
   /** Counts a finished run for the estimate of later ones. */
@@ -130,22 +130,24 @@ export class Watch {
   }
 
   /** Another trainer printed a line. */
-  says(name: string, line: string): void {
-    const run = this.course.running.get(name);
+  trainerLine(name: string, line: string): void {
+    const run = this.progress.running.get(name);
     if (run !== undefined && line.trim() !== '') this.#of(run).says = line;
   }
 
-  /** A run of the course, even one that has ended; null if it was never seen. */
+  /** A run that was followed, even one that has ended; null if it was never seen. */
   row(name: string): RunningRow | null {
     const watched = this.#watched.get(name);
     return watched === undefined ? null : this.#row(watched.run);
   }
 
-  now(): Standing {
-    const running = [...this.course.running.values()].map((run) => this.#row(run));
-    const names = Object.fromEntries(PHASES.map((phase) => [phase, this.course.names(phase)])) as Standing['names'];
+  now(): LiveSnapshot {
+    const running = [...this.progress.running.values()].map((run) => this.#row(run));
+    const names = Object.fromEntries(
+      PHASES.map((phase) => [phase, this.progress.names(phase)]),
+    ) as LiveSnapshot['names'];
     return {
-      title: this.course.title,
+      title: this.progress.title,
       total: PHASES.reduce((sum, phase) => sum + names[phase].length, 0),
       names,
       running,
@@ -154,7 +156,7 @@ export class Watch {
     };
   }
 
-  #of(run: UnderWay): Watched {
+  #of(run: RunInProgress): WatchedRun {
     const known = this.#watched.get(run.name);
     if (known?.run === run) return known;
     const tail = new MetricsTail(run.paths.metrics, [...LEARNS_BY.map(({ metric }) => metric), TIME]);
@@ -163,7 +165,7 @@ export class Watch {
     return watched;
   }
 
-  #row(run: UnderWay): RunningRow {
+  #row(run: RunInProgress): RunningRow {
     const watched = this.#of(run);
     const seen = this.look(run, watched.tail);
     const now = performance.now();
@@ -178,13 +180,13 @@ export class Watch {
       waitsFor: seen?.state?.state === 'waiting' ? (seen.state.reason ?? 'its judge') : null,
       learning:
         kind === undefined ? null : { label: kind.label, show: kind.show, values: seen?.curve(kind.metric) ?? [] },
-      heldOut: heldOutCourses(seen?.heldOut ?? [], run.rewardName),
+      heldOut: heldOutCurves(seen?.heldOut ?? [], run.rewardName),
       figures: figuresOf(run, metrics, kind?.metric ?? null),
       alarms: alarmsOf(metrics),
       unscored: unscoredOf(metrics),
       says: watched.says,
       elapsedS: (now - run.startedMs) / 1000,
-      leftS: secondsLeft(timesOf(watched, seen, iteration, now), run.untilIteration - iteration),
+      leftS: secondsLeft(iterationTimes(watched, seen, iteration, now), run.untilIteration - iteration),
       where: run.where,
       log: `${run.paths.logsDir}/console.log`,
     };
@@ -206,7 +208,12 @@ export class Watch {
 }
 
 /** Seconds of the latest iterations, as recorded by the run; a trainer that records none is timed from look to look. */
-function timesOf(watched: Watched, seen: Glimpse | null, iteration: number, now: number): readonly number[] {
+function iterationTimes(
+  watched: WatchedRun,
+  seen: RunSnapshot | null,
+  iteration: number,
+  now: number,
+): readonly number[] {
   const recorded = seen?.curve(TIME) ?? [];
   if (recorded.length > 0) return recorded;
   const { last, seconds } = watched;
@@ -220,7 +227,7 @@ function timesOf(watched: Watched, seen: Glimpse | null, iteration: number, now:
 }
 
 /** A run that cannot be read at this moment shows nothing; it reports any real problem itself when it ends. */
-function lookAt({ paths }: UnderWay, tail: MetricsTail): Glimpse | null {
+function readSnapshot({ paths }: RunInProgress, tail: MetricsTail): RunSnapshot | null {
   try {
     tail.read();
     return { state: readState(paths), last: tail.last, heldOut: tail.heldOut, curve: (metric) => tail.curve(metric) };
@@ -257,9 +264,9 @@ interface HeldOutNumber {
 }
 
 /** Curves measured most recently come first: a supervised run measures its reward only at the start and end, but its loss all along. */
-function heldOutCourses(lines: readonly MetricsLine[], rewardName: string | null): HeldOutCourse[] {
+function heldOutCurves(lines: readonly MetricsLine[], rewardName: string | null): HeldOutCurve[] {
   const names = new Set(lines.flatMap(({ metrics }) => Object.keys(metrics)));
-  const courses = [...HELD_OUT, ...measuresAmong(names)].flatMap(({ label, metric, error, show }): HeldOutCourse[] => {
+  const curves = [...HELD_OUT, ...measuresAmong(names)].flatMap(({ label, metric, error, show }): HeldOutCurve[] => {
     const points = lines.flatMap(({ iteration, metrics }) => {
       const mean = metrics[metric] as number | undefined;
       const stderr = metrics[error] as number | undefined;
@@ -270,12 +277,12 @@ function heldOutCourses(lines: readonly MetricsLine[], rewardName: string | null
     const named = label === HELD_OUT_REWARD && rewardName !== null ? `${label} ${rewardName}` : label;
     return points.length === 0 ? [] : [{ label: named, points }];
   });
-  const latest = ({ points }: HeldOutCourse): number => points[points.length - 1].iteration;
-  return courses.sort((a, b) => latest(b) - latest(a));
+  const latest = ({ points }: HeldOutCurve): number => points[points.length - 1].iteration;
+  return curves.sort((a, b) => latest(b) - latest(a));
 }
 
 /** The recipe's other columns, speed and time. */
-function figuresOf({ columns }: UnderWay, metrics: MetricsLine['metrics'], learning: string | null): string[] {
+function figuresOf({ columns }: RunInProgress, metrics: MetricsLine['metrics'], learning: string | null): string[] {
   const shown = columns.flatMap(({ label, metric, digits }) => {
     const value = metrics[metric] as number | undefined;
     // Held-out numbers have their own line.

@@ -13,7 +13,7 @@ import { processCount, type DeviceKind, type Devices } from './devices.js';
 export function deviceKind(
   settings: RunSettings,
   devices: Pick<Devices, 'gpus'>,
-  auto: () => 'cuda' | 'cpu' = autoHere,
+  auto: () => 'cuda' | 'cpu' = detectedProvider,
 ): DeviceKind {
   if (devices.gpus.length === 0 || settings.launch.devices?.length === 0) return 'cpu';
   if (settings.launch.command !== null || !isTrainable(settings)) return 'gpu';
@@ -22,7 +22,7 @@ export function deviceKind(
 }
 
 /** What a run itself may use of a machine, without the GPUs of a server that is started with it. */
-export function ownDevices<D extends Pick<Devices, 'gpus'>>(settings: RunSettings, devices: D): D {
+export function runDevices<D extends Pick<Devices, 'gpus'>>(settings: RunSettings, devices: D): D {
   const served = serveOf(settings)?.devices ?? [];
   return { ...devices, gpus: devices.gpus.filter(({ index }) => !served.includes(index)) };
 }
@@ -31,7 +31,7 @@ export function ownDevices<D extends Pick<Devices, 'gpus'>>(settings: RunSetting
  * The GPUs of a server that is started with a run: those that it names, else one that the run may use but does not, else the run's first, which they
  * share. Null if there is no GPU to assign: there is no such server, or the run computes on the CPU.
  */
-export function servedDevices(
+export function serverDevices(
   settings: RunSettings,
   devices: Pick<Devices, 'gpus'>,
   taken: readonly number[],
@@ -59,6 +59,6 @@ export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'
 let here: 'cuda' | 'cpu' | null = null;
 
 /** Cached: a large matrix asks for each of its cells. */
-function autoHere(): 'cuda' | 'cpu' {
+function detectedProvider(): 'cuda' | 'cpu' {
   return (here ??= autoProvider());
 }

@@ -42,7 +42,7 @@ export interface Placement {
 }
 
 /** Where a run computes, in a few letters. */
-export function placeName({ devices, threads }: Placement, processes: number): string {
+export function describePlacement({ devices, threads }: Placement, processes: number): string {
   if (devices.length > 0) return `GPU ${devices.join(',')}`;
   const share = threads === 0 ? 'all threads' : `${threads} thread${threads > 1 ? 's' : ''}`;
   return processes > 1 ? `CPU, ${processes} x ${share}` : `CPU, ${share}`;
@@ -92,7 +92,7 @@ export function requireFree(indices: readonly number[], env: Environment = proce
   if (indices.length === 0 || env[SHARE_VARIABLE] === '1') return;
   const gpus = detectDevices(env).gpus.filter((gpu) => indices.includes(gpu.index));
   const answer = askNvidiaSmi('--query-compute-apps=gpu_uuid,pid,process_name');
-  const problems = takenGpus(gpus, answer === null ? [] : parseGpuProcesses(answer));
+  const problems = describeTakenGpus(gpus, answer === null ? [] : parseGpuProcesses(answer));
   if (problems.length === 0) return;
   throw new RunError(problems.join('\n'), {
     where: 'launch.devices',
@@ -101,7 +101,7 @@ export function requireFree(indices: readonly number[], env: Environment = proce
 }
 
 /** One sentence for each GPU that somebody uses. */
-export function takenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]): string[] {
+export function describeTakenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]): string[] {
   return gpus.flatMap((gpu) => {
     const users = processes.filter((process) => process.gpuUuid === gpu.uuid);
     const who = users.map(({ pid, name }) => `process ${pid} (${name})`).join(', ');
@@ -127,7 +127,7 @@ export function processCount(
  * A run's placement if it has the machine to itself: one GPU per process, or all cores divided among them. Raises ConfigError for GPUs that do not
  * exist.
  */
-export function wholeMachine(
+export function wholeMachinePlacement(
   launch: Pick<LaunchSettings, 'processes' | 'devices'>,
   devices: Devices,
   kind: DeviceKind,

@@ -22,7 +22,7 @@ function freeSpace(folder: string): number {
 }
 
 /** A run to be trained, from an iteration on. */
-export interface RunAhead {
+export interface RunToTrain {
   readonly settings: RunSettings;
   readonly from: number;
 }
@@ -31,25 +31,27 @@ export interface RunAhead {
  * Estimated bytes that checkpoints will take beyond existing ones, by folder: all that these runs keep, and the one being written. Runs of another
  * program, and runs whose settings do not tell the size of their models, count as nothing.
  */
-export function checkpointSpace(runs: readonly RunAhead[], shapeOf: ShapeOf): ReadonlyMap<string, number> {
+export function checkpointSpace(runs: readonly RunToTrain[], shapeOf: ShapeOf): ReadonlyMap<string, number> {
   const kept = new Map<string, number>();
   const largest = new Map<string, number>();
   for (const { settings, from } of runs) {
     const { base_exp_dir: folder } = settings;
-    const [one, count] = isTrainable(settings) ? [bytesOfOne(settings, shapeOf), keptAhead(settings, from)] : [0, 0];
+    const [one, count] = isTrainable(settings)
+      ? [bytesPerCheckpoint(settings, shapeOf), checkpointsToCome(settings, from)]
+      : [0, 0];
     kept.set(folder, (kept.get(folder) ?? 0) + one * count);
     largest.set(folder, Math.max(largest.get(folder) ?? 0, one));
   }
   return new Map([...kept].map(([folder, bytes]) => [folder, bytes + (largest.get(folder) ?? 0)]));
 }
 
-function bytesOfOne(settings: TrainedSettings, shapeOf: ShapeOf): number {
+function bytesPerCheckpoint(settings: TrainedSettings, shapeOf: ShapeOf): number {
   const parameters = settings.launch.command === null ? recipeOf(settings).parameters(settings, shapeOf) : null;
   return parameters === null ? 0 : checkpointBytes(parameters, settings.optimizer.ema_decay !== null);
 }
 
 /** How many checkpoints the folder gains until the last iteration. */
-function keptAhead({ num_iterations, checkpoint }: TrainedSettings, from: number): number {
+function checkpointsToCome({ num_iterations, checkpoint }: TrainedSettings, from: number): number {
   const { save_every_n_iterations: save, keep_every_n_iterations: keep, keep_last } = checkpoint;
   const saved = Math.ceil(num_iterations / save) - Math.floor(from / save);
   const forGood = keep === null ? 0 : Math.floor(num_iterations / keep) - Math.floor(from / keep);

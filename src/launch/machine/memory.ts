@@ -20,7 +20,7 @@ import { graphsIn } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';
 import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
-import { deviceKind, ownDevices, processesOf } from './device_kind.js';
+import { deviceKind, runDevices, processesOf } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
@@ -37,13 +37,13 @@ export function availableMemory(): number {
 /** Memory of a machine, or of this process's control group, in bytes. */
 export interface Memory {
   readonly free: number;
-  readonly all: number;
+  readonly total: number;
 }
 
 export function machineMemory(): Memory {
   // 0 if no limit is known.
   const limit = process.constrainedMemory() || Infinity;
-  return { free: Math.min(availableMemory(), limit), all: Math.min(totalmem(), limit) };
+  return { free: Math.min(availableMemory(), limit), total: Math.min(totalmem(), limit) };
 }
 
 export interface MemoryVerdict {
@@ -54,7 +54,7 @@ export interface MemoryVerdict {
   readonly neededBytes: number;
   /** Free and total bytes where the run would be placed. */
   readonly freeBytes: number;
-  readonly allBytes: number;
+  readonly totalBytes: number;
   /** What to do when it does not fit. */
   readonly advice: string | null;
 }
@@ -67,8 +67,8 @@ export function memoryVerdict(
   machine: Memory = machineMemory(),
   less?: string,
 ): MemoryVerdict {
-  const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) =>
-    all === null ? [] : [{ all, free: all - (usedBytes ?? 0) }],
+  const onGpus = gpus.flatMap(({ memoryBytes: total, usedBytes }) =>
+    total === null ? [] : [{ total, free: total - (usedBytes ?? 0) }],
   );
   return verdictOf(bytes, processes, onGpus, machine, less);
 }
@@ -85,8 +85,8 @@ export function placedVerdict(
     const here = placedParts.filter((part) => devices[part] === gpu.index);
     const { memoryBytes, usedBytes } = gpu;
     if (here.length === 0 || memoryBytes === null) return [];
-    const all = limit * memoryBytes;
-    const place = { all, free: Math.min(all, memoryBytes - (usedBytes ?? 0)) };
+    const total = limit * memoryBytes;
+    const place = { total, free: Math.min(total, memoryBytes - (usedBytes ?? 0)) };
     const needed = here.reduce((sum, part) => sum + bytes[part], 0);
     const verdict = verdictOf(needed, 1, [place], machine);
     const advice = verdict.fits
@@ -102,7 +102,7 @@ export function placedVerdict(
 const LESS_AT_ONCE = 'lower optimizer.per_device_batch_size';
 
 /** Settings that make a run smaller, among those that it has. */
-function lessOf(settings: RunSettings): string {
+function waysToShrink(settings: RunSettings): string {
   const { policy } = settings as { readonly policy?: object };
   const context = policy !== undefined && 'model_context_size' in policy ? ' or policy.model_context_size' : '';
   return `${LESS_AT_ONCE}${context}, or launch.processes`;
@@ -117,14 +117,14 @@ function verdictOf(
   less = LESS_AT_ONCE,
 ): MemoryVerdict {
   const places = onGpus.length > 0 ? onGpus : [machine];
-  const [freeBytes, allBytes] = [
+  const [freeBytes, totalBytes] = [
     Math.min(...places.map(({ free }) => free)),
-    Math.min(...places.map(({ all }) => all)),
+    Math.min(...places.map(({ total }) => total)),
   ];
   const neededBytes = onGpus.length > 0 ? bytes : bytes * processes;
   const fits = neededBytes <= freeBytes;
   const advice = fits ? null : less;
-  return { fits, hopeless: neededBytes > ESTIMATE_FACTOR * allBytes, neededBytes, freeBytes, allBytes, advice };
+  return { fits, hopeless: neededBytes > ESTIMATE_FACTOR * totalBytes, neededBytes, freeBytes, totalBytes, advice };
 }
 
 export interface RunMemory {
@@ -250,7 +250,7 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
 }
 
 /** The settings with the smallest micro-batch and the shortest texts, a lower bound for their estimates. */
-function leastOf(settings: TrainedSettings): TrainedSettings {
+function smallestSettings(settings: TrainedSettings): TrainedSettings {
   const policy = (settings as { readonly policy?: object }).policy;
   return {
     ...settings,
@@ -261,7 +261,7 @@ function leastOf(settings: TrainedSettings): TrainedSettings {
 
 /** Does not suggest a smaller batch if the models alone do not fit. */
 function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict {
-  if (verdict.fits || least === null || least <= verdict.allBytes) return verdict;
+  if (verdict.fits || least === null || least <= verdict.totalBytes) return verdict;
   const advice = `name a smaller model or take a larger machine: at any batch and context its models alone take about ${gibibytes(least)}`;
   return { ...verdict, advice };
 }
@@ -276,7 +276,7 @@ export function memoryOf(
   const sizeIn = sizesIn();
   return (settings) => {
     const device = deviceKind(settings, devices);
-    const own = ownDevices(settings, devices);
+    const own = runDevices(settings, devices);
     const processes = processesOf(settings, own, device);
     const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizeIn) : null;
     const reward = rewardBytes(settings, shapeOf);
@@ -288,9 +288,9 @@ export function memoryOf(
     const verdict = (): MemoryVerdict | null => {
       if (bytes === null) return null;
       if (placement === null || placed === null || !isTrainable(settings)) {
-        const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, lessOf(settings));
+        const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, waysToShrink(settings));
         if (!isTrainable(settings)) return found;
-        return withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf, sizeIn));
+        return withLeast(found, recipeOf(settings).memory(smallestSettings(settings), shapeOf, sizeIn));
       }
       const image = recipeOf(settings).imageMemory(settings, shapeOf);
       const parts = { policy: bytes - image - reward, image, reward };

@@ -47,7 +47,7 @@ export function describeParts(devices: PlacedParts['devices']): string {
 }
 
 /** Each part's index among the GPUs visible to the run's process; parts on the CPU are left out. */
-export function positionsOf({ devices, gpus }: PlacedParts): Partial<Record<PlacedPart, number>> {
+export function deviceIndices({ devices, gpus }: PlacedParts): Partial<Record<PlacedPart, number>> {
   return Object.fromEntries(
     placedParts.flatMap((part) => {
       const index = devices[part];
@@ -66,7 +66,7 @@ export function checkPlacement({ placement, processes }: Pick<LaunchSettings, 'p
 }
 
 /** Raises ConfigError for a run in a sweep on this machine's GPUs with placed parts: concurrent runs would use the same GPUs. */
-export function checkUnplaced(
+export function refusePlacedParts(
   run: string,
   { placement, backend, command }: Pick<LaunchSettings, 'placement' | 'backend' | 'command'>,
 ): void {

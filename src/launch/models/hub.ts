@@ -6,8 +6,8 @@ import type { HubClient, HubRetryPolicy } from '../../models/hub/client.js';
 import type { HubEnvironment } from '../../models/hub/environment.js';
 import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../../models/hub/fetch.js';
 import { hubKey } from '../../models/reference.js';
-import { failureOf, once, type Obstacle } from '../preflight/looks.js';
-import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted.js';
+import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
+import { pinnedCommits, hubEnvironmentOf, wantedModels } from './wanted.js';
 
 /** Limit for chains of adapters. */
 const MOST_BASES = 4;
@@ -23,7 +23,7 @@ export interface HubModelsOptions {
 }
 
 /** A model that a run needs, and how its workers' environment reaches the Hub. */
-interface Asked extends WantedModel {
+interface HubQuery extends WantedModel {
   readonly environment: HubEnvironment;
   /** The commits that the run began with, including those of adapters' bases. */
   readonly commits: Readonly<Record<string, string>>;
@@ -45,7 +45,7 @@ export class HubModels {
   async obstacles(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<Obstacle[]> {
     const found = new Map<string, Obstacle>();
     for (const config of configs) {
-      for (const asked of askedBy(config, anew)) {
+      for (const asked of hubQueriesOf(config, anew)) {
         const error = await failureOf(() => this.#withBases(asked));
         const text = error?.toText();
         if (error === null || text === undefined || found.has(text)) continue;
@@ -57,16 +57,16 @@ export class HubModels {
 
   /** A sentence for each model of these runs that still has to be fetched. Raises whatever prevents fetching one. */
   async notes(configs: readonly LoadedConfig[]): Promise<string[]> {
-    const asked = configs.flatMap((config) => askedBy(config));
+    const asked = configs.flatMap((config) => hubQueriesOf(config));
     const found = await Promise.all(asked.map((one) => this.#withBases(one)));
     return [...new Set(found.flat().map(noteOf))];
   }
 
   /** Downloads the models of these runs into the cache. Raises what prevents one. */
   async fetch(configs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Promise<void> {
-    for (const asked of configs.flatMap((config) => askedBy(config, anew))) {
+    for (const asked of configs.flatMap((config) => hubQueriesOf(config, anew))) {
       for (const found of await this.#withBases(asked)) {
-        await once(this.#fetched, keyOf({ ...asked, ...found }), () => this.#fetch(asked.environment, found));
+        await computeOnce(this.#fetched, keyOf({ ...asked, ...found }), () => this.#fetch(asked.environment, found));
       }
     }
   }
@@ -74,7 +74,7 @@ export class HubModels {
   /** The commits of a run's models, by their names in its record; afterwards they are in the cache. */
   async commitsOf(config: LoadedConfig): Promise<Record<string, string>> {
     await this.fetch([config]);
-    const found = await Promise.all(askedBy(config).map((asked) => this.#withBases(asked)));
+    const found = await Promise.all(hubQueriesOf(config).map((asked) => this.#withBases(asked)));
     return Object.fromEntries(found.flat().map(({ reference, commit }) => [hubKey(reference), commit]));
   }
 
@@ -92,7 +92,7 @@ export class HubModels {
   }
 
   /** A model and, if it is an adapter, its base. */
-  async #withBases(asked: Asked): Promise<FoundModel[]> {
+  async #withBases(asked: HubQuery): Promise<FoundModel[]> {
     const all = [await this.#lookUp(asked)];
     let base = asked.need === 'model' ? hubBaseOf(all[0].folder) : null;
     while (base !== null) {
@@ -106,14 +106,14 @@ export class HubModels {
     return all;
   }
 
-  #lookUp(asked: Asked): Promise<FoundModel> {
-    return once(this.#found, keyOf(asked), async () =>
+  #lookUp(asked: HubQuery): Promise<FoundModel> {
+    return computeOnce(this.#found, keyOf(asked), async () =>
       lookUp(await this.#client(asked.environment), asked, this.options),
     );
   }
 
   #client(environment: HubEnvironment): Promise<HubClient> {
-    return once(this.#clients, JSON.stringify(environment), async () => {
+    return computeOnce(this.#clients, JSON.stringify(environment), async () => {
       // Loaded lazily, because most runs need nothing.
       const { HubClient } = await import('../../models/hub/client.js');
       return new HubClient(environment, this.options.retryPolicy, this.options.stop);
@@ -121,11 +121,11 @@ export class HubModels {
   }
 }
 
-function askedBy(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): Asked[] {
+function hubQueriesOf(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): HubQuery[] {
   const environment = hubEnvironmentOf(config.settings);
   const wanted = wantedModels(config.settings, anew.has(config));
   if (wanted.length === 0) return [];
-  const commits = commitsBegunWith(config.settings, anew.has(config));
+  const commits = pinnedCommits(config.settings, anew.has(config));
   return wanted.map((one) => ({ ...one, environment, commits }));
 }
 
@@ -137,6 +137,6 @@ function noteOf({ reference, commit, bytesLeft, note }: FoundModel): string {
     : `${name} would be downloaded first: ${megabytes(bytesLeft)}`;
 }
 
-function keyOf({ reference, need, pinned, environment }: WantedModel & Pick<Asked, 'environment'>): string {
+function keyOf({ reference, need, pinned, environment }: WantedModel & Pick<HubQuery, 'environment'>): string {
   return JSON.stringify([need, hubKey(reference), pinned, environment.endpoint, environment.cacheDir]);
 }

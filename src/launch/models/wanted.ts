@@ -14,7 +14,7 @@ import type { RunSettings } from '../../schema/run.js';
 export function wantedModels(settings: RunSettings, anew = false): WantedModel[] {
   const named = [...hubModels(settings), ...basesOfFolders(settings)];
   if (named.length === 0) return [];
-  const commits = commitsBegunWith(settings, anew);
+  const commits = pinnedCommits(settings, anew);
   const wholly = new Set(named.filter(({ tokenizerOnly }) => !tokenizerOnly).map(({ reference }) => hubKey(reference)));
   return named.map(({ reference }) => ({
     reference,
@@ -24,7 +24,7 @@ export function wantedModels(settings: RunSettings, anew = false): WantedModel[]
 }
 
 /** The commits of Hub models that a run began with, including those of adapters' bases, under their names in its record. */
-export function commitsBegunWith(settings: RunSettings, anew = false): Readonly<Record<string, string>> {
+export function pinnedCommits(settings: RunSettings, anew = false): Readonly<Record<string, string>> {
   const record = anew ? null : readRecord(RunPaths.of(settings));
   return record?.models ?? {};
 }
@@ -45,7 +45,7 @@ export function hubEnvironmentOf({ launch: { env } }: RunSettings): HubEnvironme
 }
 
 /** The models of a run that are not in the cache, by their names in messages. */
-export function notDownloaded(settings: RunSettings): string[] {
+export function missingModels(settings: RunSettings): string[] {
   const wanted = wantedModels(settings);
   if (wanted.length === 0) return [];
   const environment = hubEnvironmentOf(settings);

@@ -61,7 +61,7 @@ function entriesOf(path: string): string[] | null {
 }
 
 /** The mark in the environment of a run's workers. The run's folder need not exist yet. */
-export function markOfRun(paths: RunPaths): Readonly<Record<string, string>> {
+export function runMark(paths: RunPaths): Readonly<Record<string, string>> {
   return { [RUN_VARIABLE]: withoutLinks(resolve(paths.dir)) };
 }
 
@@ -78,7 +78,7 @@ function withoutLinks(path: string): string {
  * user; the process started when the lock says; and it has the run's mark in its environment, or is a command of this program that holds locks.
  * Workers of versions without that mark are recognized by their launcher's. Without /proc, only the file's owner can be checked.
  */
-export function notTheHolder(paths: RunPaths, held: HeldBy, world: HolderWorld): string | null {
+export function whyNotHolder(paths: RunPaths, held: HeldBy, world: HolderWorld): string | null {
   const owner = world.ownerOf(paths.lock);
   const traits = world.traitsOf(held.pid);
   const ours = owner !== null && owner === world.uid;
@@ -105,7 +105,7 @@ function mark(paths: RunPaths, { environment, command }: ProcessTraits): string 
       ? `the process has no ${RUN_VARIABLE} in its environment, as workers have`
       : null;
   }
-  return marked === markOfRun(paths)[RUN_VARIABLE] ? null : `the process works on another run, ${marked}`;
+  return marked === runMark(paths)[RUN_VARIABLE] ? null : `the process works on another run, ${marked}`;
 }
 
 /** `node …/cli/main.js run …`, or the name under which the package is installed. */

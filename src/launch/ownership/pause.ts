@@ -5,13 +5,13 @@ import type { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
 import { forgetStopRequest, KILLED, readStopRequest } from '../../run/stop_request.js';
 
-export const LOOK_EVERY_MS = 1_000;
+export const POLL_MS = 1_000;
 
 /** The longest pause before a restart, in seconds. */
 const LONGEST_PAUSE_S = 60;
 
 /** Seconds before the next start, given the number of consecutive attempts without progress: what fails at once would fail again at once. */
-export function pauseBeforeRestart(inVain: number): number {
+export function restartDelayS(inVain: number): number {
   return inVain === 0 ? 0 : Math.min(LONGEST_PAUSE_S, 2 ** (inVain - 1));
 }
 
@@ -26,7 +26,7 @@ export async function pause(ms: number, stop: AbortSignal): Promise<void> {
  */
 export async function pauseAsOwner(paths: RunPaths, ms: number, stop: AbortSignal): Promise<boolean> {
   const lock = acquireLock(paths);
-  const asked = new StopWatch(paths);
+  const asked = new StopRequestWatcher(paths);
   const stops = AbortSignal.any([stop, asked.stop, asked.kill]);
   // The error of the last heartbeat: if the disk refused one, the next tries again.
   let failed: { readonly error: unknown } | null = null;
@@ -38,7 +38,7 @@ export async function pauseAsOwner(paths: RunPaths, ms: number, stop: AbortSigna
       failed = { error };
     }
   };
-  const beat = setInterval(beatOnce, LOOK_EVERY_MS);
+  const beat = setInterval(beatOnce, POLL_MS);
   try {
     await pause(ms, stops);
     beatOnce();
@@ -60,7 +60,7 @@ export async function pauseAsOwner(paths: RunPaths, ms: number, stop: AbortSigna
 const STOP_LOOK_MS = 200;
 
 /** Watches for that file. */
-export class StopWatch {
+export class StopRequestWatcher {
   readonly #stop = new AbortController();
   readonly #kill = new AbortController();
   readonly #timer: NodeJS.Timeout;

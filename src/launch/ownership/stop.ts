@@ -17,7 +17,7 @@ import { readState, writeState } from '../../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
 import { KILLED, requestStop, takesStopRequests } from '../../run/stop_request.js';
 import { launcherOf, type LauncherProcess } from '../processes/guardian.js';
-import { notTheHolder, realHolderWorld } from './holder.js';
+import { whyNotHolder, realHolderWorld } from './holder.js';
 
 const POLL_MS = 100;
 const PROGRESS_EVERY_MS = 5_000;
@@ -31,7 +31,7 @@ export interface StopWorld extends LockWorld {
   /** The launcher that started a process; null if there is none, or it cannot be found out. */
   launcherOf(pid: number): LauncherProcess | null;
   /** Why the process named in a run's lock does not belong to the run; null if it does. */
-  notTheHolder(paths: RunPaths, held: HeldBy): string | null;
+  whyNotHolder(paths: RunPaths, held: HeldBy): string | null;
 }
 
 export function realStopWorld(): StopWorld {
@@ -41,7 +41,7 @@ export function realStopWorld(): StopWorld {
     ...world,
     send: (pid, signal) => void process.kill(pid, signal),
     launcherOf,
-    notTheHolder: (paths, held) => notTheHolder(paths, held, holders),
+    whyNotHolder: (paths, held) => whyNotHolder(paths, held, holders),
   };
 }
 
@@ -79,25 +79,25 @@ export async function stopRun(
   const starter = starterOf(first, world);
   signal(paths, first, options.now, world);
   if (!options.now) {
-    const ended = await untilFree(paths, first, options, world);
+    const ended = await waitUntilFree(paths, first, options, world);
     if (!ended) return result('still_stopping');
-    settle(paths, world, 'its process ended before it could save a checkpoint');
+    markInterrupted(paths, world, 'its process ended before it could save a checkpoint');
     return result('stopped');
   }
-  for (let held: HeldBy | null = first; held !== null; held = await takenAgain(paths, starter, world)) {
+  for (let held: HeldBy | null = first; held !== null; held = await restartedHolder(paths, starter, world)) {
     if (held !== first) signal(paths, held, true, world);
-    if (!(await untilFree(paths, held, options, world))) return result('still_stopping');
+    if (!(await waitUntilFree(paths, held, options, world))) return result('still_stopping');
   }
-  settle(paths, world, KILLED);
+  markInterrupted(paths, world, KILLED);
   return result('killed');
 }
 
 function signal(paths: RunPaths, held: HeldBy, now: boolean, world: StopWorld): void {
-  if (!seesProcessesOf(held, world)) throw elsewhere(paths, held);
+  if (!seesProcessesOf(held, world)) throw heldOnOtherHost(paths, held);
   // Checked right before the signal: a pid that now belongs to another process must not be hit.
   if (lockProblem(held, world) === null) return;
   if (takesStopRequests(paths)) return requestStop(paths, now ? 'now' : 'save');
-  const doubt = world.notTheHolder(paths, held);
+  const doubt = world.whyNotHolder(paths, held);
   if (doubt !== null) throw notItsProcess(paths, held, now, doubt);
   try {
     if (!now) return world.send(held.pid, 'SIGTERM');
@@ -125,7 +125,7 @@ function notItsProcess(paths: RunPaths, { pid }: HeldBy, now: boolean, doubt: st
   );
 }
 
-function elsewhere(paths: RunPaths, held: HeldBy): RunError {
+function heldOnOtherHost(paths: RunPaths, held: HeldBy): RunError {
   const job = held.slurm_job_id;
   return new RunError(
     `run '${paths.runName}' is held by process ${held.pid} on ${held.host} (last heartbeat ${formatAge(held.ageS)} ago), not on this machine`,
@@ -139,7 +139,7 @@ function elsewhere(paths: RunPaths, held: HeldBy): RunError {
 }
 
 /** Waits until the owner has released the run or is gone; false when told to stop waiting. */
-async function untilFree(paths: RunPaths, held: HeldBy, options: StopOptions, world: StopWorld): Promise<boolean> {
+async function waitUntilFree(paths: RunPaths, held: HeldBy, options: StopOptions, world: StopWorld): Promise<boolean> {
   let said = world.nowMs();
   while (readLock(paths, world)?.token === held.token && liveLock(paths, world) !== null) {
     if (options.stop?.aborted === true) return false;
@@ -163,7 +163,7 @@ function starterOf(held: HeldBy, world: StopWorld): LauncherProcess {
 }
 
 /** Who holds the run again for the same launcher; null if nobody does. A run that somebody else starts meanwhile is not the one to kill. */
-async function takenAgain(paths: RunPaths, starter: LauncherProcess, world: StopWorld): Promise<HeldBy | null> {
+async function restartedHolder(paths: RunPaths, starter: LauncherProcess, world: StopWorld): Promise<HeldBy | null> {
   const deadline = world.nowMs() + WATCH_AFTER_KILL_MS;
   for (;;) {
     const held = liveLock(paths, world);
@@ -177,7 +177,7 @@ async function takenAgain(paths: RunPaths, starter: LauncherProcess, world: Stop
 }
 
 /** Marks a run as interrupted whose owner could not do so, and removes the lock that it left. */
-function settle(paths: RunPaths, world: StopWorld, reason: string): void {
+function markInterrupted(paths: RunPaths, world: StopWorld, reason: string): void {
   const dead = readStatus(paths, world).state === 'dead';
   const left = readLock(paths, world) !== null && liveLock(paths, world) === null;
   if (!dead && !left) return;

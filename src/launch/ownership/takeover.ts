@@ -19,7 +19,7 @@ import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { readJson, readState, writeState, type RunStateName } from '../../run/state.js';
 import { endGroup, endMarked } from '../processes/child.js';
-import { groupLives, launcherOf } from '../processes/guardian.js';
+import { isGroupAlive, launcherOf } from '../processes/guardian.js';
 import type { Started } from '../processes/supervise.js';
 
 /** How long the workers of a dead launcher may take to end. */
@@ -70,13 +70,13 @@ export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void
 }
 
 /** Ends what an earlier attempt left running on this machine; the owner calls it before it starts anything. */
-export async function endLeftovers(paths: RunPaths): Promise<void> {
+export async function endLeftoverWorkers(paths: RunPaths): Promise<void> {
   const left = readWorkers(paths);
   if (left === null || !seesProcessesOf(left, realLockWorld())) return;
   const groups = left.workers.filter(({ pid, start }) => {
     const found = processStart(pid);
     // A group without its leader keeps its number, so it cannot belong to somebody else.
-    return found === null ? groupLives(pid) : found === start;
+    return found === null ? isGroupAlive(pid) : found === start;
   });
   await Promise.all([...groups.map(({ pid }) => endGroup(pid, GRACE_S)), endMarked(left.mark, GRACE_S)]);
 }
@@ -97,7 +97,7 @@ function readWorkers(paths: RunPaths): WorkersFile | null {
  * Records how an attempt ended whose owner could not do so itself; `over` names the states that may be replaced. Writes nothing if somebody else
  * holds the run, or has held it since.
  */
-export function settleState(
+export function recordEndForOwner(
   paths: RunPaths,
   attempt: number,
   end: { readonly state: RunStateName; readonly reason: string },

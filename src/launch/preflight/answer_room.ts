@@ -11,24 +11,24 @@ import type { ModelReference } from '../../schema/model.js';
 import { getPath } from '../../schema/paths.js';
 import type { TrainedSettings } from '../../schema/run.js';
 import { describeRoom, leavesNoRoom, type PromptRoom, type RoomLimits } from '../../scoring/prompt_room.js';
-import { once, type Obstacle } from './looks.js';
+import { computeOnce, type Obstacle } from './obstacle.js';
 import { runResolver } from '../models/resolve.js';
 
 /** What prevents some runs, and warnings about them. */
-export interface RoomFound {
+export interface AnswerRoomResult {
   readonly obstacles: readonly Obstacle[];
   readonly warnings: readonly string[];
 }
 
 /** Checks the prompts of several runs; what several runs share is checked once. */
-export class AnswerRooms {
+export class AnswerRoomChecks {
   readonly #known = new Map<string, Promise<readonly PromptRoom[]>>();
 
   /**
    * Skips runs whose data or models are not there yet: their workers check when they start. A run that has already started continues with a warning.
    * Says nothing about runs in `blocked`.
    */
-  async of(runs: readonly LoadedConfig[], blocked: ReadonlySet<string> = new Set()): Promise<RoomFound> {
+  async of(runs: readonly LoadedConfig[], blocked: ReadonlySet<string> = new Set()): Promise<AnswerRoomResult> {
     const obstacles: Obstacle[] = [];
     const warnings = new Set<string>();
     for (const { settings } of runs) {
@@ -37,7 +37,7 @@ export class AnswerRooms {
       const limits = limitsOf(settings);
       if (limits === null) continue;
       try {
-        const rooms = await once(this.#known, keyOf(settings), () => look(settings));
+        const rooms = await computeOnce(this.#known, keyOf(settings), () => promptRooms(settings));
         for (const room of rooms) {
           const told = describeRoom(room, limits);
           if (told === null) continue;
@@ -53,7 +53,7 @@ export class AnswerRooms {
   }
 }
 
-async function look(settings: TrainedSettings): Promise<readonly PromptRoom[]> {
+async function promptRooms(settings: TrainedSettings): Promise<readonly PromptRoom[]> {
   const { openRecipeOf } = await import('../../recipes/open.js');
   return (await openRecipeOf(settings).promptRoom?.(settings, runResolver(settings.base_exp_dir))) ?? [];
 }

@@ -22,7 +22,7 @@ import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.
 import { checkNeed } from './needs.js';
 
 /** One check: its name, by which several runs share it, and a function that raises what is wrong. */
-export type Look = readonly [what: string, look: () => void];
+export type NamedCheck = readonly [what: string, look: () => void];
 
 /** A run being checked, with facts about those that are checked together. */
 export interface CheckedRun {
@@ -38,7 +38,7 @@ export interface CheckedRun {
   readonly memory: () => ReturnType<typeof memoryOf> | null;
 }
 
-type Check = (run: CheckedRun) => readonly Look[];
+type Check = (run: CheckedRun) => readonly NamedCheck[];
 
 /** In the order in which their findings are reported. */
 const checks = {
@@ -71,7 +71,7 @@ const checks = {
   },
   command: ({ config: { settings } }) => {
     const { command, env } = settings.launch;
-    return command === null ? [] : [programLook(command[0], NO_PROGRAM, env['PATH'])];
+    return command === null ? [] : [programCheck(command[0], NO_PROGRAM, env['PATH'])];
   },
   needs: trained((settings, { shapeOf }) => {
     return recipeOf(settings)
@@ -98,13 +98,13 @@ const checks = {
     if (sampled === null || serve === null) return [];
     const { model } = sampled;
     const [program] = serve.command ?? DEFAULT_COMMAND;
-    const look = programLook(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL });
+    const look = programCheck(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL });
     return typeof model === 'string'
       ? [look, [`served ${model}`, () => checkServable(modelFolder(model, () => ''))]]
       : [look];
   }),
   modules: trained((settings) =>
-    (rewardOf(settings)?.terms ?? []).flatMap((term): Look[] =>
+    (rewardOf(settings)?.terms ?? []).flatMap((term): NamedCheck[] =>
       term.name === 'module'
         ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]
         : [],
@@ -113,20 +113,20 @@ const checks = {
   memory: ({ config: { settings }, memory }) => {
     const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict : undefined;
     if (!verdict?.hopeless) return [];
-    const { neededBytes, allBytes, advice } = verdict;
-    const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(allBytes)} in all`;
+    const { neededBytes, totalBytes, advice } = verdict;
+    const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(totalBytes)} in all`;
     const next = `To make it fit, ${advice ?? ''}.`;
     return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
   },
 } as const satisfies Readonly<Record<string, Check>>;
 
 /** All checks for a run. */
-export function looksAt(run: CheckedRun): Look[] {
+export function checksFor(run: CheckedRun): NamedCheck[] {
   return Object.values<Check>(checks).flatMap((check) => check(run));
 }
 
 /** Makes a check for runs that this program's own workers train; there is nothing to check in others. */
-function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly Look[]): Check {
+function trained(check: (settings: TrainedSettings, run: CheckedRun) => readonly NamedCheck[]): Check {
   return (run) => {
     const { settings } = run.config;
     return isTrainable(settings) && settings.launch.command === null ? check(settings, run) : [];
@@ -165,7 +165,7 @@ const NO_PROGRAM: NamedProgram = {
   next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
 };
 
-function programLook(program: string, { key, next }: NamedProgram, path = process.env['PATH'] ?? ''): Look {
+function programCheck(program: string, { key, next }: NamedProgram, path = process.env['PATH'] ?? ''): NamedCheck {
   return [
     `command ${program} ${path}`,
     () => {

@@ -14,13 +14,13 @@ import { detectDevices, gibibytes, type Devices } from '../machine/devices.js';
 import { checkpointSpace, type FreeSpace } from '../machine/disk.js';
 import { memoryOf, shapesOf } from '../machine/memory.js';
 import type { AskJudge, RewardTrials } from '../reward/trial.js';
-import { looksAt, takesMemoryHere } from './checks.js';
-import { lazy, type Obstacle } from './looks.js';
+import { checksFor, takesMemoryHere } from './checks.js';
+import { lazy, type Obstacle } from './obstacle.js';
 
 /** Maximum number of problems reported at once. */
 const MOST_SHOWN = 12;
 
-export interface Looking {
+export interface PreflightOptions {
   /** Runs that start over, though they may be finished. */
   readonly anew?: ReadonlySet<LoadedConfig>;
   /** Results of earlier checks, which are not repeated; it grows. */
@@ -36,9 +36,9 @@ export interface Looking {
  * for the first of them. A finished run needs nothing, unless it is one of `anew`. Does not check whether folders belong to these runs: see
  * `changedRuns`.
  */
-export function obstacles(
+export function fileObstacles(
   runs: readonly LoadedConfig[],
-  { anew = new Set(), seen = new Map(), devices, freeSpace }: Looking = {},
+  { anew = new Set(), seen = new Map(), devices, freeSpace }: PreflightOptions = {},
 ): Obstacle[] {
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
   const told = new Set<string>();
@@ -49,11 +49,11 @@ export function obstacles(
   const space = checkpointSpace(ahead, shapeOf);
   return left.flatMap((config) => {
     const { run_name } = config.settings;
-    const looks = looksAt({ config, made, shapeOf, space, freeSpace, devices, memory });
+    const looks = checksFor({ config, made, shapeOf, space, freeSpace, devices, memory });
     return looks.flatMap(([what, look]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);
-      const error = seen.has(what) ? seen.get(what) : raisedBy(look);
+      const error = seen.has(what) ? seen.get(what) : errorOf(look);
       seen.set(what, error ?? null);
       if (!error) return [];
       // Several checks of one file may find the same problem.
@@ -65,8 +65,8 @@ export function obstacles(
   });
 }
 
-/** Further checks of `lookBefore` besides the permanent ones. */
-export interface Looks extends Looking {
+/** Further checks of `findObstacles` besides the permanent ones. */
+export interface PreflightCheckOptions extends PreflightOptions {
   /** The runs whose folders have to be their own; default: all. */
   readonly claimed?: readonly LoadedConfig[];
   /** Results of earlier reward trials, for checking runs one after another. */
@@ -79,14 +79,14 @@ export interface Looks extends Looking {
  * Everything that prevents some runs on this machine: what `config check`, `plan`, `run` and `sweep` report before anything starts. A finished run
  * whose folder was made with other settings is checked like one that has to be trained.
  */
-export async function lookBefore(
+export async function findObstacles(
   runs: readonly LoadedConfig[],
-  { claimed = runs, trials, askJudge, ...looking }: Looks = {},
+  { claimed = runs, trials, askJudge, ...looking }: PreflightCheckOptions = {},
 ): Promise<Obstacle[]> {
   const claims = changedRuns(claimed);
   const changed = runs.filter(({ settings }) => claims.some(({ run }) => run === settings.run_name));
   const anew = new Set([...(looking.anew ?? []), ...changed]);
-  const found = [...claims, ...obstacles(runs, { ...looking, anew })];
+  const found = [...claims, ...fileObstacles(runs, { ...looking, anew })];
   const broken = (run: string, module: unknown): boolean =>
     typeof module === 'string' && found.some((one) => one.run === run && one.error.where?.includes(module) === true);
   const { RewardTrials: Trials } = await import('../reward/trial.js');
@@ -106,7 +106,10 @@ export async function lookBefore(
 }
 
 /** Which runs may not fit into the memory that is free now, though they are not refused; one sentence for all that lack the same. */
-export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), devices }: Looking): string[] {
+export function memoryWarnings(
+  runs: readonly LoadedConfig[],
+  { anew = new Set(), devices }: PreflightOptions,
+): string[] {
   const left = unfinished(runs, anew).filter(({ settings }) => takesMemoryHere(settings));
   if (devices === undefined || left.length === 0) return [];
   const memory = memoryOf(new Map(runs.map(({ settings }) => [settings.run_name, settings])), devices());
@@ -139,18 +142,18 @@ function reached({ settings }: Pick<LoadedConfig, 'settings'>): number {
 /** The runs whose folders contain runs with other settings. */
 export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
   return runs.flatMap((config) => {
-    const error = raisedBy(() => checkClaim(config));
+    const error = errorOf(() => checkClaim(config));
     return error === null ? [] : [{ run: config.settings.run_name, error }];
   });
 }
 
 /** Checks configs one after another: what they share, including parents, is evaluated and checked once. */
 export class Preflight {
-  readonly #looking: Looking = { seen: new Map(), devices: lazy(() => detectDevices()) };
+  readonly #looking: PreflightOptions = { seen: new Map(), devices: lazy(() => detectDevices()) };
 
   #trials: RewardTrials | undefined;
 
-  /** `load` loads the configs that others start from; `askJudge`: where judges are asked, as in `lookBefore`. */
+  /** `load` loads the configs that others start from; `askJudge`: where judges are asked, as in `findObstacles`. */
   constructor(
     private readonly load: typeof loadReferenced = loadingOnce(),
     private readonly askJudge?: AskJudge,
@@ -160,7 +163,7 @@ export class Preflight {
   async of(config: LoadedConfig): Promise<Obstacle[]> {
     const { RewardTrials: Trials } = await import('../reward/trial.js');
     this.#trials ??= new Trials(this.askJudge);
-    return lookBefore(await this.#chain(config), { ...this.#looking, trials: this.#trials });
+    return findObstacles(await this.#chain(config), { ...this.#looking, trials: this.#trials });
   }
 
   /** The runs of this config's chain that still have to be trained. */
@@ -174,7 +177,7 @@ export class Preflight {
 }
 
 /** Raises what prevents runs: the only error, or a ConfigError with all of them. */
-export function requireNone(all: readonly Obstacle[]): void {
+export function throwObstacles(all: readonly Obstacle[]): void {
   if (all.length === 0) return;
   if (all.length === 1) throw all[0].error;
   const lines = all.slice(0, MOST_SHOWN).map(({ run, error }) => `${run}: ${error.toText()}`);
@@ -182,7 +185,7 @@ export function requireNone(all: readonly Obstacle[]): void {
   throw new ConfigError(`nothing was started: ${all.length} things are in the way\n${lines.join('\n')}${more}`);
 }
 
-function raisedBy(look: () => void): EditrlError | null {
+function errorOf(look: () => void): EditrlError | null {
   try {
     look();
     return null;

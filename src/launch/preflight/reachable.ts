@@ -17,11 +17,11 @@ import { judgeKey, Judges, termServices } from '../../scoring/judges.js';
 import { lookAtVllm } from '../../train/remote_sampler.js';
 import { lookAtImagesServer } from '../../train/remote_pictures.js';
 import { lookAtRenderServer } from '../../train/remote_pictures.js';
-import { failureOf, once, type Obstacle } from './looks.js';
+import { failureOf, computeOnce, type Obstacle } from './obstacle.js';
 import { runResolver, unfinishedRun } from '../models/resolve.js';
 import { urlsToShare } from '../servers/gateway.js';
 
-export interface Reached {
+export interface ServerCheckResult {
   /** What prevents runs from starting. */
   readonly obstacles: readonly Obstacle[];
   /** Warnings that do not prevent them; one sentence each. */
@@ -32,7 +32,7 @@ export interface Reached {
 type Found = { readonly what: string; readonly error?: EditrlError; readonly note?: string };
 
 /** A reward that was created as a run does, and closed again. */
-interface MadeReward {
+interface RewardCheck {
   /** The models that it requests from `reward.endpoint`. */
   readonly models: readonly string[];
   /** Why it cannot be created, or which of its terms' own servers is not ready. */
@@ -51,16 +51,16 @@ const heldOutNames: JudgeNames = {
 };
 
 /** Checks the servers of configs one after another; what several of them ask is asked once. */
-export class Servers {
+export class ServerChecks {
   readonly #judges = new Map<string, Promise<EditrlError | null>>();
-  readonly #rewards = new Map<string, Promise<MadeReward>>();
+  readonly #rewards = new Map<string, Promise<RewardCheck>>();
   readonly #images = new Map<
     string,
     Promise<{ readonly error: EditrlError | null; readonly left: readonly string[] }>
   >();
 
   /** What prevents runs that still have to be trained, by what they ask; each problem is reported for the first run that has it. */
-  async of(runs: readonly LoadedConfig[]): Promise<Reached> {
+  async of(runs: readonly LoadedConfig[]): Promise<ServerCheckResult> {
     const told = new Set<string>();
     const [obstacles, notes]: [Obstacle[], string[]] = [[], []];
     for (const { settings } of runs) {
@@ -149,7 +149,7 @@ export class Servers {
     const { base_url: url } = sampled.engine;
     if (url === null) return [{ what: 'vllm', note: 'its vLLM is started with the run, and was not asked' }];
     const what = `vllm ${url} ${sampled.contextSize}`;
-    const error = await once(this.#judges, what, () => failureOf(() => lookAtVllm(sampled, url)));
+    const error = await computeOnce(this.#judges, what, () => failureOf(() => lookAtVllm(sampled, url)));
     return error === null ? [] : [{ what, error }];
   }
 
@@ -159,7 +159,7 @@ export class Servers {
     if (server === null) return [];
     const { base_url, served_model, api_key_env } = server.settings;
     const what = `${server.kind} ${JSON.stringify([base_url, served_model, api_key_env, widthOf(server)])}`;
-    const { error, left } = await once(this.#images, what, async () => {
+    const { error, left } = await computeOnce(this.#images, what, async () => {
       let left: readonly string[] = [];
       const error = await failureOf(async () => void (left = await lookAt(server)));
       return { error, left };
@@ -176,13 +176,13 @@ export class Servers {
     model: string,
     options: Pick<ReadinessOptions, 'alias' | 'names' | 'shown'>,
   ): Promise<EditrlError | null> {
-    return once(this.#judges, JSON.stringify([place, model, options.alias, options.shown]), () =>
+    return computeOnce(this.#judges, JSON.stringify([place, model, options.alias, options.shown]), () =>
       failureOf(() => waitUntilReady(place, model, { ...judgeKey({ token: null }), maxWaitS: 0, ...options })),
     );
   }
 
-  #make(reward: RewardSettings, baseExpDir: string): Promise<MadeReward> {
-    return once(this.#rewards, JSON.stringify([reward, baseExpDir]), () => makeReward(reward, baseExpDir));
+  #make(reward: RewardSettings, baseExpDir: string): Promise<RewardCheck> {
+    return computeOnce(this.#rewards, JSON.stringify([reward, baseExpDir]), () => makeReward(reward, baseExpDir));
   }
 }
 
@@ -200,7 +200,7 @@ function widthOf(server: PictureServer): number | null {
 }
 
 /** Creates a reward's terms, checks their own servers, and closes everything. */
-async function makeReward(reward: RewardSettings, baseExpDir: string): Promise<MadeReward> {
+async function makeReward(reward: RewardSettings, baseExpDir: string): Promise<RewardCheck> {
   const judges = new Judges();
   const unmade = reward.terms.flatMap((term) => unfinishedRun(term, baseExpDir) ?? []);
   // `run` waits for servers as long as a term says.

@@ -1,16 +1,23 @@
 /** What is done for runs before any of them starts or is submitted, in one order for all commands. */
 import type { LoadedConfig } from '../../config/load.js';
 import { printable } from '../../core/errors.js';
-import { viewOn } from '../live/view.js';
+import { openView } from '../live/view.js';
 import { HubModels } from '../models/hub.js';
-import { AnswerRooms } from './answer_room.js';
-import { lookBefore, obstacles, requireNone, tightRuns, unfinished, type Looks } from './preflight.js';
+import { AnswerRoomChecks } from './answer_room.js';
+import {
+  findObstacles,
+  fileObstacles,
+  throwObstacles,
+  memoryWarnings,
+  unfinished,
+  type PreflightCheckOptions,
+} from './preflight.js';
 
-export interface Readying extends Looks {
+export interface ReadyOptions extends PreflightCheckOptions {
   /** What fetches models; null for a rehearsal, which fetches nothing. */
   readonly models: Pick<HubModels, 'obstacles' | 'fetch'> | null;
   /** Results of earlier checks of prompts, which are not repeated. */
-  readonly rooms?: AnswerRooms;
+  readonly rooms?: AnswerRoomChecks;
   /** Receives each warning as one sentence. */
   readonly warn: (warning: string) => void;
 }
@@ -21,24 +28,24 @@ export interface Readying extends Looks {
  */
 export async function makeReady(
   runs: readonly LoadedConfig[],
-  { models, rooms = new AnswerRooms(), warn, ...looking }: Readying,
+  { models, rooms = new AnswerRoomChecks(), warn, ...looking }: ReadyOptions,
 ): Promise<void> {
-  requireNone(await lookBefore(runs, looking));
+  throwObstacles(await findObstacles(runs, looking));
   const left = unfinished(runs, looking.anew);
   if (models !== null) {
-    requireNone(await models.obstacles(left, looking.anew));
+    throwObstacles(await models.obstacles(left, looking.anew));
     // The shapes of models of the Hub are known by now, and with them memory and disk space.
-    requireNone(obstacles(runs, looking));
+    throwObstacles(fileObstacles(runs, looking));
     await models.fetch(left, looking.anew);
   }
   const room = await rooms.of(left);
-  requireNone(room.obstacles);
-  for (const warning of [...room.warnings, ...tightRuns(runs, looking)]) warn(warning);
+  throwObstacles(room.obstacles);
+  for (const warning of [...room.warnings, ...memoryWarnings(runs, looking)]) warn(warning);
 }
 
 /** The same before jobs are submitted: compute nodes may have no network, but share the cache. Warnings are left to the workers' logs. */
-export async function makeReadyToSubmit(runs: readonly LoadedConfig[], looks: Looks): Promise<void> {
-  const view = viewOn(process.stderr);
+export async function makeReadyToSubmit(runs: readonly LoadedConfig[], looks: PreflightCheckOptions): Promise<void> {
+  const view = openView(process.stderr);
   const models = new HubModels({ say: (line) => view.say(printable(line)), busy: (what) => view.busy(what) });
   try {
     await makeReady(runs, { ...looks, models, warn: () => {} });

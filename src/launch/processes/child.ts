@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ConfigError } from '../../core/errors.js';
 import { processStart } from '../../run/lock.js';
-import { groupLives, LAUNCH_VARIABLE, markedProcesses, signalGroup, type Guardian } from './guardian.js';
+import { isGroupAlive, LAUNCH_VARIABLE, markedProcesses, signalGroup, type Guardian } from './guardian.js';
 
 /** How many of a child's last lines are kept. */
 export const TAIL_LINES = 40;
@@ -90,7 +90,7 @@ export class GuardedChild {
   }
 
   /** How many signs of life it has given: messages or output. */
-  get signs(): number {
+  get activity(): number {
     return this.#signs;
   }
 
@@ -145,32 +145,32 @@ export class GuardedChild {
       this.#signs++;
       const lines = (rest + chunk).split('\n');
       rest = lines.pop() as string;
-      for (const whole of lines) line(afterReturn(whole));
+      for (const whole of lines) line(lastRewrite(whole));
       if (rest.length > LONGEST_LINE) {
-        line(afterReturn(rest));
+        line(lastRewrite(rest));
         rest = '';
       }
     });
     stream.once('close', () => {
-      if (rest !== '') line(afterReturn(rest));
+      if (rest !== '') line(lastRewrite(rest));
     });
   }
 }
 
 /** What a progress bar that rewrites its line showed last. */
-function afterReturn(line: string): string {
+function lastRewrite(line: string): string {
   const text = line.replace(/\r+$/, '');
   return text.slice(text.lastIndexOf('\r') + 1);
 }
 
 /** Ends the rest of a process group: SIGTERM, then SIGKILL. */
 export async function endGroup(group: number, graceS: number): Promise<void> {
-  if (!groupLives(group)) return;
+  if (!isGroupAlive(group)) return;
   signalGroup(group, 'SIGTERM');
   // A stopped process receives its SIGTERM only when it continues.
   signalGroup(group, 'SIGCONT');
   const deadline = performance.now() + graceS * 1000;
-  while (groupLives(group)) {
+  while (isGroupAlive(group)) {
     if (performance.now() > deadline) signalGroup(group, 'SIGKILL');
     await delay(POLL_MS);
   }

@@ -91,7 +91,7 @@ export function exitReason(
 }
 
 /** Whether a retry of the same attempt may succeed: a worker died or its engine failed, but its input is fine. */
-export function mayPass(error: unknown): boolean {
+export function isRetryable(error: unknown): boolean {
   if (error instanceof RunFailed || error instanceof EngineError || error instanceof InternalError) return true;
   return !(error instanceof EditrlError);
 }

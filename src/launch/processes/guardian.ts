@@ -115,7 +115,7 @@ export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean 
 }
 
 /** Whether a process of a group is still running; one that has ended but was not waited for does not count (Linux). */
-export function groupLives(group: number): boolean {
+export function isGroupAlive(group: number): boolean {
   if (!signalGroup(group, 0)) return false;
   return process.platform !== 'linux' || pids().some((pid) => liveGroupOf(pid) === group);
 }

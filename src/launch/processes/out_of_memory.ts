@@ -1,7 +1,7 @@
 /** Detects out-of-memory errors in the output of the programs that are run here, with advice. */
 
 /** Which memory ran out. */
-export type Exhausted = 'heap' | 'gpu' | 'main';
+export type MemoryKind = 'heap' | 'gpu' | 'main';
 
 export interface OutOfMemory {
   /** What was found, without naming the process. */
@@ -11,7 +11,7 @@ export interface OutOfMemory {
 }
 
 /** Lines that report it, the specific ones first: the last row matches any other out-of-memory message. */
-const SIGNS: readonly (readonly [Exhausted, RegExp])[] = [
+const SIGNS: readonly (readonly [MemoryKind, RegExp])[] = [
   ['heap', /heap out of memory|ERR_WORKER_OUT_OF_MEMORY/],
   [
     'gpu',
@@ -23,7 +23,7 @@ const SIGNS: readonly (readonly [Exhausted, RegExp])[] = [
   ],
 ];
 
-const FOUND: Readonly<Record<Exhausted, string>> = {
+const FOUND: Readonly<Record<MemoryKind, string>> = {
   heap: "the heap of Node's V8 was full",
   gpu: "the GPU's memory was full",
   main: 'it ran out of memory',
@@ -31,19 +31,19 @@ const FOUND: Readonly<Record<Exhausted, string>> = {
 
 const SMALLER =
   'Make its micro-batches smaller (optimizer.per_device_batch_size, or what your own trainer calls it), switch on optimizer.gradient_checkpointing, or lower policy.model_context_size';
-const NEXT: Readonly<Record<Exhausted, string>> = {
+const NEXT: Readonly<Record<MemoryKind, string>> = {
   heap: "Give it a larger heap, as launch.env: {NODE_OPTIONS: '--max-old-space-size=8192'} (MiB), or less to hold at once.",
   gpu: `${SMALLER}; nvidia-smi shows what else is on that GPU.`,
   main: `${SMALLER}; or let fewer processes share the memory (launch.processes, --max-parallel of a sweep), or ask for more (launch.slurm.mem).`,
 };
 
 /** What a line of a log, or an error's message, says about memory; null if nothing. */
-export function outOfMemoryIn(text: string): Exhausted | null {
+export function outOfMemoryIn(text: string): MemoryKind | null {
   return SIGNS.find(([, pattern]) => pattern.test(text))?.[0] ?? null;
 }
 
 /** Memory that ran out according to a program's output; `line` is quoted. */
-export function toldOutOfMemory(which: Exhausted, line: string): OutOfMemory {
+export function reportedOutOfMemory(which: MemoryKind, line: string): OutOfMemory {
   return { found: `${FOUND[which]} (${shortened(line)})`, next: NEXT[which] };
 }
 
@@ -70,11 +70,11 @@ function shortened(line: string): string {
 const HEARD_FOR_LINES = 300;
 
 /** Watches the lines of one process for messages about memory. */
-export class MemoryTalk {
+export class MemoryMessages {
   #lines = 0;
-  #last: { readonly at: number; readonly which: Exhausted; readonly line: string } | null = null;
+  #last: { readonly at: number; readonly which: MemoryKind; readonly line: string } | null = null;
 
-  hear(line: string): void {
+  add(line: string): void {
     this.#lines++;
     const which = outOfMemoryIn(line);
     // One failure prints many lines; the first specific one says most.
@@ -83,12 +83,12 @@ export class MemoryTalk {
   }
 
   /** What it has said recently; null if nothing. */
-  heard(): OutOfMemory | null {
+  latest(): OutOfMemory | null {
     const last = this.#recent();
-    return last === null ? null : toldOutOfMemory(last.which, last.line);
+    return last === null ? null : reportedOutOfMemory(last.which, last.line);
   }
 
-  #recent(): { readonly which: Exhausted; readonly line: string } | null {
+  #recent(): { readonly which: MemoryKind; readonly line: string } | null {
     return this.#last !== null && this.#lines - this.#last.at <= HEARD_FOR_LINES ? this.#last : null;
   }
 }

@@ -10,7 +10,7 @@ import { devicesOfRank, ORDER_VARIABLE, PCI_ORDER, type Placement } from '../mac
 import { exitReason, RunFailed, type EndReason } from './failure.js';
 import type { Guardian } from './guardian.js';
 import { MemoryKills } from './memory_kills.js';
-import { MemoryTalk } from './out_of_memory.js';
+import { MemoryMessages } from './out_of_memory.js';
 
 /** The address at which the ranks of a run meet: they are all on this machine. */
 export const MASTER_ADDRESS = '127.0.0.1';
@@ -158,7 +158,7 @@ interface Fault extends EndReason {
 
 interface Rank extends Worker {
   readonly child: GuardedChild;
-  readonly talk: MemoryTalk;
+  readonly talk: MemoryMessages;
   /** Milliseconds without a sign of life, as counted by this process. */
   silentMs: number;
   signs: number;
@@ -219,7 +219,7 @@ class Attempt {
 
   async #start({ rank, command, env }: RankCommand): Promise<Rank> {
     const { plan } = this;
-    const talk = new MemoryTalk();
+    const talk = new MemoryMessages();
     const child = await GuardedChild.start(
       {
         command,
@@ -229,7 +229,7 @@ class Attempt {
         ipc: plan.ipc ?? false,
         graceS: this.#graceS,
         onLine: (line) => {
-          talk.hear(line);
+          talk.add(line);
           plan.onLine(rank, line);
         },
         onMessage: (message) => plan.onMessage?.(started, message),
@@ -259,7 +259,7 @@ class Attempt {
     this.#exits.push({ rank, ...exit });
     if (this.#state === 'stopping') this.#endWithin(LAGGARD_S);
     if (this.#state !== 'running' || exit.code === 0) return;
-    const memory = { told: talk.heard(), kill: this.#memoryKills.recent() };
+    const memory = { told: talk.latest(), kill: this.#memoryKills.recent() };
     this.#faults.push({ rank, exit, ...exitReason(exit, memory) });
     this.#end();
   }
@@ -296,9 +296,9 @@ class Attempt {
   }
 
   #listen(rank: Rank, passedMs: number, moved: boolean): void {
-    const { signs } = rank.child;
-    const silent = signs === rank.signs && !moved;
-    rank.signs = signs;
+    const { activity } = rank.child;
+    const silent = activity === rank.signs && !moved;
+    rank.signs = activity;
     rank.silentMs = silent ? rank.silentMs + passedMs : 0;
     if (!rank.child.isAlive || this.#state === 'ending' || rank.silentMs <= this.plan.heartbeatTimeoutS * 1000) return;
     this.#faults.push({

@@ -18,7 +18,7 @@ export interface TermFlags {
 }
 
 /** The reward section for some flags. Raises UsageError for weights that contradict each other, ConfigError for settings that cannot work. */
-export function rewardOfFlags(flags: TermFlags): RewardSettings {
+export function rewardFromFlags(flags: TermFlags): RewardSettings {
   const raw = {
     mode: null,
     terms: weighedTerms(flags),

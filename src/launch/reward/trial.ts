@@ -15,14 +15,14 @@ import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isObject } from '../../schema/walk.js';
 import type { SampleAnswer, SampledSet, SampleRow } from '../../scoring/sample_rows.js';
 import { Judges, keepsNothing, termServices } from '../../scoring/judges.js';
-import { failureOf, once, type Obstacle } from '../preflight/looks.js';
+import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
 import { runResolver, unfinishedRun } from '../models/resolve.js';
 
 /** Rows of each dataset that are tried before a run. */
 const ROWS = 3;
 
 /** One answer with one term's outcome. */
-export interface Tried {
+export interface TrialRow {
   readonly row: SampleRow;
   readonly answer: SampleAnswer;
   /** Null if the row lacks what the term compares with. */
@@ -32,11 +32,11 @@ export interface Tried {
 }
 
 /** The result of trying a term. */
-export interface TriedTerm {
+export interface TermTrial {
   readonly name: string;
   /** Null for a term that is only recorded and does not decide. */
   readonly weight: number | null;
-  readonly tried: readonly Tried[];
+  readonly tried: readonly TrialRow[];
   /** Why it was not tried; null if it was. */
   readonly untried: string | null;
 }
@@ -70,7 +70,7 @@ export async function tryTerm(
   reward: RewardSettings,
   rows: readonly SampleRow[],
   askJudge?: AskJudge,
-): Promise<TriedTerm> {
+): Promise<TermTrial> {
   const decides = decidingTerms(reward).some(({ name }) => name === term.name);
   const named = { name: term.name, weight: decides ? term.weight : null };
   const untried = whyUntried(term, settings.base_exp_dir, askJudge !== undefined);
@@ -118,9 +118,9 @@ async function connect(term: Term, judges: Judges, reward: RewardSettings, askJu
   return true;
 }
 
-function tryRow(term: ChosenTerm, opened: Term, row: SampleRow, decides: boolean): Promise<Tried[]> {
+function tryRow(term: ChosenTerm, opened: Term, row: SampleRow, decides: boolean): Promise<TrialRow[]> {
   return Promise.all(
-    row.answers.map(async (answer): Promise<Tried> => {
+    row.answers.map(async (answer): Promise<TrialRow> => {
       const missing = missingInput(term.kind.needs, { ...row.item, key: '', edited: null, finished: true });
       if (missing !== null && decides) {
         throw new DataError(`reward '${term.name}' compares with ${missing}, but this prompt has none`, {
@@ -172,7 +172,9 @@ export class RewardTrials {
       const reward = rewardOf(settings);
       if (reward === null || !isTrainable(settings) || launch.command !== null) continue;
       const left = (term: ChosenTerm): boolean => leaves(run_name, term);
-      const errors = await once(this.#known, keyOf(settings, reward, left), () => this.#look(settings, reward, left));
+      const errors = await computeOnce(this.#known, keyOf(settings, reward, left), () =>
+        this.#look(settings, reward, left),
+      );
       found.push(...errors.map((error) => ({ run: run_name, error })));
     }
     return found;
@@ -219,7 +221,7 @@ function keyOf(settings: TrainedSettings, reward: RewardSettings, leaves: (term:
 }
 
 /** One error for a term, with its first problem. */
-function wrongScores({ name, tried }: TriedTerm): EditrlError[] {
+function wrongScores({ name, tried }: TermTrial): EditrlError[] {
   const problems = tried.flatMap(({ problem }) => problem ?? []);
   if (problems.length === 0) return [];
   const others = problems.length === 1 ? '' : ` (the first of ${problems.length} of ${tried.length} answers tried)`;

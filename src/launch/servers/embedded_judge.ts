@@ -5,10 +5,10 @@ import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { Guardian } from '../processes/guardian.js';
 import { ManagedServer, SharedServers, type ServerSpecification } from './managed.js';
-import type { SayOfServer, ServerUser } from './upkeep.js';
+import type { ServerReporter, ServerUser } from './upkeep.js';
 
 export interface EmbeddedJudgesOptions {
-  readonly say: SayOfServer;
+  readonly say: ServerReporter;
   /** Guards the judges; default: a guardian of their own. */
   readonly guardian?: Guardian;
   /** The module of its process; default: this program's own. */

@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net';
 import { must } from '../../core/errors.js';
 import { serveConnections } from '../../tiny/judge/server.js';
-import type { FromServer } from './door.js';
+import type { FromServer } from './held_listener.js';
 import { TOKEN_VARIABLE } from './token.js';
 
 const token = must(process.env[TOKEN_VARIABLE], TOKEN_VARIABLE);

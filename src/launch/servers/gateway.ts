@@ -11,7 +11,7 @@ import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Guardian } from '../processes/guardian.js';
 import { ManagedServer, SharedServers, type ServerSpecification } from './managed.js';
 import { TOKEN_VARIABLE } from './token.js';
-import type { SayOfServer, ServerUser } from './upkeep.js';
+import type { ServerReporter, ServerUser } from './upkeep.js';
 
 /** What a run says about its judges. */
 export interface JudgedRun {
@@ -29,7 +29,7 @@ export interface JudgedRun {
 export interface SharedGatewaysOptions {
   /** Whether several runs ask the same judge, so that even a single one is shared. */
   readonly severalRuns: boolean;
-  readonly say: SayOfServer;
+  readonly say: ServerReporter;
   readonly guardian: Guardian;
   /** The command line's file; this program's own by default. */
   readonly program?: string;

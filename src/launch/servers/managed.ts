@@ -10,9 +10,9 @@ import { GuardedChild, type ChildExit } from '../processes/child.js';
 import { exitReason } from '../processes/failure.js';
 import type { Guardian } from '../processes/guardian.js';
 import { MASTER_ADDRESS } from '../processes/supervise.js';
-import { Door, type FromServer } from './door.js';
+import { HeldListener, type FromServer } from './held_listener.js';
 import { newToken, TOKEN_VARIABLE } from './token.js';
-import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
+import { Upkeep, type ServerReporter, type ServerUser } from './upkeep.js';
 
 /** Where a server listens, and how to tell that it is up. */
 export type ServerAddress =
@@ -57,7 +57,7 @@ export interface ServerSpecification {
 
 export interface ManagedServerOptions {
   readonly guardian: Guardian;
-  readonly say: SayOfServer;
+  readonly say: ServerReporter;
   /** Called when it is given up. */
   readonly onLost?: () => void;
   /** The user waiting for its start; see `use`. Others may follow. */
@@ -68,7 +68,7 @@ export interface ManagedServerOptions {
 export class ManagedServer {
   /** The token its callers have to send, which stays the same over restarts. */
   readonly token = newToken();
-  readonly #door: Door | null;
+  readonly #door: HeldListener | null;
   readonly #log: WriteStream | null;
   readonly #upkeep: Upkeep;
   readonly #clock: Clock;
@@ -85,7 +85,7 @@ export class ManagedServer {
     const { name, where, next, address } = spec;
     const { say, onLost, clock = systemClock, user } = options;
     this.#clock = clock;
-    this.#door = address.kind === 'handed_over' ? new Door() : null;
+    this.#door = address.kind === 'handed_over' ? new HeldListener() : null;
     this.#upkeep = new Upkeep({
       name,
       where,
@@ -172,7 +172,7 @@ export class ManagedServer {
     cancel();
     over.abort();
     if (how === null) {
-      this.#door?.leadTo(child);
+      this.#door?.serveWith(child);
       void ended.then((later) => this.#ended(later));
       return null;
     }
@@ -231,7 +231,7 @@ export class ManagedServer {
 
   #receive(message: FromServer): void {
     if (message === 'up') this.#isUp();
-    else this.#door?.taken();
+    else this.#door?.connectionTaken();
   }
 
   #ended(how: string): void {

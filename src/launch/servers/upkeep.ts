@@ -20,7 +20,7 @@ export interface ServerUser {
 }
 
 /** Receives lines about servers that belong to no run; `heard` means that users were told the same. */
-export type SayOfServer = (line: string, heard: boolean) => void;
+export type ServerReporter = (line: string, heard: boolean) => void;
 
 export interface UpkeepOptions {
   /** The server's name, such as `the embedded judge`. */
@@ -31,7 +31,7 @@ export interface UpkeepOptions {
   readonly restart: () => Promise<string | null>;
   /** Called once when it is given up, before its users are told. */
   readonly giveUp: () => void;
-  readonly say: SayOfServer;
+  readonly say: ServerReporter;
   /** What a person can do if the server does not stay up. */
   readonly next: string;
   readonly clock?: Clock;

@@ -11,7 +11,7 @@ import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
 import type { Guardian } from '../processes/guardian.js';
 import { freePort, MASTER_ADDRESS } from '../processes/supervise.js';
 import { ManagedServer, type ServerSpecification } from './managed.js';
-import type { SayOfServer, ServerUser } from './upkeep.js';
+import type { ServerReporter, ServerUser } from './upkeep.js';
 
 export const DEFAULT_COMMAND = ['vllm', 'serve'] as const;
 const WHERE = 'rollout.engine.serve';
@@ -31,7 +31,7 @@ export interface VllmServerOptions {
   readonly log: string;
   readonly guardian: Guardian;
   readonly user: ServerUser;
-  readonly say: SayOfServer;
+  readonly say: ServerReporter;
 }
 
 /** Returns when it has loaded the model. Raises EndpointError when it does not, ConfigError when there is no such program. */

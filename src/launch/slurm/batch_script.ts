@@ -63,7 +63,7 @@ ${directives(job, [`--array=${array}`])}
 ${TRAPS}
 
 echo "Slurm job \${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID} on $(hostname), start \${SLURM_RESTART_COUNT:-0}"
-${words([...job.program, job.cells])} "$SLURM_ARRAY_TASK_ID" &
+${shellWords([...job.program, job.cells])} "$SLURM_ARRAY_TASK_ID" &
 ${waitForChild}
 
 # 143: it was asked before it listened, and has nothing to save.
@@ -82,7 +82,7 @@ const FINAL_CODES = [0, 2, 130, 143];
 function afterFailure({ retries, retriesPrefix, failFast }: ArrayJob): string {
   const retry = `
 # How often is kept in a file: Slurm's own count of restarts also has those at time limits.
-tries_file=${word(retriesPrefix)}"$SLURM_ARRAY_TASK_ID"
+tries_file=${shellQuote(retriesPrefix)}"$SLURM_ARRAY_TASK_ID"
 tries="$(cat "$tries_file" 2>/dev/null || echo 0)"
 case "$code" in ${FINAL_CODES.join(' | ')}) tries=${retries} ;; esac
 if (( tries < ${retries} )); then
@@ -97,8 +97,8 @@ case "$code" in
   *)
     echo "failed with exit code $code: the other jobs of this sweep end too (--fail-fast)"
     # Waiting ones first, so that none of them starts in the room that the others make.
-    for name in ${words(failFast ?? [])}; do scancel --state=PENDING --name="$name"; done
-    for name in ${words(failFast ?? [])}; do scancel --state=RUNNING --batch --signal=TERM --name="$name"; done
+    for name in ${shellWords(failFast ?? [])}; do scancel --state=PENDING --name="$name"; done
+    for name in ${shellWords(failFast ?? [])}; do scancel --state=RUNNING --batch --signal=TERM --name="$name"; done
     ;;
 esac
 `;
@@ -110,13 +110,13 @@ export function judgeScript(job: JudgeJob): string {
   return `#!/bin/bash
 ${directives(job, [])}
 
-node_file=${word(job.nodeFile)}
+node_file=${shellQuote(job.nodeFile)}
 ${TRAPS}
 
 # A reader finds no file, or a whole one.
 hostname >"$node_file.$SLURM_JOB_ID"
 mv "$node_file.$SLURM_JOB_ID" "$node_file"
-${words(job.command)} &
+${shellWords(job.command)} &
 ${waitForChild}
 rm -f "$node_file"
 
@@ -142,19 +142,19 @@ export function farewellScript(job: FarewellJob): string {
   return `#!/bin/bash
 ${directives(job, [])}
 
-last_use=${word(job.lastUse)}
+last_use=${shellQuote(job.lastUse)}
 for _ in {1..20}; do
-  last="$(cat "$last_use" 2>/dev/null || echo ${word(job.name)})"
-  [[ "$last" != ${word(job.name)} ]] || break
+  last="$(cat "$last_use" 2>/dev/null || echo ${shellQuote(job.name)})"
+  [[ "$last" != ${shellQuote(job.name)} ]] || break
   if [[ -n "$(squeue --noheader --name="$last")" ]]; then
     echo "a later submission uses the judge: $last ends it"
     exit 0
   fi
   sleep 6
 done
-scancel --batch --signal=TERM ${word(job.judge)} || true
+scancel --batch --signal=TERM ${shellQuote(job.judge)} || true
 sleep 1
-scancel ${word(job.judge)} || true
+scancel ${shellQuote(job.judge)} || true
 rm -f "$last_use"
 `;
 }
@@ -204,12 +204,12 @@ function directive(flag: string): string {
 }
 
 /** Quotes one word for the shell. */
-export function word(text: string): string {
+export function shellQuote(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-function words(texts: readonly string[]): string {
-  return texts.map(word).join(' ');
+function shellWords(texts: readonly string[]): string {
+  return texts.map(shellQuote).join(' ');
 }
 
 /** A path in which sbatch substitutes nothing. */

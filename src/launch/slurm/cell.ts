@@ -41,7 +41,7 @@ export function slurmPlacement(launch: LaunchSettings, env: NodeJS.ProcessEnv): 
   return { devices: names.map(Number), threads: Math.floor(cores / processes) };
 }
 
-export interface LeftLockOptions {
+export interface StaleLockOptions {
   readonly sleep: (seconds: number) => Promise<void>;
   readonly say: (line: string) => void;
 }
@@ -51,7 +51,7 @@ export interface LeftLockOptions {
  * free, may be taken over, or is held by a process that may be alive; claiming then reports the rest. Waits only for an earlier attempt of this very
  * job, which may still be ending, and for a lock that an ended job left on another host: two minutes at most, until its heartbeat is stale.
  */
-export async function waitForLeftLock(paths: RunPaths, world: LockWorld, options: LeftLockOptions): Promise<void> {
+export async function waitForStaleLock(paths: RunPaths, world: LockWorld, options: StaleLockOptions): Promise<void> {
   const deadline = world.nowMs() + (STALE_AFTER_S + 1) * 1000;
   for (let said = false; world.nowMs() <= deadline; said = true) {
     const held = readLock(paths, world);

@@ -5,7 +5,7 @@ import { RunError } from '../../core/errors.js';
 type Program = 'sbatch' | 'squeue' | 'sacct' | 'scancel';
 
 /** How one of Slurm's programs ended. */
-export type Called =
+export type SlurmResult =
   | { readonly kind: 'done'; readonly out: string }
   | { readonly kind: 'missing'; readonly words: string }
   | { readonly kind: 'refused'; readonly words: string };
@@ -13,7 +13,7 @@ export type Called =
 const TIMEOUT_MS = 120_000;
 
 /** Calls one of Slurm's programs; `words` are its output, trimmed. */
-export function call(program: Program, args: readonly string[]): Promise<Called> {
+export function runSlurm(program: Program, args: readonly string[]): Promise<SlurmResult> {
   return new Promise((done) => {
     execFile(program, [...args], { timeout: TIMEOUT_MS, maxBuffer: 1 << 28 }, (error, out, err) => {
       if (error === null) done({ kind: 'done', out });
@@ -25,7 +25,7 @@ export function call(program: Program, args: readonly string[]): Promise<Called>
 
 /** Submits a batch script and returns the job's id. Raises RunError with sbatch's message. */
 export async function submit(script: string): Promise<string> {
-  const called = await call('sbatch', ['--parsable', script]);
+  const called = await runSlurm('sbatch', ['--parsable', script]);
   if (called.kind === 'missing') {
     throw new RunError("sbatch was not found: Slurm's programs are not on this machine's PATH", {
       next: "Do this on a login node of the cluster, or set launch.backend to 'local'.",

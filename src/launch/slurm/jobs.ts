@@ -53,7 +53,7 @@ export function planArrays(
         next: `Run ${missing} first, then submit this again.`,
       });
     }
-    const plan = { ...whatItAsks(run.config), after: [...after].sort() };
+    const plan = { ...resourceRequest(run.config), after: [...after].sort() };
     const depth = depths.get(run.run_name) ?? 0;
     const key = JSON.stringify([depth, plan]);
     const group = groups.get(key);
@@ -84,7 +84,7 @@ function depthsOf(runs: readonly SlurmRun[]): Map<string, number> {
   return depths;
 }
 
-function whatItAsks(config: LoadedConfig): Omit<ArrayPlan, 'runs' | 'after'> {
+function resourceRequest(config: LoadedConfig): Omit<ArrayPlan, 'runs' | 'after'> {
   const { launch } = config.settings;
   const { slurm } = launch;
   checkSignal(slurm.time, slurm.signal_before_s, config.file);

@@ -1,7 +1,7 @@
 /** What Slurm says about submitted runs, and what that means for a run whose own records cannot know it. */
 import type { RunState, RunStateName } from '../../run/state.js';
 import { RunError } from '../../core/errors.js';
-import { call } from './commands.js';
+import { runSlurm } from './commands.js';
 import { readSubmissions, type ArrayRecord, type Submission } from './record.js';
 
 /** `gone`: Slurm has ended the job, or has forgotten it. */
@@ -21,7 +21,7 @@ export interface SlurmJob {
 }
 
 /** What Slurm says of one task. */
-interface Heard {
+interface TaskReport {
   readonly state: string;
   readonly reason: string | null;
   readonly node: string | null;
@@ -81,7 +81,7 @@ export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJo
   const squeue = await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]);
   const heard = parseSqueue(squeue);
   const forgotten = arrays.filter(({ job_id }) => job_id !== null && !heard.ids.has(job_id));
-  const older = forgotten.length === 0 ? new Map<string, Heard>() : await askAccounting(forgotten);
+  const older = forgotten.length === 0 ? new Map<string, TaskReport>() : await askAccounting(forgotten);
   return jobsOf(submissions, { ids: heard.ids, names: heard.names, tasks: new Map([...older, ...heard.tasks]) });
 }
 
@@ -168,11 +168,11 @@ export async function stopJobs(jobs: readonly SlurmJob[], options: { readonly at
 
 /** Lines of squeue in `squeueFormat`: by task, the ids of jobs, and the jobs' ids by name. */
 export function parseSqueue(text: string): {
-  readonly tasks: ReadonlyMap<string, Heard>;
+  readonly tasks: ReadonlyMap<string, TaskReport>;
   readonly ids: ReadonlySet<string>;
   readonly names: ReadonlyMap<string, string>;
 } {
-  const tasks = new Map<string, Heard>();
+  const tasks = new Map<string, TaskReport>();
   const ids = new Set<string>();
   const names = new Map<string, string>();
   for (const line of text.split('\n').filter((each) => each !== '')) {
@@ -186,8 +186,8 @@ export function parseSqueue(text: string): {
 }
 
 /** Lines of `sacct --parsable2 --format=JobID,State,NodeList`. */
-export function parseSacct(text: string): Map<string, Heard> {
-  const tasks = new Map<string, Heard>();
+export function parseSacct(text: string): Map<string, TaskReport> {
+  const tasks = new Map<string, TaskReport>();
   for (const line of text.split('\n').filter((each) => each !== '')) {
     const [task, state, node] = line.split('|');
     // `CANCELLED by 1000`
@@ -223,15 +223,15 @@ function phaseOf(state: string): Phase {
 }
 
 /** What accounting knows of jobs that the controller has dropped; empty if the cluster has no accounting. */
-async function askAccounting(arrays: readonly ArrayRecord[]): Promise<Map<string, Heard>> {
+async function askAccounting(arrays: readonly ArrayRecord[]): Promise<Map<string, TaskReport>> {
   const ids = arrays.flatMap(({ job_id }) => job_id ?? []).join(',');
   const args = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList', `--jobs=${ids}`];
-  const called = await call('sacct', args);
+  const called = await runSlurm('sacct', args);
   return called.kind === 'done' ? parseSacct(called.out) : new Map();
 }
 
 async function ask(program: 'squeue' | 'scancel', args: readonly string[]): Promise<string> {
-  const called = await call(program, args);
+  const called = await runSlurm(program, args);
   if (called.kind === 'done') return called.out;
   throw new RunError(called.kind === 'missing' ? called.words : `${program} refused: ${called.words}`, {
     next: 'Jobs of these runs were submitted to Slurm: ask on a machine of that cluster, while its controller answers.',

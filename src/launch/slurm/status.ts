@@ -70,7 +70,7 @@ export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): P
  * Activity in a folder of runs besides the runs that processes hold: sweeps, runs that wait for others, and jobs that Slurm has yet to start. Raises
  * RunError when runs were submitted from the folder and Slurm does not answer.
  */
-export async function underWay(baseExpDir: string): Promise<UnderWay[]> {
+export async function folderActivity(baseExpDir: string): Promise<UnderWay[]> {
   if (!existsSync(baseExpDir)) return [];
   const jobs = [...(await reconcile(baseExpDir)).values()].filter(isUnderWay);
   return [

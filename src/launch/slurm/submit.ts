@@ -8,10 +8,10 @@ import { isTrainable, rewardOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
 import type { SlurmSettings } from '../../schema/launch.js';
-import type { Found } from '../sweep/schedule.js';
-import { inspect } from '../sweep/truth.js';
+import type { RunFolderState } from '../sweep/schedule.js';
+import { inspect } from '../sweep/run_folders.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
-import { call, submit } from './commands.js';
+import { runSlurm, submit } from './commands.js';
 import { planArrays, resourcesOf, type ArrayPlan, type SlurmRun } from './jobs.js';
 import { isUnderWay, liveJudges, reconcile, type SlurmJob } from './queue.js';
 import {
@@ -61,7 +61,7 @@ export async function submitCells(
   const runs = distinct([...parents, ...cells]);
   const base = baseOf(runs);
   const looks = new Map(runs.map(({ run_name, config }) => [run_name, inspect(config)]));
-  const named = (...kinds: readonly Found['kind'][]): Set<string> =>
+  const named = (...kinds: readonly RunFolderState['kind'][]): Set<string> =>
     new Set([...looks].flatMap(([name, { kind }]) => (kinds.includes(kind) ? [name] : [])));
   const finished = named('finished', 'stopped');
   const refused = named('refused');
@@ -80,7 +80,7 @@ export async function submitCells(
   const none = { dir: null, arrays: [], judges: [], finished: [...finished], underWay };
   if (todo.length === 0) return none;
   const plans = planArrays(todo, { finished, underWay: busy });
-  const submission = new SubmissionUnderWay(base, options);
+  const submission = new SubmissionInProgress(base, options);
   try {
     await submission.judges(todo.map(({ config }) => config));
     for (const plan of plans) await submission.array(plan, jobs, plans.length);
@@ -113,7 +113,7 @@ interface Jobs {
 }
 
 /** One submission: every step is recorded before and after calling sbatch, so that no job is lost or submitted twice. */
-class SubmissionUnderWay {
+class SubmissionInProgress {
   readonly dir: string;
   readonly #id: string;
   readonly #tasks = new Map<string, string>();
@@ -192,7 +192,7 @@ class SubmissionUnderWay {
     const id = await this.#enter('arrays', { name, runs }, `array_${index}.sh`, script);
     for (const [task, run] of plan.runs.entries()) {
       this.#tasks.set(run.run_name, `${id}_${task}`);
-      sayQueued(run.config, `${id}_${task}`);
+      recordQueued(run.config, `${id}_${task}`);
     }
   }
 
@@ -219,7 +219,7 @@ class SubmissionUnderWay {
   async #farewell(nodeFile: string, { id, slurm, own, farewell: name, earlier }: UsedJudge): Promise<void> {
     const arrays = this.record.arrays.flatMap(({ job_id }) => job_id ?? []);
     if (own && arrays.length === 0) {
-      const called = await call('scancel', [id]);
+      const called = await runSlurm('scancel', [id]);
       if (called.kind !== 'done') throw new RunError(`scancel refused: ${called.words}`);
       return;
     }
@@ -355,7 +355,7 @@ function baseOf(runs: readonly SlurmRun[]): string {
 }
 
 /** Raises ConfigError for runs whose directories have other settings or cannot be read: their jobs could only fail. */
-function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<string, Found>): void {
+function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<string, RunFolderState>): void {
   const refused = runs.flatMap(({ run_name }) => {
     const found = looks.get(run_name);
     return found?.kind === 'refused' ? [`${run_name}: ${found.reason}`] : [];
@@ -377,7 +377,7 @@ function textOf(error: unknown): string {
 }
 
 /** Records that a run is queued before it has ever begun. */
-function sayQueued(config: LoadedConfig, job: string): void {
+function recordQueued(config: LoadedConfig, job: string): void {
   const paths = RunPaths.of(config.settings);
   const state = readState(paths);
   if (state !== null && state.state !== 'queued') return;

@@ -17,10 +17,10 @@ import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js'
 import { watchBudget } from './budget.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
-import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
-import type { Found, Phase, Schedule } from './schedule.js';
+import { matcherOf, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
+import type { RunFolderState, Phase, Schedule } from './schedule.js';
 import { hasRoom, openSchedule, runSweep, type Runner, type RunWorld, type SweepView } from './sweep.js';
-import { inspect, markStopped, metricAt } from './truth.js';
+import { inspect, markStopped, metricAt } from './run_folders.js';
 
 export interface SweepChoice {
   /** A pattern over the cells' names; null means all of them. */
@@ -69,7 +69,7 @@ const world: RunWorld = {
 
 /** The cells that a sweep should run. Raises UsageError when a pattern matches none. */
 export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepRun[] {
-  const named = choice.only === null ? experiment.cells : experiment.cells.filter(namePattern(choice.only));
+  const named = choice.only === null ? experiment.cells : experiment.cells.filter(matcherOf(choice.only));
   if (choice.only !== null) requireChosen(named, experiment, choice.only);
   return choice.failed ? named.filter(failedIn(experiment)) : [...named];
 }
@@ -112,7 +112,7 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
 }
 
 /** The schedule as it would begin, and the order in which runs would start if all took equally long. */
-export function rehearse(prepared: PreparedSweep): { schedule: Schedule; order: PlannedJob[] } {
+export function previewSchedule(prepared: PreparedSweep): { schedule: Schedule; order: PlannedJob[] } {
   const { jobs, limits } = prepared;
   const options = { jobs, retries: 0, failFast: false, halving: null };
   const { schedule } = openSchedule({ ...options, halving: prepared.experiment.options.stop_early ?? null }, world);
@@ -251,8 +251,8 @@ function collectResults(experiment: Experiment, schedule: Schedule): Results {
   return tabulate(experiment.name, runs, experiment.baseline, experiment.measure);
 }
 
-function phaseOf(found: Found): Phase {
-  const phases: Readonly<Record<Found['kind'], Phase>> = {
+function phaseOf(found: RunFolderState): Phase {
+  const phases: Readonly<Record<RunFolderState['kind'], Phase>> = {
     finished: 'finished',
     stopped: 'stopped',
     elsewhere: 'elsewhere',

@@ -4,19 +4,19 @@ import type { SweepEvent } from './sweep.js';
 import type { Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
 import { RunPaths } from '../../run/paths.js';
-import { placeName } from '../machine/devices.js';
+import { describePlacement } from '../machine/devices.js';
 import { join } from 'node:path';
 
 /** How many of a worker's last lines are shown with its failure. */
 const LAST_LINES = 8;
 
-type Say = { [K in SweepEvent['kind']]: (event: Extract<SweepEvent, { kind: K }>, paint: Paint) => string[] };
+type EventLines = { [K in SweepEvent['kind']]: (event: Extract<SweepEvent, { kind: K }>, paint: Paint) => string[] };
 
-const SAY: Say = {
+const SAY: EventLines = {
   started: ({ running }) => {
     const { job, placement, untilIteration } = running;
     const until = untilIteration < job.numIterations ? `, up to iteration ${untilIteration}` : '';
-    return [`start    ${job.name} (${placeName(placement, job.processes)}${until})`];
+    return [`start    ${job.name} (${describePlacement(placement, job.processes)}${until})`];
   },
   finished: () => [],
   paused: ({ running }) => [`at rung  ${running.job.name}, iteration ${running.untilIteration}: waits for the others`],

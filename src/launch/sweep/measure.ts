@@ -11,7 +11,7 @@ import { getPath } from '../../schema/paths.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
 import { runResolver } from '../models/resolve.js';
 import type { SweepRun } from './plan.js';
-import { inspect } from './truth.js';
+import { inspect } from './run_folders.js';
 
 /** Scores the first and the last evaluation of each finished cell by the measures it lacks. Problems are reported and never raised. */
 export async function measureFinished(

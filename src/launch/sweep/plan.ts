@@ -3,7 +3,7 @@ import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
 import { deviceKind, processesOf } from '../machine/device_kind.js';
 import type { DeviceKind, Devices } from '../machine/devices.js';
-import { checkUnplaced } from '../machine/placement.js';
+import { refusePlacedParts } from '../machine/placement.js';
 import type { Job } from './schedule.js';
 
 /** A run of an experiment: a cell, or a run that cells start from. */
@@ -48,7 +48,7 @@ export function planJobs(
     for (const parent of run.parents) visit(parent);
     const { settings } = run.config;
     const device = deviceKind(settings, devices);
-    if (device === 'gpu') checkUnplaced(name, settings.launch);
+    if (device === 'gpu') refusePlacedParts(name, settings.launch);
     jobs.set(name, {
       name,
       kind: cells.has(name) ? 'cell' : 'parent',
@@ -65,7 +65,7 @@ export function planJobs(
 }
 
 /** Matches names against a pattern: with `*` and `?` like a shell over the whole name, else as a substring. */
-export function namePattern(pattern: string): (run: Pick<SweepRun, 'run_name'>) => boolean {
+export function matcherOf(pattern: string): (run: Pick<SweepRun, 'run_name'>) => boolean {
   if (!/[*?]/.test(pattern)) return ({ run_name }) => run_name.includes(pattern);
   const source = pattern
     .replace(/[.+^${}()|[\]\\]/g, '\\$&')

@@ -1,8 +1,8 @@
-/** Shows a sweep: its schedule as a course, its events as lines. */
+/** Shows a sweep: its schedule as live progress, its events as lines. */
 import { plainPaint, type Paint } from '../../core/colour.js';
 import { printable } from '../../core/errors.js';
-import { placeName } from '../machine/devices.js';
-import { underWay, type Course, type UnderWay } from '../live/course.js';
+import { describePlacement } from '../machine/devices.js';
+import { runInProgress, type LiveProgress, type RunInProgress } from '../live/progress.js';
 import type { View } from '../live/view.js';
 import { eventLines, refusedLines } from './lines.js';
 import type { Schedule } from './schedule.js';
@@ -22,7 +22,7 @@ export class SweepReporter implements SweepView {
   ) {}
 
   begin(schedule: Schedule, running: ReadonlyMap<string, RunningJob>): void {
-    this.view.begin(new SweepCourse(this.experiment, schedule, running));
+    this.view.begin(new SweepProgress(this.experiment, schedule, running));
   }
 
   tell(event: SweepEvent): void {
@@ -33,7 +33,7 @@ export class SweepReporter implements SweepView {
         ? refusedLines(event.name, event.reason, this.paint)
         : eventLines(event, this.paint);
     if (lines.length === 0) return;
-    if (PASSING.has(event.kind)) this.view.aside(lines.join('\n'));
+    if (PASSING.has(event.kind)) this.view.sayOffScreen(lines.join('\n'));
     else this.view.say(lines.join('\n'));
   }
 
@@ -46,9 +46,9 @@ export class SweepReporter implements SweepView {
   }
 }
 
-class SweepCourse implements Course {
+class SweepProgress implements LiveProgress {
   readonly opening = null;
-  readonly #seen = new WeakMap<RunningJob, UnderWay>();
+  readonly #seen = new WeakMap<RunningJob, RunInProgress>();
 
   constructor(
     readonly title: string,
@@ -60,16 +60,16 @@ class SweepCourse implements Course {
     return this.schedule.names(phase);
   }
 
-  get running(): ReadonlyMap<string, UnderWay> {
+  get running(): ReadonlyMap<string, RunInProgress> {
     return new Map([...this.jobs].map(([name, job]) => [name, this.#watched(job)]));
   }
 
-  #watched(running: RunningJob): UnderWay {
+  #watched(running: RunningJob): RunInProgress {
     const known = this.#seen.get(running);
     if (known !== undefined) return known;
     const { job, placement, untilIteration, startedMs } = running;
-    const place = placeName(placement, job.processes);
-    const run = { ...underWay(job.config, place, untilIteration), startedMs };
+    const place = describePlacement(placement, job.processes);
+    const run = { ...runInProgress(job.config, place, untilIteration), startedMs };
     this.#seen.set(running, run);
     return run;
   }

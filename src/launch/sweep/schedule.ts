@@ -31,7 +31,7 @@ export type Phase =
   | 'interrupted';
 
 /** What a run directory says about a run. */
-export type Found =
+export type RunFolderState =
   | { readonly kind: 'finished'; readonly iteration: number }
   | { readonly kind: 'stopped'; readonly iteration: number; readonly reason: string }
   | { readonly kind: 'elsewhere'; readonly holder: string }
@@ -49,7 +49,7 @@ export type Found =
   | { readonly kind: 'refused'; readonly reason: string };
 
 /** How an attempt of this sweep ended. */
-export type Ended =
+export type AttemptEnd =
   | { readonly kind: 'finished' }
   | { readonly kind: 'interrupted' }
   | { readonly kind: 'failed'; readonly reason: string; readonly mayRetry: boolean };
@@ -125,9 +125,9 @@ export class Schedule {
   }
 
   /** Takes the state of the run directories, at the start or when another process has released a run. */
-  found(states: ReadonlyMap<string, Found>): Notice[] {
+  found(states: ReadonlyMap<string, RunFolderState>): Notice[] {
     // What an unfinishable run blocks depends on what is already finished.
-    const last = (kind: Found['kind']): number => (kind === 'refused' || kind === 'stopped' ? 1 : 0);
+    const last = (kind: RunFolderState['kind']): number => (kind === 'refused' || kind === 'stopped' ? 1 : 0);
     const notices = [...states]
       .sort(([, a], [, b]) => last(a.kind) - last(b.kind))
       .flatMap(([name, found]) => this.#find(this.#run(name), found));
@@ -151,7 +151,7 @@ export class Schedule {
   }
 
   /** An attempt of this sweep ended. */
-  ended(name: string, end: Ended): Notice[] {
+  ended(name: string, end: AttemptEnd): Notice[] {
     const run = this.#run(name);
     if (run.phase !== 'running') throw new InternalError(`${name} ended while it was ${run.phase}`);
     switch (end.kind) {
@@ -211,7 +211,7 @@ export class Schedule {
     return [...this.#runs.values()].map((run) => run.job);
   }
 
-  #find(run: Tracked, found: Found): Notice[] {
+  #find(run: Tracked, found: RunFolderState): Notice[] {
     switch (found.kind) {
       case 'finished':
         run.reached = Math.max(found.iteration, run.job.numIterations);
@@ -239,7 +239,7 @@ export class Schedule {
     }
   }
 
-  #failed(run: Tracked, end: Extract<Ended, { kind: 'failed' }>): Notice[] {
+  #failed(run: Tracked, end: Extract<AttemptEnd, { kind: 'failed' }>): Notice[] {
     run.failures++;
     run.reason = end.reason;
     const { retries } = this.options;

@@ -5,14 +5,14 @@ import type { DeviceKind, Placement } from '../machine/devices.js';
 import { RunFailed } from '../processes/failure.js';
 import type { Halving } from './halving.js';
 import type { PlannedJob } from './plan.js';
-import { Schedule, type Ended, type Found, type Notice } from './schedule.js';
+import { Schedule, type AttemptEnd, type RunFolderState, type Notice } from './schedule.js';
 
 /** Interval between checks of runs that other processes hold. */
 const LOOK_AGAIN_MS = 500;
 
 /** Starts runs: the Launcher, or a fake one. */
 export interface Runner {
-  runOnly(
+  runWithoutParents(
     config: LoadedConfig,
     placement: Placement & { readonly stop: AbortSignal },
   ): Promise<{ readonly kind: 'finished' | 'already_finished' | 'interrupted' }>;
@@ -28,7 +28,7 @@ export interface Slots {
 
 /** What a sweep reads from run directories and writes into them. */
 export interface RunWorld {
-  inspect(config: LoadedConfig): Found;
+  inspect(config: LoadedConfig): RunFolderState;
   markStopped(config: LoadedConfig, reason: string): void;
   /** The last value of a metric up to an iteration; null if there is none. */
   metricAt(config: LoadedConfig, metric: string, iteration: number): number | null;
@@ -199,11 +199,11 @@ class Sweep {
   async #attempt(running: RunningJob): Promise<void> {
     const { job, placement, untilIteration } = running;
     const { runner, slots } = this.services;
-    const config = upTo(job.config, untilIteration);
-    let end: Ended;
+    const config = withFewerIterations(job.config, untilIteration);
+    let end: AttemptEnd;
     let failure: Failure | null = null;
     try {
-      const result = await runner.runOnly(config, { ...placement, stop: this.#stopRuns.signal });
+      const result = await runner.runWithoutParents(config, { ...placement, stop: this.#stopRuns.signal });
       end = { kind: result.kind === 'interrupted' ? 'interrupted' : 'finished' };
     } catch (error) {
       if (error instanceof RunFailed && this.#wasStopped(job)) end = { kind: 'interrupted' };
@@ -221,7 +221,7 @@ class Sweep {
     if (this.options.failFast && this.#schedule.halted) this.#stopRuns.abort();
   }
 
-  #tellEnd(running: RunningJob, end: Ended, failure: Failure | null): void {
+  #tellEnd(running: RunningJob, end: AttemptEnd, failure: Failure | null): void {
     const { view } = this.services;
     const seconds = (performance.now() - running.startedMs) / 1000;
     if (failure !== null) view.tell({ kind: 'failed', running, failure, seconds });
@@ -267,7 +267,7 @@ class Sweep {
     const timer = new AbortController();
     await Promise.race([...this.#attempts.values(), delay(LOOK_AGAIN_MS, timer.signal, this.services.stop)]);
     timer.abort();
-    const free = new Map<string, Found>();
+    const free = new Map<string, RunFolderState>();
     for (const name of elsewhere) {
       const found = this.services.world.inspect(must(this.#jobs.get(name), name).config);
       if (found.kind !== 'elsewhere') free.set(name, found);
@@ -280,7 +280,7 @@ class Sweep {
  * The config with fewer iterations. In an experiment with rungs all runs may grow (`loadExperiment`), so the result equals that of an uninterrupted
  * run.
  */
-function upTo(config: LoadedConfig, iteration: number): LoadedConfig {
+function withFewerIterations(config: LoadedConfig, iteration: number): LoadedConfig {
   if (iteration >= config.settings.num_iterations) return config;
   return { ...config, settings: { ...config.settings, num_iterations: iteration } };
 }

@@ -29,7 +29,7 @@ const MEETING_MS = 30 * 60_000;
 type Start = Extract<ToWorker, { kind: 'start' }>;
 
 /** What rank 0 knows and the other ranks need. */
-interface Told {
+interface LeaderFacts {
   readonly attempt: number;
   readonly servers: RunServers;
   /** As recorded, with the checkpoints that are used. */
@@ -61,7 +61,7 @@ class Worker {
     // The code that waits for them reports the error; a run that ends earlier does not.
     this.#servers.catch(() => {});
     process.on('message', (message) => this.#receive(message as ToWorker));
-    setInterval(() => tell({ kind: 'heartbeat' }), HEARTBEAT_EVERY_MS).unref();
+    setInterval(() => send({ kind: 'heartbeat' }), HEARTBEAT_EVERY_MS).unref();
   }
 
   #receive(message: ToWorker): void {
@@ -93,10 +93,10 @@ class Worker {
     let code = 0;
     try {
       const result = this.#rank === 0 ? await this.#lead(start) : await this.#follow(start);
-      await said({ kind: 'ended', result });
+      await sendAndWait({ kind: 'ended', result });
     } catch (error) {
       code = error instanceof Error && 'exitCode' in error ? Number(error.exitCode) : 1;
-      await said({ kind: 'failed', error: packError(error, this.#rank) });
+      await sendAndWait({ kind: 'failed', error: packError(error, this.#rank) });
     }
     process.exit(code);
   }
@@ -117,7 +117,7 @@ class Worker {
     const result = await ownRun(claimRequest(config, context), options, async ({ handle, log, lost }) => {
       isOurs = true;
       this.#log = log;
-      tell({ kind: 'claimed', attempt: handle.attempt });
+      send({ kind: 'claimed', attempt: handle.attempt });
       lost.addEventListener('abort', () => this.#stop.abort());
       for (const note of handle.notes) log.logger.info(note);
       log.logger.info(
@@ -147,7 +147,7 @@ class Worker {
       import('../../track/tracker.js'),
       import('../models/resolve.js'),
     ]);
-    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, notedParents(handle, log));
+    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, pinParents(handle, log));
     // Pinned before anything is made from them, and before the other ranks look.
     for (const { run } of handle.record.parents) resolveRun({ run: String(run), config: '' });
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
@@ -220,7 +220,10 @@ class Worker {
   }
 
   /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do; the others wait for its servers, too. */
-  async #meet(known: Told | null, servedWithinS = 0): Promise<{ group: ProcessGroup; told: Told | null }> {
+  async #meet(
+    known: LeaderFacts | null,
+    servedWithinS = 0,
+  ): Promise<{ group: ProcessGroup; told: LeaderFacts | null }> {
     const { openProcessGroup } = await import('../../group/process_group.js');
     const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS + 1000 * servedWithinS });
     return { group, told: await group.broadcast(known) };
@@ -251,7 +254,7 @@ function withThreads(settings: RunSettings, threads: number, places: Start['plac
 }
 
 /** Pins the checkpoints of other runs that a run uses, and warns if one is not the newest because that is not whole. */
-function notedParents(handle: RunHandle, log: RunLog): (run: string, checkpoint: WholeCheckpoint) => void {
+function pinParents(handle: RunHandle, log: RunLog): (run: string, checkpoint: WholeCheckpoint) => void {
   return (run, checkpoint) => {
     handle.noteParent(run, checkpoint);
     const { iteration, problems } = checkpoint;
@@ -264,12 +267,12 @@ function resumeNote(handle: RunHandle): string {
   return handle.checkpoint === null ? '' : ` from iteration ${handle.checkpoint.iteration}`;
 }
 
-function tell(message: FromWorker): void {
+function send(message: FromWorker): void {
   process.send?.(message);
 }
 
 /** Resolves when the message has been sent to the launcher, so that ending does not lose it. */
-function said(message: FromWorker): Promise<void> {
+function sendAndWait(message: FromWorker): Promise<void> {
   return new Promise((resolve) => {
     if (process.send === undefined) throw new InternalError('a worker was started without a channel to its launcher');
     process.send(message, undefined, undefined, () => resolve());

@@ -97,12 +97,12 @@ const CLASSES: Readonly<Record<string, ErrorClass>> = {
 export function packError(error: unknown, rank: number | null = null): ErrorMessage {
   if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
   const { stack } = error;
-  return { ...(ofMemory(error, rank) ?? detailsOf(error)), ...(stack === undefined ? {} : { stack }) };
+  return { ...(outOfMemoryError(error, rank) ?? detailsOf(error)), ...(stack === undefined ? {} : { stack }) };
 }
 
-type Described = Pick<ErrorMessage, 'name' | 'message' | 'where' | 'next'>;
+type ErrorFields = Pick<ErrorMessage, 'name' | 'message' | 'where' | 'next'>;
 
-function detailsOf(error: Error): Described {
+function detailsOf(error: Error): ErrorFields {
   const { name, message } = error;
   const few = saysTooManyFiles(error) ? openFilesAdvice() : undefined;
   // As an error with advice: an error without advice would be shown with a stack trace.
@@ -111,7 +111,7 @@ function detailsOf(error: Error): Described {
   }
   const { where, next = few } = error;
   return {
-    name: knownName(error),
+    name: revivableName(error),
     message,
     ...(where === undefined ? {} : { where }),
     ...(next === undefined ? {} : { next }),
@@ -119,7 +119,7 @@ function detailsOf(error: Error): Described {
 }
 
 /** The name of its class, or of the nearest class above it that the other process makes again. */
-function knownName(error: EditrlError): string {
+function revivableName(error: EditrlError): string {
   for (let at: unknown = error.constructor; typeof at === 'function'; at = Object.getPrototypeOf(at)) {
     if (Object.hasOwn(CLASSES, at.name)) return at.name;
   }
@@ -127,7 +127,7 @@ function knownName(error: EditrlError): string {
 }
 
 /** An error with advice for the engine's or the runtime's message about a failed allocation; null for any other error. */
-function ofMemory(error: Error, rank: number | null): Described | null {
+function outOfMemoryError(error: Error, rank: number | null): ErrorFields | null {
   if (error instanceof EditrlError && !(error instanceof EngineError)) return null;
   const next = memoryAdvice(error.message);
   if (next === null) return null;

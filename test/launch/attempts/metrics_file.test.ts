@@ -2,7 +2,7 @@ import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { foldLines, parseMetricsLine, TrainerMetrics } from '../../../src/launch/attempts/metrics_file.js';
+import { mergeLines, parseMetricsLine, TrainerMetrics } from '../../../src/launch/attempts/metrics_file.js';
 import { readMetrics, type MetricsLine } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { RunDirectoryTracker } from '../../../src/track/tracker.js';
@@ -42,24 +42,24 @@ describe('a line of metrics', () => {
 
 describe('folding lines', () => {
   it('appends what goes on', () => {
-    expect(foldLines(2, line(2, 0), [line(3, 1), line(4, 2)])).toEqual({
+    expect(mergeLines(2, line(2, 0), [line(3, 1), line(4, 2)])).toEqual({
       rewindTo: null,
       append: [line(3, 1), line(4, 2)],
     });
-    expect(foldLines(2, null, [])).toEqual({ rewindTo: null, append: [] });
+    expect(mergeLines(2, null, [])).toEqual({ rewindTo: null, append: [] });
   });
 
   it('adds to the latest iteration', () => {
     const more = { iteration: 2, metrics: { loss: 1 } };
-    expect(foldLines(2, line(2, 5), [more, line(3, 1)])).toEqual({
+    expect(mergeLines(2, line(2, 5), [more, line(3, 1)])).toEqual({
       rewindTo: 1,
       append: [{ iteration: 2, metrics: { reward: 5, loss: 1 } }, line(3, 1)],
     });
   });
 
   it('replaces what another start repeats, and all that followed it', () => {
-    expect(foldLines(9, null, [line(5, 1), line(6, 2)])).toEqual({ rewindTo: 4, append: [line(5, 1), line(6, 2)] });
-    expect(foldLines(9, line(9, 0), [line(10, 0), line(3, 7)])).toEqual({ rewindTo: 2, append: [line(3, 7)] });
+    expect(mergeLines(9, null, [line(5, 1), line(6, 2)])).toEqual({ rewindTo: 4, append: [line(5, 1), line(6, 2)] });
+    expect(mergeLines(9, line(9, 0), [line(10, 0), line(3, 7)])).toEqual({ rewindTo: 2, append: [line(3, 7)] });
   });
 });
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { textWidth } from '../../../src/core/table.js';
 import { countsLine, heldOutLine, renderScreen, runLine, shortName } from '../../../src/launch/live/screen.js';
-import type { RunningRow, Standing } from '../../../src/launch/live/watch.js';
+import type { RunningRow, LiveSnapshot } from '../../../src/launch/live/watch.js';
 
 const names = {
   queued: ['table__reward-ground__seed-1', 'table__reward-ground__seed-2', 'table__reward-ground__seed-3'],
@@ -50,11 +50,18 @@ const waiting: RunningRow = {
   elapsedS: 2,
   leftS: null,
 };
-const standing: Standing = { title: 'table', total: 8, names, running: [working, waiting], elapsedS: 500, leftS: 240 };
+const snapshot: LiveSnapshot = {
+  title: 'table',
+  total: 8,
+  names,
+  running: [working, waiting],
+  elapsedS: 500,
+  leftS: 240,
+};
 
 describe('the live screen', () => {
   it('shows one run with all about it', () => {
-    const one = { ...standing, running: [working] };
+    const one = { ...snapshot, running: [working] };
     expect(renderScreen(one, { columns: 80, rows: 24 })).toEqual([
       '',
       'table  2 of 8 finished, 2 running, 3 queued, 1 failed',
@@ -74,7 +81,7 @@ describe('the live screen', () => {
   it('keeps labels apart from what they label, however long they are', () => {
     const held = (label: string): RunningRow => ({ ...working, heldOut: [{ ...working.heldOut[0], label }] });
     const of = (label: string): string[] =>
-      renderScreen({ ...standing, running: [held(label)] }, { columns: 80, rows: 24 });
+      renderScreen({ ...snapshot, running: [held(label)] }, { columns: 80, rows: 24 });
     expect(of('held-out viescore')).toContain('  held-out viescore  3.18 ± 0.23 at 0, 4.02 ± 0.24 at 20');
     expect(of('held-out viescore')).toContain('  scoring            every episode scored');
     const long = of('held-out sqrt(viescore_pqxground_score)').find((line) => line.includes('3.18'));
@@ -82,15 +89,15 @@ describe('the live screen', () => {
   });
 
   it('shows what a run waits for, its alarms and what is not scored, without obeying it', () => {
-    const lines = renderScreen({ ...standing, running: [waiting] }, { columns: 80, rows: 24 });
+    const lines = renderScreen({ ...snapshot, running: [waiting] }, { columns: 80, rows: 24 });
     expect(lines).toContain(String.raw`  waits          the judge at http://j:1 \u001b[2J says 503`);
     expect(lines).toContain('  ALARM          edge_density');
-    const scored = renderScreen({ ...standing, running: [{ ...waiting, waitsFor: null }] }, { columns: 80, rows: 24 });
+    const scored = renderScreen({ ...snapshot, running: [{ ...waiting, waitsFor: null }] }, { columns: 80, rows: 24 });
     expect(scored).toContain('  scoring        12 episodes of the last iteration unscored');
   });
 
   it('shows several runs in a table', () => {
-    expect(renderScreen(standing, { columns: 130, rows: 30 })).toEqual([
+    expect(renderScreen(snapshot, { columns: 130, rows: 30 })).toEqual([
       '',
       'table  2 of 8 finished, 2 running, 3 queued, 1 failed  8m 20s, about 4m 00s left',
       '  run                      iteration                     latest           held-out    time    left  on',
@@ -106,7 +113,7 @@ describe('the live screen', () => {
       heldOut: [{ label, points: [{ iteration: 20, shown }] }],
     });
     const table = (...running: RunningRow[]): string =>
-      renderScreen({ ...standing, running }, { columns: 130, rows: 30 }).join('\n');
+      renderScreen({ ...snapshot, running }, { columns: 130, rows: 30 }).join('\n');
     const alike = table(measured('held-out viescore', '4.02'), measured('held-out viescore', '3.10'));
     expect(alike).toMatch(/latest +held-out viescore +time/);
     expect(alike).toMatch(/▁▃▆█ +4\.02 /);
@@ -118,7 +125,7 @@ describe('the live screen', () => {
 
   it.each([200, 80, 60, 40, 24])('fits a terminal of %i columns', (columns) => {
     for (const running of [[working], [waiting], [working, waiting]]) {
-      const lines = renderScreen({ ...standing, running }, { columns, rows: 30 });
+      const lines = renderScreen({ ...snapshot, running }, { columns, rows: 30 });
       for (const line of lines) expect(textWidth(line)).toBeLessThan(columns);
       expect(lines.join('\n')).toContain('30/60');
     }
@@ -126,16 +133,16 @@ describe('the live screen', () => {
 
   it('fits a low terminal', () => {
     const running = Array.from({ length: 40 }, (_, i) => ({ ...working, name: `table__seed-${i}` }));
-    const lines = renderScreen({ ...standing, running }, { columns: 80, rows: 12 });
+    const lines = renderScreen({ ...snapshot, running }, { columns: 80, rows: 12 });
     expect(lines.length).toBeLessThan(12);
     expect(lines.join('\n')).toContain('and 35 more');
-    expect(renderScreen({ ...standing, running: [working] }, { columns: 80, rows: 6 })).toHaveLength(5);
+    expect(renderScreen({ ...snapshot, running: [working] }, { columns: 80, rows: 6 })).toHaveLength(5);
   });
 
   it('leaves the experiment out of names, and phases that no run is in out of the counts', () => {
     expect(shortName('table', 'table__seed-1')).toBe('seed-1');
     expect(shortName('table', 'sft_s')).toBe('sft_s');
-    expect(countsLine({ ...standing, names: { ...names, failed: [], queued: [], running: [] } })).toBe(
+    expect(countsLine({ ...snapshot, names: { ...names, failed: [], queued: [], running: [] } })).toBe(
       '2 of 8 finished',
     );
   });

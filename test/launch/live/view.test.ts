@@ -1,9 +1,9 @@
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { underWay, type Course, type UnderWay } from '../../../src/launch/live/course.js';
+import { runInProgress, type LiveProgress, type RunInProgress } from '../../../src/launch/live/progress.js';
 import { runLine } from '../../../src/launch/live/screen.js';
-import { LiveView, PlainView, viewOn } from '../../../src/launch/live/view.js';
-import { Watch } from '../../../src/launch/live/watch.js';
+import { LiveView, PlainView, openView } from '../../../src/launch/live/view.js';
+import { RunWatcher } from '../../../src/launch/live/watch.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
 import { Schedule } from '../../../src/launch/sweep/schedule.js';
 import { MetricsTail } from '../../../src/run/metrics_tail.js';
@@ -21,7 +21,7 @@ afterEach(() => {
 
 /** A run at work whose folder the test writes. */
 class WatchedRun {
-  readonly run: UnderWay;
+  readonly run: RunInProgress;
 
   /** `reached`: the iteration that earlier attempts came to. */
   constructor(name: string, base = testFolder('live'), reached: number | null = null) {
@@ -31,7 +31,7 @@ class WatchedRun {
     if (reached !== null) {
       writeFileSync(paths.state, JSON.stringify({ state: 'interrupted', iteration: reached, num_iterations: 100 }));
     }
-    this.run = underWay({ settings: { ...config.settings, base_exp_dir: base } }, 'CPU, 1 thread');
+    this.run = runInProgress({ settings: { ...config.settings, base_exp_dir: base } }, 'CPU, 1 thread');
   }
 
   measure(iteration: number, metrics: Record<string, number>): void {
@@ -42,7 +42,7 @@ class WatchedRun {
     writeFileSync(this.run.paths.state, JSON.stringify({ state, iteration, num_iterations: 100, reason }));
   }
 
-  get course(): Course {
+  get progress(): LiveProgress {
     return {
       title: this.run.name,
       opening: null,
@@ -57,7 +57,7 @@ describe('without a terminal', () => {
     const one = new WatchedRun('mine');
     let out = '';
     const view = new PlainView((text) => (out += text));
-    view.begin(one.course);
+    view.begin(one.progress);
     vi.advanceTimersByTime(1000);
     one.measure(0, { 'validation/sampled/mean': 3.18, 'validation/sampled/stderr': 0.23, 'validation/greedy/mean': 3 });
     vi.advanceTimersByTime(2000);
@@ -82,7 +82,7 @@ describe('without a terminal', () => {
     const one = new WatchedRun('mine');
     let out = '';
     const view = new PlainView((text) => (out += text));
-    view.begin(one.course);
+    view.begin(one.progress);
     vi.advanceTimersByTime(1000);
     one.measure(0, { 'validation/sampled/mean': 3, 'validation/greedy/mean': 2 });
     one.measure(3, { 'validation/sampled/mean': 4, 'validation/greedy/mean': 5 });
@@ -98,7 +98,7 @@ describe('without a terminal', () => {
     one.measure(0, { 'validation/sampled/mean': 3 });
     let out = '';
     const view = new PlainView((text) => (out += text));
-    view.begin(one.course);
+    view.begin(one.progress);
     vi.advanceTimersByTime(2000);
     expect(out).toBe('mine  held-out at 0: 3.00\n');
     view.end();
@@ -110,7 +110,7 @@ describe('without a terminal', () => {
     one.measure(6, { 'validation/sampled/mean': 3 });
     let out = '';
     const view = new PlainView((text) => (out += text));
-    view.begin(one.course);
+    view.begin(one.progress);
     vi.advanceTimersByTime(2000);
     one.measure(9, { 'validation/sampled/mean': 4 });
     vi.advanceTimersByTime(2000);
@@ -121,8 +121,8 @@ describe('without a terminal', () => {
     const one = new WatchedRun('theirs');
     let out = '';
     const view = new PlainView((text) => (out += text));
-    view.begin(one.course);
-    view.output('theirs', 'epoch 2:  45%|####\u001b[31m');
+    view.begin(one.progress);
+    view.trainerLine('theirs', 'epoch 2:  45%|####\u001b[31m');
     vi.advanceTimersByTime(31_000);
     expect(out).toBe(`theirs  0/100  30 s  epoch 2: 45%|####${String.raw`\u001b`}[31m\n`);
   });
@@ -135,7 +135,7 @@ describe('on a terminal', () => {
     const view = new LiveView(terminal.stream);
     view.busy('reading configs/mine.jsonnet');
     expect(terminal.screen.map(plain)).toEqual(['reading configs/mine.jsonnet']);
-    view.begin(one.course);
+    view.begin(one.progress);
     vi.advanceTimersByTime(1000);
     expect(terminal.screen.at(-1)).toContain('logs/console.log');
     one.measure(1, { 'reward/mean': 4, 'alarm/edge_density': 1 });
@@ -151,8 +151,8 @@ describe('on a terminal', () => {
       'ALARM',
       'log',
     ]);
-    view.heard('mine', 'warning: 3 episodes are unscored');
-    view.heard('mine', 'warning: 4 episodes are unscored');
+    view.workerLine('mine', 'warning: 3 episodes are unscored');
+    view.workerLine('mine', 'warning: 4 episodes are unscored');
     view.end();
     expect(terminal.screen.map(plain)).toEqual(['warning: 3 episodes are unscored']);
   });
@@ -161,10 +161,10 @@ describe('on a terminal', () => {
     vi.stubEnv('NO_COLOR', '1');
     const one = new WatchedRun('mine');
     const terminal = new TestTerminal();
-    const view = viewOn(terminal.stream);
-    view.begin(one.course);
-    view.heard('mine', 'error: \u001b]0;owned\u0007');
-    view.output('mine', '\u001b[2J\u009b2J');
+    const view = openView(terminal.stream);
+    view.begin(one.progress);
+    view.workerLine('mine', 'error: \u001b]0;owned\u0007');
+    view.trainerLine('mine', '\u001b[2J\u009b2J');
     vi.advanceTimersByTime(1000);
     view.end();
     expect(terminal.written).not.toMatch(new RegExp('\\u001b\\[[0-9;]*m|\\u001b\\]|\\u001b\\[2J|\\u0007|\\u009b'));
@@ -183,8 +183,8 @@ describe('a sweep', () => {
     const view = new SweepReporter('x', shown);
     view.begin(schedule, new Map([['x__a', running]]));
     view.tell({ kind: 'started', running });
-    shown.heard('x__a', 'starting x__a in /nowhere/x__a');
-    shown.heard('x__a', 'warning: hack alarm: edge_density is 0.4');
+    shown.workerLine('x__a', 'starting x__a in /nowhere/x__a');
+    shown.workerLine('x__a', 'warning: hack alarm: edge_density is 0.4');
     const failure = { reason: 'rank 0 was ended by SIGKILL', lastLines: ['step 1', 'step \u001b[2J'], advice: null };
     view.tell({ kind: 'failed', running, failure, seconds: 3 });
     view.tell({ kind: 'gave_up', name: 'x__a', reason: failure.reason });
@@ -208,7 +208,7 @@ describe('a sweep', () => {
 
   it('has a screen on a terminal, which shows by itself what was started', () => {
     const terminal = new TestTerminal();
-    const view = new SweepReporter('x', viewOn(terminal.stream));
+    const view = new SweepReporter('x', openView(terminal.stream));
     view.begin(schedule, new Map([['x__a', running]]));
     view.tell({ kind: 'started', running });
     expect(terminal.screen.map(plain).slice(0, 2)).toEqual(['', 'x  0 of 2 finished, 2 queued  0 s']);
@@ -221,8 +221,8 @@ describe('a sweep', () => {
 describe('the time left', () => {
   it('counts only the iterations of this attempt where no times are recorded, and the runs to come as long as those before', () => {
     const one = new WatchedRun('mine');
-    const course = { ...one.course, names: (phase: string) => (phase === 'queued' ? ['next'] : []) };
-    const watch = new Watch(course);
+    const progress = { ...one.progress, names: (phase: string) => (phase === 'queued' ? ['next'] : []) };
+    const watch = new RunWatcher(progress);
     one.state('running', 40);
     expect(watch.now().running[0].leftS).toBeNull();
     vi.advanceTimersByTime(2000);
@@ -243,7 +243,7 @@ describe('the time left', () => {
 
   it('is the median of the recorded times: a slow first iteration moves it no further than the line of the log', () => {
     const one = new WatchedRun('mine');
-    const watch = new Watch(one.course);
+    const watch = new RunWatcher(one.progress);
     const times = [600, 2, 3, 2, 4];
     const progress = new Progress([], 100);
     const lines = times.map((seconds, index) => {
@@ -263,7 +263,7 @@ describe('the time left', () => {
   it('is not at the mercy of a run that cannot be read', () => {
     const one = new WatchedRun('mine');
     writeFileSync(one.run.paths.state, '{');
-    expect(new Watch(one.course).now().running).toMatchObject([{ iteration: 0, learning: null }]);
+    expect(new RunWatcher(one.progress).now().running).toMatchObject([{ iteration: 0, learning: null }]);
   });
 });
 
@@ -272,7 +272,7 @@ it('shows small losses with digits that count', () => {
   one.state('running', 2);
   one.measure(0, { 'validation/loss': 0.1465 });
   one.measure(1, { 'policy/loss': 0.000_042_1, 'validation/loss': 0.000_023_14 });
-  const [row] = new Watch(one.course).now().running;
+  const [row] = new RunWatcher(one.progress).now().running;
   expect(row.heldOut[0].points.map(({ shown }) => shown)).toEqual(['0.1465', '2.31e-5']);
   expect(row.learning?.values.map(row.learning.show)).toEqual(['4.21e-5']);
 });
@@ -282,7 +282,7 @@ it('shows the held-out number that was measured last, where a reward is measured
   one.state('running', 100);
   one.measure(0, { 'validation/loss': 3, 'validation/sampled/mean': 0 });
   one.measure(100, { 'validation/loss': 0.5 });
-  const watch = new Watch(one.course);
+  const watch = new RunWatcher(one.progress);
   const line = (): string => runLine('mine', watch.now().running[0], 100);
   expect(line()).toContain('held-out loss 0.5000');
   one.measure(200, { 'validation/loss': 0.25, 'validation/sampled/mean': 4 });

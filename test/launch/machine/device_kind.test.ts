@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RunSettings } from '../../../src/schema/run.js';
-import { deviceKind, ownDevices, processesOf, servedDevices } from '../../../src/launch/machine/device_kind.js';
+import { deviceKind, runDevices, processesOf, serverDevices } from '../../../src/launch/machine/device_kind.js';
 import { processCount } from '../../../src/launch/machine/devices.js';
 
 const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
@@ -89,19 +89,19 @@ describe('a server that is started with a run', () => {
     }) as unknown as RunSettings;
 
   it('has GPUs of its own, which the run leaves to it', () => {
-    const own = ownDevices(sampled([1, 3]), { gpus: four });
+    const own = runDevices(sampled([1, 3]), { gpus: four });
     expect(own.gpus.map(({ index }) => index)).toEqual([0, 2]);
     expect(processCount(launch, own, 'gpu')).toBe(2);
-    expect(ownDevices(sampled(null), { gpus: four }).gpus).toHaveLength(4);
-    expect(servedDevices(sampled([1, 3]), { gpus: four }, [0])).toEqual([1, 3]);
+    expect(runDevices(sampled(null), { gpus: four }).gpus).toHaveLength(4);
+    expect(serverDevices(sampled([1, 3]), { gpus: four }, [0])).toEqual([1, 3]);
   });
 
   it('is given one that the run may use and does not, else shares its first', () => {
-    expect(servedDevices(sampled(null), { gpus: four }, [0])).toEqual([1]);
-    expect(servedDevices(sampled(null, [0, 3]), { gpus: four }, [0])).toEqual([3]);
-    expect(servedDevices(sampled(null), { gpus: four }, [0, 1, 2, 3])).toEqual([0]);
-    expect(servedDevices(sampled(null), { gpus: four }, [])).toBeNull();
+    expect(serverDevices(sampled(null), { gpus: four }, [0])).toEqual([1]);
+    expect(serverDevices(sampled(null, [0, 3]), { gpus: four }, [0])).toEqual([3]);
+    expect(serverDevices(sampled(null), { gpus: four }, [0, 1, 2, 3])).toEqual([0]);
+    expect(serverDevices(sampled(null), { gpus: four }, [])).toBeNull();
     const none = { ...sampled(null), rollout: { engine: null } } as unknown as RunSettings;
-    expect(servedDevices(none, { gpus: four }, [0])).toBeNull();
+    expect(serverDevices(none, { gpus: four }, [0])).toBeNull();
   });
 });

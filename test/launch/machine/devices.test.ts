@@ -11,9 +11,9 @@ import {
   parseGpus,
   processCount,
   requireFree,
-  takenGpus,
+  describeTakenGpus,
   visibleGpus,
-  wholeMachine,
+  wholeMachinePlacement,
   type Devices,
 } from '../../../src/launch/machine/devices.js';
 
@@ -82,14 +82,14 @@ describe('CUDA_VISIBLE_DEVICES', () => {
 describe('a taken GPU', () => {
   it('is said with the process that has it, or with the memory of one that is hidden', () => {
     const processes = [{ gpuUuid: U0, pid: 4711, name: 'python3' }];
-    expect(takenGpus(four.gpus, processes)).toEqual([
+    expect(describeTakenGpus(four.gpus, processes)).toEqual([
       'GPU 0 (NVIDIA H200) is taken by process 4711 (python3)',
       'GPU 1 (NVIDIA H200) is taken: 69.6 GiB of its memory are in use by a process that nvidia-smi does not show',
     ]);
   });
 
   it('is none when its memory is untold and nobody is on it', () => {
-    expect(takenGpus(parseGpus(UNIFIED), [])).toEqual([]);
+    expect(describeTakenGpus(parseGpus(UNIFIED), [])).toEqual([]);
   });
 });
 
@@ -161,15 +161,24 @@ describe('slots on the CPU', () => {
 
 describe('one run on an empty machine', () => {
   it('has one GPU for each process', () => {
-    expect(wholeMachine({ processes: 'auto', devices: [1, 2] }, four, 'gpu')).toEqual({ devices: [1, 2], threads: 8 });
+    expect(wholeMachinePlacement({ processes: 'auto', devices: [1, 2] }, four, 'gpu')).toEqual({
+      devices: [1, 2],
+      threads: 8,
+    });
     expect(processCount({ processes: 'auto', devices: null }, four, 'gpu')).toBe(4);
   });
 
   it('has all cores where it computes on the CPU, whether there are GPUs or not', () => {
-    expect(wholeMachine({ processes: 'auto', devices: null }, cpuOnly, 'cpu')).toEqual({ devices: [], threads: 8 });
-    expect(wholeMachine({ processes: 2, devices: null }, cpuOnly, 'cpu')).toEqual({ devices: [], threads: 4 });
-    expect(wholeMachine({ processes: 'auto', devices: null }, four, 'cpu')).toEqual({ devices: [], threads: 16 });
-    expect(wholeMachine({ processes: 2, devices: [3] }, four, 'cpu')).toEqual({ devices: [], threads: 8 });
+    expect(wholeMachinePlacement({ processes: 'auto', devices: null }, cpuOnly, 'cpu')).toEqual({
+      devices: [],
+      threads: 8,
+    });
+    expect(wholeMachinePlacement({ processes: 2, devices: null }, cpuOnly, 'cpu')).toEqual({ devices: [], threads: 4 });
+    expect(wholeMachinePlacement({ processes: 'auto', devices: null }, four, 'cpu')).toEqual({
+      devices: [],
+      threads: 16,
+    });
+    expect(wholeMachinePlacement({ processes: 2, devices: [3] }, four, 'cpu')).toEqual({ devices: [], threads: 8 });
   });
 
   it('shares its GPUs evenly over ranks', () => {

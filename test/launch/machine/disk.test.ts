@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { checkFolder, checkpointSpace } from '../../../src/launch/machine/disk.js';
 import { shapesOf } from '../../../src/launch/machine/memory.js';
-import { obstacles } from '../../../src/launch/preflight/preflight.js';
+import { fileObstacles } from '../../../src/launch/preflight/preflight.js';
 import { claimRun } from '../../../src/run/claim.js';
 import { claimRequest } from '../../../src/run/claim_request.js';
 import type { RunSettings } from '../../../src/schema/run.js';
@@ -96,7 +96,7 @@ describe('a folder for runs', () => {
     const runs = await chain(folder, 'checkpoint={"save_every_n_iterations":1,"keep_every_n_iterations":1}');
     // 80 checkpoints of 5 MB are kept of the last run.
     const found = (freeSpace: () => number): string[] =>
-      obstacles(runs, { freeSpace }).map(({ run, error }) => `${run}: ${error.toText()}`);
+      fileObstacles(runs, { freeSpace }).map(({ run, error }) => `${run}: ${error.toText()}`);
     expect(found(() => 500 * MIB)).toEqual([]);
     expect(found(() => 380 * MIB)).toEqual([
       expect.stringMatching(
@@ -109,7 +109,7 @@ describe('a folder for runs', () => {
     handle.setState({ iteration: 70 });
     handle.release();
     expect(found(() => 380 * MIB)).toEqual([]);
-    const anew = obstacles(runs, { freeSpace: () => 380 * MIB, anew: new Set([last]) });
+    const anew = fileObstacles(runs, { freeSpace: () => 380 * MIB, anew: new Set([last]) });
     expect(anew.map(({ error }) => error.message)).toEqual([expect.stringContaining('the disk is too small')]);
   });
 });

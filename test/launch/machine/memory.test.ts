@@ -19,7 +19,7 @@ describe('whether the memory of a run fits', () => {
       hopeless: false,
       neededBytes: 100,
       freeBytes: 100,
-      allBytes: 105,
+      totalBytes: 105,
       advice: null,
     });
     const verdict = memoryVerdict(101, 2, [gpu(150), gpu(100)]);
@@ -34,9 +34,9 @@ describe('whether the memory of a run fits', () => {
   });
 
   it('is hopeless only beyond twice all that there is, for an estimate is good to a factor of two', () => {
-    const machine = { free: 10, all: 100 };
+    const machine = { free: 10, total: 100 };
     expect(memoryVerdict(100, 2, [], machine)).toMatchObject({ fits: false, hopeless: false, neededBytes: 200 });
-    expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, allBytes: 100 });
+    expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, totalBytes: 100 });
     expect(memoryVerdict(210, 2, [gpu(100)], machine).hopeless).toBe(false);
     expect(memoryVerdict(211, 1, [gpu(100)], machine).hopeless).toBe(true);
   });
@@ -47,8 +47,8 @@ describe('a run that does not fit', () => {
     optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
     policy: { model_context_size: 4096 },
   });
-  const adviceAt = (all: number) =>
-    memoryOf(new Map(), { gpus: [] } as unknown as Devices, { free: all, all })(settings).verdict?.advice;
+  const adviceAt = (total: number) =>
+    memoryOf(new Map(), { gpus: [] } as unknown as Devices, { free: total, total })(settings).verdict?.advice;
   const { bytes } = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(settings);
 
   it('is to be asked for less at once, unless its models alone take more than there is', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { checkPlacement, describeParts, placeParts, positionsOf } from '../../../src/launch/machine/placement.js';
+import { checkPlacement, describeParts, placeParts, deviceIndices } from '../../../src/launch/machine/placement.js';
 import { placedVerdict } from '../../../src/launch/machine/memory.js';
 import { launch } from '../../../src/schema/launch.js';
 
@@ -13,7 +13,7 @@ describe('the parts of a run', () => {
   it('are where they are placed, counted by the GPUs that the process sees', () => {
     const placed = placeParts(wanted({ policy: 3, image: 1, reward: 3 }), gpus(0, 1, 2, 3));
     expect(placed).toEqual({ devices: { policy: 3, image: 1, reward: 3 }, gpus: [1, 3], note: null });
-    expect(positionsOf(placed)).toEqual({ policy: 1, image: 0, reward: 1 });
+    expect(deviceIndices(placed)).toEqual({ policy: 1, image: 0, reward: 1 });
   });
 
   it('are beside the policy where nothing else is said', () => {
@@ -33,7 +33,7 @@ describe('the parts of a run', () => {
     expect(none.note).toBe(
       'launch.placement names 3 GPUs (0, 1, 2), and the run has none: policy on the CPU, image on the CPU, reward on the CPU',
     );
-    expect(positionsOf(none)).toEqual({});
+    expect(deviceIndices(none)).toEqual({});
     expect(describeParts(none.devices)).toBe('policy on the CPU, image on the CPU, reward on the CPU');
   });
 
@@ -50,13 +50,17 @@ describe('the parts of a run', () => {
 });
 
 describe('whether placed parts fit', () => {
-  const machine = { free: 1e6, all: 1e6 };
+  const machine = { free: 1e6, total: 1e6 };
   const bytes = { policy: 60, image: 50, reward: 0 };
   const verdictOn = (placement: object, limit = 0.85) =>
     placedVerdict(bytes, placeParts(wanted(placement), gpus(0, 1, 2)), limit, gpus(0, 1, 2), machine);
 
   it('is asked of each GPU, up to the limit', () => {
-    expect(verdictOn({ policy: 0, image: 1, reward: 2 })).toMatchObject({ fits: true, neededBytes: 60, allBytes: 85 });
+    expect(verdictOn({ policy: 0, image: 1, reward: 2 })).toMatchObject({
+      fits: true,
+      neededBytes: 60,
+      totalBytes: 85,
+    });
     const together = verdictOn({ policy: 1 });
     expect(together).toMatchObject({ fits: false, hopeless: false, neededBytes: 110, freeBytes: 85 });
     expect(together.advice).toContain('policy and image and reward on GPU 1: place them apart');
@@ -64,7 +68,7 @@ describe('whether placed parts fit', () => {
   });
 
   it('is asked of the machine where there is no GPU', () => {
-    expect(placedVerdict(bytes, placeParts(apart, []), 0.85, [], { free: 100, all: 200 })).toMatchObject({
+    expect(placedVerdict(bytes, placeParts(apart, []), 0.85, [], { free: 100, total: 200 })).toMatchObject({
       fits: false,
       neededBytes: 110,
       freeBytes: 100,

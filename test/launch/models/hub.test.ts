@@ -5,7 +5,7 @@ import { loadConfig } from '../../../src/config/load.js';
 import { cannotRunYet } from '../../../src/config/models.js';
 import { loadVisionTokenizer } from '../../../src/environments/vision_tokens.js';
 import { HubModels } from '../../../src/launch/models/hub.js';
-import { checkOffline, hubEnvironmentOf, notDownloaded, wantedModels } from '../../../src/launch/models/wanted.js';
+import { checkOffline, hubEnvironmentOf, missingModels, wantedModels } from '../../../src/launch/models/wanted.js';
 import { shapesOf } from '../../../src/launch/machine/memory.js';
 import { runResolver } from '../../../src/launch/models/resolve.js';
 import { modelFolder } from '../../../src/models/reference.js';
@@ -65,7 +65,7 @@ describe('the models of the Hub that a run needs', () => {
   it('are fetched once, with what an adapter stands on, and named by their commits', async () => {
     const { stub, said, models, load } = await place();
     const config = await load({ model: { hub: 'some/adapter' }, tokenizer: { hub: 'some/base' } });
-    expect(notDownloaded(config.settings).sort()).toEqual(['some/adapter', 'some/base']);
+    expect(missingModels(config.settings).sort()).toEqual(['some/adapter', 'some/base']);
     expect(await models.obstacles([config])).toEqual([]);
     // The adapter is as large as its base, and neither has its weights here.
     expect(shapesOf(new Map())({ hub: 'some/adapter', revision: 'main' })).toEqual(sizes);
@@ -76,7 +76,7 @@ describe('the models of the Hub that a run needs', () => {
     expect(await models.commitsOf(config)).toEqual(commits);
     expect(stub.asked).toHaveLength(before);
     expect(said.filter((line) => line.startsWith('downloaded'))).toHaveLength(2);
-    expect(notDownloaded(config.settings)).toEqual([]);
+    expect(missingModels(config.settings)).toEqual([]);
   });
 
   it('stay those that the run began with, until it begins anew', async () => {
@@ -173,9 +173,9 @@ describe('the models of the Hub that a run needs', () => {
       env: { APP__BASE_EXP_DIR: join(folder, 'runs'), APP__DATA_DIR: join(folder, 'data') },
     });
     const names = Object.keys(repositories);
-    expect(notDownloaded(run.settings).sort()).toEqual(names.toSorted());
+    expect(missingModels(run.settings).sort()).toEqual(names.toSorted());
     expect(await models.commitsOf(run)).toEqual(Object.fromEntries(names.map((name) => [`${name}@main`, BASE])));
-    expect(notDownloaded(run.settings)).toEqual([]);
+    expect(missingModels(run.settings)).toEqual([]);
     const resolve = runResolver(join(folder, 'runs'), undefined, undefined, hubEnvironmentOf(run.settings));
     const held = Object.fromEntries(
       names.map((hub) => {
@@ -218,9 +218,9 @@ describe('the models of the Hub that a run needs', () => {
       },
     });
     expect(cannotRunYet(config.settings)).toEqual([]);
-    expect(notDownloaded(config.settings)).toEqual(['some/vision']);
+    expect(missingModels(config.settings)).toEqual(['some/vision']);
     expect(await models.commitsOf(config)).toEqual({ 'some/vision@main': commit });
-    expect(notDownloaded(config.settings)).toEqual([]);
+    expect(missingModels(config.settings)).toEqual([]);
     const found = modelFolder(reference, runResolver(join(folder, 'runs')));
     expect(files.map((file) => existsSync(join(found, file)))).toEqual([true, true, true]);
     expect(existsSync(join(found, 'model.safetensors'))).toBe(false);

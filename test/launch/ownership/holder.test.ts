@@ -1,7 +1,7 @@
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { markOfRun, notTheHolder, type HolderWorld, type ProcessTraits } from '../../../src/launch/ownership/holder.js';
+import { runMark, whyNotHolder, type HolderWorld, type ProcessTraits } from '../../../src/launch/ownership/holder.js';
 import type { HeldBy } from '../../../src/run/lock.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { testFolders } from '../../support/folder.js';
@@ -21,7 +21,7 @@ function of(
     ownerOf: () => owner,
     traitsOf: () => (traits === 'unknown' ? traits : { ...whole, ...traits }),
   };
-  return notTheHolder(paths, held, world);
+  return whyNotHolder(paths, held, world);
 }
 
 it('knows the workers of a run by their mark, through links to its folder, made or not', () => {
@@ -29,7 +29,7 @@ it('knows the workers of a run by their mark, through links to its folder, made 
   mkdirSync(join(folder, 'disk/runs'), { recursive: true });
   symlinkSync(join(folder, 'disk/runs'), join(folder, 'runs'));
   const linked = new RunPaths(join(folder, 'runs'), 'mine');
-  const environment = Object.entries(markOfRun(linked)).map((entry) => entry.join('='));
+  const environment = Object.entries(runMark(linked)).map((entry) => entry.join('='));
   expect(environment[0]).toMatch(/^EDITRL_RUN=.*\/disk\/runs\/mine$/);
   mkdirSync(linked.dir);
   for (const paths of [linked, new RunPaths(join(folder, 'disk/runs'), 'mine')]) {

@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { expect, it, vi } from 'vitest';
 import { FileLock } from '../../../src/core/lock.js';
-import { pauseAsOwner, pauseBeforeRestart } from '../../../src/launch/ownership/pause.js';
+import { pauseAsOwner, restartDelayS } from '../../../src/launch/ownership/pause.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { readState, writeState } from '../../../src/run/state.js';
 import { liveLock } from '../../../src/run/status.js';
@@ -18,7 +18,7 @@ function failed(): RunPaths {
 }
 
 it('a run that fails again and again without getting further is started again ever later', () => {
-  expect([0, 1, 2, 3, 6, 7, 20].map(pauseBeforeRestart)).toEqual([0, 1, 2, 4, 32, 60, 60]);
+  expect([0, 1, 2, 3, 6, 7, 20].map(restartDelayS)).toEqual([0, 1, 2, 4, 32, 60, 60]);
 });
 
 it('a run is held while its next start is waited for', async () => {

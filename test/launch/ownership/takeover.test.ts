@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { GuardedChild } from '../../../src/launch/processes/child.js';
-import { groupLives, Guardian, launcherOf } from '../../../src/launch/processes/guardian.js';
-import { endLeftovers, recordWorkers, settleState } from '../../../src/launch/ownership/takeover.js';
+import { isGroupAlive, Guardian, launcherOf } from '../../../src/launch/processes/guardian.js';
+import { endLeftoverWorkers, recordWorkers, recordEndForOwner } from '../../../src/launch/ownership/takeover.js';
 import { acquireLock, processStart } from '../../../src/run/lock.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { writeRecord, type RunRecord } from '../../../src/run/record.js';
@@ -44,16 +44,16 @@ describe('what an earlier attempt left running', () => {
     // A number that was given to another process since.
     const stranger = { ...worker, rank: 1, pid: other.pid, start: '1' };
     recordWorkers(paths, { mark, workers: [worker, stranger] });
-    await endLeftovers(paths);
+    await endLeftoverWorkers(paths);
     expect(await mine.ended).toMatchObject({ signal: 'SIGTERM' });
-    expect(groupLives(mine.pid)).toBe(false);
+    expect(isGroupAlive(mine.pid)).toBe(false);
     expect(other.isAlive).toBe(true);
     other.signal('SIGKILL');
     await other.ended;
   });
 
   it('may be nothing', async () => {
-    await expect(endLeftovers(newRun('nothing'))).resolves.toBeUndefined();
+    await expect(endLeftoverWorkers(newRun('nothing'))).resolves.toBeUndefined();
   });
 });
 
@@ -70,20 +70,20 @@ describe('the state of a run whose owner died', () => {
 
   it('says how it ended, with its iteration', () => {
     const paths = died('died', 2);
-    settleState(paths, 2, end);
+    recordEndForOwner(paths, 2, end);
     expect(readState(paths)).toMatchObject({ ...end, iteration: 3 });
     const other = { state: 'failed', reason: 'another reason' } as const;
-    settleState(paths, 2, other);
+    recordEndForOwner(paths, 2, other);
     expect(readState(paths)?.reason).toBe(end.reason);
   });
 
   it('is left alone when a later attempt or a living owner has the run', () => {
     const later = died('later', 3);
-    settleState(later, 2, end);
+    recordEndForOwner(later, 2, end);
     expect(readState(later)?.state).toBe('running');
     const held = died('held', 1);
     const lock = acquireLock(held);
-    settleState(held, 1, end);
+    recordEndForOwner(held, 1, end);
     lock.release();
     expect(readState(held)?.state).toBe('running');
   });

@@ -3,7 +3,13 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, loadingOnce, type LoadedConfig } from '../../../src/config/load.js';
 import { chainOf } from '../../../src/launch/chain.js';
-import { changedRuns, obstacles, Preflight, requireNone, tightRuns } from '../../../src/launch/preflight/preflight.js';
+import {
+  changedRuns,
+  fileObstacles,
+  Preflight,
+  throwObstacles,
+  memoryWarnings,
+} from '../../../src/launch/preflight/preflight.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
 import { saveCheckpoint } from '../../../src/run/checkpoints.js';
@@ -69,7 +75,7 @@ function begun(config: LoadedConfig): void {
   handle.release();
 }
 
-function texts(found: ReturnType<typeof obstacles>): string[] {
+function texts(found: ReturnType<typeof fileObstacles>): string[] {
   return found.map(({ run, error }) => `${run}: ${error.toText()}`);
 }
 
@@ -79,7 +85,7 @@ describe('what is in the way of runs', () => {
     const runs = await foundChain(folder);
     expect(runs.map(({ settings }) => settings.run_name)).toEqual(names);
     expect(runs.map(({ settings }) => settings)).toEqual((await chain(folder)).map(({ settings }) => settings));
-    expect(obstacles(runs)).toEqual([]);
+    expect(fileObstacles(runs)).toEqual([]);
     expect(readdirSync(folder)).toEqual([]);
   });
 
@@ -89,7 +95,7 @@ describe('what is in the way of runs', () => {
     writeFileSync(list, JSON.stringify({ path_list: ['gone.npz'] }));
     const nowhere = join(folder, 'nowhere.json');
     const runs = await chain(folder, `data.train=[{"path":"${nowhere}"},{"path":"${nowhere}"},{"path":"${list}"}]`);
-    const found = texts(obstacles(runs));
+    const found = texts(fileObstacles(runs));
     expect(found).toHaveLength(2);
     expect(found[0]).toMatch(`sft_s__rl_s: ${nowhere}: there is no list of samples here`);
     expect(found[1]).toMatch(/gone\.npz: a sample that .*list\.json lists does not exist/);
@@ -103,10 +109,10 @@ describe('what is in the way of runs', () => {
     writeFileSync(file, 'export default { score: () => 1, check: ({ at }) => (at > 1 ? null : `at: found ${at}`) };');
     const run = async (at: number) => must((await chain(folder, term(at), 'reward.mode=null')).at(-1), 'the run');
     const wrong = await run(1);
-    const found = texts(obstacles([wrong, wrong, await run(2)]));
+    const found = texts(fileObstacles([wrong, wrong, await run(2)]));
     expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*own\.mjs: at: found 1/)]);
     writeFileSync(file, 'export default 5;');
-    expect(texts(obstacles([wrong]))[0]).toMatch(
+    expect(texts(fileObstacles([wrong]))[0]).toMatch(
       /own\.mjs: a reward module cannot be used: its default export is number/,
     );
   });
@@ -114,7 +120,7 @@ describe('what is in the way of runs', () => {
   it('is too little space for one chain where there was enough for another one in the same folder', async () => {
     const runs = await chain(newFolder());
     const found = (of: readonly LoadedConfig[], free: number, seen = new Map<string, EditrlError | null>()) =>
-      texts(obstacles(of, { seen, freeSpace: () => free })).filter((text) => text.includes(' free'));
+      texts(fileObstacles(of, { seen, freeSpace: () => free })).filter((text) => text.includes(' free'));
     const first = runs.slice(0, 1);
     const free = Array.from({ length: 40 }, (_, i) => 2 ** i).find((bytes) => found(first, bytes).length === 0);
     if (free === undefined) throw new Error('one run alone finds no room anywhere');
@@ -128,7 +134,7 @@ describe('what is in the way of runs', () => {
   it('is a model that is not there', async () => {
     const folder = newFolder();
     const model = join(folder, 'gone');
-    expect(texts(obstacles(await chain(folder, `policy.model=${model}`)))[0]).toMatch(
+    expect(texts(fileObstacles(await chain(folder, `policy.model=${model}`)))[0]).toMatch(
       `sft_s__rl_s: ${model}: there is no such model folder`,
     );
   });
@@ -143,38 +149,38 @@ describe('what is in the way of runs', () => {
       overlays: ['configs/lib/smollm2.libsonnet'],
       sets,
     });
-    const found = texts(obstacles([run])).filter((text) => text.includes(folder));
+    const found = texts(fileObstacles([run])).filter((text) => text.includes(folder));
     expect(found).toEqual([expect.stringContaining(`${folder}: there is no config.json`)]);
   });
 
   it('is a program that is not there, or is none', async () => {
     const folder = newFolder();
-    expect(texts(obstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
+    expect(texts(fileObstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
       "other: PATH: launch.command: there is no program 'no-such-trainer'",
     );
     const script = join(folder, 'train.sh');
     writeFileSync(script, '#!/bin/sh\n');
-    expect(texts(obstacles([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
+    expect(texts(fileObstacles([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
     chmodSync(script, 0o755);
-    expect(obstacles([await foreign(folder, script)])).toEqual([]);
-    expect(obstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
+    expect(fileObstacles([await foreign(folder, script)])).toEqual([]);
+    expect(fileObstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
   });
 
   it('is a folder that no run can be written to', async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'file'), '');
     const runs = await chain(join(folder, 'file'));
-    expect(texts(obstacles(runs))).toEqual([expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/)]);
+    expect(texts(fileObstacles(runs))).toEqual([expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/)]);
   });
 
   it('is a run that would be looked for where it is not made', async () => {
     const folder = newFolder();
     const runs = await foundChain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
     // --set base_exp_dir reaches them all.
-    expect(obstacles(runs)).toEqual([]);
+    expect(fileObstacles(runs)).toEqual([]);
     const [first, ...others] = await chain(folder);
     const moved = { ...first, settings: { ...first.settings, base_exp_dir: folder } };
-    expect(texts(obstacles([moved, ...others]))).toEqual([
+    expect(texts(fileObstacles([moved, ...others]))).toEqual([
       expect.stringMatching(/^sft_s: base_exp_dir: sft_s looks for the run tiny_vq in .*runs, and .* makes it in/),
       expect.stringMatching(/sft_s__rl_s looks for the run tiny_vq/),
     ]);
@@ -200,7 +206,7 @@ describe('what is in the way of runs', () => {
     const handle = claimRun(claimRequest(runs[2], { command: [], versions: {} }));
     handle.setState({ state: 'finished', iteration: runs[2].settings.num_iterations });
     handle.release();
-    expect(obstacles(runs)).toEqual([]);
+    expect(fileObstacles(runs)).toEqual([]);
   });
 
   it('is told of each config that it is in the way of, and looked at once for all of them', async () => {
@@ -270,21 +276,24 @@ describe('what is in the way of runs', () => {
       }),
     ];
     const small = await sized(64);
-    expect([obstacles(small, { devices }), tightRuns(small, { devices })]).toEqual([[], []]);
+    expect([fileObstacles(small, { devices }), memoryWarnings(small, { devices })]).toEqual([[], []]);
     const large = await sized(2 ** 20);
-    expect(texts(obstacles(large, { devices, freeSpace }))).toEqual([
+    expect(texts(fileObstacles(large, { devices, freeSpace }))).toEqual([
       expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
     ]);
-    expect(tightRuns(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
+    expect(memoryWarnings(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
     const both = [...large, ...large.map((run) => ({ ...run, settings: { ...run.settings, run_name: 'twin' } }))];
-    expect(tightRuns(both, { devices })).toEqual([
+    expect(memoryWarnings(both, { devices })).toEqual([
       expect.stringMatching(/^sft_s and 1 more are each estimated to need /),
     ]);
     const elsewhere = large.map((run) => ({
       ...run,
       settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },
     }));
-    expect([obstacles(elsewhere, { devices, freeSpace }), tightRuns(elsewhere, { devices })]).toEqual([[], []]);
+    expect([fileObstacles(elsewhere, { devices, freeSpace }), memoryWarnings(elsewhere, { devices })]).toEqual([
+      [],
+      [],
+    ]);
     await expect(
       new Launcher({ view: noView, command: [], stop: new AbortController().signal }).run(large[0]),
     ).rejects.toThrow('of memory, and there are');
@@ -303,6 +312,6 @@ describe('what is in the way of runs', () => {
     );
     await launcher.close();
     expect(existsSync(join(folder, 'runs'))).toBe(false);
-    expect(() => requireNone([])).not.toThrow();
+    expect(() => throwObstacles([])).not.toThrow();
   });
 });

@@ -5,7 +5,7 @@ import { loadingOnce } from '../../../src/config/load.js';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { freePort } from '../../../src/launch/processes/supervise.js';
 import { Preflight } from '../../../src/launch/preflight/preflight.js';
-import { Servers, type Reached } from '../../../src/launch/preflight/reachable.js';
+import { ServerChecks, type ServerCheckResult } from '../../../src/launch/preflight/reachable.js';
 import { claimRun } from '../../../src/run/claim.js';
 import { claimRequest } from '../../../src/run/claim_request.js';
 import { loadEvaluated } from '../../config/evaluated.js';
@@ -41,18 +41,18 @@ async function downUrl(): Promise<string> {
   return `http://127.0.0.1:${await freePort()}/v1`;
 }
 
-function texts({ obstacles }: Reached): string[] {
+function texts({ obstacles }: ServerCheckResult): string[] {
   return obstacles.map(({ run, error }) => `${run}: ${error.toText()}`);
 }
 
-const nothing: Reached = { obstacles: [], notes: [] };
+const nothing: ServerCheckResult = { obstacles: [], notes: [] };
 
 describe('what of the servers of runs is in the way', () => {
   it('is nothing where the judge lists its model and looks at two images; it is asked once for all runs', async () => {
     const stub = await judge();
     const run = await runOf([`reward.endpoint=${stub.url}`]);
     const other = { ...run, settings: { ...run.settings, run_name: 'other', seed: 7 } };
-    const servers = new Servers();
+    const servers = new ServerChecks();
     expect(await servers.of([run, other])).toEqual(nothing);
     expect(await servers.of([other])).toEqual(nothing);
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
@@ -61,7 +61,7 @@ describe('what of the servers of runs is in the way', () => {
   it('is a judge that is down, told of each set of runs that asks it', async () => {
     const url = await downUrl();
     const run = await runOf([`reward.endpoint=${url}`]);
-    const servers = new Servers();
+    const servers = new ServerChecks();
     const found = texts(await servers.of([run, { ...run, settings: { ...run.settings, run_name: 'other' } }]));
     expect(found).toEqual([
       expect.stringMatching(/^sft_s__rl_s: http:.*\/v1: the judge is not ready: .*ECONNREFUSED.*\n {2}Start the judge/),
@@ -71,7 +71,7 @@ describe('what of the servers of runs is in the way', () => {
 
   it('is a judge that serves another model', async () => {
     const run = await runOf([`reward.endpoint=${(await judge('another')).url}`]);
-    expect(texts(await new Servers().of([run]))).toEqual([
+    expect(texts(await new ServerChecks().of([run]))).toEqual([
       expect.stringMatching(/does not serve 'stub-judge'; it serves: 'another'\n {2}Set reward\.model to a model that/),
     ]);
   });
@@ -81,47 +81,49 @@ describe('what of the servers of runs is in the way', () => {
     closing.push(api.close);
     const run = await runOf([`reward.endpoint=${api.url}`]);
     vi.stubEnv('OPENAI_API_KEY', 'wrong');
-    expect(texts(await new Servers().of([run]))[0]).toContain(
+    expect(texts(await new ServerChecks().of([run]))[0]).toContain(
       'Export OPENAI_API_KEY with a key that the server takes.',
     );
     vi.stubEnv('OPENAI_API_KEY', 'right');
-    expect(await new Servers().of([run])).toEqual(nothing);
+    expect(await new ServerChecks().of([run])).toEqual(nothing);
   });
 
   it('is none of several judges being ready; others that are not are noted, for a gateway leaves them out', async () => {
     const [up, other, down] = [(await judge()).url, (await judge('another')).url, await downUrl()];
-    const some = await new Servers().of([await runOf([`reward.endpoint=${JSON.stringify([up, other, down])}`])]);
+    const some = await new ServerChecks().of([await runOf([`reward.endpoint=${JSON.stringify([up, other, down])}`])]);
     expect(some.obstacles).toEqual([]);
     expect(some.notes).toEqual([
       expect.stringMatching(/^sft_s__rl_s: one of its judges is left out while others answer: .*it serves: 'another'/),
       expect.stringMatching(/left out while others answer: .*ECONNREFUSED/),
     ]);
-    const none = await new Servers().of([await runOf([`reward.endpoint=${JSON.stringify([other, down])}`])]);
+    const none = await new ServerChecks().of([await runOf([`reward.endpoint=${JSON.stringify([other, down])}`])]);
     expect([texts(none).length, none.notes]).toEqual([2, []]);
   });
 
   it('is no embedded judge, and none that is still to write its node file', async () => {
-    expect(await new Servers().of([await runOf([])])).toEqual({
+    expect(await new ServerChecks().of([await runOf([])])).toEqual({
       obstacles: [],
       notes: ['sft_s__rl_s: its judge is embedded: it is started with the run, and was not asked'],
     });
     const file = join(newFolder(), 'node');
     const run = await runOf([`reward.endpoint={"node_file":"${file}","port":${await freePort()}}`]);
-    const found = await new Servers().of([run]);
+    const found = await new ServerChecks().of([run]);
     expect(found.obstacles).toEqual([]);
     expect(found.notes).toEqual([
       expect.stringMatching(/its judge is not there yet, and will be waited for: .*\/node: /),
     ]);
     writeFileSync(file, '127.0.0.1\n');
-    expect(texts(await new Servers().of([run]))[0]).toContain('the judge is not ready');
+    expect(texts(await new ServerChecks().of([run]))[0]).toContain('the judge is not ready');
   });
 
   it('is no judge of a run that asks none', async () => {
     const url = await downUrl();
-    expect(await new Servers().of([await runOf(['reward.mode=jpeg_size', `reward.endpoint=${url}`])])).toEqual(nothing);
+    expect(await new ServerChecks().of([await runOf(['reward.mode=jpeg_size', `reward.endpoint=${url}`])])).toEqual(
+      nothing,
+    );
     // A supervised run without a judge reports losses alone; with one it waits for it, too.
-    const supervised = async (endpoint: string): Promise<Reached> =>
-      new Servers().of([await runOf([`reward.endpoint=${endpoint}`], 'configs/sft_s.jsonnet')]);
+    const supervised = async (endpoint: string): Promise<ServerCheckResult> =>
+      new ServerChecks().of([await runOf([`reward.endpoint=${endpoint}`], 'configs/sft_s.jsonnet')]);
     expect(await supervised('')).toEqual(nothing);
     expect(texts(await supervised(url))).toEqual([expect.stringContaining('sft_s: ')]);
   });
@@ -132,7 +134,7 @@ describe('what of the servers of runs is in the way', () => {
       `reward.endpoint=${url}`,
       `reward.held_out_judge={"endpoint":"${down}","model":"second"}`,
     ]);
-    const found = await new Servers().of([run]);
+    const found = await new ServerChecks().of([run]);
     expect(found.obstacles).toEqual([]);
     expect(found.notes).toEqual([
       expect.stringMatching(
@@ -149,16 +151,16 @@ describe('what of the servers of runs is in the way', () => {
     const here = place();
     closing.push(() => here.close());
     const { url } = await here.start(readsAndJudges);
-    expect(await new Servers().of([await runOf(remote(url))])).toEqual(nothing);
+    expect(await new ServerChecks().of([await runOf(remote(url))])).toEqual(nothing);
     const { origin } = new URL(await downUrl());
-    expect(texts(await new Servers().of([await runOf(remote(origin))]))).toEqual([
+    expect(texts(await new ServerChecks().of([await runOf(remote(origin))]))).toEqual([
       expect.stringMatching(
         /^sft_s__rl_s: http.*: no reward server is ready: .*\n {2}Start one with `editrl reward-server`/,
       ),
     ]);
     const gone = join(newFolder(), 'gone');
     const clip = ['reward.mode=null', `reward.terms=[{"name":"clip","weight":1,"model":"${gone}"}]`];
-    expect(texts(await new Servers().of([await runOf(clip)]))).toEqual([
+    expect(texts(await new ServerChecks().of([await runOf(clip)]))).toEqual([
       expect.stringContaining(`${gone}: there is no such model folder`),
     ]);
   });

@@ -6,7 +6,7 @@ import { loadExperiment } from '../../../src/config/experiment/load.js';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
-import { AnswerRooms } from '../../../src/launch/preflight/answer_room.js';
+import { AnswerRoomChecks } from '../../../src/launch/preflight/answer_room.js';
 import { makeReady } from '../../../src/launch/preflight/ready.js';
 import { submitSweep } from '../../../src/launch/sweep/slurm.js';
 import { testFolders } from '../../support/folder.js';
@@ -20,7 +20,7 @@ const LITTLE_ROOM = [{ context: 16, answer: 12 }, [4, 5, 3, 8]] as const;
 /** Notes the steps that are taken. */
 async function stepsOf(runs: readonly LoadedConfig[], rehearsed: boolean): Promise<string[]> {
   const steps: string[] = [];
-  const rooms = new AnswerRooms();
+  const rooms = new AnswerRoomChecks();
   const checked = rooms.of.bind(rooms);
   rooms.of = (...asked) => {
     steps.push('prompts');

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { memoryAdvice, MemoryTalk, outOfMemoryIn } from '../../../src/launch/processes/out_of_memory.js';
+import { memoryAdvice, MemoryMessages, outOfMemoryIn } from '../../../src/launch/processes/out_of_memory.js';
 import { EngineError } from '../../../src/core/errors.js';
 import { packError, unpackError } from '../../../src/launch/worker/protocol.js';
 
@@ -43,19 +43,19 @@ describe('a line', () => {
 
 describe('what a process says', () => {
   it('is the special line, whatever follows it', () => {
-    const talk = new MemoryTalk();
-    talk.hear('torch.OutOfMemoryError: CUDA out of memory.');
-    for (let i = 0; i < 100; i++) talk.hear(`  File "train.py", line ${i}`);
-    talk.hear('root cause: OutOfMemoryError, see above');
-    expect(talk.heard()?.found).toBe("the GPU's memory was full (torch.OutOfMemoryError: CUDA out of memory.)");
+    const talk = new MemoryMessages();
+    talk.add('torch.OutOfMemoryError: CUDA out of memory.');
+    for (let i = 0; i < 100; i++) talk.add(`  File "train.py", line ${i}`);
+    talk.add('root cause: OutOfMemoryError, see above');
+    expect(talk.latest()?.found).toBe("the GPU's memory was full (torch.OutOfMemoryError: CUDA out of memory.)");
   });
 
   it('is forgotten once it has gone on', () => {
-    const talk = new MemoryTalk();
-    expect(talk.heard()).toBeNull();
-    talk.hear('MemoryError: the batch is halved');
-    for (let step = 0; step < 1000; step++) talk.hear(`step ${step}`);
-    expect(talk.heard()).toBeNull();
+    const talk = new MemoryMessages();
+    expect(talk.latest()).toBeNull();
+    talk.add('MemoryError: the batch is halved');
+    for (let step = 0; step < 1000; step++) talk.add(`step ${step}`);
+    expect(talk.latest()).toBeNull();
   });
 });
 

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readCell, slurmPlacement, waitForLeftLock } from '../../../src/launch/slurm/cell.js';
+import { readCell, slurmPlacement, waitForStaleLock } from '../../../src/launch/slurm/cell.js';
 import { acquireLock, type LockWorld } from '../../../src/run/lock.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { externalRun } from './support.js';
@@ -66,17 +66,17 @@ describe('a lock that a job left on another host', () => {
   it('is waited for until it is stale, where it is from an earlier attempt of this job, and then taken over', async () => {
     const { world, slept, paths } = play('7', '7', false);
     expect(() => acquireLock(paths, world)).toThrow('in use');
-    await waitForLeftLock(paths, world, options);
+    await waitForStaleLock(paths, world, options);
     expect(slept()).toBeGreaterThan(90);
     acquireLock(paths, world).release();
   });
 
   it('is waited for where its job has ended, and not where it goes on', async () => {
     const ended = play('6', '7', true);
-    await waitForLeftLock(ended.paths, ended.world, options);
+    await waitForStaleLock(ended.paths, ended.world, options);
     acquireLock(ended.paths, ended.world).release();
     const live = play('6', '7', false);
-    await waitForLeftLock(live.paths, live.world, options);
+    await waitForStaleLock(live.paths, live.world, options);
     expect(live.slept()).toBe(0);
     expect(() => acquireLock(live.paths, live.world)).toThrow('in use');
   });

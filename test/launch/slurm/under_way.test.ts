@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { PlainView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
-import { underWay } from '../../../src/launch/slurm/status.js';
+import { folderActivity } from '../../../src/launch/slurm/status.js';
 import { acquireLock } from '../../../src/run/lock.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { loadEvaluated } from '../../config/evaluated.js';
@@ -15,7 +15,7 @@ describe('what is under way in a folder of runs', () => {
   it('is a run that waits for one that it starts from, until it ends', async () => {
     const base = join(testFolder('under-way'), 'runs');
     vi.stubEnv('APP__BASE_EXP_DIR', base);
-    expect(await underWay(base)).toEqual([]);
+    expect(await folderActivity(base)).toEqual([]);
     const config = await loadEvaluated({ file: 'configs/sft_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'] });
     const lock = acquireLock(new RunPaths(base, 'tiny_vq'));
     const stop = new AbortController();
@@ -23,7 +23,7 @@ describe('what is under way in a folder of runs', () => {
     const view = new PlainView((line) => {
       if (!line.includes('waiting for it')) return;
       // What it waits for will not end by itself here.
-      void underWay(base).then((here) => {
+      void folderActivity(base).then((here) => {
         found = here;
         stop.abort();
       });
@@ -31,7 +31,7 @@ describe('what is under way in a folder of runs', () => {
     const launcher = new Launcher({ view, command: [], stop: stop.signal });
     expect(await launcher.run(config)).toEqual({ kind: 'interrupted', run_name: 'tiny_vq' });
     expect(found).toEqual([{ what: 'editrl run of sft_s', run: 'sft_s' }]);
-    expect(await underWay(base)).toEqual([]);
+    expect(await folderActivity(base)).toEqual([]);
     expect(readdirSync(base)).toEqual(['tiny_vq']);
     lock.release();
     await launcher.close();

@@ -2,7 +2,7 @@
 import type { LoadedConfig } from '../../../src/config/load.js';
 import type { Placement } from '../../../src/launch/machine/devices.js';
 import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
-import type { Found } from '../../../src/launch/sweep/schedule.js';
+import type { RunFolderState } from '../../../src/launch/sweep/schedule.js';
 import type { Runner, RunWorld, Slots, SweepEvent, SweepView } from '../../../src/launch/sweep/sweep.js';
 
 /** As much of a config as a sweep looks at. */
@@ -43,7 +43,7 @@ interface Attempt {
 export class FakeRunner implements Runner {
   readonly attempts: Attempt[] = [];
 
-  runOnly(
+  runWithoutParents(
     config: LoadedConfig,
     placement: Placement & { readonly stop: AbortSignal },
   ): Promise<{ readonly kind: 'finished' | 'interrupted' }> {
@@ -94,11 +94,11 @@ export class FakeSlots implements Slots {
 }
 
 export class FakeWorld implements RunWorld {
-  readonly states = new Map<string, Found>();
+  readonly states = new Map<string, RunFolderState>();
   readonly stopped: string[] = [];
   readonly values = new Map<string, number>();
 
-  inspect(config: LoadedConfig): Found {
+  inspect(config: LoadedConfig): RunFolderState {
     return (
       this.states.get(config.settings.run_name) ?? { kind: 'open', iteration: 0, failed: null, interrupted: false }
     );

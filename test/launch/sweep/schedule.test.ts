@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { rank, type Halving } from '../../../src/launch/sweep/halving.js';
-import { Schedule, type Found, type Job, type Notice } from '../../../src/launch/sweep/schedule.js';
+import { Schedule, type RunFolderState, type Job, type Notice } from '../../../src/launch/sweep/schedule.js';
 
 function job(name: string, parents: readonly string[] = [], more: Partial<Job> = {}): Job {
   return { name, kind: 'cell', parents, processes: 1, numIterations: 100, ...more };
@@ -56,7 +56,7 @@ describe('order', () => {
 
   it('never starts what the directories say is finished, and waits for what others run', () => {
     const schedule = scheduleOf([job('a'), job('b'), job('c', ['b'])]);
-    const states: [string, Found][] = [
+    const states: [string, RunFolderState][] = [
       ['a', { kind: 'finished', iteration: 100 }],
       ['b', { kind: 'elsewhere', holder: 'process 1' }],
       ['c', { kind: 'open', iteration: 0, failed: null, interrupted: false }],
@@ -64,14 +64,16 @@ describe('order', () => {
     expect(schedule.found(new Map(states))).toEqual([]);
     expect(startable(schedule)).toEqual([]);
     expect(schedule.done).toBe(false);
-    schedule.found(new Map<string, Found>([['b', { kind: 'finished', iteration: 100 }]]));
+    schedule.found(new Map<string, RunFolderState>([['b', { kind: 'finished', iteration: 100 }]]));
     expect(startable(schedule)).toEqual(['c']);
   });
 
   it('takes over a run that another process left unfinished', () => {
     const schedule = scheduleOf([job('a')]);
-    schedule.found(new Map<string, Found>([['a', { kind: 'elsewhere', holder: 'process 1' }]]));
-    schedule.found(new Map<string, Found>([['a', { kind: 'open', iteration: 40, failed: null, interrupted: false }]]));
+    schedule.found(new Map<string, RunFolderState>([['a', { kind: 'elsewhere', holder: 'process 1' }]]));
+    schedule.found(
+      new Map<string, RunFolderState>([['a', { kind: 'open', iteration: 40, failed: null, interrupted: false }]]),
+    );
     expect(startable(schedule)).toEqual(['a']);
   });
 });
@@ -104,7 +106,7 @@ describe('failures', () => {
 
   it('keeps a finished child of a run that is refused', () => {
     const schedule = scheduleOf([job('p'), job('a', ['p']), job('b', ['p'])]);
-    const states: [string, Found][] = [
+    const states: [string, RunFolderState][] = [
       ['p', { kind: 'refused', reason: 'other settings' }],
       ['a', { kind: 'finished', iteration: 100 }],
       ['b', { kind: 'open', iteration: 0, failed: null, interrupted: false }],
@@ -175,7 +177,7 @@ describe('successive halving', () => {
       expect(schedule.names('stopped')).toEqual(['a', 'd']);
     }
     const again = scheduleOf(jobs, { halving, values });
-    const states: [string, Found][] = [
+    const states: [string, RunFolderState][] = [
       ['a', { kind: 'stopped', iteration: 10, reason: 'at iteration 10' }],
       ['b', { kind: 'open', iteration: 17, failed: null, interrupted: false }],
       ['c', { kind: 'open', iteration: 10, failed: null, interrupted: false }],
@@ -193,10 +195,12 @@ describe('successive halving', () => {
       names.map((name) => job(name)),
       { halving, values },
     );
-    schedule.found(new Map<string, Found>([['c', { kind: 'elsewhere', holder: 'process 1' }]]));
+    schedule.found(new Map<string, RunFolderState>([['c', { kind: 'elsewhere', holder: 'process 1' }]]));
     toFirstRung(schedule, ['a', 'b', 'd']);
     expect(schedule.names('at_rung')).toEqual(['a', 'b', 'd']);
-    schedule.found(new Map<string, Found>([['c', { kind: 'open', iteration: 10, failed: null, interrupted: false }]]));
+    schedule.found(
+      new Map<string, RunFolderState>([['c', { kind: 'open', iteration: 10, failed: null, interrupted: false }]]),
+    );
     expect(schedule.names('stopped')).toEqual(['a', 'd']);
   });
 

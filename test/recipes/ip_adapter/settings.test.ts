@@ -236,7 +236,7 @@ describe('the settings of ip_adapter', () => {
 
   it('tell what memory pictures of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
     const own = (folder: string) => ({ tiny: null, train: [{ path: folder }], validation: [{ path: folder }] });
-    const machine = { free: 1, all: 2 ** 34 };
+    const machine = { free: 1, total: 2 ** 34 };
     const memory = (data: Sections) =>
       memoryOf(
         new Map(),

@@ -10,7 +10,7 @@ import type { RunSettings } from '../../schema/run.js';
 import type { Phase } from '../sweep/schedule.js';
 
 /** A run in progress. */
-export interface UnderWay {
+export interface RunInProgress {
   readonly name: string;
   readonly paths: RunPaths;
   /** The iteration at which it ends, or waits for others. */
@@ -27,7 +27,7 @@ export interface UnderWay {
 }
 
 /** Stays live: it is queried for every frame. */
-export interface Course {
+export interface LiveProgress {
   /** The experiment's name, or the run's. */
   readonly title: string;
   /** What is to be done, in a sentence; null if the counts of its runs are enough. */
@@ -35,11 +35,11 @@ export interface Course {
   /** The runs in a phase, in the order in which they will run. */
   names(phase: Phase): readonly string[];
   /** By name. */
-  readonly running: ReadonlyMap<string, UnderWay>;
+  readonly running: ReadonlyMap<string, RunInProgress>;
 }
 
 /** A run to follow from now on. Raises RunError for an invalid state. */
-export function underWay({ settings }: Pick<LoadedConfig, 'settings'>, where = '', until?: number): UnderWay {
+export function runInProgress({ settings }: Pick<LoadedConfig, 'settings'>, where = '', until?: number): RunInProgress {
   const { run_name, num_iterations } = settings;
   const paths = RunPaths.of(settings);
   return {
@@ -62,9 +62,9 @@ function rewardName(settings: RunSettings): string | null {
 }
 
 /** A run after those that it starts from, one after the other. */
-export class Steps implements Course {
+export class ChainProgress implements LiveProgress {
   readonly title: string;
-  readonly running = new Map<string, UnderWay>();
+  readonly running = new Map<string, RunInProgress>();
   readonly #phases: Map<string, Phase>;
 
   /** `configs`: the run's own is the last. */
@@ -82,8 +82,8 @@ export class Steps implements Course {
     return [...this.#phases].flatMap(([name, is]) => (is === phase ? [name] : []));
   }
 
-  begin(config: LoadedConfig): UnderWay {
-    const run = underWay(config);
+  begin(config: LoadedConfig): RunInProgress {
+    const run = runInProgress(config);
     this.#phases.set(run.name, 'running');
     this.running.set(run.name, run);
     return run;

@@ -19,7 +19,7 @@ export async function failureOf(look: () => Promise<unknown>): Promise<EditrlErr
 }
 
 /** The value for a key, computed once. */
-export function once<T>(known: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
+export function computeOnce<T>(known: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
   const making = known.get(key) ?? make();
   known.set(key, making);
   return making;

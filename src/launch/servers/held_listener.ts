@@ -10,7 +10,7 @@ import { MASTER_ADDRESS } from '../processes/supervise.js';
 /** Messages from the server's process: first that it is up, then that it has taken a connection. */
 export type FromServer = 'up' | 'taken';
 
-export class Door {
+export class HeldListener {
   readonly #listener = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   readonly #waiting: Socket[] = [];
   /** One at a time, so that it is known which connection a dying process took along. */
@@ -24,13 +24,13 @@ export class Door {
   }
 
   /** The server is up: it gets the waiting connections and later ones. */
-  leadTo(server: GuardedChild): void {
+  serveWith(server: GuardedChild): void {
     this.#server = server;
     this.#handOver();
   }
 
   /** The server has taken the connection it was given. */
-  taken(): void {
+  connectionTaken(): void {
     this.#handed = null;
     this.#handOver();
   }

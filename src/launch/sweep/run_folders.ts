@@ -8,10 +8,10 @@ import { readMetrics } from '../../run/metrics.js';
 import { RunPaths } from '../../run/paths.js';
 import { formatChanges, readRecord } from '../../run/record.js';
 import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
-import type { Found } from './schedule.js';
+import type { RunFolderState } from './schedule.js';
 
 /** Inspects one run. A directory that is unreadable or has other settings is `refused`; never raises for it. */
-export function inspect(config: LoadedConfig): Found {
+export function inspect(config: LoadedConfig): RunFolderState {
   const paths = RunPaths.of(config.settings);
   try {
     const held = readLock(paths);
@@ -29,7 +29,7 @@ export function inspect(config: LoadedConfig): Found {
   }
 }
 
-function ofState(paths: RunPaths, numIterations: number): Found {
+function ofState(paths: RunPaths, numIterations: number): RunFolderState {
   const state = readState(paths);
   const iteration = state?.iteration ?? 0;
   if (isDone(state, numIterations)) {

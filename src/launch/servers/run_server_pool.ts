@@ -13,14 +13,14 @@ import { runResolver } from '../models/resolve.js';
 import { SharedGateways } from './gateway.js';
 import type { Worker } from '../processes/supervise.js';
 import type { ManagedServer } from './managed.js';
-import type { SayOfServer, ServerUser } from './upkeep.js';
+import type { ServerReporter, ServerUser } from './upkeep.js';
 import { checkServable, startVllm } from './vllm.js';
 import { hubEnvironmentOf } from '../models/wanted.js';
 import { packError, type ToWorker } from '../worker/protocol.js';
 
 export interface ServersOptions {
   readonly severalRuns: boolean;
-  readonly say: SayOfServer;
+  readonly say: ServerReporter;
   readonly guardian: Guardian;
 }
 
@@ -31,7 +31,7 @@ interface Serving {
   readonly served: readonly number[] | null;
 }
 
-export class ServersOfRuns {
+export class RunServerPool {
   readonly #judges: EmbeddedJudges;
   readonly #gateways: SharedGateways;
 
