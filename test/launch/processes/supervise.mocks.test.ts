@@ -13,7 +13,7 @@ class FakeChild {
   readonly messages: unknown[] = [];
   readonly tail: string[] = [];
   readonly ended: Promise<ChildExit>;
-  signs = 0;
+  activity = 0;
   isAlive = true;
   #resolve: (exit: ChildExit) => void = () => {};
 
@@ -32,7 +32,7 @@ class FakeChild {
   }
 
   print(line: string): void {
-    this.signs++;
+    this.activity++;
     this.options.onLine(line);
   }
 
