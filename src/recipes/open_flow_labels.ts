@@ -5,7 +5,7 @@ import { unconditional } from '../policies/flow/rows.js';
 import { velocityGaussian } from '../policies/flow/steps.js';
 import type { FlowSftSettings } from '../schema/algorithm.js';
 import type { Prompt } from '../scoring/task.js';
-import type { Labelled } from '../train/supervised.js';
+import type { LabelledAnswer } from '../train/supervised.js';
 import { labelsOf, type Labels } from './open_training.js';
 
 /** A prompt with its wanted picture. */
@@ -65,7 +65,7 @@ async function labelled<P extends PicturePrompt>(
   prompt: P,
   sigma: number,
   random: RandomStream,
-): Promise<Labelled<P, FlowAnswer>> {
+): Promise<LabelledAnswer<P, FlowAnswer>> {
   const latents = await prompt.wanted();
   const noise = latents.map(() => random.normal());
   const action: FlowAction = {

@@ -12,7 +12,7 @@ import type { Collector } from '../train/collect.js';
 import type { HeldOut } from '../train/held_out.js';
 import type { Training } from '../train/loop.js';
 import { scheduleOf } from '../train/schedule.js';
-import { SupervisedTraining, type Labelled, type SupervisedDeps } from '../train/supervised.js';
+import { SupervisedTraining, type LabelledAnswer, type SupervisedDeps } from '../train/supervised.js';
 
 /** What supervised training learns from, and what its held-out loss is computed on. */
 export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, A, never>, 'batch' | 'heldOutBatch'>;
@@ -21,9 +21,9 @@ export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, 
 interface LabelSource<P, A, S extends { readonly length: number }> {
   readonly heldOut: readonly { readonly source: S }[];
   /** The labelled answer at a global position of the endless training order, for the batch of an iteration. */
-  readonly at: (globalIndex: number, iteration: number) => Promise<Labelled<P, A>>;
+  readonly at: (globalIndex: number, iteration: number) => Promise<LabelledAnswer<P, A>>;
   /** The labelled answer of a held-out sample; the first `count` of its dataset are used. */
-  readonly heldOutAt: (source: S, index: number, count: number) => Promise<Labelled<P, A>>;
+  readonly heldOutAt: (source: S, index: number, count: number) => Promise<LabelledAnswer<P, A>>;
 }
 
 /** Batches of `size` labels, and the first `prompts` of each held-out set. */

@@ -5,7 +5,7 @@ import { sessionOptions } from '../engines/onnx/session_options.js';
 import type { WordsSftSettings } from '../schema/algorithm.js';
 import type { EngineSettings } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
-import { noteDatasets, type TrainingContext } from '../train/context.js';
+import { recordDatasets, type TrainingContext } from '../train/context.js';
 import type { OpenRecipe } from '../train/opener.js';
 import { Pretraining, type Network } from '../train/pretraining.js';
 import { scheduleOf } from '../train/schedule.js';
@@ -34,7 +34,7 @@ export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
       const { optimizer, algorithm, validation, environment } = settings;
       const placed = tiny.placesOf(settings);
       const data = await Datasets.open(settings, ({ path }) => open(placed(path), settings));
-      noteDatasets(context, settings.data, data.sources);
+      recordDatasets(context, settings.data, data.sources);
       const session = sessionOptions(environment.engine);
       const deps = { optimizer, schedule: scheduleOf(settings), sft: algorithm.sft, validation, data, session };
       return Pretraining.open(deps, await networkOf(settings, data, context));

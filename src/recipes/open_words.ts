@@ -6,9 +6,9 @@ import type { LanguagePolicy } from '../policies/tokens/language_policy.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { describeRoom } from '../scoring/prompt_room.js';
 import type { Task } from '../scoring/task.js';
-import { noteDatasets, type TrainingContext } from '../train/context.js';
+import { recordDatasets, type TrainingContext } from '../train/context.js';
 import type { Training } from '../train/loop.js';
-import type { Labelled } from '../train/supervised.js';
+import type { LabelledAnswer } from '../train/supervised.js';
 import { openTokenTraining, openTrainedPolicy } from './open_token_policy.js';
 import { labelsOf, type Labels } from './open_training.js';
 import { unlabelledRow, type TextPrompt, type WordsTask } from './open_words_task.js';
@@ -41,7 +41,7 @@ export async function openWordsTraining(
     const warning = describeRoom(room, words.roomLimits);
     if (warning !== null) context.log.logger.warn(warning);
   }
-  noteDatasets(context, settings.data, words.data.sources);
+  recordDatasets(context, settings.data, words.data.sources);
   const forms = { constrained: false, separateVocabularies: false, keepsStart };
   const policy = await openTrainedPolicy(settings, words.format, context, forms, model);
   return openTokenTraining(settings, context, {
@@ -67,7 +67,7 @@ export function wordLabels(task: WordsTask, sizes: Parameters<typeof labelsOf>[1
 }
 
 /** The labelled answer. Raises DataError when the row has none, or one that does not fit. */
-async function labelled(task: WordsTask, prompt: TextPrompt): Promise<Labelled<TextPrompt, TokenAnswer>> {
+async function labelled(task: WordsTask, prompt: TextPrompt): Promise<LabelledAnswer<TextPrompt, TokenAnswer>> {
   if (prompt.expected === undefined) throw unlabelledRow('supervised training', prompt.id);
   const ids = await task.labelIds(prompt.expected);
   const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];

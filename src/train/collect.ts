@@ -21,14 +21,17 @@ export interface Collector<P extends Prompt, A extends Answer, H> {
 }
 
 /** A request. Prompts are numbered over all ranks, and every rank knows them all. */
-export interface Asked<P, H> extends Pick<SampleRequest<P, H>, 'prompts' | 'answersPerPrompt' | 'how' | 'weights'> {
+export interface CollectRequest<P, H> extends Pick<
+  SampleRequest<P, H>,
+  'prompts' | 'answersPerPrompt' | 'how' | 'weights'
+> {
   /** The largest number of prompts whose answers are sampled together. Answers do not depend on it. */
   readonly chunk: number;
   readonly random: (prompt: number, answer: number) => RandomStream;
   /** The name of an episode. */
   readonly key: (prompt: number, answer: number) => string;
   /** Called with each chunk while the judge is working on it. */
-  readonly meanwhile?: (rendered: readonly (readonly Rendered[])[]) => void;
+  readonly onChunk?: (rendered: readonly (readonly Rendered[])[]) => void;
 }
 
 /** This rank's share, by prompt and answer. */
@@ -43,7 +46,7 @@ export interface Collected<A> {
 /** Raises the first failure of sampling, rendering or scoring, after everything that was started has ended. */
 export async function collect<P extends Prompt, A extends Answer, H>(
   { task, policy, scorer, group }: Collector<P, A, H>,
-  { prompts, answersPerPrompt, how, weights, chunk, random, key, meanwhile }: Asked<P, H>,
+  { prompts, answersPerPrompt, how, weights, chunk, random, key, onChunk }: CollectRequest<P, H>,
   watch: Stopwatch,
 ): Promise<Collected<A>> {
   const share = shareOf(prompts.length, group);
@@ -76,7 +79,7 @@ export async function collect<P extends Prompt, A extends Answer, H>(
       answers.push(...sampled);
       rendered.push(...made);
       scoring.begin(made.flatMap((group) => group.map(({ item }) => item)));
-      meanwhile?.(made);
+      onChunk?.(made);
     }
   } catch (error) {
     throw await scoring.firstError(error);

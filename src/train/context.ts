@@ -73,7 +73,7 @@ export interface JudgedSettings extends ScoredRun {
  * ones. `opened` are those of `data`, train before validation. Raises DataError when a dataset is not what it was when the run's first checkpoint was
  * begun.
  */
-export function noteDatasets(
+export function recordDatasets(
   { handle, log }: Pick<TrainingContext, 'handle' | 'log'>,
   data: NonNullable<TrainedSettings['data']>,
   opened: readonly Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>[],

@@ -58,7 +58,7 @@ export function clipNetwork(
   const config = configOf(init, tokenizer);
   const graph = new Graph('clip');
   const { ids, pixels } = clipInputs(graph, config, size);
-  const { loss, ...told } = contrastiveLoss(embedPictures(config, pixels), embedTexts(config, ids), matchedCosine);
+  const { loss, ...outputs } = contrastiveLoss(embedPictures(config, pixels), embedTexts(config, ids), matchedCosine);
   const weights = initClip(config, init.logit_scale, seed);
   holdLogitScale(weights);
 
@@ -85,7 +85,7 @@ export function clipNetwork(
 
   return {
     loss,
-    told,
+    outputs,
     weights,
     feeds: async (samples) => {
       const { context } = tokenizer;
@@ -95,7 +95,7 @@ export function clipNetwork(
       for (let i = 0; i < size; i++) input_ids.set(texts[i % samples.length].ids, i * context);
       return { input_ids, pixel_values: repeatedRows(pictures, size) };
     },
-    stepped: (_iteration, out) => {
+    afterStep: (_iteration, out) => {
       holdLogitScale(weights);
       return {
         'policy/accuracy': accuracy(out['cosines'] as Float32Array, size),
@@ -107,12 +107,12 @@ export function clipNetwork(
       matched: scalar(out, 'matched'),
       accuracy: accuracy(out['cosines'] as Float32Array, size),
     }),
-    evaluated: (batches) => ({
+    evaluationMetrics: (batches) => ({
       'validation/loss': meanOf(batches, ({ contrast }) => contrast),
       'validation/accuracy': meanOf(batches, (one) => one.accuracy),
       'validation/matched_cosine': meanOf(batches, ({ matched }) => matched),
     }),
-    flat: 'loss',
+    flatLossName: 'loss',
     // A folder that the reward `clip` can read like any Hugging Face export: both towers as ONNX, one sample per run.
     files: () => {
       const preprocessor = {

@@ -5,10 +5,10 @@ import type { Metrics } from '../run/metrics.js';
 export const LOSS = 'policy/loss';
 
 /** This many non-finite losses in a row end a run: one or two can be due to a batch. */
-export const LOST_AFTER = 3;
+export const NON_FINITE_LIMIT = 3;
 
 /** Watches the loss over the iterations of one attempt. */
-export class Divergence {
+export class DivergenceWatch {
   #lost: number[] = [];
 
   /**
@@ -19,7 +19,7 @@ export class Divergence {
     const loss = metrics[LOSS] as number | undefined;
     if (loss === undefined) return null;
     this.#lost = Number.isFinite(loss) ? [] : [...this.#lost, iteration];
-    if (this.#lost.length < LOST_AFTER) return null;
+    if (this.#lost.length < NON_FINITE_LIMIT) return null;
     return `the loss of iterations ${this.#lost.join(', ')} is not finite (${LOSS} is ${loss}): the run has diverged`;
   }
 }

@@ -9,10 +9,10 @@ import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Rendered } from '../scoring/task.js';
 import type { GroupAdvantages } from './advantages.js';
 import type { Collected } from './collect.js';
-import { isUntold } from './importance.js';
+import { lacksLogProbs } from './importance.js';
 
 /** What rank 0 records of an answer's artifact. */
-export interface KeptArtifact {
+export interface RecordedArtifact {
   readonly key: string;
   readonly record: Rendered['record'];
   readonly edited: RgbImage | null;
@@ -26,14 +26,14 @@ export interface IterationRecord<P, A> {
   readonly groups: readonly AnsweredPrompt<P, A>[];
   readonly outcomes: readonly (readonly Outcome[])[];
   readonly advantages: readonly GroupAdvantages[];
-  readonly kept: readonly (readonly KeptArtifact[])[];
+  readonly kept: readonly (readonly RecordedArtifact[])[];
 }
 
 /** By prompt and answer, over all ranks; what only rank 0 needs is null on other ranks. */
-export interface AllEpisodes<A, M> {
+export interface GatheredEpisodes<A, M> {
   readonly answers: readonly (readonly A[])[];
   readonly outcomes: readonly (readonly Outcome[])[];
-  readonly kept: readonly (readonly KeptArtifact[])[] | null;
+  readonly kept: readonly (readonly RecordedArtifact[])[] | null;
   readonly measured: readonly (readonly M[])[] | null;
 }
 
@@ -41,16 +41,16 @@ export interface AllEpisodes<A, M> {
  * Every rank's answers and outcomes in the order of the prompts, on every rank, with only an outline of other ranks' answers; and their artifacts,
  * with images if these are kept, on rank 0.
  */
-export async function exchange<A, M>(
+export async function gatherEpisodes<A, M>(
   group: ProcessGroup,
   { answers, rendered, outcomes }: Collected<A>,
   measured: readonly (readonly M[])[],
   withImages: boolean,
   outline: (answer: A) => A,
-): Promise<AllEpisodes<A, M>> {
+): Promise<GatheredEpisodes<A, M>> {
   const all = await group.allGather({ answers: answers.map((one) => one.map(outline)), outcomes });
   const artifacts = rendered.map((one) =>
-    one.map(({ record, item: { key, edited, truth } }, i): KeptArtifact => ({
+    one.map(({ record, item: { key, edited, truth } }, i): RecordedArtifact => ({
       key,
       record,
       edited: withImages ? edited : null,
@@ -70,7 +70,7 @@ export async function exchange<A, M>(
 export function episodeLine(
   { id, instruction }: Prompt,
   { finished }: Answer,
-  { key, record }: Pick<KeptArtifact, 'key' | 'record'>,
+  { key, record }: Pick<RecordedArtifact, 'key' | 'record'>,
   outcome: Outcome,
 ): object {
   return { key, sample: id, instruction, finished, ...record, outcome };
@@ -91,7 +91,7 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
       const { edited } = kept[g][i];
       lines.push({
         ...episodeLine(prompt, answer, kept[g][i], outcomes[g][i]),
-        log_prob: isUntold(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
+        log_prob: lacksLogProbs(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
         ...(withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited), truth } : {}),
       });

@@ -10,21 +10,21 @@ import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
-import { requireCapable } from './capable.js';
-import { collect, type Asked, type Collected, type Collector } from './collect.js';
-import { exchange, type IterationRecord } from './episodes.js';
-import { describeEpisodes, describeOutcomes } from './grpo_metrics.js';
-import { describeLimits, describeStatistics, statisticsOf, type HackAlarms, type Statistics } from './hack_alarms.js';
-import { describeSecondGap } from './word_statistics.js';
+import { requireCapabilities } from './capabilities.js';
+import { collect, type CollectRequest, type Collected, type Collector } from './collect.js';
+import { gatherEpisodes, type IterationRecord } from './episodes.js';
+import { episodeMetrics, outcomeMetrics } from './grpo_metrics.js';
+import { limitMetrics, hackMetrics, measureAnswer, type HackAlarms, type AnswerStatistics } from './hack_alarms.js';
+import { secondGapMetrics } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
-import { extended, type PromptHistory } from './prompt_history.js';
+import { extendHistory, type PromptHistory } from './prompt_history.js';
 import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
-import { lossOf, update, type Updater } from './update.js';
+import { lossOf, update, type UpdateOptions } from './update.js';
 
 export interface GrpoDeps<P extends Prompt, A extends Answer, H>
-  extends Collector<P, A, H>, Omit<Updater<P, A>, 'policy'> {
+  extends Collector<P, A, H>, Omit<UpdateOptions<P, A>, 'policy'> {
   readonly algorithm: GrpoSettings;
   readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
@@ -39,7 +39,7 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   /** Called only on rank 0. */
   readonly record: (record: IterationRecord<P, A>) => Promise<void>;
   /** Scales of the reward and of the terms that are only recorded. */
-  readonly scales: Parameters<typeof describeSecondGap>[1];
+  readonly scales: Parameters<typeof secondGapMetrics>[1];
   /** Watches the policy's outputs; only on rank 0, null if nothing is watched. */
   readonly hackAlarms: HackAlarms | null;
   /**
@@ -55,7 +55,7 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
 interface CollectedIteration<P, A> {
   readonly prompts: readonly P[];
   readonly own: Collected<A>;
-  readonly measured: readonly (readonly Statistics[])[];
+  readonly measured: readonly (readonly AnswerStatistics[])[];
   /** Optimizer steps that the weights which sampled had behind them. */
   readonly steps: number;
 }
@@ -70,11 +70,11 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
     const { policy, algorithm, heldOut } = deps;
-    requireCapable(policy.capabilities, { loss: lossOf(algorithm), average: heldOut.weights === 'average' });
+    requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), average: heldOut.weights === 'average' });
     this.#wholeSteps = policy.steps;
   }
 
-  get isTorn(): boolean {
+  get hasPartialStep(): boolean {
     return this.deps.policy.steps !== this.#wholeSteps;
   }
 
@@ -96,13 +96,15 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     await this.#begin(iteration + 1);
     const all = await watch.time('exchange', () => {
       const outline = (answer: A): A => deps.policy.outline?.(answer) ?? answer;
-      return exchange(group, own, measured, deps.keepsImages(iteration), outline);
+      return gatherEpisodes(group, own, measured, deps.keepsImages(iteration), outline);
     });
     const secondOpinion = await askHeldOutJudge(iteration, own, { ...reward, group, judge: deps.heldOutJudge });
     const groups = prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
     const samples = prompts.map(promptKey);
     const history =
-      algorithm.advantage.scope === 'prompt_history' ? extended(this.#history, samples, all.outcomes) : this.#history;
+      algorithm.advantage.scope === 'prompt_history'
+        ? extendHistory(this.#history, samples, all.outcomes)
+        : this.#history;
     const compared = outcomeAdvantages(
       all.outcomes,
       algorithm.advantage,
@@ -114,13 +116,13 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const updated = await update(iteration, groups, advantages, deps, watch);
     this.#history = history;
     if (all.kept !== null) await deps.record({ iteration, groups, advantages, outcomes: all.outcomes, kept: all.kept });
-    const scores = describeOutcomes(all.outcomes.flat());
+    const scores = outcomeMetrics(all.outcomes.flat());
     const made = {
       ...scores,
-      ...describeLimits(scores),
-      ...describeSecondGap(scores, deps.scales),
-      ...describeEpisodes(groups, advantages, deps.longestAnswer),
-      ...(all.measured === null ? {} : describeStatistics(groups, all.measured)),
+      ...limitMetrics(scores),
+      ...secondGapMetrics(scores, deps.scales),
+      ...episodeMetrics(groups, advantages, deps.longestAnswer),
+      ...(all.measured === null ? {} : hackMetrics(groups, all.measured)),
       ...(await secondOpinion()),
     };
     const times = watch.times();
@@ -188,7 +190,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   async #collect(iteration: number, prompts: readonly P[], watch: Stopwatch): Promise<CollectedIteration<P, A>> {
     const { steps } = this.deps.policy;
-    const measured: (readonly Statistics[])[] = [];
+    const measured: (readonly AnswerStatistics[])[] = [];
     const own = await collect(this.deps, this.#asked(iteration, prompts, measured), watch);
     return { prompts, own, measured, steps };
   }
@@ -199,7 +201,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     return Promise.all(Array.from({ length: task.promptsPerIteration }, (_, i) => task.prompt(first + i)));
   }
 
-  #asked(iteration: number, prompts: readonly P[], measured: (readonly Statistics[])[]): Asked<P, H> {
+  #asked(iteration: number, prompts: readonly P[], measured: (readonly AnswerStatistics[])[]): CollectRequest<P, H> {
     const { rollout, how, seed } = this.deps;
     return {
       prompts,
@@ -209,7 +211,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       chunk: rollout.chunk_groups ?? prompts.length,
       random: (p, g) => new RandomStream(seed, 'rollout', iteration, p, g),
       key: (p, g) => `${iteration}/${p}/${g}`,
-      meanwhile: (chunk) => measured.push(...chunk.map((made) => made.map(({ item }) => statisticsOf(item)))),
+      onChunk: (chunk) => measured.push(...chunk.map((made) => made.map(({ item }) => measureAnswer(item)))),
     };
   }
 }

@@ -3,11 +3,11 @@ import { average } from '../core/statistics.js';
 import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
-import { isUntold } from './importance.js';
+import { lacksLogProbs } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';
 
 /** `reward/mean`, the mean of every part, the share that is zero by rule, and the number unscored for each reason. */
-export function describeOutcomes(outcomes: readonly Outcome[]): Record<string, number> {
+export function outcomeMetrics(outcomes: readonly Outcome[]): Record<string, number> {
   const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
   const metrics: Record<string, number> = { 'reward/mean': average(rewards) };
   for (const [part, values] of scoreParts(outcomes)) metrics[`reward/${part}`] = average(values);
@@ -29,7 +29,7 @@ export function isCutByContext({ finished, logProbs }: Answer, longest: number):
  * Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped; if answers have a `longest` number of
  * actions, also how many the context cut before that.
  */
-export function describeEpisodes(
+export function episodeMetrics(
   groups: readonly { readonly answers: readonly Answer[] }[],
   advantages: readonly GroupAdvantages[],
   longest: number | null = null,
@@ -47,14 +47,14 @@ export function describeEpisodes(
 }
 
 /** The largest difference between the log-probabilities of rollout, where reported, and of training, both under the weights that sampled. */
-export function mismatchOf(
+export function logProbMismatch(
   groups: readonly AnsweredPrompt<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
 ): number {
   let mismatch = 0;
   groups.forEach(({ answers }, i) =>
     answers.forEach((answer, g) => {
-      if (isUntold(answer)) return;
+      if (lacksLogProbs(answer)) return;
       const { logProbs } = answer;
       const found = statistics[i][g].logProbs;
       logProbs.forEach((logProb, t) => (mismatch = Math.max(mismatch, Math.abs(found[t] - logProb))));

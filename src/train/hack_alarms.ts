@@ -10,7 +10,7 @@ import type { JudgeItem } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { average } from '../core/statistics.js';
-import { describeWords, measureWords, type WordStatistics } from './word_statistics.js';
+import { wordMetrics, measureWords, type WordStatistics } from './word_statistics.js';
 
 /** Statistics of one artifact; see rewards/image_statistics.ts for the formulae. */
 export interface ArtifactStatistics {
@@ -33,7 +33,7 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
 }
 
 /** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that no artifact has is left out. */
-export function describeArtifacts(
+export function artifactMetrics(
   groups: readonly AnsweredPrompt<Prompt, Pick<Answer, 'logProbs'>>[],
   artifacts: readonly (readonly (ArtifactStatistics | null)[])[],
 ): Record<string, number> {
@@ -57,31 +57,31 @@ export function describeArtifacts(
 }
 
 /** The statistics of one answer that hack alarms watch. */
-export interface Statistics {
+export interface AnswerStatistics {
   readonly artifact: ArtifactStatistics | null;
   readonly words: WordStatistics | null;
 }
 
 /** Measures one answer, its picture and its words. */
-export function statisticsOf(item: JudgeItem): Statistics {
+export function measureAnswer(item: JudgeItem): AnswerStatistics {
   return { artifact: measureArtifact(item), words: measureWords(item) };
 }
 
 /** The metrics `hack/…` of an iteration. Axes of `measured`: [group, answer]. */
-export function describeStatistics(
+export function hackMetrics(
   groups: readonly AnsweredPrompt<Prompt, Pick<Answer, 'logProbs' | 'finished'>>[],
-  measured: readonly (readonly Statistics[])[],
+  measured: readonly (readonly AnswerStatistics[])[],
 ): Record<string, number> {
   const all = measured.flat();
   const pictured = all.filter(({ words }) => words === null);
   const missing = pictured.filter(({ artifact }) => artifact === null).length;
   return {
     ...(pictured.length === 0 ? {} : { 'hack/no_picture': missing / pictured.length }),
-    ...describeArtifacts(
+    ...artifactMetrics(
       groups,
       measured.map((one) => one.map(({ artifact }) => artifact)),
     ),
-    ...describeWords(
+    ...wordMetrics(
       groups,
       measured.map((one) => one.map(({ words }) => words)),
     ),
@@ -93,7 +93,7 @@ const LIMIT_PART = /^reward\/.*\/at_limit$/;
 /**
  * `hack/at_limit`: the largest of the means `reward/<term>/at_limit`, over terms whose scale has limits. Left out if no term has any.
  */
-export function describeLimits(metrics: Metrics): Record<string, number> {
+export function limitMetrics(metrics: Metrics): Record<string, number> {
   const shares = Object.entries(metrics).flatMap(([name, share]) => (LIMIT_PART.test(name) ? [share] : []));
   return shares.length === 0 ? {} : { 'hack/at_limit': Math.max(...shares) };
 }
@@ -101,32 +101,32 @@ export function describeLimits(metrics: Metrics): Record<string, number> {
 interface AlarmKind {
   readonly label: string;
   /** What limits are relative to: the first value, its distance to 1, or nothing (they are in the statistic's own unit). */
-  readonly of: 'value' | 'rest' | 'unit';
+  readonly relativeTo: 'value' | 'rest' | 'unit';
   /** What it means to be above a fixed limit, and what to do; absent where limits are relative alone. */
   readonly above?: string;
 }
 
 export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
-  edge_density: { label: 'edge density', of: 'value' },
-  colour_entropy: { label: 'colour entropy', of: 'value' },
-  dark_fraction: { label: 'the share of dark pixels', of: 'unit' },
-  source_similarity: { label: 'similarity to the source', of: 'rest' },
-  repeat_rate: { label: 'the share of repeated pictures', of: 'unit' },
-  answer_length: { label: 'answer length', of: 'value' },
-  judge_gap: { label: 'the gap to the held-out judge', of: 'unit' },
-  repeated_words: { label: 'the share of repeated words', of: 'unit' },
-  prompt_copy: { label: 'the share of words copied from the prompt', of: 'unit' },
-  at_token_limit: { label: 'the share of answers at the token limit', of: 'unit' },
-  second_gap: { label: 'the gap from a measure recorded besides to the reward', of: 'unit' },
+  edge_density: { label: 'edge density', relativeTo: 'value' },
+  colour_entropy: { label: 'colour entropy', relativeTo: 'value' },
+  dark_fraction: { label: 'the share of dark pixels', relativeTo: 'unit' },
+  source_similarity: { label: 'similarity to the source', relativeTo: 'rest' },
+  repeat_rate: { label: 'the share of repeated pictures', relativeTo: 'unit' },
+  answer_length: { label: 'answer length', relativeTo: 'value' },
+  judge_gap: { label: 'the gap to the held-out judge', relativeTo: 'unit' },
+  repeated_words: { label: 'the share of repeated words', relativeTo: 'unit' },
+  prompt_copy: { label: 'the share of words copied from the prompt', relativeTo: 'unit' },
+  at_token_limit: { label: 'the share of answers at the token limit', relativeTo: 'unit' },
+  second_gap: { label: 'the gap from a measure recorded besides to the reward', relativeTo: 'unit' },
   no_picture: {
     label: 'the share of answers without a picture',
-    of: 'unit',
+    relativeTo: 'unit',
     above:
       'they score 0 by rule; start from a policy that writes whole pictures, or let it sample only what may follow',
   },
   at_limit: {
     label: 'the share of scores at a limit of their scale',
-    of: 'unit',
+    relativeTo: 'unit',
     above: "the reward does not tell these answers apart; choose another scale, such as 'half' of term clip",
   },
 };
@@ -195,14 +195,14 @@ export class HackAlarms {
   /** The crossed threshold, in words; null if none was. While there are not yet more values than are compared, the last values are the first ones. */
   #crossing(name: AlarmName, { first, last }: Series): string | null {
     if (first.length === 0) return null;
-    const { label, of, above = '' } = alarmKinds[name];
+    const { label, relativeTo, above = '' } = alarmKinds[name];
     const [before, now] = [average(first), average(last)];
     const limits = this.settings[name];
     if ('max' in limits) {
       if (limits.max === null || now <= limits.max) return null;
       return `${label} is ${now.toFixed(3)} (track.alarms.${name}.max is ${limits.max}): ${above}`;
     }
-    const base = { value: Math.abs(before), rest: Math.abs(1 - before), unit: 1 }[of];
+    const base = { value: Math.abs(before), rest: Math.abs(1 - before), unit: 1 }[relativeTo];
     if (base < SMALLEST_BASE) return null;
     const change = (now - before) / base;
     const { max_fall, max_rise } = limits;
@@ -210,13 +210,13 @@ export class HackAlarms {
     const limit = change < 0 ? max_fall : max_rise;
     if (limit === null || Math.abs(change) <= limit) return null;
     return (
-      `${label} ${change < 0 ? 'fell' : 'rose'} from ${before.toFixed(3)} at first to ${now.toFixed(3)}, by ${shownChange(change, of)} ` +
+      `${label} ${change < 0 ? 'fell' : 'rose'} from ${before.toFixed(3)} at first to ${now.toFixed(3)}, by ${shownChange(change, relativeTo)} ` +
       `(track.alarms.${name}.${side} is ${limit}); look at the answers: the reward may be exploited`
     );
   }
 }
 
-function shownChange(change: number, of: AlarmKind['of']): string {
+function shownChange(change: number, of: AlarmKind['relativeTo']): string {
   const percent = `${Math.round(100 * Math.abs(change))}%`;
   return { value: percent, rest: `${percent} of what it lacked to 1`, unit: Math.abs(change).toFixed(3) }[of];
 }

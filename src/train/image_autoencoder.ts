@@ -63,7 +63,7 @@ export async function autoencoderNetwork(
 
   return {
     loss,
-    told: { reconstruction, meanSquare },
+    outputs: { reconstruction, meanSquare },
     weights: initAutoencoder(config, seed),
     // Held-out pictures are decoded from the encoder's means.
     feeds: async (samples, place) => {
@@ -74,18 +74,18 @@ export async function autoencoderNetwork(
       const drawn = Float32Array.from({ length: noise.size }, () => random?.normal() ?? 0);
       return { pictures: repeatedRows(rows, size), noise: drawn };
     },
-    stepped: (_iteration, out) => {
+    afterStep: (_iteration, out) => {
       const meanSquared = scalar(out, 'meanSquare');
       spread = spread === null ? meanSquared : SPREAD_DECAY * spread + (1 - SPREAD_DECAY) * meanSquared;
       return {};
     },
     measure: (out) => scalar(out, 'reconstruction'),
-    evaluated: (batches) => {
+    evaluationMetrics: (batches) => {
       const error = meanOf(batches, (one) => one);
       // PSNR is usually reported for pixels from 0 to 1.
       return { 'validation/loss': error, 'validation/psnr': psnr(error / 4) };
     },
-    flat: 'error',
+    flatLossName: 'error',
     // The config records the factor that gives latents the spread of noise.
     files: () => ({ [CONFIG_FILE]: autoencoderConfigJson(configOf(init, 1 / Math.sqrt(spread ?? 1))) }),
     state: () => (spread === null ? {} : { latent_mean_square: spread }),

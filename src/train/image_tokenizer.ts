@@ -47,7 +47,7 @@ export async function tokenizerNetwork(
   const numbers = patchSize(init);
   const rows = size * Math.max(...train.map(({ length }) => length / numbers));
   const graph = new Graph('image tokenizer');
-  const { loss, ...told } = autoencoderLoss(init, graph.input('patches', [rows, numbers]));
+  const { loss, ...outputs } = autoencoderLoss(init, graph.input('patches', [rows, numbers]));
   const weights = initImageTokenizer(init, seed);
 
   /** Moves unused codes to vectors of the latest batch, so that the codebook does not collapse (Dhariwal et al., 2020). */
@@ -67,7 +67,7 @@ export async function tokenizerNetwork(
 
   return {
     loss,
-    told,
+    outputs,
     weights,
     feeds: async (samples) => {
       const batch = await Promise.all(samples);
@@ -81,13 +81,13 @@ export async function tokenizerNetwork(
       }
       return { patches };
     },
-    stepped: (iteration, out) => {
+    afterStep: (iteration, out) => {
       const isDue = iteration % REVIVE_EVERY === 0 && iteration <= REVIVE_UNTIL;
       if (isDue) revive(iteration, out['vectors'] as Float32Array, out['codes'] as BigInt64Array);
       return {};
     },
     measure: (out) => ({ error: scalar(out, 'reconstruction'), codes: out['codes'] as BigInt64Array }),
-    evaluated: (batches) => {
+    evaluationMetrics: (batches) => {
       const error = meanOf(batches, (one) => one.error);
       const used = new Set(batches.flatMap(({ codes }) => [...codes]));
       return {
@@ -96,8 +96,8 @@ export async function tokenizerNetwork(
         'codebook/used': used.size / init.codebook_size,
       };
     },
-    flat: 'error',
-    boundsAllHeldOut: true,
+    flatLossName: 'error',
+    limitsAllSetsTogether: true,
     files: () => ({ [CONFIG_FILE]: `${JSON.stringify(init, null, 2)}\n`, [TOKENIZER_FILE]: tokenizerJson }),
   };
 }

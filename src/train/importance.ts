@@ -11,7 +11,7 @@ const LARGEST_EXPONENT = 20;
 const CUT_ALARM = 0.05;
 
 /** Whether an answer's sampler did not report its log-probabilities. */
-export function isUntold(answer: Answer): boolean {
+export function lacksLogProbs(answer: Answer): boolean {
   return answer.logProbs.length > 0 && answer.logProbs.every(Number.isNaN);
 }
 
@@ -33,7 +33,7 @@ export class ImportanceWeights {
     trained: readonly Float32Array[],
   ): Float32Array[] {
     return answers.map((answer, g) => {
-      const untold = isUntold(answer);
+      const untold = lacksLogProbs(answer);
       return answer.logProbs.map((logProb, t) => {
         if (untold) return 1;
         const exponent = old[g].logProbs[t] - logProb;

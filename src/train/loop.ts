@@ -5,7 +5,7 @@ import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
 import type { ProgressColumn } from '../recipes/columns.js';
-import { Divergence } from './divergence.js';
+import { DivergenceWatch } from './divergence.js';
 import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from './recorder.js';
 import { WaitInterrupted } from '../group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
@@ -20,7 +20,7 @@ export interface Training {
   /** One iteration, counted from 1. */
   step(iteration: number): Promise<Metrics>;
   /** Whether a step raised after it had changed the weights: these then belong to no iteration and are not saved. Default: never. */
-  readonly isTorn?: boolean;
+  readonly hasPartialStep?: boolean;
   /** Held-out evaluation after `iteration` (0: before training); `last` when nothing follows. */
   evaluate(iteration: number, last: boolean): Promise<Metrics>;
   /** After an evaluation: why training should end now, or null. */
@@ -64,7 +64,7 @@ export async function runLoop(
     records === null
       ? followerRecorder
       : new RunRecorder(records, training, options.checkpoint, options.columns, numIterations, isEvaluated);
-  const { from, owed } = await group.broadcast({ from: recorder.from, owed: recorder.owed });
+  const { from, owed } = await group.broadcast({ from: recorder.from, owed: recorder.lacksEvaluation });
   const start = from ?? 0;
   if (start > options.numIterations) throw new InternalError(`iteration ${start} of ${options.numIterations}`);
   const shouldStop = (): Promise<string | null> => group.broadcast(training.shouldStop());
@@ -77,17 +77,17 @@ export async function runLoop(
     return { kind: 'finished', reason };
   };
   const interrupt = async (iteration: number, reason = 'stopped on request'): Promise<LoopEnd> => {
-    if (training.isTorn !== true) await recorder.save(iteration);
+    if (training.hasPartialStep !== true) await recorder.save(iteration);
     recorder.end({ state: 'interrupted', iteration, reason });
     return { kind: 'interrupted' };
   };
   const { spending = null } = options;
   const measured = async (iteration: number, metrics: Metrics): Promise<void> => {
     spending?.save();
-    await recorder.measured(iteration, { ...metrics, ...spending?.metrics() });
+    await recorder.recordMetrics(iteration, { ...metrics, ...spending?.metrics() });
   };
 
-  const divergence = new Divergence();
+  const divergence = new DivergenceWatch();
   /** The last iteration with a complete step. */
   let reached = start;
   /** The metrics of its step, until they are recorded together with its evaluation. */
@@ -98,11 +98,11 @@ export async function runLoop(
     if ((error instanceof WaitInterrupted || error instanceof EndpointError) && unrecorded !== null) {
       // Recorded without its evaluation, which the resumed run makes up for.
       await measured(reached, unrecorded);
-      recorder.passed(reached, unrecorded);
+      recorder.iterationDone(reached, unrecorded);
     }
     if (error instanceof WaitInterrupted) return await interrupt(reached);
     // A server that stays away ends the process, but nothing learned so far is lost.
-    if (error instanceof EndpointError && training.isTorn !== true) {
+    if (error instanceof EndpointError && training.hasPartialStep !== true) {
       await recorder.save(reached).catch((second: unknown) => {
         // The trainer itself is away, with the state that was to be saved; the last checkpoint still stands.
         if (!(second instanceof EndpointError)) throw second;
@@ -137,9 +137,9 @@ export async function runLoop(
       const lost = await group.broadcast(divergence.note(iteration, metrics));
       if (lost !== null) {
         await measured(iteration, metrics);
-        recorder.passed(iteration, metrics);
+        recorder.iterationDone(iteration, metrics);
         // The same on every rank, so that whichever is reported first has the whole message.
-        throw new RunError(lost, await group.broadcast(recorder.wayBack()));
+        throw new RunError(lost, await group.broadcast(recorder.recoveryAdvice()));
       }
       let reason: string | null = null;
       if (isEvaluated(iteration)) {
@@ -152,7 +152,7 @@ export async function runLoop(
       }
       await measured(iteration, metrics);
       unrecorded = null;
-      recorder.passed(iteration, metrics);
+      recorder.iterationDone(iteration, metrics);
       if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) {
         await save(iteration);
       }

@@ -28,20 +28,20 @@ export interface BatchPlace {
 export interface Network<T, M> {
   readonly loss: Value;
   /** Further outputs of the graph. */
-  readonly told: Readonly<Record<string, Value>>;
+  readonly outputs: Readonly<Record<string, Value>>;
   /** Changed in place. */
   readonly weights: Weights;
   /** The graph's inputs for a batch; fewer samples are repeated. `place` is null in held-out evaluation. */
   feeds(samples: readonly T[], place: BatchPlace | null): Promise<Readonly<Record<string, TensorData>>>;
   /** Called after each optimizer step, and may change the weights further; returns more metrics. */
-  stepped?(iteration: number, out: Outputs): Metrics;
+  afterStep?(iteration: number, out: Outputs): Metrics;
   measure(out: Outputs): M;
   /** The metrics of all held-out batches. */
-  evaluated(batches: readonly M[]): Metrics & { 'validation/loss': number };
+  evaluationMetrics(batches: readonly M[]): Metrics & { 'validation/loss': number };
   /** What messages call a held-out loss that has been flat for too long. */
-  readonly flat: 'error' | 'loss';
+  readonly flatLossName: 'error' | 'loss';
   /** Whether `validation.prompts` limits the samples of all held-out sets together; default: of each set. */
-  readonly boundsAllHeldOut?: true;
+  readonly limitsAllSetsTogether?: true;
   /** The files of a checkpoint besides the weights. */
   files(): CheckpointFiles;
   /** State that it keeps between steps and restores from a checkpoint. */
@@ -73,7 +73,7 @@ export class Pretraining<T, M> implements Training {
 
   /** Compiles the step. */
   static async open<T, M>(deps: PretrainingDeps<T>, network: Network<T, M>): Promise<Pretraining<T, M>> {
-    const outputs = trainingOutputs(network.loss, network.told, () => true);
+    const outputs = trainingOutputs(network.loss, network.outputs, () => true);
     return new Pretraining(deps, network, await Session.compile(network.loss.graph, outputs, deps.session));
   }
 
@@ -100,7 +100,7 @@ export class Pretraining<T, M> implements Training {
     );
     const learningRate = learningRateAt(this.#trained.steps, schedule);
     const { gradNorm } = this.#trained.step(gradient, learningRate);
-    const besides = this.network.stepped?.(iteration, out);
+    const besides = this.network.afterStep?.(iteration, out);
     return {
       'policy/loss': scalar(out, 'loss'),
       'policy/grad_norm': gradNorm,
@@ -118,7 +118,7 @@ export class Pretraining<T, M> implements Training {
     const places = data.validation.flatMap((source) =>
       Array.from({ length: Math.min(source.length, most) }, (_, index) => ({ source, index })),
     );
-    const bounded = this.network.boundsAllHeldOut === true ? places.slice(0, most) : places;
+    const bounded = this.network.limitsAllSetsTogether === true ? places.slice(0, most) : places;
     const samples = bounded.map(({ source, index }) => source.read(index));
     // Without held-out data there is nothing to measure.
     if (samples.length === 0) return {};
@@ -127,14 +127,14 @@ export class Pretraining<T, M> implements Training {
     for (let start = 0; start === 0 || start + size <= samples.length; start += size) {
       measured.push(this.network.measure(await this.#run(samples.slice(start, start + size), null)));
     }
-    const metrics = this.network.evaluated(measured);
+    const metrics = this.network.evaluationMetrics(measured);
     if (iteration > 0) this.#stopping.note(iteration, metrics['validation/loss']);
     return metrics;
   }
 
   shouldStop(): string | null {
     const flat = this.#stopping.exhausted;
-    return flat === null ? null : `the held-out ${this.network.flat} has been flat for ${flat} validations`;
+    return flat === null ? null : `the held-out ${this.network.flatLossName} has been flat for ${flat} validations`;
   }
 
   async files(iteration: number): Promise<CheckpointFiles> {

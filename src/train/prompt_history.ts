@@ -9,7 +9,7 @@ const KEPT = 32;
 export type PromptHistory = Readonly<Record<string, readonly number[]>>;
 
 /** The history after an iteration whose groups answered these prompts. */
-export function extended(
+export function extendHistory(
   history: PromptHistory,
   prompts: readonly string[],
   outcomes: readonly (readonly Outcome[])[],

@@ -24,31 +24,31 @@ export interface Recorder {
   /** The iteration from which the run continues; null for a new run. */
   readonly from: number | null;
   /** Whether that iteration still lacks its evaluation, which is due: `measured` adds it to the metrics of the iteration's step. */
-  readonly owed: boolean;
-  measured(iteration: number, metrics: Metrics): Promise<void>;
+  readonly lacksEvaluation: boolean;
+  recordMetrics(iteration: number, metrics: Metrics): Promise<void>;
   /** Shows a finished iteration and writes it into the run's state. */
-  passed(iteration: number, metrics: Metrics): void;
+  iterationDone(iteration: number, metrics: Metrics): void;
   /** Writes a checkpoint if the iteration has none. Raises RunError when its weights or its optimizer state are not finite. */
   save(iteration: number): Promise<void>;
   /** Where a run that diverged is, and from which checkpoint the user can continue. */
-  wayBack(): ErrorDetails;
+  recoveryAdvice(): ErrorDetails;
   end(change: EndState): void;
 }
 
 /** For ranks that write nothing. */
 export const followerRecorder: Recorder = {
   from: null,
-  owed: false,
-  measured: async () => {},
-  passed: () => {},
+  lacksEvaluation: false,
+  recordMetrics: async () => {},
+  iterationDone: () => {},
   save: async () => {},
-  wayBack: () => ({}),
+  recoveryAdvice: () => ({}),
   end: () => {},
 };
 
 export class RunRecorder implements Recorder {
   readonly from: number | null;
-  readonly owed: boolean;
+  readonly lacksEvaluation: boolean;
   /** Metrics already recorded for the iteration from which the run continues. */
   readonly #before: Metrics;
   readonly #progress: Progress;
@@ -70,7 +70,7 @@ export class RunRecorder implements Recorder {
     const measured = Object.entries(line?.metrics ?? {}).filter(([name]) => name !== NON_FINITE);
     this.#before = Object.fromEntries(measured);
     const hasEvaluation = measured.some(([name]) => name.startsWith('validation/'));
-    this.owed = this.from !== null && isEvaluated(this.from) && !hasEvaluation;
+    this.lacksEvaluation = this.from !== null && isEvaluated(this.from) && !hasEvaluation;
     this.#saved = this.from ?? -1;
     this.#progress = new Progress(
       columns,
@@ -79,14 +79,15 @@ export class RunRecorder implements Recorder {
     );
   }
 
-  async measured(iteration: number, metrics: Metrics): Promise<void> {
+  async recordMetrics(iteration: number, metrics: Metrics): Promise<void> {
     this.records.handle.requireOwned();
     const { tracker } = this.records;
-    if (this.owed && iteration === this.from) await tracker.replace(iteration, { ...this.#before, ...metrics });
-    else await tracker.iteration(iteration, metrics);
+    if (this.lacksEvaluation && iteration === this.from) {
+      await tracker.replace(iteration, { ...this.#before, ...metrics });
+    } else await tracker.iteration(iteration, metrics);
   }
 
-  passed(iteration: number, metrics: Metrics): void {
+  iterationDone(iteration: number, metrics: Metrics): void {
     this.records.log.logger.info(this.#progress.line(iteration, metrics), IN_PASSING);
     this.records.handle.setState({ iteration });
   }
@@ -109,7 +110,7 @@ export class RunRecorder implements Recorder {
     this.#saved = iteration;
   }
 
-  wayBack(): ErrorDetails {
+  recoveryAdvice(): ErrorDetails {
     const { paths } = this.records.handle;
     const last = latestWhole(paths);
     const learning = 'with a smaller optimizer.learning_rate, say';
@@ -125,7 +126,10 @@ export class RunRecorder implements Recorder {
       return await this.training.files(iteration);
     } catch (error) {
       if (!(error instanceof CheckpointError)) throw error;
-      throw new RunError(`iteration ${iteration} is not saved: ${error.message}`, { ...this.wayBack(), cause: error });
+      throw new RunError(`iteration ${iteration} is not saved: ${error.message}`, {
+        ...this.recoveryAdvice(),
+        cause: error,
+      });
     }
   }
 

@@ -32,7 +32,7 @@ export interface ClientServices extends OutageListener {
 }
 
 /** A kind of remote service, and where its answers are stored. */
-export interface RemoteKind<Client, L extends RemoteExchange, F> {
+export interface RemoteSpec<Client, L extends RemoteExchange, F> {
   /** Its name in messages: 'vLLM', 'the images server'. */
   readonly name: string;
   readonly settings: { readonly concurrency: number; readonly max_wait_s: number };
@@ -40,7 +40,7 @@ export interface RemoteKind<Client, L extends RemoteExchange, F> {
   readonly form: LineForm<L>;
   readonly linesOf: (paths: RunPaths) => string;
   /** What rank 0 does before anybody asks: waits until the service can be asked, and queries it. `stored` is the number of stored answers. */
-  readonly first: (client: Client, within: Deadline, stored: number) => Promise<F>;
+  readonly prepare: (client: Client, within: Deadline, stored: number) => Promise<F>;
 }
 
 export interface OpenedRemote<Client, L extends RemoteExchange, F> {
@@ -59,11 +59,11 @@ export function pathsOf(run: NamedRun, handle: Pick<RunHandle, 'paths'> | null):
 }
 
 /**
- * Every rank calls it. Raises what `open` and `first` raise, and WaitInterrupted when the run is asked to stop meanwhile; everything is closed then.
+ * Every rank calls it. Raises what `open` and `prepare` raise, and WaitInterrupted when the run is asked to stop meanwhile; everything is closed then.
  */
 export async function openRemote<Client extends { close(): Promise<void> }, L extends RemoteExchange, F>(
   run: NamedRun,
-  { name, settings, open, form, linesOf, first }: RemoteKind<Client, L, F>,
+  { name, settings, open, form, linesOf, prepare }: RemoteSpec<Client, L, F>,
   { group, handle, log, stop, checkpoint, clock = systemClock }: RemoteServices,
 ): Promise<OpenedRemote<Client, L, F>> {
   const paths = pathsOf(run, handle);
@@ -90,7 +90,7 @@ export async function openRemote<Client extends { close(): Promise<void> }, L ex
   try {
     const lines = (opened = openExchanges(linesOf(paths), form, { handle, checkpoint }));
     const found = await runOnRankZero(group, () =>
-      waitForRemote({ stop, maxWaitMs, clock }, (deadline) => first(client, deadline, lines.size)),
+      waitForRemote({ stop, maxWaitMs, clock }, (deadline) => prepare(client, deadline, lines.size)),
     );
     // Nobody asks, and so nobody writes, before every rank has read what is stored.
     await group.barrier();

@@ -32,18 +32,18 @@ interface PictureClient<Asked> {
   close(): Promise<void>;
 }
 
-interface LookedAtServers<Client> {
+interface CheckableServers<Client> {
   /** Name of one of them in messages. */
   readonly name: string;
   readonly settings: AskedServersSettings & { readonly served_model: string };
   readonly open: (services: ClientServices & { readonly apiKey: string | undefined }) => Client;
 }
 
-interface PictureServers<Asked, Client> extends LookedAtServers<Client> {
+interface PictureServers<Asked, Client> extends CheckableServers<Client> {
   /** Waits until one is there and can draw with the settings; called by rank 0 of a run that has nothing stored yet. Raises EndpointError. */
-  readonly first: (client: Client, within: Deadline) => Promise<void>;
+  readonly prepare: (client: Client, within: Deadline) => Promise<void>;
   /** Called on every rank once servers have drawn with the settings. */
-  readonly begun?: (client: Client) => void;
+  readonly onReady?: (client: Client) => void;
   /** SHA-256 of everything that decides a picture. */
   readonly hash: (asked: Asked) => string;
 }
@@ -55,7 +55,7 @@ interface PictureServers<Asked, Client> extends LookedAtServers<Client> {
  */
 async function openServers<Asked extends object, Client extends PictureClient<Asked>>(
   run: NamedRun,
-  { name, settings, open, first, begun, hash }: PictureServers<Asked, Client>,
+  { name, settings, open, prepare, onReady, hash }: PictureServers<Asked, Client>,
   services: RemoteServices,
 ): Promise<ServerImages<Asked>> {
   const { client, paths, lines, replay } = await openRemote(
@@ -66,15 +66,15 @@ async function openServers<Asked extends object, Client extends PictureClient<As
       open: (tools) => open({ ...tools, apiKey: process.env[settings.api_key_env] }),
       form: pictureForm,
       linesOf: ({ pictures }) => pictures,
-      first: async (client, within, stored) => {
+      prepare: async (client, within, stored) => {
         if (stored > 0) return;
-        await first(client, within);
+        await prepare(client, within);
         services.log.logger.info(`pictures are made by ${settings.served_model} at ${client.urls.join(', ')}`);
       },
     },
     services,
   );
-  begun?.(client);
+  onReady?.(client);
   return new ServerImages({ ...replay, client, hash, store: new RunPictures(paths, lines) });
 }
 
@@ -103,11 +103,11 @@ function storedPictures<Asked extends object>(run: NamedRun, hash: (asked: Asked
 /**
  * Checks once whether servers can make a run's pictures. Raises EndpointError when none can; else returns what is wrong with some, one sentence each.
  */
-async function lookAtServers<Asked>({
+async function checkServers<Asked>({
   name,
   settings,
   open,
-}: LookedAtServers<PictureClient<Asked>>): Promise<readonly string[]> {
+}: CheckableServers<PictureClient<Asked>>): Promise<readonly string[]> {
   const { concurrency, api_key_env } = settings;
   const client = open({ concurrency, apiKey: process.env[api_key_env] });
   const deadline = new Deadline(systemClock, LOOK_MS);
@@ -138,8 +138,8 @@ export function openImagesServer(
     run,
     {
       ...imagesServers(settings),
-      first: (client, within) => client.ready(within, work),
-      begun: (client) => client.hasDrawn(),
+      prepare: (client, within) => client.ready(within, work),
+      onReady: (client) => client.hasDrawn(),
       hash: (asked) => requestHashOf(settings, asked),
     },
     services,
@@ -151,12 +151,12 @@ export function openStoredPictures(run: NamedRun, settings: ImagesServerSettings
   return storedPictures<ImagesRequest>(run, (asked) => requestHashOf(settings, asked));
 }
 
-/** See `lookAtServers`. */
-export function lookAtImagesServer(settings: ImagesServerSettings): Promise<readonly string[]> {
-  return lookAtServers(imagesServers(settings));
+/** See `checkServers`. */
+export function checkImagesServer(settings: ImagesServerSettings): Promise<readonly string[]> {
+  return checkServers(imagesServers(settings));
 }
 
-function imagesServers(settings: ImagesServerSettings): LookedAtServers<ImagesClient> {
+function imagesServers(settings: ImagesServerSettings): CheckableServers<ImagesClient> {
   return {
     name: 'images server',
     settings,
@@ -182,7 +182,7 @@ export function openRenderServer(
     run,
     {
       ...renderServers(settings, width),
-      first: async (client, within) => client.ready(within, await longest()),
+      prepare: async (client, within) => client.ready(within, await longest()),
       hash: (asked: RenderRequest) => renderHash(settings, asked),
     },
     services,
@@ -194,12 +194,12 @@ export function openStoredRenders(run: NamedRun, settings: RenderEditor): Served
   return storedPictures<RenderIdentity>(run, (wanted) => renderHash(settings, wanted));
 }
 
-/** See `lookAtServers`. */
-export function lookAtRenderServer(settings: RenderEditor, width: number | null): Promise<readonly string[]> {
-  return lookAtServers(renderServers(settings, width));
+/** See `checkServers`. */
+export function checkRenderServer(settings: RenderEditor, width: number | null): Promise<readonly string[]> {
+  return checkServers(renderServers(settings, width));
 }
 
-function renderServers(settings: RenderEditor, width: number | null): LookedAtServers<RenderClient> {
+function renderServers(settings: RenderEditor, width: number | null): CheckableServers<RenderClient> {
   return {
     name: 'render server',
     settings,

@@ -47,7 +47,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   const own = `${namePrefix(paths)}-`;
   const shelf = (client: VllmClient): AdapterShelf =>
     new AdapterShelf({ client, ...adapterFolders(engine, paths), prefix: own, rank });
-  const first = async (client: VllmClient, deadline: Deadline): Promise<{ mode: LogProbsMode; attempt: string }> => {
+  const prepare = async (client: VllmClient, deadline: Deadline): Promise<{ mode: LogProbsMode; attempt: string }> => {
     await client.ready(deadline);
     const served = servedModel(await client.models(deadline), contextSize, client.url);
     const mode = await probeLogProbs(client, served.id, [...format.ends].slice(0, 1), deadline);
@@ -61,7 +61,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   const { client, lines, found, replay } = await openRemote<
     VllmClient,
     SampledAnswer,
-    Awaited<ReturnType<typeof first>>
+    Awaited<ReturnType<typeof prepare>>
   >(
     settings,
     {
@@ -71,7 +71,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
         new VllmClient({ ...addressOf(sampled, services), ...tools, timeoutMs: engine.timeout_s * 1000 }),
       form: answerForm,
       linesOf: ({ answers }) => answers,
-      first,
+      prepare,
     },
     services,
   );
@@ -91,7 +91,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
 }
 
 /** Checks once whether a running server can sample for a run. Raises EndpointError when it cannot. */
-export async function lookAtVllm({ engine, contextSize }: RemoteSampling, url: string): Promise<void> {
+export async function checkVllm({ engine, contextSize }: RemoteSampling, url: string): Promise<void> {
   const client = new VllmClient({ url, apiKey: process.env[engine.api_key_env], concurrency: 1, timeoutMs: LOOK_MS });
   const deadline = new Deadline(systemClock, LOOK_MS);
   try {

@@ -23,7 +23,7 @@ import type { TinkerSettings } from '../schema/trainer.js';
 import type { OptimizerSettings, RolloutSettings } from '../schema/training.js';
 import { readPrice } from './prices.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
-import { certificateOf, keptCertificate, type CertifiedRun } from './server_certificate.js';
+import { certifyServer, findOrMakeCertificate, type CertifiedRun } from './server_certificate.js';
 
 /** The settings of a run that its training at a server depends on. */
 interface ServedRun extends NamedRun, CertifiedSettings {
@@ -59,7 +59,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
   limitSpending(run, trainer, services);
   const { base_model: baseModel, concurrency } = trainer;
   const lora = adapterOf(trainer, run);
-  const first = async (connection: TinkerConnection, within: Deadline): Promise<void> => {
+  const prepare = async (connection: TinkerConnection, within: Deadline): Promise<void> => {
     await connection.ask('/healthz', null, within);
     services.log.logger.info(`${connection.url} trains adapters of rank ${lora.rank} over ${baseModel}`);
   };
@@ -71,12 +71,12 @@ export async function openServedPolicy<P extends TokenPrompt>(
       open: (tools) => connectionOf(url, trainer, tools),
       form: answerForm,
       linesOf: ({ answers }) => answers,
-      first,
+      prepare,
     },
     services,
   );
   const { logger } = services.log;
-  const reduction = await certified(run, trainer, format, {
+  const reduction = await requireCertified(run, trainer, format, {
     connection: client,
     replay,
     paths,
@@ -108,7 +108,7 @@ function limitSpending({ launch }: ServedRun, trainer: TinkerSettings, { spendin
 }
 
 /** What the server makes of the losses of tokens, once it has passed. Closes everything where it has not. */
-async function certified<P extends TokenPrompt>(
+async function requireCertified<P extends TokenPrompt>(
   run: ServedRun,
   trainer: TinkerSettings,
   format: TokenFormat<P>,
@@ -130,7 +130,7 @@ async function certified<P extends TokenPrompt>(
     const asked: WithDeadline = (work) => waitForRemote(replay, work);
     const openSession = (): TinkerSession => sessionOf(connection, trainer, run, { spending });
     const server = { connection, asked, openSession, trainer, format };
-    const { certificate, isKept } = await keptCertificate(certifiedRun(run), server, paths);
+    const { certificate, isKept } = await findOrMakeCertificate(certifiedRun(run), server, paths);
     const { findings, reduction, seconds } = certificate;
     requirePassed(findings, connection.url);
     if (!isKept) logger.info(`the training server passed: ${countFindings(findings)} (${seconds} s)`);
@@ -158,7 +158,7 @@ export async function checkServer<P extends TokenPrompt>(
   const asked: WithDeadline = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
   try {
     const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run, {}), trainer, format };
-    return await certificateOf(certifiedRun(run), server);
+    return await certifyServer(certifiedRun(run), server);
   } finally {
     await connection.close();
   }

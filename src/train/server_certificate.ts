@@ -31,7 +31,7 @@ export interface ServerToCertify<P extends TokenPrompt> {
 }
 
 /** Raises EndpointError where the server stays away or refuses. Whether it passes is for the caller to say. */
-export async function certificateOf<P extends TokenPrompt>(
+export async function certifyServer<P extends TokenPrompt>(
   { policy, needsPrompts, samplesAhead }: CertifiedRun,
   { connection, asked, openSession, trainer, format }: ServerToCertify<P>,
 ): Promise<Certificate> {
@@ -54,7 +54,7 @@ export async function certificateOf<P extends TokenPrompt>(
 }
 
 /** The certificate that a run's record has, if the server is still the one that it is of; else another, which is recorded. */
-export async function keptCertificate<P extends TokenPrompt>(
+export async function findOrMakeCertificate<P extends TokenPrompt>(
   run: CertifiedRun,
   server: ServerToCertify<P>,
   paths: Pick<RunPaths, 'certificate'>,
@@ -66,7 +66,7 @@ export async function keptCertificate<P extends TokenPrompt>(
     await clearPlace({ connection, asked, session: openSession(), concurrency: trainer.concurrency });
     return { certificate: kept, isKept: true };
   }
-  const certificate = await certificateOf(run, server);
+  const certificate = await certifyServer(run, server);
   writeCertificate(paths, certificate);
   return { certificate, isKept: false };
 }

@@ -6,14 +6,14 @@ import type { LossSpec } from '../policies/losses/table.js';
 import type { Answer, Lesson, Policy } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Prompt } from '../scoring/task.js';
-import { requireCapable } from './capable.js';
+import { requireCapabilities } from './capabilities.js';
 import { EarlyStopping } from './early_stopping.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 
 /** A labelled answer and the weight of each of its actions. */
-export interface Labelled<P, A> {
+export interface LabelledAnswer<P, A> {
   readonly prompt: P;
   readonly answer: A;
   readonly weights: Float32Array;
@@ -24,9 +24,9 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly schedule: ScheduleOptions;
   readonly sft: Pick<WordsSftSettings['sft'], 'patience' | 'min_delta'>;
   /** The batch of an iteration's optimizer step. */
-  readonly batch: (iteration: number) => Promise<readonly Labelled<P, A>[]>;
+  readonly batch: (iteration: number) => Promise<readonly LabelledAnswer<P, A>[]>;
   /** The batch that the held-out loss is computed on, always the same. */
-  readonly heldOutBatch: () => Promise<readonly Labelled<P, A>[]>;
+  readonly heldOutBatch: () => Promise<readonly LabelledAnswer<P, A>[]>;
   /** Null without scoring: then only the held-out loss is measured. */
   readonly heldOut: HeldOut<P, A, H> | null;
   /** Files of a checkpoint besides the policy's own. */
@@ -44,12 +44,12 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
 
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: SupervisedDeps<P, A, H>) {
-    requireCapable(deps.policy.capabilities, { loss: LOSS, average: deps.heldOut?.weights === 'average' });
+    requireCapabilities(deps.policy.capabilities, { loss: LOSS, average: deps.heldOut?.weights === 'average' });
     this.#stopping = new EarlyStopping(deps.sft);
     this.#wholeSteps = deps.policy.steps;
   }
 
-  get isTorn(): boolean {
+  get hasPartialStep(): boolean {
     return this.deps.policy.steps !== this.#wholeSteps;
   }
 
@@ -124,7 +124,7 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
 }
 
 /** Weights sum to 1 over the batch, so that the loss is a weighted mean over its actions. */
-function lessonsOf<P, A>(batch: readonly Labelled<P, A>[]): Lesson<P, A>[] {
+function lessonsOf<P, A>(batch: readonly LabelledAnswer<P, A>[]): Lesson<P, A>[] {
   const total = batch.reduce((sum, { weights }) => sum + weights.reduce((a, b) => a + b, 0), 0);
   return batch.map(({ prompt, answer, weights }) => ({
     prompt,

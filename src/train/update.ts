@@ -7,11 +7,11 @@ import type { RatioLoss } from '../policies/losses/ratio.js';
 import type { ReinforceLoss } from '../policies/losses/reinforce.js';
 import type { Advantages, Answer, AnsweredPrompt, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
-import { mismatchOf, UpdateTotals } from './grpo_metrics.js';
-import { ImportanceWeights, isUntold } from './importance.js';
+import { logProbMismatch, UpdateTotals } from './grpo_metrics.js';
+import { ImportanceWeights, lacksLogProbs } from './importance.js';
 import type { Stopwatch } from './stopwatch.js';
 
-export interface Updater<P, A extends Answer> {
+export interface UpdateOptions<P, A extends Answer> {
   readonly policy: Policy<P, A, never>;
   readonly algorithm: Pick<GrpoSettings, 'clip_range' | 'inner_epochs' | 'minibatches' | 'kl_coeff' | 'kl_estimator'>;
   readonly seed: number;
@@ -34,7 +34,7 @@ export function lossOf({
   kl_estimator: estimator,
   inner_epochs,
   minibatches,
-}: Updater<unknown, Answer>['algorithm']): ReinforceLoss | RatioLoss {
+}: UpdateOptions<unknown, Answer>['algorithm']): ReinforceLoss | RatioLoss {
   const kl = coefficient > 0 ? { coefficient, estimator } : null;
   return clip !== null || inner_epochs * minibatches > 1 ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
 }
@@ -58,7 +58,7 @@ export async function update<P, A extends Answer>(
   iteration: number,
   groups: readonly AnsweredPrompt<P, A>[],
   advantages: readonly GroupAdvantages<Advantages>[],
-  updater: Updater<P, A>,
+  updater: UpdateOptions<P, A>,
   watch: Stopwatch,
 ): Promise<Record<string, number>> {
   const { policy, algorithm, schedule, alarm, importanceCap, minibatchesOf: unit = 'groups' } = updater;
@@ -78,7 +78,7 @@ export async function update<P, A extends Answer>(
   const answered = kept.map(({ group }) => group);
   const reference =
     loss.kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
-  const told = answered.some(({ answers }) => answers.some((one) => one.logProbs.length > 0 && !isUntold(one)));
+  const told = answered.some(({ answers }) => answers.some((one) => one.logProbs.length > 0 && !lacksLogProbs(one)));
   const importance = told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
   const old =
     hasRatio || importance !== null
@@ -114,7 +114,7 @@ export async function update<P, A extends Answer>(
       }
     }
   });
-  const mismatch = mismatchOf(answered, old ?? totals.first);
+  const mismatch = logProbMismatch(answered, old ?? totals.first);
   if (importance !== null) {
     // Another program with another number format differs by more than the mismatch alarm allows: the importance weights correct for that.
     if (importance.alarm !== null) alarm(`iteration ${iteration}: ${importance.alarm}`);
@@ -124,16 +124,16 @@ export async function update<P, A extends Answer>(
   return { ...metrics, ...totals.metrics(), ...importance?.metrics(), 'policy/rollout_mismatch': mismatch };
 }
 
-type Cut = <P, A>(used: readonly UsedGroup<P, A>[], count: number, random: RandomStream) => Lesson<P, A>[][];
+type MinibatchMaker = <P, A>(used: readonly UsedGroup<P, A>[], count: number, random: RandomStream) => Lesson<P, A>[][];
 
 /** Cuts in a seeded order into parts that each divide their loss by their own trained actions. A single part keeps the order. */
-const minibatchesBy: Readonly<Record<NonNullable<Updater<unknown, Answer>['minibatchesOf']>, Cut>> = {
-  groups: (used, count, random) => parts(used, count, random).map(lessonsOf),
+const minibatchesBy: Readonly<Record<NonNullable<UpdateOptions<unknown, Answer>['minibatchesOf']>, MinibatchMaker>> = {
+  groups: (used, count, random) => splitInto(used, count, random).map(lessonsOf),
   actions: (used, count, random) => {
     const places = used.flatMap(({ trained }, i) =>
       trained.flatMap((weights, g) => [...weights].flatMap((weight, t) => (weight === 0 ? [] : [{ i, g, t }]))),
     );
-    return parts(places, count, random).map((part) => {
+    return splitInto(places, count, random).map((part) => {
       const trained = used.map((group) => group.trained.map((weights) => new Float32Array(weights.length)));
       for (const { i, g, t } of part) trained[i][g][t] = used[i].trained[g][t];
       const isTaught = (weights: readonly Float32Array[]): boolean => weights.some((own) => own.some((w) => w !== 0));
@@ -143,7 +143,7 @@ const minibatchesBy: Readonly<Record<NonNullable<Updater<unknown, Answer>['minib
 };
 
 /** At most `count` parts, none of them empty. */
-function parts<T>(all: readonly T[], count: number, random: RandomStream): T[][] {
+function splitInto<T>(all: readonly T[], count: number, random: RandomStream): T[][] {
   const order = count === 1 ? all : shuffled(all, random);
   return Array.from({ length: count }, (_, rank) => {
     const { start, end } = shareOf(order.length, { rank, size: count });

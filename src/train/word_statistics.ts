@@ -42,7 +42,7 @@ function rowsOf(text: string): string[] {
  * Metrics `hack/repeated_words` and `hack/prompt_copy`, means over the measured answers, and `hack/at_token_limit`, the share of all answers that did
  * not end by themselves; empty if no answer is in words.
  */
-export function describeWords(
+export function wordMetrics(
   groups: readonly { readonly answers: readonly Pick<Answer, 'finished'>[] }[],
   words: readonly (readonly (WordStatistics | null)[])[],
 ): Record<string, number> {
@@ -57,7 +57,7 @@ export function describeWords(
 }
 
 /** A reward's or a term's name and the highest value of its scale, whose lowest is 0. */
-export interface Measured {
+export interface MeasuredScale {
   readonly name: string;
   readonly most: number;
 }
@@ -68,9 +68,9 @@ export interface Measured {
  *
  * @param metrics an iteration's, with `reward/mean` and `reward/<term>/value` or `/overall`
  */
-export function describeSecondGap(
+export function secondGapMetrics(
   metrics: Metrics,
-  { most, besides }: { readonly most: number; readonly besides: readonly Measured[] },
+  { most, besides }: { readonly most: number; readonly besides: readonly MeasuredScale[] },
 ): Record<string, number> {
   const reward = metrics['reward/mean'] as number | undefined;
   const gaps = besides.flatMap((term) => {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Capabilities } from '../../src/policies/policy.js';
-import { requireCapable, type Demands } from '../../src/train/capable.js';
+import { requireCapabilities, type PolicyRequirements } from '../../src/train/capabilities.js';
 
 const kl = { coefficient: 0.1, estimator: 'k3' } as const;
 const all: Capabilities = {
@@ -9,12 +9,12 @@ const all: Capabilities = {
   average: true,
   hiddenStates: true,
 };
-const everything: Demands = { loss: { policy: 'ratio', clip: 0.2, kl }, average: true, hiddenStates: true };
+const everything: PolicyRequirements = { loss: { policy: 'ratio', clip: 0.2, kl }, average: true, hiddenStates: true };
 
 it('lets a run open whose policy can do all that it asks for, and one that asks for nothing', () => {
-  expect(() => requireCapable(all, everything)).not.toThrow();
+  expect(() => requireCapabilities(all, everything)).not.toThrow();
   expect(() =>
-    requireCapable(
+    requireCapabilities(
       { losses: ['reinforce'], reference: false, average: false, hiddenStates: false },
       {
         loss: { policy: 'reinforce', kl: null },
@@ -59,10 +59,10 @@ it.each([
     "the environment reads the policy's hidden states, which this trainer does not give",
     'Choose another policy.trainer.',
   ],
-] as [string, Partial<Capabilities>, Demands, string, string][])(
+] as [string, Partial<Capabilities>, PolicyRequirements, string, string][])(
   'refuses %s',
   (_name, lacking, demands, message, next) => {
-    expect(() => requireCapable({ ...all, ...lacking }, demands)).toThrow(
+    expect(() => requireCapabilities({ ...all, ...lacking }, demands)).toThrow(
       expect.objectContaining({ code: 'config', message, where: 'policy.trainer', next }),
     );
   },

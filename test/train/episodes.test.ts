@@ -4,7 +4,7 @@ import type { Answer } from '../../src/policies/policy.js';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { readEpisodes } from '../../src/run/episodes.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { exchange, recordEpisodes, type IterationRecord } from '../../src/train/episodes.js';
+import { gatherEpisodes, recordEpisodes, type IterationRecord } from '../../src/train/episodes.js';
 import type { Prompt } from '../../src/scoring/task.js';
 import { testFolders } from '../support/folder.js';
 import { onRanks } from './groups.js';
@@ -73,7 +73,7 @@ describe('episodes that are exchanged', () => {
     const whole = [{ pictures: 'of 0' }, { pictures: 'of 1' }];
     const found = await onRanks(2, async (group) => {
       const own = { start: group.rank, answers: [[whole[group.rank]]], rendered: [], outcomes: [] };
-      return (await exchange(group, own, [], false, () => ({ pictures: '' }))).answers;
+      return (await gatherEpisodes(group, own, [], false, () => ({ pictures: '' }))).answers;
     });
     expect(found).toEqual([
       [[whole[0]], [{ pictures: '' }]],

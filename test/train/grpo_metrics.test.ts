@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Answer } from '../../src/policies/policy.js';
-import { describeEpisodes, UpdateTotals } from '../../src/train/grpo_metrics.js';
+import { episodeMetrics, UpdateTotals } from '../../src/train/grpo_metrics.js';
 
 it('keeps the statistics of the first step: later ones are of weights that have learnt', () => {
   const totals = new UpdateTotals({ divergence: () => new Float64Array() }, null);
@@ -21,7 +21,7 @@ it('keeps the statistics of the first step: later ones are of weights that have 
 it('counts the answers that the context cut apart from those that came to the longest length', () => {
   const answer = (tokens: number, finished: boolean): Answer => ({ logProbs: new Float32Array(tokens), finished });
   const groups = [{ answers: [answer(3, true), answer(8, false)] }, { answers: [answer(4, false), answer(8, true)] }];
-  const metrics = describeEpisodes(groups, [], 8);
+  const metrics = episodeMetrics(groups, [], 8);
   expect(metrics).toMatchObject({ 'episode/non_stop_rate': 0.5, 'episode/cut_by_context': 0.25 });
-  expect(describeEpisodes(groups, [])).not.toHaveProperty('episode/cut_by_context');
+  expect(episodeMetrics(groups, [])).not.toHaveProperty('episode/cut_by_context');
 });

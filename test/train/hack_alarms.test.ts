@@ -6,7 +6,7 @@ import { alarms as alarmsSchema, type AlarmSettings } from '../../src/schema/ala
 import type { RgbImage } from '../../src/core/image.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { readAlarms } from '../../src/run/report/alarms.js';
-import { describeArtifacts, describeLimits, HackAlarms, measureArtifact } from '../../src/train/hack_alarms.js';
+import { artifactMetrics, limitMetrics, HackAlarms, measureArtifact } from '../../src/train/hack_alarms.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { rewardByName, scored, scorerOf, smallTraining } from './small_training.js';
@@ -74,8 +74,8 @@ describe('an alarm', () => {
       'reward/clip/at_limit': 0.2,
       'reward/a.js/at_limit': 0.3,
     };
-    expect(describeLimits(scores)).toEqual({ 'hack/at_limit': 0.3 });
-    expect(describeLimits({ 'reward/mean': 1, 'hack/at_limit': 1 })).toEqual({});
+    expect(limitMetrics(scores)).toEqual({ 'hack/at_limit': 0.3 });
+    expect(limitMetrics({ 'reward/mean': 1, 'hack/at_limit': 1 })).toEqual({});
   });
 
   it('never stands where its limit is null', () => {
@@ -141,7 +141,7 @@ describe('artifacts', () => {
   it('are described by means over those that are images', () => {
     const artifacts = [flat(0), flat(255), null].map((edited) => measureArtifact({ edited, source: flat(255) }));
     expect(artifacts[2]).toBeNull();
-    expect(describeArtifacts([group('a', 3, 4, 5), group('b', 8)], [artifacts, [artifacts[0]]])).toEqual({
+    expect(artifactMetrics([group('a', 3, 4, 5), group('b', 8)], [artifacts, [artifacts[0]]])).toEqual({
       'hack/edge_density': 0,
       'hack/colour_entropy': 0,
       'hack/dark_fraction': 2 / 3,
@@ -152,9 +152,9 @@ describe('artifacts', () => {
   });
 
   it('have only those statistics that can be measured', () => {
-    const metrics = describeArtifacts([group('a', 1)], [[measureArtifact({ edited: flat(3), source: null })]]);
+    const metrics = artifactMetrics([group('a', 1)], [[measureArtifact({ edited: flat(3), source: null })]]);
     expect(metrics).not.toHaveProperty('hack/source_similarity');
-    expect(describeArtifacts([group('a', 7)], [[null]])).toEqual({ 'hack/answer_length': 7 });
+    expect(artifactMetrics([group('a', 7)], [[null]])).toEqual({ 'hack/answer_length': 7 });
   });
 });
 

@@ -19,7 +19,7 @@ class FakeTraining implements Training {
   flat = 0;
   /** The judge is away at these events. */
   away: string[] = [];
-  isTorn = false;
+  hasPartialStep = false;
   /** It is asked to stop while it waits for the judge at this event. */
   stopsAt = '';
   /** After this evaluation it wants to stop. */
@@ -182,7 +182,7 @@ describe('the training loop', () => {
   it('saves nothing of an iteration that was cut off after it had changed the weights', async () => {
     const training = new FakeTraining();
     training.stopsAt = 'step 2';
-    training.isTorn = true;
+    training.hasPartialStep = true;
     expect(await go(training)).toEqual({ kind: 'interrupted' });
     training.away = ['step 2'];
     training.stopsAt = '';

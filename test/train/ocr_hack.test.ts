@@ -18,12 +18,7 @@ import type { MetricsLine } from '../../src/run/metrics.js';
 import { drawSign } from '../../src/tiny/world/signs.js';
 import { average } from '../../src/core/statistics.js';
 import { groupAdvantages } from '../../src/train/advantages.js';
-import {
-  describeArtifacts,
-  HackAlarms,
-  measureArtifact,
-  type ArtifactStatistics,
-} from '../../src/train/hack_alarms.js';
+import { artifactMetrics, HackAlarms, measureArtifact, type ArtifactStatistics } from '../../src/train/hack_alarms.js';
 import { rewardOf } from '../../src/scoring/outcomes.js';
 import { testServices } from '../rewards/terms/term_services.js';
 
@@ -110,7 +105,7 @@ function train(score: Score): { lines: MetricsLine[]; said: string[] } {
     const advantages = groupAdvantages(rewards, { scope: 'group', scale: 'std', eps: 1e-4, clip: null, factor: 1 });
     const metrics = {
       'reward/mean': average(rewards.flat().map((reward) => must(reward, 'a reward'))),
-      ...describeArtifacts(
+      ...artifactMetrics(
         groups.map((group, g) => ({
           prompt: { id: words[g], instruction: words[g], sourcePng: null },
           answers: group.map(() => ({ logProbs: new Float32Array(1) })),

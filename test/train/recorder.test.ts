@@ -36,11 +36,11 @@ it('leaves the folder alone once another process has taken the run over', async 
   const folder = newFolder();
   const handle = claimIn(folder, { ...realLockWorld(), pid: FROZEN, processStart: () => '1' });
   const recorder = keeperOf(handle, new RunDirectoryTracker(handle.paths));
-  await recorder.measured(0, {});
+  await recorder.recordMetrics(0, {});
   const second = claimIn(folder, { ...realLockWorld(), processStart: (pid) => (pid === FROZEN ? null : '2') });
   const before = readMetrics(handle.paths);
 
-  await expect(recorder.measured(1, { 'reward/mean': 1 })).rejects.toThrow('no longer owns the run');
+  await expect(recorder.recordMetrics(1, { 'reward/mean': 1 })).rejects.toThrow('no longer owns the run');
   await expect(recorder.save(1)).rejects.toThrow('no longer owns the run');
   expect(() => recorder.end({ state: 'finished' })).toThrow('no longer owns the run');
   expect(readMetrics(handle.paths)).toEqual(before);

@@ -9,7 +9,7 @@ import type { NamedRequest, ServerImages } from '../../src/environments/served/p
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { editorEnvironment, type RenderEditor } from '../../src/schema/editor.js';
-import { lookAtRenderServer, openRenderServer, openStoredRenders } from '../../src/train/remote_pictures.js';
+import { checkRenderServer, openRenderServer, openStoredRenders } from '../../src/train/remote_pictures.js';
 import { bomb, digestIn, pictureOf } from '../environments/images_api/stub_images.js';
 import {
   renderDigest,
@@ -246,7 +246,7 @@ describe("a run's pictures that are guided", () => {
     const message =
       "it draws without guidance (protocol 'editrl-render/1' alone), and environment.guidance_scale asks for some: start a server of protocol 'editrl-render/2', or set it to null";
     expect(await messageOf(opened(folder(), stub.url, { settings }))).toContain(message);
-    expect(await messageOf(lookAtRenderServer(settingsOf(stub.url, settings), WIDTH))).toContain(message);
+    expect(await messageOf(checkRenderServer(settingsOf(stub.url, settings), WIDTH))).toContain(message);
     expect(stub.asked).toEqual([]);
     const images = await opened(folder(), stub.url);
     const requests = await requestsOf(2);
@@ -267,14 +267,14 @@ describe('a render server', () => {
       `http://HOST/v1: the render server gives no picture: ${message}`,
     );
     expect(stub.asked).toEqual([]);
-    expect(await messageOf(lookAtRenderServer(settingsOf(stub.url), WIDTH))).toContain(
+    expect(await messageOf(checkRenderServer(settingsOf(stub.url), WIDTH))).toContain(
       `no render server is ready: http://HOST/v1: ${message}`,
     );
   });
 
   it('that is there is none to be told of', async () => {
     const stub = await started();
-    expect(await lookAtRenderServer(settingsOf(stub.url), null)).toEqual([]);
+    expect(await checkRenderServer(settingsOf(stub.url), null)).toEqual([]);
   });
 
   it('that is away is waited for, said to be, and given up', async () => {

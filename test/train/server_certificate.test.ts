@@ -7,7 +7,7 @@ import { TinkerSession } from '../../src/engines/tinker/session.js';
 import type { Certificate } from '../../src/run/certificate.js';
 import { certificateTable } from '../../src/run/report/certificate.js';
 import { trainerAnywhere } from '../../src/schema/trainer.js';
-import { keptCertificate } from '../../src/train/server_certificate.js';
+import { findOrMakeCertificate } from '../../src/train/server_certificate.js';
 import { StubTinker } from '../engines/tinker/stub_tinker.js';
 import { connect, format, VOCABULARY, within } from '../policies/tinker/served.js';
 import { testFolders } from '../support/folder.js';
@@ -34,7 +34,7 @@ async function kept(stub: StubTinker, folder: string): Promise<{ certificate: Ce
   const connection = connect(stub);
   const openSession = (): TinkerSession => sessionAt(connection);
   try {
-    return await keptCertificate(
+    return await findOrMakeCertificate(
       { policy: { engine }, needsPrompts: true, samplesAhead: false },
       { connection, asked: (work) => work(within()), openSession, trainer, format },
       { certificate: join(folder, 'certificate.json') },

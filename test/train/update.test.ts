@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { Answer, LearnReport, Lesson, Policy, Statistics } from '../../src/policies/policy.js';
 import { Stopwatch } from '../../src/train/stopwatch.js';
-import { update, type Updater } from '../../src/train/update.js';
+import { update, type UpdateOptions } from '../../src/train/update.js';
 
 interface Taken {
   readonly lessons: readonly Lesson<string, Answer>[];
@@ -71,9 +71,9 @@ const scoredGroup = { advantages: [1, -1], dropped: false, zeroSpread: false };
 const advantages = groups.map(() => scoredGroup);
 
 async function run(
-  algorithm: Partial<Updater<string, Answer>['algorithm']>,
+  algorithm: Partial<UpdateOptions<string, Answer>['algorithm']>,
   given: readonly { advantages: readonly (number | null)[]; dropped: boolean; zeroSpread: boolean }[] = advantages,
-  more: Partial<Pick<Updater<string, Answer>, 'importanceCap' | 'minibatchesOf' | 'trained'>> & {
+  more: Partial<Pick<UpdateOptions<string, Answer>, 'importanceCap' | 'minibatchesOf' | 'trained'>> & {
     readonly sampled?: typeof groups;
   } = {},
 ) {
@@ -186,7 +186,7 @@ describe('several steps', () => {
 });
 
 describe('minibatches of actions', () => {
-  const all: Updater<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
+  const all: UpdateOptions<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
   const placesOf = ({ lessons }: Taken): string[] =>
     lessons.flatMap(({ prompt, targets }) =>
       targets.flatMap(({ weights }, g) => [...weights].flatMap((w, t) => (w === 0 ? [] : [`${prompt}/${g}/${t}`]))),

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { alarms as alarmsSchema } from '../../src/schema/alarms.js';
 import { HackAlarms } from '../../src/train/hack_alarms.js';
-import { describeSecondGap, describeWords, measureWords } from '../../src/train/word_statistics.js';
+import { secondGapMetrics, wordMetrics, measureWords } from '../../src/train/word_statistics.js';
 
 const PROMPT = 'a crimson orb above a cobalt tile';
 
 /** The metrics of a batch of answers to one prompt. */
 function batch(answers: readonly string[], unfinished = 0): Record<string, number> {
   const words = answers.map((answer) => measureWords({ answer, instruction: PROMPT }));
-  return describeWords([{ answers: answers.map((_, i) => ({ finished: i >= unfinished })) }], [words]);
+  return wordMetrics([{ answers: answers.map((_, i) => ({ finished: i >= unfinished })) }], [words]);
 }
 
 /** The alarms that stand after five iterations of `first` and five of `then`. */
@@ -60,14 +60,14 @@ describe('the gap to a second measure', () => {
     ],
   };
   const gap = (reward: number, exact: number): Record<string, number> =>
-    describeSecondGap({ 'reward/mean': reward, 'reward/exact_words/value': exact }, scales);
+    secondGapMetrics({ 'reward/mean': reward, 'reward/exact_words/value': exact }, scales);
 
   it('is the largest, of scales from 0 to 1', () => {
     expect(gap(6, 0.4)['hack/second_gap']).toBeCloseTo(0.2);
     const both = { 'reward/mean': 6, 'reward/exact_words/value': 0.5, 'reward/viescore/overall': 2 };
-    expect(describeSecondGap(both, scales)['hack/second_gap']).toBeCloseTo(0.4);
-    expect(describeSecondGap({ 'reward/mean': 6 }, scales)).toEqual({});
-    expect(describeSecondGap({ 'reward/exact_words/value': 1 }, scales)).toEqual({});
+    expect(secondGapMetrics(both, scales)['hack/second_gap']).toBeCloseTo(0.4);
+    expect(secondGapMetrics({ 'reward/mean': 6 }, scales)).toEqual({});
+    expect(secondGapMetrics({ 'reward/exact_words/value': 1 }, scales)).toEqual({});
   });
 
   it('raises an alarm where the reward rises and the second measure falls, and none where both rise', () => {

@@ -14,9 +14,9 @@ import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { PictureServer } from '../../schema/editor.js';
 import type { RunSettings } from '../../schema/run.js';
 import { judgeKey, Judges, termServices } from '../../scoring/judges.js';
-import { lookAtVllm } from '../../train/remote_sampler.js';
-import { lookAtImagesServer } from '../../train/remote_pictures.js';
-import { lookAtRenderServer } from '../../train/remote_pictures.js';
+import { checkVllm } from '../../train/remote_sampler.js';
+import { checkImagesServer } from '../../train/remote_pictures.js';
+import { checkRenderServer } from '../../train/remote_pictures.js';
 import { failureOf, computeOnce, type Obstacle } from './obstacle.js';
 import { runResolver, unfinishedRun } from '../models/resolve.js';
 import { urlsToShare } from '../servers/gateway.js';
@@ -149,7 +149,7 @@ export class ServerChecks {
     const { base_url: url } = sampled.engine;
     if (url === null) return [{ what: 'vllm', note: 'its vLLM is started with the run, and was not asked' }];
     const what = `vllm ${url} ${sampled.contextSize}`;
-    const error = await computeOnce(this.#judges, what, () => failureOf(() => lookAtVllm(sampled, url)));
+    const error = await computeOnce(this.#judges, what, () => failureOf(() => checkVllm(sampled, url)));
     return error === null ? [] : [{ what, error }];
   }
 
@@ -189,9 +189,9 @@ export class ServerChecks {
 function lookAt(server: PictureServer): Promise<readonly string[]> {
   switch (server.kind) {
     case 'images_api':
-      return lookAtImagesServer(server.settings);
+      return checkImagesServer(server.settings);
     case 'render_server':
-      return lookAtRenderServer(server.settings, server.width);
+      return checkRenderServer(server.settings, server.width);
   }
 }
 

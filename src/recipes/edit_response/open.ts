@@ -3,7 +3,7 @@ import type { LongestStates } from '../../environments/render_server/client.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../schema/editor.js';
 import type { TrainingContext } from '../../train/context.js';
-import { requireCapable } from '../../train/capable.js';
+import { requireCapabilities } from '../../train/capabilities.js';
 import { openImagesServer, openStoredPictures } from '../../train/remote_pictures.js';
 import { openRenderServer, openStoredRenders } from '../../train/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
@@ -76,7 +76,7 @@ async function open(settings: EditResponseSettings, context: TrainingContext): P
     model,
     keepsStart: keepsStart(environment),
     around: async (policy) => {
-      requireCapable(policy.capabilities, { hiddenStates: 'read_by' in environment });
+      requireCapabilities(policy.capabilities, { hiddenStates: 'read_by' in environment });
       const width = model.config.hidden_size;
       const reader = new StatesReader(environment, policy);
       const reading: Reading = { width, reader, longest: () => longestEdit(pictured, settings) };

@@ -4,7 +4,7 @@ import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import { SPECIAL } from '../../policies/tokens/emu3/space.js';
-import type { Labelled } from '../../train/supervised.js';
+import type { LabelledAnswer } from '../../train/supervised.js';
 import { labelsOf, type Labels } from '../open_training.js';
 import type { EditPrompt, ImageEditTask } from './task.js';
 
@@ -31,7 +31,7 @@ async function labelled(
   sample: EditSample,
   sft: SftSettings['sft'],
   stressChanges: boolean,
-): Promise<Labelled<EditPrompt, TokenAnswer>> {
+): Promise<LabelledAnswer<EditPrompt, TokenAnswer>> {
   const ids = await labelledAnswer(task, sample);
   return {
     prompt: await task.promptOf(sample),

@@ -2,7 +2,7 @@
 import type { ImageEditSettings } from './settings.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
-import { noteDatasets, type TrainingContext } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
@@ -14,7 +14,7 @@ import { trainedTokens } from './trained_tokens.js';
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
   const task = ImageEditTask.open(settings, context.resolveRun);
   await task.checkFirst();
-  noteDatasets(context, settings.data, task.data.sources);
+  recordDatasets(context, settings.data, task.data.sources);
   const format = new Emu3Format(task.space);
   const policy = await openTrainedPolicy(settings, format, context, formsOf(settings));
   return openTokenTraining(settings, context, {

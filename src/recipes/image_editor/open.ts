@@ -11,7 +11,7 @@ import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { Reader } from '../../policies/tokens/hidden_states.js';
 import { loadPolicy } from '../../policies/tokens/load.js';
-import { noteDatasets, type TrainingContext } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { flowLabels } from '../open_flow_labels.js';
@@ -34,7 +34,7 @@ async function open(settings: ImageEditorSettings, context: TrainingContext): Pr
   const { optimizer, environment, algorithm, validation } = settings;
   const { group, resolveRun } = context;
   const { task, config, sources } = await openEditorTask(settings, resolveRun);
-  noteDatasets(context, settings.data, sources);
+  recordDatasets(context, settings.data, sources);
   const policy = new FlowPolicy({
     model: initFlow(config, 'all', settings.seed),
     optimizer,

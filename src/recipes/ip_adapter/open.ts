@@ -10,7 +10,7 @@ import { describeFlowModel, loadFlow, requireUnconditional } from '../../policie
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
-import { noteDatasets, type TrainingContext } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { flowLabels } from '../open_flow_labels.js';
@@ -30,7 +30,7 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
   const model = startingModel(settings, resolveRun, codec, conditions);
   requireUnconditional(model.config, rollout.guidance_scale);
   const task = InpaintTask.open(settings, model.config, codec, conditions);
-  noteDatasets(context, settings.data, task.data.sources);
+  recordDatasets(context, settings.data, task.data.sources);
   const trained = new FlowPolicy({
     model,
     optimizer,

@@ -10,7 +10,7 @@ import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { initFlow } from '../../policies/flow/model.js';
 import { requireFit } from '../../policies/flow/image_model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
-import { noteDatasets, type TrainingContext } from '../../train/context.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { captionedData } from '../../tiny/world/captioned.js';
@@ -25,7 +25,7 @@ async function open(settings: TextToImageSettings, context: TrainingContext): Pr
   const { group, resolveRun } = context;
   const placed = captionedData.placesOf(settings);
   const datasets = await Datasets.open(settings, ({ path }) => openCaptioned(placed(path)));
-  noteDatasets(context, data, datasets.sources);
+  recordDatasets(context, data, datasets.sources);
   const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
   const captions = datasets.train.flatMap((source) =>
     Array.from({ length: source.length }, (_, i) => source.read(i).text),

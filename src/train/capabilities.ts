@@ -4,7 +4,7 @@ import type { LossName, LossSpec } from '../policies/losses/table.js';
 import type { Capabilities } from '../policies/policy.js';
 
 /** What a run needs from its policy. */
-export interface Demands {
+export interface PolicyRequirements {
   /** The loss that it learns by; absent if it has none. */
   readonly loss?: LossSpec;
   /** Whether held-out evaluation uses the moving average of the weights. */
@@ -27,7 +27,10 @@ const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly inst
 };
 
 /** Raises ConfigError for the first demand that is not met. */
-export function requireCapable(can: Capabilities, { loss, average = false, hiddenStates = false }: Demands): void {
+export function requireCapabilities(
+  can: Capabilities,
+  { loss, average = false, hiddenStates = false }: PolicyRequirements,
+): void {
   const refuse = (problem: string, instead: string | null): never => {
     const other = 'choose another policy.trainer';
     const next = instead === null ? other : `${instead}, or ${other}`;
