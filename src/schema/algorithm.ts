@@ -1,6 +1,6 @@
 /** How the policy learns: GRPO, or supervised fine-tuning. */
 import { z } from 'zod';
-import { count, nonNegative, positive, positiveInteger, result, section } from './mark.js';
+import { count, nonNegative, positive, positiveInteger, result, section, type ReadSettings } from './mark.js';
 
 const CLIP = 'Largest absolute advantage; null means no limit.';
 
@@ -74,8 +74,23 @@ export const grpo = z.strictObject({
   ),
 });
 
+/** Whether no term of the reward is about a part of the picture. */
+const paysWholeAnswers = (read: ReadSettings): boolean =>
+  ((read('reward.terms') ?? []) as readonly { readonly credit?: string }[]).every(
+    ({ credit = 'all' }) => credit === 'all',
+  );
+
 /** For a policy whose answers contain text and vision tokens. */
 const visionGrpo = grpo.extend({
+  advantage: advantageFields
+    .extend({
+      region_border: result(
+        "By how many cells the region is widened that a reward term with another credit than 'all' tells apart: the cells that any answer of the group changes.",
+        count.default(1),
+        { absent: 1, idle: paysWholeAnswers },
+      ),
+    })
+    .prefault({}),
   train_tokens: result(
     "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps, rest}: of every cycle_steps iterations the first `steps` train only those tokens, the others `rest` (null: vision alone after 'text', all tokens after 'vision', as EARL). The loss is divided by the tokens that carry it.",
     trainTokens,

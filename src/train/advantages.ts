@@ -65,8 +65,19 @@ function scoredOf(group: GroupRewards): number[] {
   return group.filter((reward) => reward !== null);
 }
 
-function clipped(value: number, limit: number | null): number {
+/** Keeps an advantage within [-limit, limit]; null means no limit. */
+export function clipped(value: number, limit: number | null): number {
   return limit === null ? value : Math.max(-limit, Math.min(limit, value));
+}
+
+/** What each term of a reward says of the episodes, before the terms are added up. */
+export interface TermAdvantages {
+  /** By term, group and episode: the term's own advantage within the group times its weight; NaN for an unscored episode. */
+  readonly weighted: readonly (readonly (readonly number[])[])[];
+  /** Divides the sum over the terms. */
+  readonly divisor: number;
+  /** The sums over the terms as advantages. */
+  readonly groups: GroupAdvantages[];
 }
 
 /**
@@ -80,11 +91,11 @@ function clipped(value: number, limit: number | null): number {
  * with standard deviations over the population; the mean of S over the iteration, which the paper subtracts, is 0, since each group's mean is.
  * `groups` holds each episode's values in the order of `weights`, null if it is unscored. A group has no spread when none of its terms has any.
  */
-export function perTermAdvantages(
+export function termAdvantages(
   groups: readonly (readonly (readonly number[] | null)[])[],
   weights: readonly number[],
   { eps, clip, factor }: Omit<AdvantageOptions, 'scope' | 'scale'>,
-): GroupAdvantages[] {
+): TermAdvantages {
   const within = { scope: 'group', scale: 'std', eps, clip: null, factor: 1 } as const;
   const perTerm = weights.map((_, k) =>
     groupAdvantages(
@@ -92,19 +103,30 @@ export function perTermAdvantages(
       within,
     ),
   );
+  const weighted = perTerm.map((term, k) =>
+    term.map(({ advantages }) => advantages.map((advantage) => weights[k] * (advantage ?? NaN))),
+  );
   const sums = groups.map((group, g) =>
     group.map((_, i) => {
-      const parts = weights.map((weight, k) => weight * (perTerm[k][g].advantages[i] ?? NaN));
-      const sum = parts.reduce((total, part) => total + part, 0);
+      const sum = weighted.reduce((total, term) => total + term[g][i], 0);
       return Number.isNaN(sum) ? null : sum;
     }),
   );
   const divisor = deviation(sums.flat().filter((sum) => sum !== null)) + eps;
-  return sums.map((group, g) => ({
-    advantages: group.map((sum) => (sum === null ? null : clipped((factor * sum) / divisor, clip))),
-    dropped: perTerm.every((term) => term[g].dropped),
-    zeroSpread: perTerm.every((term) => term[g].zeroSpread),
-  }));
+  return {
+    weighted,
+    divisor,
+    groups: sums.map((group, g) => ({
+      advantages: group.map((sum) => (sum === null ? null : clipped((factor * sum) / divisor, clip))),
+      dropped: perTerm.every((term) => term[g].dropped),
+      zeroSpread: perTerm.every((term) => term[g].zeroSpread),
+    })),
+  };
+}
+
+/** The sums over the terms alone. */
+export function perTermAdvantages(...given: Parameters<typeof termAdvantages>): GroupAdvantages[] {
+  return termAdvantages(...given).groups;
 }
 
 /** Treats groups without spread as dropped. */
@@ -129,11 +151,18 @@ export function outcomeAdvantages(
       history,
     );
   }
-  return perTermAdvantages(
-    outcomes.map((group) => group.map((outcome) => termValuesOf(outcome, weights.length))),
-    weights,
-    { ...options, factor },
-  );
+  return outcomeTermAdvantages(outcomes, options, weights, factor).groups;
+}
+
+/** The same by term, from outcomes of a weighted sum. */
+export function outcomeTermAdvantages(
+  outcomes: readonly (readonly Outcome[])[],
+  options: Pick<AdvantageSettings, 'eps' | 'clip'>,
+  weights: readonly number[],
+  factor: number,
+): TermAdvantages {
+  const values = outcomes.map((group) => group.map((outcome) => termValuesOf(outcome, weights.length)));
+  return termAdvantages(values, weights, { ...options, factor });
 }
 
 /** The normalised value of each term of a weighted sum; all 0 for an outcome that is zero by rule. Null if there are none. */

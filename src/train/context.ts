@@ -123,7 +123,15 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
 export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
   Pick<
     GrpoDeps<P, A, H>,
-    'how' | 'longestAnswer' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf' | 'aheadUntil'
+    | 'how'
+    | 'longestAnswer'
+    | 'heldOut'
+    | 'trained'
+    | 'regions'
+    | 'mismatchAlarm'
+    | 'importanceCap'
+    | 'minibatchesOf'
+    | 'aheadUntil'
   > & {
     readonly schedule: ReturnType<typeof scheduleOf>;
   };

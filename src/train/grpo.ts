@@ -5,11 +5,13 @@ import type { RolloutSettings } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
-import type { Answer } from '../policies/policy.js';
+import type { Answer, AnsweredPrompt } from '../policies/policy.js';
+import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
-import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
+import { outcomeAdvantages, withoutZeroSpread, type GroupAdvantages } from './advantages.js';
+import { creditByRegion, type CellsOf, type CreditedAdvantages } from './credit.js';
 import { requireCapabilities } from './capabilities.js';
 import { collect, type CollectRequest, type Collected, type Collector } from './collect.js';
 import { gatherEpisodes, type IterationRecord } from './episodes.js';
@@ -30,6 +32,8 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
   /** How answers are sampled in training. */
   readonly how: H;
+  /** Tells the cells of the pictures that answers draw; absent where every term of the reward is about whole answers. */
+  readonly regions?: { readonly cellsOf: CellsOf<P, A>; readonly border: number };
   /** The largest number of actions in an answer; null if all answers have equally many. */
   readonly longestAnswer: number | null;
   /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
@@ -113,9 +117,13 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       samples.map((key) => history[key] ?? []),
     );
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
-    const updated = await update(iteration, groups, advantages, deps, watch);
+    const credited = this.#credited(groups, all.outcomes, advantages);
+    const updated = await update(iteration, groups, credited?.advantages ?? advantages, deps, watch);
     this.#history = history;
-    if (all.kept !== null) await deps.record({ iteration, groups, advantages, outcomes: all.outcomes, kept: all.kept });
+    if (all.kept !== null) {
+      const { outcomes, kept } = all;
+      await deps.record({ iteration, groups, advantages, credits: credited?.credits ?? null, outcomes, kept });
+    }
     const scores = outcomeMetrics(all.outcomes.flat());
     const made = {
       ...scores,
@@ -132,12 +140,27 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...made,
       ...deps.hackAlarms?.observe(iteration, made),
       ...updated,
+      ...credited?.metrics,
       ...staleness,
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
       'time/compile': compileSeconds() - compileBefore,
       [`${deps.policy.actions}/s`]: actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
     };
+  }
+
+  /** Pays the terms of the reward to the regions that they are about; null where all are about whole answers. */
+  #credited(
+    groups: readonly AnsweredPrompt<P, A>[],
+    outcomes: readonly (readonly Outcome[])[],
+    advantages: readonly GroupAdvantages[],
+  ): CreditedAdvantages | null {
+    const { regions, reward, algorithm } = this.deps;
+    if (regions === undefined) return null;
+    const drawn = groups.map(({ prompt, answers }) => answers.map((answer) => regions.cellsOf(prompt, answer)));
+    const { terms } = reward;
+    const { advantage, reward_scale: factor } = algorithm;
+    return creditByRegion(outcomes, drawn, advantages, { terms, advantage, border: regions.border, factor });
   }
 
   async evaluate(iteration: number): Promise<Metrics> {

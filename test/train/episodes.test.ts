@@ -28,6 +28,7 @@ function iteration(): IterationRecord<Prompt, Answer> {
       Prompt,
       Answer
     >['advantages'],
+    credits: null,
     kept: prompts.map((_, at) =>
       [0, 1].map((i) => ({
         key: `5/${at}/${i}`,

@@ -1,6 +1,7 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import type { ImageEditSettings } from './settings.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
+import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
@@ -8,7 +9,8 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
 import { makeData, sampleEdits } from './data.js';
 import { editLabels } from './labelled.js';
-import { ImageEditTask, spaceOf } from './task.js';
+import { drawnCells } from './drawn_cells.js';
+import { ImageEditTask, spaceOf, type EditPrompt } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
@@ -23,6 +25,12 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
     labels: ({ sft }) => editLabels(task, sft, settings.validation.prompts),
     trained: (algorithm) => (iteration, prompt, answer) =>
       trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format),
+    regions: ({ advantage }) => {
+      if (settings.reward.terms.every(({ credit }) => credit === 'all')) return {};
+      const { space } = format;
+      const cellsOf = (prompt: EditPrompt, answer: TokenAnswer) => drawnCells(prompt, answer, space);
+      return { regions: { cellsOf, border: advantage.region_border } };
+    },
   });
 }
 

@@ -12,7 +12,7 @@ import { trainerAnywhere } from '../../schema/trainer.js';
 import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, startMissing } from '../preset.js';
 import { folderOf } from '../recipe.js';
-import { noLabelledWords, rewardRules } from '../reward_rules.js';
+import { noLabelledWords, regionRewardRules } from '../reward_rules.js';
 import { problem, problemUnless, validSection, whenSet, type PartialSettings, type Problem } from '../rules.js';
 import { servedTrainerRules } from '../served_trainer.js';
 import { decoderPart } from '../token_policy.js';
@@ -99,7 +99,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
       missing: (settings) =>
         settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },
-    { rules: [...servedTrainerRules, plainTokens, anyToken, ...rewardRules, noLabelledWords] },
+    { rules: [...servedTrainerRules, plainTokens, anyToken, ...regionRewardRules, noLabelledWords] },
     {
       engines: ['environment.engine'],
       missing: ({ environment: { model } }) =>

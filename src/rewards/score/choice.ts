@@ -115,9 +115,12 @@ export function fieldsWithoutDefault(name: TermName): readonly string[] {
   return fields;
 }
 
+/** The fields that every term has. */
+const sharedFields: ReadonlySet<string> = new Set(['name', 'weight', 'credit']);
+
 /** The fields of a term that are its kind's own. */
 export function ownFields(term: MeasureTerm | TermSettings): Readonly<Record<string, unknown>> {
-  return Object.fromEntries(Object.entries(term).filter(([key]) => key !== 'name' && key !== 'weight'));
+  return Object.fromEntries(Object.entries(term).filter(([key]) => !sharedFields.has(key)));
 }
 
 const byDefaults = { 1: new Map<TermName, ChosenTerm>(), 2: new Map<TermName, ChosenTerm>() };

@@ -8,9 +8,13 @@ import { termKinds, termNames, type TermName } from '../terms/table.js';
 
 type FieldsOf<Name extends TermName> = (typeof termKinds)[Name]['fields'];
 
+/** Which part of an edit a term is about: all of it, what was to change, or what was to stay. */
+export const credits = ['all', 'changed', 'kept'] as const;
+export type Credit = (typeof credits)[number];
+
 /** A term with its weight and its own fields, defaulted. */
 export type TermSettings = {
-  [Name in TermName]: { readonly name: Name; readonly weight: number } & {
+  [Name in TermName]: { readonly name: Name; readonly weight: number; readonly credit: Credit } & {
     readonly [Field in keyof FieldsOf<Name>]: z.output<FieldsOf<Name>[Field]>;
   };
 }[TermName];
@@ -20,6 +24,11 @@ function termSchema({ name, description, fields }: TermKind): z.ZodObject {
   return z.strictObject({
     name: result(description, z.literal(name)),
     weight: result('Its share of the sum; the weights of all terms add up to 1.', positive),
+    credit: result(
+      "Which cells of an edit it is paid to: 'all', those that the group's answers 'changed', or those that all of them 'kept'. Other than 'all' only with algorithm.advantage.per_term.",
+      z.enum(credits).default('all'),
+      { absent: 'all' },
+    ),
     ...fields,
   });
 }
@@ -31,14 +40,16 @@ const term = z.discriminatedUnion('name', [
   ...otherKinds.map(termSchema),
 ]) as unknown as z.ZodType<TermSettings>;
 
-/** A term that answers are measured by: one of a reward's, without a weight. */
-export type MeasureTerm = { [Name in TermName]: Omit<Extract<TermSettings, { name: Name }>, 'weight'> }[TermName];
+/** A term that answers are measured by: one of a reward's, without its weight and credit. */
+export type MeasureTerm = {
+  [Name in TermName]: Omit<Extract<TermSettings, { name: Name }>, 'weight' | 'credit'>;
+}[TermName];
 
 /** The keys of settings at which terms stand with their own fields. */
 export const TERM_LISTS = ['reward.terms', 'validation.measure'] as const;
 
 function measureSchema(kind: TermKind): z.ZodObject {
-  return termSchema(kind).omit({ weight: true });
+  return termSchema(kind).omit({ weight: true, credit: true });
 }
 
 export const measureTerms = z.array(

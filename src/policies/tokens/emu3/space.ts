@@ -70,6 +70,8 @@ function idOf(tokenizer: Tokenizer, token: string): number {
 export interface ParsedAnswer {
   readonly text: string;
   readonly grid: CodeGrid | null;
+  /** The index of the image's first code in the answer; -1 without an image. */
+  readonly firstCode: number;
 }
 
 export class TokenSpace {
@@ -167,9 +169,10 @@ export class TokenSpace {
     // A sampled header may lack its start: the image then begins with its image token.
     const openings = this.forms.imageHeader === 'sampled' ? [imageStart, imageToken] : [imageStart];
     const start = imageOpen ? 0 : answer.findIndex((id) => openings.includes(id));
-    if (start < 0) return { text: this.tokenizer.decode(answer), grid: null };
+    if (start < 0) return { text: this.tokenizer.decode(answer), grid: null, firstCode: -1 };
     const text = this.tokenizer.decode(answer.subarray(0, start));
-    return { text, grid: this.#parseImage(answer.subarray(start), imageOpen ? [] : [imageStart]) };
+    const grid = this.#parseImage(answer.subarray(start), imageOpen ? [] : [imageStart]);
+    return { text, grid, firstCode: grid === null ? -1 : answer.indexOf(imageToken, start) + 1 };
   }
 
   #parseImage(ids: Int32Array, start: readonly number[]): CodeGrid | null {

@@ -1,0 +1,163 @@
+/**
+ * Credit by region: a term that is about what an edit was to change is paid to the cells that changed, one about what was to stay to the others.
+ * Pure functions.
+ */
+import type { AdvantageSettings } from '../schema/algorithm.js';
+import type { Credit } from '../rewards/score/settings.js';
+import type { Advantages } from '../policies/policy.js';
+import type { Outcome } from '../rewards/score/types.js';
+import { average } from '../core/statistics.js';
+import { clipped, outcomeTermAdvantages, type GroupAdvantages } from './advantages.js';
+
+/** The cells of the picture that an answer draws, row by row. */
+export interface DrawnCells {
+  readonly height: number;
+  readonly width: number;
+  /** Per action of the answer, the cell that it draws; -1 for one that draws none, such as a word. */
+  readonly ofAction: Int32Array;
+  /** Per cell, 1 where the answer differs from the source. */
+  readonly changed: Uint8Array;
+}
+
+/** The cells that an answer draws; null if it draws no picture of its source's size. */
+export type CellsOf<P, A> = (prompt: P, answer: A) => DrawnCells | null;
+
+/** Where the answers to one prompt change the source. */
+export interface Region {
+  readonly height: number;
+  readonly width: number;
+  /** Per cell, 1 inside. */
+  readonly cells: Uint8Array;
+}
+
+/** What an episode's regions are paid. */
+export interface EpisodeCredit {
+  readonly region: Region;
+  /** The advantage of its cells inside the region, and of the others. */
+  readonly changed: number;
+  readonly kept: number;
+}
+
+export interface CreditSettings {
+  /** How the terms of the reward are weighed and what they are about, in their order. */
+  readonly terms: readonly { readonly weight: number; readonly credit: Credit }[];
+  readonly advantage: Pick<AdvantageSettings, 'eps' | 'clip'>;
+  /** By how many cells a region is widened. */
+  readonly border: number;
+  readonly factor: number;
+}
+
+export interface CreditedAdvantages {
+  /** Per action where an answer's regions are paid apart, else one number an answer. */
+  readonly advantages: readonly GroupAdvantages<Advantages>[];
+  /** Per group and episode; null where one number is paid to the whole answer. */
+  readonly credits: readonly (readonly (EpisodeCredit | null)[])[];
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+/**
+ * The union of the cells that any of the answers changes, so that an answer which copies the source is paid for the region that it left alone,
+ * widened by `border` cells in all eight directions. Null where no answer changes anything.
+ */
+export function regionOf(drawn: readonly (DrawnCells | null)[], border: number): Region | null {
+  const whole = drawn.filter((one) => one !== null);
+  if (!whole.some(({ changed }) => changed.includes(1))) return null;
+  const [{ height, width }] = whole;
+  const cells = new Uint8Array(height * width);
+  for (const { changed } of whole) {
+    changed.forEach((one, cell) => {
+      if (one === 0) return;
+      const [row, column] = [Math.floor(cell / width), cell % width];
+      for (let y = Math.max(0, row - border); y <= Math.min(height - 1, row + border); y++) {
+        cells.fill(1, y * width + Math.max(0, column - border), y * width + Math.min(width - 1, column + border) + 1);
+      }
+    });
+  }
+  return { height, width, cells };
+}
+
+/**
+ * Advantages per action. With A_k the advantage of term k within its group, w_k its weight, R_k the cells that it is about, and S as GDPO adds the
+ * terms up (`termAdvantages`),
+ *
+ *   A_a = factor * sum_k [a in R_k] w_k A_k / (std(S) + eps)
+ *
+ * An action that draws no cell is in every R_k. A term whose region is empty is about all cells of its group, which is counted. `compared` are the
+ * advantages of whole answers, which decide which groups and episodes carry a loss.
+ */
+export function creditByRegion(
+  outcomes: readonly (readonly Outcome[])[],
+  drawn: readonly (readonly (DrawnCells | null)[])[],
+  compared: readonly GroupAdvantages[],
+  { terms, advantage, border, factor }: CreditSettings,
+): CreditedAdvantages {
+  const { weighted, divisor } = outcomeTermAdvantages(
+    outcomes,
+    advantage,
+    terms.map(({ weight }) => weight),
+    factor,
+  );
+  const regions = drawn.map((group) => regionOf(group, border));
+  const credits = compared.map(({ advantages }, g) => {
+    const region = regions[g];
+    return advantages.map((whole, i): EpisodeCredit | null => {
+      if (region === null || whole === null || drawn[g][i] === null) return null;
+      const isFull = !region.cells.includes(0);
+      const paid = (inside: boolean): number => {
+        const sum = terms.reduce((total, { credit }, k) => {
+          const isPaid = credit === 'all' || (credit === 'changed') === inside || (credit === 'kept' && isFull);
+          return total + (isPaid ? weighted[k][g][i] : 0);
+        }, 0);
+        return clipped((factor * sum) / divisor, advantage.clip);
+      };
+      return { region, changed: paid(true), kept: paid(false) };
+    });
+  });
+  return {
+    advantages: compared.map((group, g) => ({
+      ...group,
+      advantages: group.advantages.map((whole, i) => {
+        const [credit, cells] = [credits[g][i], drawn[g][i]];
+        return whole === null || credit === null || cells === null ? whole : perAction(whole, credit, cells);
+      }),
+    })),
+    credits,
+    metrics: metricsOf(terms, regions, credits.flat()),
+  };
+}
+
+/** How an episode's line records it: the region's cells row by row, four to a hexadecimal digit with the first in the highest bit. */
+export function creditRecord(credit: EpisodeCredit | null): object {
+  if (credit === null) return {};
+  const { region, changed, kept } = credit;
+  const { height, width, cells } = region;
+  const bits = Array.from({ length: Math.ceil(cells.length / 4) }, (_, digit) =>
+    parseInt([0, 1, 2, 3].map((bit) => cells[digit * 4 + bit] ?? 0).join(''), 2).toString(16),
+  ).join('');
+  return { credit: { height, width, region: bits, changed, kept } };
+}
+
+function perAction(whole: number, { region, changed, kept }: EpisodeCredit, { ofAction }: DrawnCells): Float32Array {
+  return Float32Array.from(ofAction, (cell) => (cell < 0 ? whole : region.cells[cell] === 1 ? changed : kept));
+}
+
+function metricsOf(
+  terms: CreditSettings['terms'],
+  regions: readonly (Region | null)[],
+  credits: readonly (EpisodeCredit | null)[],
+): Record<string, number> {
+  const shares = regions.flatMap((region) => (region === null ? [] : [average([...region.cells])]));
+  const paid = credits.filter((credit) => credit !== null);
+  const lacksRegion = (region: Region | null): boolean =>
+    region === null || (terms.some(({ credit }) => credit === 'kept') && !region.cells.includes(0));
+  return {
+    ...(shares.length === 0 ? {} : { 'credit/changed_cells': average(shares) }),
+    'credit/whole_groups': average(regions.map((region) => (lacksRegion(region) ? 1 : 0))),
+    ...(paid.length === 0
+      ? {}
+      : {
+          'credit/changed': average(paid.map(({ changed }) => Math.abs(changed))),
+          'credit/kept': average(paid.map(({ kept }) => Math.abs(kept))),
+        }),
+  };
+}
