@@ -37,7 +37,7 @@ describe('the JSON Schema of all settings', () => {
       expect(text.split(`"#/$defs/${name}"`).length, name).toBeGreaterThan(1);
     }
     expect(Object.keys(defs)).toEqual(
-      expect.arrayContaining(['launch', 'track', 'optimizer', 'checkpoint', 'advantage']),
+      expect.arrayContaining(['launch', 'track', 'optimizer', 'checkpoint', 'algorithm']),
     );
   });
 

@@ -158,6 +158,47 @@ describe('an iteration of GRPO', () => {
     expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(record), 5);
   });
 
+  it('pays a term to the cells that it is about', async () => {
+    const terms = [
+      { name: 'viescore', part: 'edit_success', weight: 0.75, credit: 'changed' },
+      { name: 'viescore', part: 'overedit', weight: 0.25, credit: 'kept' },
+    ];
+    const made = make(
+      scorerOf((key): Outcome => {
+        const values = [rewardByName(key) / 10, rewardByName(`${key} again`) / 10];
+        const named = terms.map(({ part, weight }, k) => ({ name: part, weight, normalised: values[k] }));
+        return { kind: 'scored', value: 0.5, normalised: 0.5, parts: {}, terms: named };
+      }),
+      {
+        reward: { mode: null, terms },
+        algorithm: { type: 'grpo', advantage: { per_term: true, region_border: 0 }, reward_scale: 2 },
+      },
+    );
+    const metrics = await made.training.step(1);
+    const [{ groups, credits, advantages }] = made.records;
+    const { space } = made.task;
+    let [sum, tokens] = [0, 0];
+    groups.forEach(({ prompt, answers }, i) => {
+      const grids = answers.map(({ ids }) => space.parse(ids, prompt.tokens.imageOpen).grid);
+      const isChanged = (cell: number): boolean =>
+        grids.some((grid) => grid !== null && grid.codes[cell] !== prompt.sample.source.codes[cell]);
+      answers.forEach(({ ids, logProbs }, g) => {
+        let cell = 0;
+        ids.forEach((id, t) => {
+          const { changed, kept } = credits?.[i][g] ?? { changed: NaN, kept: NaN };
+          const whole = advantages[i].advantages[g] ?? NaN;
+          sum -= logProbs[t] * (!space.isVision(id) ? whole : isChanged(cell++) ? changed : kept);
+          tokens += 1;
+        });
+      });
+    });
+    expect(metrics['policy/loss']).toBeCloseTo(sum / tokens, 5);
+    expect(metrics['credit/changed_cells']).toBeGreaterThan(0);
+    expect(metrics).toHaveProperty('credit/kept');
+    const paid = credits?.flat().map((one) => [one?.changed, one?.kept]) ?? [];
+    expect(paid.every(([changed, kept]) => changed !== kept)).toBe(true);
+  });
+
   it('scores an unfinished answer 0 without asking the judge', async () => {
     let asked = 0;
     const judge: Judge = {

@@ -193,7 +193,7 @@ describe('a measure', () => {
     expect(measured.measure).toEqual([{ name: 'viescore', part: 'overall' }]);
     expect(plain.measure).toEqual([]);
     for (const [i, { config }] of measured.cells.entries()) {
-      expect(getPath(config.settings, 'validation.measure')).toEqual([{ name: 'viescore' }]);
+      expect(getPath(config.settings, 'validation.measure')).toEqual([{ name: 'viescore', part: 'overall' }]);
       expect(config.resultHash).toBe(plain.cells[i].config.resultHash);
     }
     for (const { config } of measured.parents) expect(getPath(config.settings, 'validation.measure') ?? []).toEqual([]);
