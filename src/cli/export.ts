@@ -6,7 +6,7 @@ import { diskError } from '../core/files.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
 import { latestWhole, listCheckpoints, requireWhole, type WholeCheckpoint } from '../run/checkpoints.js';
 import { findRun } from '../run/find.js';
-import type { ExportedDtype } from '../policies/tokens/export.js';
+import type { ExportedDtype, ExportedFormat } from '../policies/tokens/export.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
 import { expDirOption, flag, numberOption, text, wholeNumber, type Action, type Arguments } from './verb.js';
@@ -60,28 +60,35 @@ export const exportVerb: Action = {
     if (text(args, 'out') === '') {
       throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });
     }
-    const { holdsAdapter } = await import('../policies/adapter_files.js');
-    const { exportAdapter, exportMerged } = await import('../policies/tokens/export.js');
-    const format = text(args, 'format') || (holdsAdapter(checkpoint.dir) ? 'adapter' : 'merged');
+    const [{ holdsAdapter }, exporting, { writeCard }] = await Promise.all([
+      import('../policies/adapter_files.js'),
+      import('../policies/tokens/export.js'),
+      import('../track/card/write.js'),
+    ]);
+    const format = (text(args, 'format') ||
+      (holdsAdapter(checkpoint.dir)
+        ? 'adapter'
+        : (exporting.formatOf(checkpoint.dir) ?? 'checkpoint'))) as ExportedFormat;
     const asked = text(args, 'dtype');
-    if (format === 'adapter' && asked !== '') {
-      throw new UsageError('found --dtype for an adapter, which is written as it was trained', {
-        next: 'Leave out --dtype, or say --format merged.',
+    if (format !== 'merged' && asked !== '') {
+      const found = { adapter: 'an adapter', checkpoint: 'a model that is no language model' }[format];
+      throw new UsageError(`found --dtype for ${found}, which is written as it was trained`, {
+        next: format === 'adapter' ? 'Leave out --dtype, or say --format merged.' : 'Leave out --dtype.',
       });
     }
     const dtype = (asked || 'float32') as ExportedDtype;
     const out = resolve(text(args, 'out'));
     const json = flag(args, 'json');
+    const { iteration } = checkpoint;
     if (!json) for (const problem of checkpoint.problems) printError(`warning: checkpoint passed over: ${problem}`);
     inFolder(out, (folder) => {
-      if (format === 'adapter') exportAdapter(checkpoint.dir, folder);
-      else exportMerged(checkpoint.dir, folder, { dtype });
+      exporting.exportWriters[format](checkpoint.dir, folder, dtype);
+      writeCard(folder, { paths, checkpoint: checkpoint.dir, iteration, format, place: 'this folder' });
     });
     const files = readdirSync(out).sort();
     const bytes = files.reduce((sum, name) => sum + statSync(join(out, name)).size, 0);
-    const { iteration } = checkpoint;
     if (json) {
-      const written = format === 'adapter' ? null : dtype;
+      const written = format === 'merged' ? dtype : null;
       printJson({ run_name: paths.runName, iteration, format, dtype: written, out, files, bytes });
     } else {
       printLine(`${paths.runName}, iteration ${iteration}, as ${format} in ${out}: ${files.join(', ')}`);

@@ -25,8 +25,10 @@ export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
 /** The files of a checkpoint by their plain names. */
 export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
+/** As diffusers calls them. */
+export const DIFFUSERS_FILE = 'diffusion_pytorch_model.safetensors';
 /** Files of a folder that hold all weights of a model, the first that is there counts. */
-export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', 'diffusion_pytorch_model.safetensors'];
+export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', DIFFUSERS_FILE];
 /** Says which of several files holds each tensor. */
 export const INDEX_FILE = 'model.safetensors.index.json';
 /** That, and what diffusers calls it. */

@@ -43,7 +43,7 @@ export interface Learner<S extends TrainedSettings> {
 }
 
 /** A recipe by its parts, in the order in which their rules and needs are checked, with overrides of its own. */
-export type Preset<S extends TrainedSettings> = Pick<TrainedRecipe<S>, 'name' | 'schema'> &
+export type Preset<S extends TrainedSettings> = Pick<TrainedRecipe<S>, 'name' | 'schema' | 'pipeline' | 'usedAt'> &
   Partial<TrainedRecipe<S>> & { readonly parts: readonly Part<S>[] };
 
 /** Datasets that are checked one by one. */

@@ -3,6 +3,7 @@
  * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes with different settings fit into
  * one table; `recipeOf` pairs settings with their recipe.
  */
+import type { PipelineType } from '@huggingface/hub';
 import type { z } from 'zod';
 import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
@@ -66,6 +67,10 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   warnings(settings: S): readonly string[];
   /** What valid settings lack that a run needs, one line each; such settings are a base for others. */
   missing(settings: S): readonly string[];
+  /** What the model that it trains does, by the Hub's name (`pipeline_tag`); null: the Hub has no name for it. */
+  readonly pipeline: PipelineType | null;
+  /** Where a config names a model that it trained: the key, and the recipe that has it. */
+  readonly usedAt: { readonly key: string; readonly of: string };
 }
 
 /** Something on this machine that can be checked without computing; `launch/preflight/needs.ts` has one line for each kind. */

@@ -7,6 +7,7 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { printable } from '../core/errors.js';
+import { shellQuote } from '../core/shell.js';
 import { badRequest, Refusal } from '../http/refusal.js';
 import type { RunRecord } from '../run/record.js';
 import type { ShownState } from '../run/status.js';
@@ -58,7 +59,7 @@ export function actionsOf(run: IndexedRun, record: RunRecord | null): WireAction
 }
 
 function wireAction(action: ActionName, args: readonly string[]): WireAction {
-  return { action, command: ['editrl', ...args].map(quoted).join(' ') };
+  return { action, command: ['editrl', ...args].map(shellQuote).join(' ') };
 }
 
 function argumentsOf(name: ActionName, run: IndexedRun, record: RunRecord | null): readonly string[] | null {
@@ -110,11 +111,6 @@ function actionNamed(name: unknown, among: Readonly<Partial<Record<ActionName, u
   );
 }
 
-/** Quotes a word for a shell. */
-function quoted(word: string): string {
-  return /^[\w./:=@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
-}
-
 /** Called with the outcome of a requested action. */
 export type OnNotice = (level: 'info' | 'error', text: string) => void;
 
@@ -162,7 +158,7 @@ export function call(program: readonly string[], args: readonly string[], done: 
   });
   closeSync(file);
   child.unref();
-  const spoken = ['editrl', ...args].map(quoted).join(' ');
+  const spoken = ['editrl', ...args].map(shellQuote).join(' ');
   const end = (level: 'info' | 'error', text: string): void => {
     rmSync(folder, { recursive: true, force: true });
     onNotice(level, text);

@@ -36,7 +36,8 @@ const environment: Part = {
 };
 
 describe('a recipe of parts', () => {
-  const given = { name: 'parts', schema: z.object({}) };
+  const usedAt = { key: 'policy.model', of: 'parts' };
+  const given = { name: 'parts', schema: z.object({}), pipeline: null, usedAt };
   const recipe = preset({ ...given, parts: [environment, policy, { imageMemory: () => 3 }] });
   const settings = learning({ type: 'sft', sft: { batch_size: 20, patience: 3 } });
 

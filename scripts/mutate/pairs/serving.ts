@@ -103,7 +103,7 @@ export const servingPairs: readonly Pair[] = [
   },
   {
     id: 'quote-in-a-shown-command',
-    file: 'src/web/actions.ts',
+    file: 'src/core/shell.ts',
     text: "`'${word.replaceAll(\"'\", `'\\\\''`)}'`",
     replacement: "`'${word}'`",
     tests: ['test/web/actions.test.ts'],

@@ -1,4 +1,5 @@
 /** Generates batch scripts. Pure: settings in, text out. */
+import { shellQuote } from '../../core/shell.js';
 import type { Resources } from './jobs.js';
 
 /** What all jobs of a submission share. */
@@ -201,11 +202,6 @@ function directives(job: Job, more: readonly string[]): string {
 /** sbatch splits a directive's words like a shell, without expanding anything. */
 function directive(flag: string): string {
   return /^[\w@%+=:,./[\]-]+$/.test(flag) ? flag : `"${flag.replace(/["\\]/g, '\\$&')}"`;
-}
-
-/** Quotes one word for the shell. */
-export function shellQuote(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function shellWords(texts: readonly string[]): string {

@@ -25,8 +25,8 @@ const exportedConfig = z.object({
   inputs: z.array(z.object({ tokenizer: z.string() })).default([]),
 });
 
-/** Settings, tokenizers in all their forms, and chat templates. */
-const description = /^(?:[^/]+\.(?:json|txt|jinja|model|tiktoken)|additional_chat_templates\/[^/]+\.jinja)$/;
+/** Settings, tokenizers in all their forms, chat templates, and the card, which states the licence. */
+const description = /^(?:README\.md|[^/]+\.(?:json|txt|jinja|model|tiktoken)|additional_chat_templates\/[^/]+\.jinja)$/;
 /** Lists of weights in other forms. */
 const otherIndex = /\.(?:bin|h5|msgpack|onnx)\.index\.json$/;
 const pickles = /\.(?:bin|pt|pth|ckpt|pkl)$/;

@@ -209,6 +209,11 @@ function problemOf({ axes_dims_rope: axes, attention_head_dim: depth }: FlowTran
   return sum === depth ? null : `axes_dims_rope sums to ${sum}, which must be attention_head_dim ${depth}`;
 }
 
+/** Whether a transformer's config.json has settings that diffusers' classes do not know and that change what is computed. */
+export function hasOwnSettings(json: Readonly<Record<string, unknown>>): boolean {
+  return [json['ip_adapter'], json['prediction']].some((value) => (value ?? null) !== null);
+}
+
 /** What a checkpoint's config.json holds; `readFlowConfig` reads it back. */
 export function flowConfigJson(config: FlowTransformerConfig): string {
   const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = config;

@@ -13,6 +13,7 @@ import {
 } from '../../core/safetensors.js';
 import {
   CONFIG_FILE,
+  DIFFUSERS_FILE,
   GENERATION_FILE,
   INDEX_FILE,
   POLICY_FILE,
@@ -45,6 +46,18 @@ export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16'
 >;
 export type ExportedDtype = keyof typeof exportedDtypes;
 
+/** A PEFT adapter, a whole model of transformers, or the checkpoint's own files. */
+export type ExportedFormat = 'adapter' | 'merged' | 'checkpoint';
+
+/** Writes a checkpoint's model into a folder; the number format is for merged weights. */
+export const exportWriters: Readonly<
+  Record<ExportedFormat, (checkpoint: string, folder: string, dtype: ExportedDtype) => void>
+> = {
+  adapter: exportAdapter,
+  merged: (checkpoint, folder, dtype) => exportMerged(checkpoint, folder, { dtype }),
+  checkpoint: exportFiles,
+};
+
 /** Largest size of a file with weights. */
 const SHARD_BYTES = 5e9;
 
@@ -72,10 +85,17 @@ export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
   return 'model_type' in config || ('num_hidden_layers' in config && 'vocab_size' in config) ? 'merged' : null;
 }
 
-/** Copies a checkpoint without the files that only serve to continue training. */
+/**
+ * Copies a checkpoint without the files that only serve to continue training. The weights get the name that diffusers gives them if config.json names
+ * a class of diffusers.
+ */
 export function exportFiles(checkpoint: string, folder: string): void {
+  requireHere(checkpoint);
+  const config = join(checkpoint, CONFIG_FILE);
+  const isOfDiffusers = existsSync(config) && '_class_name' in (readJson(config) as object);
   for (const name of readdirSync(checkpoint)) {
-    if (!ofTraining.has(name)) cpSync(join(checkpoint, name), join(folder, name), { recursive: true });
+    const written = isOfDiffusers && name === POLICY_FILE ? DIFFUSERS_FILE : name;
+    if (!ofTraining.has(name)) cpSync(join(checkpoint, name), join(folder, written), { recursive: true });
   }
   completeTokenizerConfig(folder, [folder]);
 }

@@ -11,6 +11,8 @@ const id = z
   .nullish()
   .catch(null);
 const ids = z.looseObject({ eos_token_id: id, pad_token_id: id }).catch({ eos_token_id: null, pad_token_id: null });
+/** A model that also sees keeps what concerns words in a section of its own. */
+const nested = z.looseObject({ text_config: ids }).catch({ text_config: { eos_token_id: null, pad_token_id: null } });
 const words = z.object({
   added_tokens: z
     .array(z.object({ id: z.int(), content: z.string() }))
@@ -41,7 +43,10 @@ export function completeTokenizerConfig(folder: string, settings: readonly strin
   const stated = settings
     .flatMap((from) => [join(from, GENERATION_FILE), join(from, CONFIG_FILE)])
     .filter((path) => existsSync(path))
-    .map((path) => ids.parse(readJson(path)));
+    .flatMap((path) => {
+      const json = readJson(path);
+      return [ids.parse(json), nested.parse(json).text_config];
+    });
   const tokenOf = (key: 'eos_token_id' | 'pad_token_id'): string | undefined =>
     wordOf(parsed, stated.map((one) => one[key]).find((found) => typeof found === 'number') ?? null);
   const eos = named['eos_token'] ?? tokenOf('eos_token_id');

@@ -45,6 +45,8 @@ export type EditResponseSettings = z.output<typeof schema>;
 export const editResponse = preset<EditResponseSettings>({
   name: 'edit_response',
   schema,
+  pipeline: 'image-text-to-text',
+  usedAt: { key: 'policy.model', of: 'edit_response' },
   // Without pictures there is nothing to score.
   reward: (settings) => (settings.environment === null ? null : measuredReward(settings)),
   images: pictureServer,

@@ -50,6 +50,8 @@ const whole: Rule<ImageAutoencoderSettings> = ({ data, environment }) =>
 export const imageAutoencoder = preset<ImageAutoencoderSettings>({
   name: 'image_autoencoder',
   schema,
+  pipeline: null,
+  usedAt: { key: 'policy.parts.vae', of: 'ip_adapter' },
   // One process computes the whole batch.
   microBatches: () => 1,
   parts: [

@@ -81,6 +81,8 @@ const PUBLISHED = 'BAAI/Emu3-VisionTokenizer';
 export const imageEditTokens = preset<ImageEditSettings>({
   name: 'image_edit_tokens',
   schema,
+  pipeline: 'image-to-image',
+  usedAt: { key: 'policy.model', of: 'image_edit_tokens' },
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
   parts: [
     datasets((path) => ({ kind: 'edits', path })),

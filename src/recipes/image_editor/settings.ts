@@ -69,6 +69,8 @@ export type ImageEditorSettings = z.output<typeof schema>;
 export const imageEditor = preset<ImageEditorSettings>({
   name: 'image_editor',
   schema,
+  pipeline: 'image-to-image',
+  usedAt: { key: 'environment.model', of: 'edit_response' },
   parts: [
     datasets((path, { data }) => ({ kind: 'rows', path, columns: [...picturedColumns(data), data.columns.target] })),
     {

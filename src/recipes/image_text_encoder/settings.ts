@@ -40,6 +40,8 @@ const whole: Rule<ImageTextEncoderSettings> = ({ environment }) => {
 export const imageTextEncoder = preset<ImageTextEncoderSettings>({
   name: 'image_text_encoder',
   schema,
+  pipeline: 'zero-shot-image-classification',
+  usedAt: { key: 'reward.terms[].model', of: 'prompt_enhance' },
   // One process computes the whole batch.
   microBatches: () => 1,
   parts: [

@@ -34,6 +34,8 @@ const patches: Rule<ImageTokenizerSettings> = ({ data, environment }) =>
 export const imageTokenizer = preset<ImageTokenizerSettings>({
   name: 'image_tokenizer',
   schema,
+  pipeline: 'image-feature-extraction',
+  usedAt: { key: 'environment.model', of: 'image_edit_tokens' },
   // One process computes the whole batch.
   microBatches: () => 1,
   parts: [

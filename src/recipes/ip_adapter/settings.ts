@@ -22,6 +22,8 @@ import { schema, type IpAdapterSettings } from './schema.js';
 export const ipAdapter = preset<IpAdapterSettings>({
   name: 'ip_adapter',
   schema,
+  pipeline: 'image-to-image',
+  usedAt: { key: 'policy.model', of: 'ip_adapter' },
   parts: [
     { needs: datasetNeeds },
     { rules: [...groupRules, ...sharedRules, ...ipAdapterRules] },

@@ -76,6 +76,8 @@ export type PromptEnhanceSettings = z.output<typeof schema>;
 export const promptEnhance = preset<PromptEnhanceSettings>({
   name: 'prompt_enhance',
   schema,
+  pipeline: 'text-generation',
+  usedAt: { key: 'policy.model', of: 'prompt_enhance' },
   images: ({ environment }) =>
     environment.type === 'images_api' ? { kind: 'images_api', settings: environment } : null,
   parts: [

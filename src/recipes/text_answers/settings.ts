@@ -42,6 +42,8 @@ export const textParts = (
 export const textAnswers = preset<TextAnswersSettings>({
   name: 'text_answers',
   schema,
+  pipeline: 'text-generation',
+  usedAt: { key: 'policy.model', of: 'text_answers' },
   parts: [...textParts(columnsOf), { rules: [noImages] }],
 });
 

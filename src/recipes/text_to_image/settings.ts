@@ -68,6 +68,8 @@ function patches({ environment }: PartialSettings<TextToImageSettings>): readonl
 export const textToImage = preset<TextToImageSettings>({
   name: 'text_to_image',
   schema,
+  pipeline: 'text-to-image',
+  usedAt: { key: 'environment.model', of: 'prompt_enhance' },
   parts: [
     captionedPictures,
     {

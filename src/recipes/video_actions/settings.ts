@@ -29,6 +29,8 @@ export type VideoActionsSettings = z.output<typeof schema>;
 export const videoActions = preset<VideoActionsSettings>({
   name: 'video_actions',
   schema,
+  pipeline: 'video-text-to-text',
+  usedAt: { key: 'policy.model', of: 'video_actions' },
   parts: [
     {
       needs: ({ data: { train, validation, frames } }) => [

@@ -21,6 +21,8 @@ export interface Scale {
   readonly most: number;
   /** Equal for runs whose numbers can be compared: everything that decides what an answer is worth. */
   readonly identity: string;
+  /** Whether the run's judge is asked for it. */
+  readonly asksJudge: boolean;
 }
 
 interface NamedTerm {
@@ -39,6 +41,7 @@ export function rewardScale(read: ReadSettings): Scale | null {
   if (known.length < named.length) return null;
   const sum = terms.length > 0;
   const said = known.map(({ term, weight }) => `${sum ? `${weight} ` : ''}${termName(term)}`);
+  const asksJudge = known.some(({ term }) => asksRunsJudge(term));
   const identity = JSON.stringify([
     sum,
     known.map(({ term, weight }) => [resultFields(term), weight]),
@@ -48,13 +51,19 @@ export function rewardScale(read: ReadSettings): Scale | null {
     ),
     read('reward.zero_if_unfinished') === true,
   ]);
-  return { label: said.join(' + '), terms: known.length, most: sum ? 1 : mostOf(known[0].term.name), identity };
+  return {
+    label: said.join(' + '),
+    terms: known.length,
+    most: sum ? 1 : mostOf(known[0].term.name),
+    identity,
+    asksJudge,
+  };
 }
 
 /** The scale of a term that a run's answers are measured by. */
 export function measureScale(term: MeasureTerm, read: ReadSettings): Scale {
   const identity = JSON.stringify([resultFields(term), judgeOf([term], read)]);
-  return { label: termName(term), terms: 1, most: mostOf(term.name), identity };
+  return { label: termName(term), terms: 1, most: mostOf(term.name), identity, asksJudge: asksRunsJudge(term) };
 }
 
 /** The terms of a recorded `validation.measure`; those that this version does not know are left out. */

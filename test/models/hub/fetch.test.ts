@@ -75,6 +75,7 @@ describe('a model of the Hub', () => {
     const { folder, commit, bytesLeft } = await get();
     expect([commit, folder, bytesLeft]).toEqual([COMMIT, join(repository, 'snapshots', COMMIT), WEIGHTS.length]);
     expect(readdirSync(folder).sort()).toEqual([
+      'README.md',
       'chat_template.jinja',
       'config.json',
       'model.safetensors',

@@ -47,6 +47,7 @@ describe('a published checkpoint', () => {
     const run = new FakeRun(folder(), 'run', {
       launch: { env: { SECRET: 'hidden' }, processes: 1 },
       algorithm: { type: 'grpo' },
+      policy: { model: { run: 'start', config: 'start.jsonnet' } },
     });
     run.iteration(0, { 'validation/sampled/mean': 3, 'validation/sampled/stderr': 0.25 });
     run.iteration(5, { 'validation/sampled/mean': 4.5, 'validation/sampled/stderr': 0.125 });
@@ -70,9 +71,12 @@ describe('a published checkpoint', () => {
     expect(String(files.get('README.md'))).toMatchInlineSnapshot(`
       "---
       library_name: transformers
+      pipeline_tag: text-generation
       tags:
         - editrl
+        - text_answers
         - reinforcement-learning
+        - grpo
       ---
 
       # run
@@ -80,11 +84,16 @@ describe('a published checkpoint', () => {
       Iteration 5 of 500 of a run of editrl: recipe \`text_answers\`, algorithm \`grpo\`.
       All its settings are in \`editrl_run.json\`.
 
+      ## Training
+
+      - Started from the run \`start\`.
+      - Licence: none is given, because no card of the model that the run started from states one; set \`license\` above before you publish the model.
+
       ## Held-out results
 
-      | | before (iteration 0) | last (iteration 5) |
-      | --- | --- | --- |
-      | reward, sampled | 3.000 ± 0.250 | 4.500 ± 0.125 |
+      | | before (iteration 0) | last (iteration 5) | change |
+      | --- | --- | --- | --- |
+      | reward, sampled | 3.000 ± 0.250 | 4.500 ± 0.125 | +1.500 |
 
       ## Use
 
@@ -94,6 +103,8 @@ describe('a published checkpoint', () => {
       model = AutoModelForCausalLM.from_pretrained("me/edits", revision="ckpt_000005")
       tokenizer = AutoTokenizer.from_pretrained("me/edits", revision="ckpt_000005")
       \`\`\`
+
+      In editrl, a config of the recipe \`text_answers\` names it at \`policy.model\`: \`{ hub: 'me/edits', revision: 'ckpt_000005' }\`.
       "
     `);
     expect(JSON.parse(String(files.get('editrl_run.json')))).toMatchObject({
@@ -123,9 +134,9 @@ describe('a published checkpoint', () => {
     const files = await publish(new FakeRun(folder()), { checkpoint: onHub });
     expect([...files.keys()]).toContain('adapter_model.safetensors');
     const card = String(files.get('README.md'));
-    expect(card).toContain('library_name: peft\nbase_model: "them/base"\nbase_model_relation: adapter\n');
+    expect(card).toContain('base_model: them/base\nbase_model_relation: adapter\n');
     expect(card).toContain(
-      'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("them/base"), "me/edits", revision="ckpt_000005")',
+      'base = AutoModelForCausalLM.from_pretrained("them/base")\nmodel = PeftModel.from_pretrained(base, "me/edits", revision="ckpt_000005")',
     );
   });
 

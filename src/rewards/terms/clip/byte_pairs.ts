@@ -1,7 +1,7 @@
 /** CLIP's tokenizer for captions of one's own: byte pairs are learnt from their words (Sennrich et al., 2016), the most frequent first. */
 import { Tokenizer as Native } from 'tokenizers';
 import { must } from '../../../core/errors.js';
-import { clipWords, END, END_OF_WORD, START } from './tokenizer.js';
+import { clipWords, END, END_OF_WORD, markJson, START } from './tokenizer.js';
 
 /** A letter for every byte, so that vocabularies are plain text: bytes that print stand for themselves (GPT-2). */
 function byteLetters(): readonly string[] {
@@ -30,7 +30,7 @@ function lettersOf(word: string): string[] {
   return letters;
 }
 
-/** A `tokenizer.json` that ClipTokenizer reads. Words of the captions become one token each where `most` merges are enough. */
+/** A `tokenizer.json` that ClipTokenizer and Hugging Face's tokenizers read. Words of the captions become one token each where `most` merges are enough. */
 export function clipTokenizerJson(captions: Iterable<string>, most: number): string {
   const counts = new Map<string, number>();
   const wordsOf = wordSplitter();
@@ -48,7 +48,17 @@ export function clipTokenizerJson(captions: Iterable<string>, most: number): str
   const all = new Set([...alphabet, ...merges.map((pair) => pair.join('')), START, END]);
   const vocab = Object.fromEntries([...all].map((token, id) => [token, id]));
   const model = { type: 'BPE', end_of_word_suffix: END_OF_WORD, unk_token: END, vocab, merges };
-  return `${JSON.stringify({ version: '1.0', model })}\n`;
+  const marks = [START, END].map((content) => ({ id: vocab[content], content }));
+  const [cls, sep] = marks.map(({ id, content }) => [content, id] as const);
+  const json = {
+    version: '1.0',
+    added_tokens: marks.map(markJson),
+    ...clipWords,
+    post_processor: { type: 'RobertaProcessing', sep, cls, trim_offsets: false, add_prefix_space: false },
+    decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
+    model,
+  };
+  return `${JSON.stringify(json)}\n`;
 }
 
 interface CountedWord {

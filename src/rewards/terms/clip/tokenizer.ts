@@ -36,6 +36,11 @@ export const clipWords = {
   },
 };
 
+/** A mark as `tokenizer.json` lists it: written out, it counts as the mark itself, as it does for Hugging Face. */
+export function markJson({ id, content }: { readonly id: number; readonly content: string }) {
+  return { id, content, special: true, normalized: false, lstrip: false, rstrip: false, single_word: false };
+}
+
 type Merge = string | readonly [string, string];
 
 // Fifty thousand entries each: zod's own walk over them takes ten times as long as reading the file.
@@ -89,15 +94,7 @@ export class ClipTokenizer {
     });
     this.marks = { start: start.id, end: end.id };
     this.size = Object.keys(vocab).length;
-    // A mark that is written out counts as the mark itself, as it does for Hugging Face.
-    const own = [start, end].map((token) => ({
-      ...token,
-      special: true,
-      normalized: false,
-      lstrip: false,
-      rstrip: false,
-      single_word: false,
-    }));
+    const own = [start, end].map(markJson);
     const model = { type: 'BPE', unk_token: END, end_of_word_suffix: END_OF_WORD, vocab, merges: merges.map(halvesOf) };
     this.#tokenizer = new HuggingFaceTokenizer({
       json: JSON.stringify({ version: '1.0', added_tokens: own, ...clipWords, model }),

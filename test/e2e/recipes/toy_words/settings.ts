@@ -39,6 +39,8 @@ export type ToyWordsSettings = z.output<typeof schema>;
 export const toyWords = preset<ToyWordsSettings>({
   name: 'toy_words',
   schema,
+  pipeline: null,
+  usedAt: { key: 'policy.model', of: 'toy_words' },
   parts: [
     {
       rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules],
