@@ -67,8 +67,8 @@ export function condense(curve: Curve, most: number): Curve {
 }
 
 /**
- * Centred moving average over about a tenth of the course. Towards both ends the window shrinks and stays centred, so that a slope does not bend
- * there. Values that are not finite are passed over.
+ * Centred moving average over about a tenth of the course. At both ends, where the window would reach beyond it, the straight line that fits the
+ * outermost window: a slope does not bend there, and a single last value does not draw the curve to itself. Values that are not finite are passed over.
  */
 export function smooth(values: readonly number[]): number[] {
   const widest = Math.max(2, Math.round(values.length / 20));
@@ -86,11 +86,35 @@ export function smooth(values: readonly number[]): number[] {
     lost.push(lost[at] + (before - (sum - added)) + (value - added));
     counts.push(counts[at] + (finite ? 1 : 0));
   });
+  const reach = Math.min(widest, Math.floor((values.length - 1) / 2));
+  const [first, last] = [
+    lineThrough(values, 0, 2 * reach + 1),
+    lineThrough(values, values.length - 2 * reach - 1, values.length),
+  ];
   return values.map((_, at) => {
-    const reach = Math.min(widest, at, values.length - 1 - at);
+    if (at < reach) return first(at);
+    if (at >= values.length - reach) return last(at);
     const [start, end] = [at - reach, at + reach + 1];
     return (sums[end] - sums[start] + (lost[end] - lost[start])) / (counts[end] - counts[start]);
   });
+}
+
+/**
+ * The straight line of least squares through the finite ones of the values from `start` to before `end`, by their places. It stays between the least
+ * and the greatest of them, so that what is never negative is not drawn so.
+ */
+function lineThrough(values: readonly number[], start: number, end: number): (at: number) => number {
+  const places: number[] = [];
+  for (let at = start; at < end; at++) if (Number.isFinite(values[at])) places.push(at);
+  if (places.length === 0) return () => NaN;
+  const mean = (read: (at: number) => number): number => places.reduce((sum, at) => sum + read(at) / places.length, 0);
+  const centre = mean((at) => at);
+  const level = mean((at) => values[at]);
+  const spread = mean((at) => (at - centre) ** 2);
+  const slope = spread === 0 ? 0 : mean((at) => (at - centre) * (values[at] - level)) / spread;
+  const found = places.map((at) => values[at]);
+  const [least, greatest] = [Math.min(...found), Math.max(...found)];
+  return (at) => Math.min(greatest, Math.max(least, level + slope * (at - centre)));
 }
 
 const BARS = [...'▁▂▃▄▅▆▇█'];

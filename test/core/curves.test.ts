@@ -51,6 +51,21 @@ it('smooths with a centred window and passes over broken numbers', () => {
   expect(Number.isFinite(out[7])).toBe(true);
 });
 
+it('fits a line to both ends: a slope stays, and one last value moves the curve by a part of its height', () => {
+  const straight = smooth(upTo(200).map((x) => 3 - x / 10));
+  straight.forEach((y, x) => expect(y).toBeCloseTo(3 - x / 10));
+  const jump = smooth(upTo(200).map((x) => (x === 199 ? 1 : 0)));
+  expect(jump[199]).toBeGreaterThan(0);
+  expect(jump[199]).toBeLessThan(0.25);
+  const fall = smooth(upTo(40).map((x) => Math.exp(-2 * x)));
+  expect(Math.min(...fall)).toBeGreaterThan(0);
+  expect(smooth(upTo(40).map((x) => (x > 36 ? 0 : 1))).at(-1)).toBe(0);
+  expect(smooth([NaN, NaN, NaN])).toEqual([NaN, NaN, NaN]);
+  expect(smooth([])).toEqual([]);
+  expect(smooth([5])).toEqual([5]);
+  expect(smooth([NaN, 4, NaN])[1]).toBe(4);
+});
+
 describe('a sparkline', () => {
   it('goes from the least to the greatest, in as many letters as there is room', () => {
     expect(sparkline([0, 1, 2, 3, 4, 5, 6, 7], 20)).toBe('▁▂▃▄▅▆▇█');

@@ -173,6 +173,27 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     expect((await curve.locator('polyline').getAttribute('points'))?.split(' ')).toHaveLength(3);
   });
 
+  it('cuts no cell of the list, on a phone or beside the columns of settings', async () => {
+    for (const width of [375, 1024]) {
+      await open('#/?column=algorithm.kl_coeff&column=policy.model.run', { width });
+      await row('made_alarm').waitFor();
+      const cut = await page
+        .locator('table.runs td')
+        .evaluateAll((all) =>
+          (all as unknown as { scrollWidth: number; clientWidth: number; textContent: string }[])
+            .filter((cell) => cell.scrollWidth > cell.clientWidth)
+            .map((cell) => cell.textContent),
+        );
+      expect(cut, `${width} pixels`).toEqual([]);
+      if (width === 375) await context.close();
+    }
+  });
+
+  it('says of a run that was stopped early that it was, and why', async () => {
+    await open('#/run/0/made_early');
+    await page.getByText('stopped early: held-out reward is flat').waitFor();
+  });
+
   it('compares all runs of the cells that were ticked in an experiment', async () => {
     await open('#/experiment/0/grid');
     await page.getByLabel('compare kl 0').check();

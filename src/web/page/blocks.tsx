@@ -62,7 +62,9 @@ export function Notice({ notice }: Pick<WireReport, 'notice'>): JSX.Element | nu
       <strong>{visible(notice.title)}</strong>
       <ul>
         {notice.texts.map((text) => (
-          <li key={text}>{visible(text)}</li>
+          <li key={text}>
+            <Breakable text={text} />
+          </li>
         ))}
       </ul>
     </div>

@@ -4,8 +4,8 @@ import type { WireComparison } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
-import { nameOfId, rewardScale } from './format.js';
-import { AlarmBadge, Facts, Picture, Progress, State, Status } from './parts.js';
+import { isStoppedEarly, nameOfId, rewardScale } from './format.js';
+import { AlarmBadge, Breakable, Facts, Picture, Progress, State, Status } from './parts.js';
 import { ReportButton } from './report_button.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { address } from './source.js';
@@ -36,17 +36,25 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
       {data !== null && (
         <>
           <ul class="compared">
-            {data.runs.map(({ id, name, state, iteration, num_iterations, alarms }) => (
-              <li key={id}>
-                <a href={hashOf('run', id)}>{name}</a>
-                <State state={state} />
-                <Progress done={iteration} of={num_iterations} state={state} />
-                <AlarmBadge alarms={alarms} />
-                <button type="button" aria-label={`without ${nameOfId(id)}`} onClick={() => without(id)}>
-                  ×
-                </button>
-              </li>
-            ))}
+            {data.runs.map((one) => {
+              const { id, name, state } = one;
+              return (
+                <li key={id}>
+                  <button type="button" aria-label={`without ${nameOfId(id)}`} onClick={() => without(id)}>
+                    ×
+                  </button>
+                  <span class="row">
+                    <a href={hashOf('run', id)}>
+                      <Breakable text={name} />
+                    </a>
+                    <State state={state} />
+                    <Progress done={one.iteration} of={one.num_iterations} state={state} />
+                    {isStoppedEarly(one) && <span class="quiet small">stopped early</span>}
+                    <AlarmBadge alarms={one.alarms} />
+                  </span>
+                </li>
+              );
+            })}
           </ul>
           <Facts facts={data.facts.map(({ name, value, more }) => ({ name, value: <Text text={value} />, more }))} />
           <p class="quiet small">

@@ -6,7 +6,7 @@ import { isSmoothed, panelsOf, REWARD, type Panel } from '../panels.js';
 import { Chart, colourOf, type Line, type Range, type Span } from './chart.js';
 import { useData } from './data.js';
 import { showNumber, visible } from './format.js';
-import { Status } from './parts.js';
+import { Breakable, Status } from './parts.js';
 import { changed, go, type Place } from './router.js';
 
 /** Maximum number of charts for a search. */
@@ -190,7 +190,7 @@ export function Legend({
     <p class="legend">
       {groups.map((group, at) => (
         <span key={group}>
-          <i style={{ background: colourOf(at) }} aria-hidden="true" /> {visible(group)}
+          <i style={{ background: colourOf(at) }} aria-hidden="true" /> <Breakable text={group} />
         </span>
       ))}
       {more > 0 && <span>and {more} more, which are in the table</span>}
@@ -213,7 +213,9 @@ function Meaning({
   const long = all.some(({ metric, mean }) => isSmoothed(metric, mean.length));
   const said = [
     ...(long
-      ? ['Training curves of 20 iterations and more are smoothed: a centred mean over about a tenth of the course.']
+      ? [
+          'Training curves of 20 iterations and more are smoothed over about a tenth of the course: a centred mean, and at both ends a straight line.',
+        ]
       : []),
     ...(overSeeds ? ['Bands: mean ± standard deviation over seeds.'] : []),
     ...(!overSeeds && all.some(heldOut) ? ['Bands of held-out numbers: ± one standard error.'] : []),

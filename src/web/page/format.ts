@@ -8,8 +8,11 @@ export { visible };
 
 /** Words that are longer than any in a language, such as paths and keys; shorter ones are never broken. */
 const LONG_WORD = /(\S{21,})/u;
-/** Where a long word breaks: behind its punctuation, and, without any, after as many letters as a short word may have. */
-const PART = /[^/_.,:;=&?|-]{1,20}[/_.,:;=&?|-]*|[/_.,:;=&?|-]{1,20}/gu;
+/**
+ * Where a long word breaks: behind its punctuation, and, without any, after as many letters as a short word may have. A hyphen or a dot before a digit
+ * is no such place: `seed-1`, `3e-4` and `2.5` stay whole.
+ */
+const PART = /(?:[^/_.,:;=&?|-]|[.-](?=\d)){1,20}[/_.,:;=&?|-]*|[/_.,:;=&?|-]{1,20}/gu;
 
 /** A text in pieces between which a line may break although there is no space. Joined, they are the text. */
 export function piecesOf(text: string): string[] {
@@ -17,6 +20,11 @@ export function piecesOf(text: string): string[] {
     .split(LONG_WORD)
     .flatMap((part, at) => (at % 2 === 0 ? [part] : (part.match(PART) ?? [])))
     .filter((piece) => piece !== '');
+}
+
+/** Words with a hyphen before a digit, such as `3e-4`, at every second place: browsers break a line behind any hyphen. */
+export function withHyphens(text: string): string[] {
+  return text.split(/(\S*-\d\S*)/u);
 }
 
 /** Four significant digits; a dash for a missing number. */
@@ -55,6 +63,15 @@ export function showValue(value: unknown): string {
   if (value === null || value === undefined) return '–';
   if (typeof value === 'number') return showNumber(value);
   return typeof value === 'string' ? visible(value) : visible(JSON.stringify(value));
+}
+
+/** Whether a run ended before its last iteration because it had learned enough. */
+export function isStoppedEarly({
+  state,
+  iteration,
+  num_iterations,
+}: Pick<WireRun, 'state' | 'iteration' | 'num_iterations'>): boolean {
+  return state === 'finished' && iteration < num_iterations;
 }
 
 /** What the held-out rewards of some runs measure; null if that is unknown or not the same, and for losses. */

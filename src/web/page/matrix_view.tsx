@@ -6,7 +6,7 @@ import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
 import { showMean, showNumber, visible } from './format.js';
 import { gridOf, legendOf, nameOf, runsOf, standingsOf, valueOf, type Shown, type Standing } from './matrix.js';
-import { Status } from './parts.js';
+import { Breakable, Status } from './parts.js';
 import { Picked } from './picked.js';
 import { changed, go, hashOf, type Place } from './router.js';
 
@@ -138,13 +138,13 @@ function Matrix({
           <tr>
             {others.map((axis) => (
               <th key={axis} scope="col">
-                {visible(axis)}
+                <Breakable text={axis} />
               </th>
             ))}
             {grid.values.map((value) => (
               <th key={value} scope="col">
                 {grid.column !== null && <span class="quiet">{visible(grid.column)} </span>}
-                {visible(value)}
+                <Breakable text={value} />
               </th>
             ))}
           </tr>
@@ -154,7 +154,7 @@ function Matrix({
             <tr key={JSON.stringify(axes)}>
               {axes.map(([axis, value]) => (
                 <th key={axis} scope="row" class={value.length <= BRIEF ? 'brief' : undefined}>
-                  {visible(value)}
+                  <Breakable text={value} />
                 </th>
               ))}
               {cells.map((cell, at) =>
@@ -202,16 +202,19 @@ function MatrixCell({
   return (
     <td class="cell">
       <div class={standing === null ? 'value' : `value standing-${standing}`}>
-        {runsOf(cell).length > 0 && (
-          <input
-            type="checkbox"
-            class="pick"
-            aria-label={`compare ${visible(inWords)}`}
-            checked={picked}
-            onChange={(event) => onPick(event.currentTarget.checked)}
-          />
-        )}
-        <strong>{showMean(valueOf(cell, shown), shown === 'result' ? std : null)}</strong>
+        <span class="pickable">
+          {' '}
+          {runsOf(cell).length > 0 && (
+            <input
+              type="checkbox"
+              class="pick"
+              aria-label={`compare ${visible(inWords)}`}
+              checked={picked}
+              onChange={(event) => onPick(event.currentTarget.checked)}
+            />
+          )}
+          <strong>{showMean(valueOf(cell, shown), shown === 'result' ? std : null)}</strong>
+        </span>
         {is_baseline && <span class="note">baseline</span>}
         {shown === 'result' && difference !== null && (
           <span class="note">

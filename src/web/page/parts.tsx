@@ -2,7 +2,7 @@
 import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { WireHeldOut, WireState } from '../wire.js';
-import { piecesOf, visible } from './format.js';
+import { piecesOf, visible, withHyphens } from './format.js';
 import { useSource } from './data.js';
 import { placesOf, SPARKLINE, sparklineInWords } from './sparkline.js';
 
@@ -13,7 +13,7 @@ export function Breakable({ text }: { readonly text: string }): JSX.Element {
       {piecesOf(visible(text)).map((piece, at) => (
         <Fragment key={at}>
           {at > 0 && <wbr />}
-          {piece}
+          {withHyphens(piece).map((part, place) => (place % 2 === 0 ? part : <span class="whole">{part}</span>))}
         </Fragment>
       ))}
     </>

@@ -5,9 +5,9 @@ import type { WireCurves, WireReport } from '../wire.js';
 import { Content, Notice, Sections, Text } from './blocks.js';
 import { Chart } from './chart.js';
 import { CurvesView, Legend, linesOf, rangeOf, withRange, withScale } from './curves_view.js';
-import { visible } from './format.js';
+import { isStoppedEarly } from './format.js';
 import { inlinedSource } from './inlined_source.js';
-import { Facts, Progress, State } from './parts.js';
+import { Breakable, Facts, Progress, State } from './parts.js';
 import { usePlace, type Place } from './router.js';
 import { SourceContext, useData } from './data.js';
 
@@ -19,9 +19,12 @@ function Report({ report }: { readonly report: WireReport }): JSX.Element {
   return (
     <main class="report">
       <div class="row">
-        <h1>{visible(heading)}</h1>
+        <h1>
+          <Breakable text={heading} />
+        </h1>
         {run !== null && <State state={run.state} />}
         {run !== null && <Progress done={run.iteration} of={run.num_iterations} state={run.state} />}
+        {run !== null && isStoppedEarly(run) && <span class="quiet">stopped early</span>}
       </div>
       <p class="quiet">
         <Content content={about} />

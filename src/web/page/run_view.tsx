@@ -7,6 +7,7 @@ import { CurvesView } from './curves_view.js';
 import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
 import {
+  isStoppedEarly,
   nameOfId,
   rewardScale,
   showAgo,
@@ -64,7 +65,9 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
   return (
     <main>
       <div class="row">
-        <h1>{nameOfId(id)}</h1>
+        <h1>
+          <Breakable text={nameOfId(id)} />
+        </h1>
         {data !== null && <State state={data.run.state} />}
         {data !== null && <Progress done={data.run.iteration} of={data.run.num_iterations} state={data.run.state} />}
         {data !== null && <ReportButton key={id} run={[id]} file={`${nameOfId(id)}.report.html`} />}
@@ -158,7 +161,12 @@ function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
   ];
   return (
     <>
-      {run.reason !== null && <p class={`reason state-${run.state}`}>{visible(run.reason)}</p>}
+      {run.reason !== null && (
+        <p class={`reason state-${run.state}`}>
+          {isStoppedEarly(run) && 'stopped early: '}
+          {visible(run.reason)}
+        </p>
+      )}
       <Facts
         facts={facts.flatMap(([name, value]) =>
           value === null ? [] : [{ name, value: typeof value === 'string' ? visible(value) : value }],

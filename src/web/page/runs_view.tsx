@@ -3,9 +3,9 @@ import type { JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
 import { useData, useNow } from './data.js';
-import { showAgo, showChange, showMean, showNumber, showValue, visible } from './format.js';
+import { isStoppedEarly, showAgo, showChange, showMean, showNumber, showValue, visible } from './format.js';
 import { useKeys } from './keys.js';
-import { AlarmBadge, Progress, Sparkline, State, Status } from './parts.js';
+import { AlarmBadge, Breakable, Progress, Sparkline, State, Status } from './parts.js';
 import { Picked } from './picked.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { useTyped } from './typed.js';
@@ -20,27 +20,35 @@ interface Column {
 }
 
 const COLUMNS: readonly Column[] = [
-  { key: 'name', title: 'run', cell: ({ id, name }) => <a href={hashOf('run', id)}>{name}</a> },
+  {
+    key: 'name',
+    title: 'run',
+    cell: ({ id, name }) => (
+      <a href={hashOf('run', id)}>
+        <Breakable text={name} />
+      </a>
+    ),
+  },
   {
     key: 'state',
     title: 'state',
     cell: ({ state, reason, alarms }) => (
-      <>
+      <span class="states">
         <span title={reason === null ? undefined : visible(reason)}>
           <State state={state} />
         </span>
         <AlarmBadge alarms={alarms} />
-      </>
+      </span>
     ),
   },
   {
     key: 'progress',
     title: 'iterations',
-    cell: ({ iteration, num_iterations, state, reason }) => (
+    cell: (run) => (
       <>
-        <Progress done={iteration} of={num_iterations} state={state} />
-        {state === 'finished' && iteration < num_iterations && (
-          <span class="number-name" title={reason === null ? undefined : visible(reason)}>
+        <Progress done={run.iteration} of={run.num_iterations} state={run.state} />
+        {isStoppedEarly(run) && (
+          <span class="number-name" title={run.reason === null ? undefined : visible(run.reason)}>
             stopped early
           </span>
         )}
@@ -148,16 +156,20 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
                 <tr key={run.id} class={at === chosen ? 'chosen' : undefined}>
                   {COLUMNS.map(({ key, title, numeric, cell }) => (
                     <td key={key} data-title={title} class={numeric === true ? 'number' : undefined}>
-                      {key === 'name' && (
-                        <input
-                          type="checkbox"
-                          class="pick"
-                          aria-label={`compare ${run.name}`}
-                          checked={picked.includes(run.id)}
-                          onChange={(event) => pick(run.id, event.currentTarget.checked)}
-                        />
+                      {key === 'name' ? (
+                        <span class="pickable">
+                          <input
+                            type="checkbox"
+                            class="pick"
+                            aria-label={`compare ${run.name}`}
+                            checked={picked.includes(run.id)}
+                            onChange={(event) => pick(run.id, event.currentTarget.checked)}
+                          />
+                          <span>{cell(run, now)}</span>
+                        </span>
+                      ) : (
+                        cell(run, now)
                       )}
-                      {cell(run, now)}
                     </td>
                   ))}
                   {run.values.map((value, column) => (

@@ -72,13 +72,13 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
       more,
     },
     {
-      name: 'Training',
+      name: reward === null ? 'Training loss' : 'Training reward',
       value:
         reward === null
           ? report.training_loss === null
             ? NONE
-            : `loss ${showLoss(report.training_loss)}`
-          : `reward ${showEstimate(reward)}`,
+            : showLoss(report.training_loss)
+          : showEstimate(reward),
       more: reward === null ? 'last iteration' : `mean of the last ${reward.iterations} iterations`,
     },
     {
@@ -88,7 +88,7 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
     },
     {
       name: 'Alarms',
-      value: report.alarms.length === 0 ? 'none' : { text: String(report.alarms.length), as: 'bad' },
+      value: report.alarms.length === 0 ? 'none' : { text: alarmNames(report), as: 'bad' },
       more: `${Object.values(report.unscored).reduce((sum, count) => sum + count, 0)} episodes unscored, ${report.non_finite} metrics not finite`,
     },
     {
@@ -100,6 +100,12 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
       more: record?.fork === undefined ? null : `a fork of ${record.fork.run} at iteration ${record.fork.iteration}`,
     },
   ];
+}
+
+/** Those that stand first: it is these that a reader has to look at. */
+function alarmNames({ alarms }: RunReport): string {
+  const order = [...alarms].sort((a, b) => Number(b.standing) - Number(a.standing));
+  return [...new Set(order.map(({ name }) => name))].join(', ');
 }
 
 function heldOutTable({ heldout }: RunReport): WireBlock {

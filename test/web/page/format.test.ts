@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
+  isStoppedEarly,
   piecesOf,
   rewardScale,
   showAgo,
@@ -9,6 +10,7 @@ import {
   showTick,
   showValue,
   visible,
+  withHyphens,
 } from '../../../src/web/page/format.js';
 
 describe('what a person reads', () => {
@@ -84,6 +86,8 @@ describe('where a text may break inside of a word', () => {
     ['earl_table__sc2stage', ['earl_table__sc2stage']],
     ['run earl_table__recipe-sft_sc2stage is', ['run ', 'earl_', 'table__', 'recipe-', 'sft_', 'sc2stage', ' is']],
     ['/data/tiny_seed_1/list.json\nnext', ['/', 'data/', 'tiny_', 'seed_', '1/', 'list.', 'json', '\nnext']],
+    ['edit_objective__kl-3e-4__seed-1', ['edit_', 'objective__', 'kl-3e-4__', 'seed-1']],
+    ['Qwen/Qwen2.5-VL-72B-Instruct', ['Qwen/', 'Qwen2.5-', 'VL-72B-', 'Instruct']],
     ['x'.repeat(45), ['x'.repeat(20), 'x'.repeat(20), 'x'.repeat(5)]],
     ['-'.repeat(45), ['-'.repeat(20), '-'.repeat(20), '-'.repeat(5)]],
     ['語😀'.repeat(11), ['語😀'.repeat(10), '語😀']],
@@ -91,6 +95,16 @@ describe('where a text may break inside of a word', () => {
     expect(piecesOf(text)).toEqual(pieces);
     expect(piecesOf(text).join('')).toBe(text);
   });
+});
+
+it('keeps together what has a hyphen before a digit', () => {
+  expect(withHyphens('kl 3e-4, well-known, seed-1')).toEqual(['kl ', '3e-4,', ' well-known, ', 'seed-1', '']);
+});
+
+it('knows the runs that were stopped early', () => {
+  expect(isStoppedEarly({ state: 'finished', iteration: 7, num_iterations: 9 })).toBe(true);
+  expect(isStoppedEarly({ state: 'finished', iteration: 9, num_iterations: 9 })).toBe(false);
+  expect(isStoppedEarly({ state: 'failed', iteration: 7, num_iterations: 9 })).toBe(false);
 });
 
 it('names a scale that all runs share', () => {
