@@ -12,7 +12,7 @@ import { submitRun } from '../launch/slurm/submit_run.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
-import { KILLED, takesStopRequests } from '../run/stop_request.js';
+import { KILLED, stopsByFile } from '../run/stop_request.js';
 import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
 import { abortOnSignals, INTERRUPTED } from './signals.js';
 import {
@@ -100,7 +100,7 @@ export function allowedChanges(args: Arguments): string[] {
 export function describeInterruption(paths: RunPaths): string {
   const stopped = `${paths.runName} stopped${readState(paths)?.reason === KILLED ? ` (${KILLED})` : ''}`;
   // What another trainer saves is known to it alone.
-  if (takesStopRequests(paths)) return `${stopped}; run the same command to continue.`;
+  if (stopsByFile(paths)) return `${stopped}; run the same command to continue.`;
   const last = listCheckpoints(paths).at(-1);
   return last === undefined
     ? `${stopped} before its first checkpoint; run the same command to begin it again.`

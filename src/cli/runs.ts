@@ -4,7 +4,7 @@ import { folderActivity } from '../launch/slurm/status.js';
 import { findRun, searchFolders } from '../run/find.js';
 import { findLeftovers, removeLeftovers, type Leftover } from '../run/leftovers.js';
 import type { RunPaths } from '../run/paths.js';
-import { bytesFreed, removeRuns, requireNoneKept, runsToKeep, type Kept } from '../run/remove.js';
+import { bytesFreed, removeRuns, throwIfAnyKept, runsToKeep, type KeptRun } from '../run/remove.js';
 import { printJson, printLine } from './output.js';
 import { expDirOption, flag, text, texts, type Arguments, type Verb } from './verb.js';
 
@@ -47,12 +47,12 @@ export const runsVerb: Verb = {
 
 async function rm(args: Arguments): Promise<number> {
   const runs = distinct(texts(args, 'runs').map((name) => findRun(name, text(args, 'exp-dir'))));
-  const kept: Kept[] = [];
+  const kept: KeptRun[] = [];
   for (const base of new Set(runs.map(({ baseExpDir }) => baseExpDir))) {
     const here = runs.filter(({ baseExpDir }) => baseExpDir === base);
     kept.push(...runsToKeep(here, { underWay: await folderActivity(base) }));
   }
-  requireNoneKept(kept);
+  throwIfAnyKept(kept);
   const bytes = bytesFreed(runs.map(({ dir }) => dir));
   const removed = runs.map((paths) => ({ run_name: paths.runName, dir: paths.dir, bytes: bytesFreed([paths.dir]) }));
   const dry = flag(args, 'dry-run');
@@ -74,7 +74,7 @@ async function rm(args: Arguments): Promise<number> {
 async function clean(args: Arguments): Promise<number> {
   const dry = flag(args, 'dry-run');
   const found: Leftover[] = [];
-  const kept: Kept[] = [];
+  const kept: KeptRun[] = [];
   const folders = searchFolders(text(args, 'exp-dir'));
   for (const base of folders) {
     const here = findLeftovers(base, { underWay: await folderActivity(base) });

@@ -5,7 +5,7 @@ import { InUseError, printable } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { setAside } from '../run/set_aside.js';
 import { liveLock } from '../run/status.js';
-import { noteWaiting } from '../run/waiting.js';
+import { recordWaiting } from '../run/waiting.js';
 import type { RunSettings } from '../schema/run.js';
 import { Attempts, type RunPlacement } from './attempts/attempts.js';
 import { chainOf, type Link } from './chain.js';
@@ -102,7 +102,7 @@ export class Launcher {
     }
     if (fresh) this.#setAsideOldRun(config);
     const { base_exp_dir, run_name: own } = config.settings;
-    if (dependencies(config.settings).length > 0) this.#waiting.set(own, noteWaiting(base_exp_dir, own));
+    if (dependencies(config.settings).length > 0) this.#waiting.set(own, recordWaiting(base_exp_dir, own));
     const steps = new ChainProgress(configs);
     this.options.view.begin(steps);
     for (const parent of parents) {

@@ -5,7 +5,7 @@ import { decodeImage, type RgbImage } from '../core/image.js';
 import { readPlain } from '../core/plain_file.js';
 import { imageDigest } from '../rewards/score/image_statistics.js';
 import { isHeldOut, type JudgeItem } from '../rewards/score/types.js';
-import { heldOutPlace } from '../run/held_out_key.js';
+import { parseHeldOutKey } from '../run/held_out_key.js';
 import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Task } from '../scoring/task.js';
@@ -62,7 +62,7 @@ async function findPrompt(
   if (task === null) return noTask;
   let prompt: Prompt;
   try {
-    const place = heldOutPlace(episode.key);
+    const place = parseHeldOutKey(episode.key);
     if (place !== null) {
       const named = task.validation.find(({ name }) => name === place.set);
       if (named === undefined) return `the run's settings name no validation set '${place.set}'`;

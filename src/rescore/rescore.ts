@@ -9,7 +9,7 @@ import type { Judge } from '../rewards/judge/judge.js';
 import { isAbsence, scoreChunk } from '../rewards/score/iteration.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
-import { heldOutPlace } from '../run/held_out_key.js';
+import { parseHeldOutKey } from '../run/held_out_key.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
 import { Exchanges, judgementForm } from '../run/exchanges.js';
@@ -204,8 +204,8 @@ function isMissing(key: string, outcome: Outcome | undefined, answers: readonly 
 
 /** Training, or the set and the manner of a held-out evaluation. */
 function setOf({ key }: RecordedEpisode): string {
-  const place = heldOutPlace(key);
-  return place === null ? 'training' : `${place.set}/${place.manner}`;
+  const place = parseHeldOutKey(key);
+  return place === null ? 'training' : `${place.set}/${place.sampling}`;
 }
 
 /** The judges that are really asked, connected when the first question comes. */

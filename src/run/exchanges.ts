@@ -10,7 +10,7 @@ import type { LogDisk } from '../core/log/writer.js';
 import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
 import type { Judgement } from '../rewards/score/types.js';
 import { Journal, parseLine } from './journal.js';
-import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
+import { iterationOfKey, JudgementFiles, PIECE_BYTES, type LinePosition } from './judgement_files.js';
 import { parseIterationName } from './paths.js';
 
 /** How exchanges of one kind are written as lines. */
@@ -66,24 +66,24 @@ export const answerForm = lineForm<SampledAnswer>({
  * as it moves on, those before are forgotten, so that the index of a long run does not grow.
  */
 export class ExchangeIndex {
-  readonly #byIteration = new Map<number, Map<string, Place>>();
+  readonly #byIteration = new Map<number, Map<string, LinePosition>>();
 
   /** `from` null keeps all. */
   constructor(private readonly from: number | null) {}
 
-  add(key: string, requestHash: string, place: Place): void {
+  add(key: string, requestHash: string, place: LinePosition): void {
     const iteration = iterationOfKey(key);
     if (this.from !== null && iteration >= 0 && iteration < this.from) return;
-    const places = this.#byIteration.get(iteration) ?? new Map<string, Place>();
+    const places = this.#byIteration.get(iteration) ?? new Map<string, LinePosition>();
     this.#byIteration.set(iteration, places.set(placeKey(key, requestHash), place));
   }
 
-  find(key: string, requestHash: string): Place | undefined {
+  find(key: string, requestHash: string): LinePosition | undefined {
     return this.#byIteration.get(iterationOfKey(key))?.get(placeKey(key, requestHash));
   }
 
   /** Notes that an exchange with this key has been made; the iteration before is kept, because an evaluation may still need it. */
-  reached(key: string): void {
+  forgetBefore(key: string): void {
     if (this.from === null) return;
     const iteration = iterationOfKey(key);
     for (const known of this.#byIteration.keys()) {
@@ -92,7 +92,7 @@ export class ExchangeIndex {
   }
 
   /** Notes that the current file has become a piece. */
-  moved(piece: string): void {
+  fileRotated(piece: string): void {
     for (const places of this.#byIteration.values()) {
       for (const [key, place] of places) if (place.piece === null) places.set(key, { ...place, piece });
     }
@@ -176,7 +176,7 @@ export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
       this.#index.add(key, requestHash, { piece: null, offset, length });
       this.#appended(key, offset + length);
     }
-    this.#index.reached(key);
+    this.#index.forgetBefore(key);
   }
 
   /** Returns what was collected since the last call, for the owner to put. */
@@ -207,7 +207,7 @@ export class Exchanges<T extends RemoteExchange> implements ExchangeStore<T> {
   #rotate(journal: Journal): Journal {
     journal.sync();
     journal.close();
-    this.#index.moved(this.#files.rotate(this.#last));
+    this.#index.fileRotated(this.#files.rotate(this.#last));
     this.#bytes = 0;
     return new Journal(this.path, this.options.disk);
   }

@@ -1,25 +1,25 @@
-/** The key of a held-out episode, `validation/<iteration>/<set>/<manner>/<prompt>`: where it stands in its evaluation. */
+/** The key of a held-out episode, `validation/<iteration>/<set>/<sampling>/<prompt>`: where it stands in its evaluation. */
 
-export interface HeldOutPlace {
+export interface HeldOutKeyParts {
   readonly iteration: number;
   /** The validation set's name, which may hold slashes. */
   readonly set: string;
   /** How the answer was sampled, such as `sampled` or `greedy`. */
-  readonly manner: string;
+  readonly sampling: string;
   /** The prompt's number within its set. */
   readonly prompt: number;
 }
 
-export function heldOutKey({ iteration, set, manner, prompt }: HeldOutPlace): string {
-  return `validation/${iteration}/${set}/${manner}/${prompt}`;
+export function heldOutKey({ iteration, set, sampling, prompt }: HeldOutKeyParts): string {
+  return `validation/${iteration}/${set}/${sampling}/${prompt}`;
 }
 
 const FORM = /^validation\/(\d+)\/(.+)\/([^/]+)\/(\d+)$/;
 
 /** Null for the key of a training episode, or of none. */
-export function heldOutPlace(key: unknown): HeldOutPlace | null {
+export function parseHeldOutKey(key: unknown): HeldOutKeyParts | null {
   const found = typeof key === 'string' ? FORM.exec(key) : null;
   if (found === null) return null;
-  const [, iteration, set, manner, prompt] = found;
-  return { iteration: Number(iteration), set, manner, prompt: Number(prompt) };
+  const [, iteration, set, sampling, prompt] = found;
+  return { iteration: Number(iteration), set, sampling, prompt: Number(prompt) };
 }

@@ -12,14 +12,14 @@ import { MEBIBYTE, readPlain, unpackPlain } from '../core/plain_file.js';
 import { iterationName, parseIterationName } from './paths.js';
 
 /** Position of a line, in bytes of the text. */
-export interface Place {
+export interface LinePosition {
   /** The piece's name; null for the current file. */
   readonly piece: string | null;
   readonly offset: number;
   readonly length: number;
 }
 
-export interface Piece {
+export interface FilePiece {
   readonly name: string;
   readonly path: string;
   /** The latest iteration with judgements in it. */
@@ -45,9 +45,9 @@ export class JudgementFiles {
   }
 
   /** The pieces, oldest first. A piece that a process left half-packed counts once. */
-  get pieces(): Piece[] {
+  get pieces(): FilePiece[] {
     if (!existsSync(this.folder)) return [];
-    const found = new Map<string, Piece>();
+    const found = new Map<string, FilePiece>();
     for (const file of readdirSync(this.folder).sort()) {
       const match = /^(\d+-(\d+))\.jsonl(?:\.gz)?$/.exec(file);
       const last = match === null ? null : parseIterationName(match[2]);
@@ -64,7 +64,7 @@ export class JudgementFiles {
   scan(
     from: number | null,
     current: LogReader | null,
-    onLine: (line: string, place: Place, file: string) => void,
+    onLine: (line: string, place: LinePosition, file: string) => void,
   ): void {
     for (const { name, path, last } of this.pieces) {
       if (from !== null && last < from) continue;
@@ -76,7 +76,7 @@ export class JudgementFiles {
   }
 
   /** Like `scan`, for callers that only want the lines. */
-  scanAll(onLine: (line: string, place: Place, file: string) => void): void {
+  scanAll(onLine: (line: string, place: LinePosition, file: string) => void): void {
     const current = LogReader.open(this.current);
     try {
       this.scan(null, current, onLine);
@@ -86,7 +86,7 @@ export class JudgementFiles {
   }
 
   /** Reads the line at a position in a piece. */
-  read(piece: string, { offset, length }: Place): string {
+  read(piece: string, { offset, length }: LinePosition): string {
     return this.#textOf(piece).toString('utf8', offset, offset + length);
   }
 

@@ -5,8 +5,8 @@ import { isAbandoned } from '../core/staging.js';
 import { listRuns } from './find.js';
 import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
 import { RunPaths, writtenFolders } from './paths.js';
-import { bytesFreed, recordedName, removePlace, removeRuns, REMOVING, runsToKeep } from './remove.js';
-import type { Kept, RemovalWorld, UnderWay } from './remove.js';
+import { bytesFreed, recordedName, removePath, removeRuns, REMOVING_PREFIX, runsToKeep } from './remove.js';
+import type { KeptRun, RemovalWorld, FolderActivity } from './remove.js';
 
 export interface Leftover {
   readonly path: string;
@@ -20,7 +20,7 @@ export interface Leftover {
 export interface Leftovers {
   readonly found: readonly Leftover[];
   /** Runs that were set aside but are still needed. */
-  readonly kept: readonly Kept[];
+  readonly kept: readonly KeptRun[];
 }
 
 /** A file without a lock is taken for a dead process's once it is this old. */
@@ -31,7 +31,7 @@ export function findLeftovers(baseExpDir: string, world: RemovalWorld): Leftover
   if (!existsSync(baseExpDir)) return { found: [], kept: [] };
   const runs = listRuns([baseExpDir]);
   let going = runs.filter(isSetAside);
-  const kept: Kept[] = [];
+  const kept: KeptRun[] = [];
   // A run that stays may start from another one, which then stays as well.
   for (let more = runsToKeep(going, world); more.length > 0; more = runsToKeep(going, world)) {
     kept.push(...more);
@@ -52,7 +52,7 @@ export function findLeftovers(baseExpDir: string, world: RemovalWorld): Leftover
  */
 export async function removeLeftovers(
   found: readonly Leftover[],
-  underWay: (baseExpDir: string) => Promise<readonly UnderWay[]>,
+  underWay: (baseExpDir: string) => Promise<readonly FolderActivity[]>,
   lockWorld: LockWorld = realLockWorld(),
 ): Promise<void> {
   const aside = found.flatMap(({ path, what }) => (what === 'run set aside' ? RunPaths.ofDirectory(path) : []));
@@ -60,14 +60,14 @@ export async function removeLeftovers(
     const here = aside.filter(({ baseExpDir }) => baseExpDir === base);
     await removeRuns(here, () => underWay(base), lockWorld);
   }
-  for (const { path, what, run } of found) if (run === null && what !== 'run set aside') removePlace(path);
+  for (const { path, what, run } of found) if (run === null && what !== 'run set aside') removePath(path);
   for (const run of new Set(found.flatMap((leftover) => leftover.run ?? []))) {
     const lock = acquireLock(run, lockWorld);
     try {
       // A run that has been active since has cleaned up itself, and may have restored something.
       const still = new Set(leftoversOf(run).map(({ path }) => path));
       for (const { path } of found.filter((leftover) => leftover.run === run && still.has(leftover.path))) {
-        removePlace(path);
+        removePath(path);
       }
     } finally {
       lock.release();
@@ -118,7 +118,7 @@ function abandoned(baseExpDir: string, { lock = realLockWorld() }: RemovalWorld)
     return entry !== undefined && lock.nowMs() - entry.mtimeMs > ABANDONED_AFTER_MS;
   };
   return listOrNothing(baseExpDir)
-    .filter((name) => isAbandoned(name, REMOVING) || (MAY_BE_AT_WORK.test(name) && isOld(name)))
+    .filter((name) => isAbandoned(name, REMOVING_PREFIX) || (MAY_BE_AT_WORK.test(name) && isOld(name)))
     .map((name) => join(baseExpDir, name));
 }
 

@@ -29,7 +29,7 @@ export interface RunLog {
 }
 
 /** Marks a line that is one of many of its kind: it goes to the log files but not to a terminal. */
-export const IN_PASSING = { in_passing: true } as const;
+export const FILES_ONLY = { in_passing: true } as const;
 
 const PREFIX: Readonly<Record<string, string>> = { error: 'error: ', warn: 'warning: ' };
 

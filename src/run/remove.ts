@@ -12,10 +12,10 @@ import { readRecord, type RecordedParent } from './record.js';
 import { readState } from './state.js';
 
 /** Prefix of a folder that is being removed: no run has such a name. */
-export const REMOVING = '.removing-';
+export const REMOVING_PREFIX = '.removing-';
 
 /** Activity in a folder of runs besides the runs that processes hold. */
-export interface UnderWay {
+export interface FolderActivity {
   /** For people: `the sweep kl_ablation`, `Slurm job 77`. */
   readonly what: string;
   /** The run that it is going to hold; null if it may start any run. */
@@ -23,12 +23,12 @@ export interface UnderWay {
 }
 
 export interface RemovalWorld {
-  readonly underWay: readonly UnderWay[];
+  readonly underWay: readonly FolderActivity[];
   readonly lock?: LockWorld;
 }
 
 /** A run that has to stay, and why. */
-export interface Kept {
+export interface KeptRun {
   readonly paths: RunPaths;
   readonly why: string;
 }
@@ -43,7 +43,7 @@ interface Start {
  * The runs that have to stay while the others of their folder go: a run that a process holds or is about to hold, and a run that one which stays
  * starts from or may start from.
  */
-export function runsToKeep(runs: readonly RunPaths[], world: RemovalWorld): Kept[] {
+export function runsToKeep(runs: readonly RunPaths[], world: RemovalWorld): KeptRun[] {
   if (runs.length === 0) return [];
   const going = new Set(runs.map(({ runName }) => runName));
   const starts: Start[] = [];
@@ -127,25 +127,25 @@ function isFinished(paths: RunPaths): boolean {
  */
 export async function removeRuns(
   runs: readonly RunPaths[],
-  underWay: () => Promise<readonly UnderWay[]>,
+  underWay: () => Promise<readonly FolderActivity[]>,
   lock: LockWorld = realLockWorld(),
 ): Promise<void> {
   const moved: RunPaths[] = [];
   try {
     for (const paths of runs) moved.push(moveAway(paths, lock));
-    requireNoneKept(runsToKeep(moved, { underWay: await underWay(), lock }));
+    throwIfAnyKept(runsToKeep(moved, { underWay: await underWay(), lock }));
   } catch (error) {
     for (const paths of moved) putBack(paths);
     throw error;
   }
-  for (const { dir } of moved) removePlace(dir);
+  for (const { dir } of moved) removePath(dir);
 }
 
 /** Renames first: a half-removed folder must never look like a run. */
 function moveAway(paths: RunPaths, world: LockWorld): RunPaths {
   const lock = acquireLock(paths, world);
   try {
-    const moved = new RunPaths(paths.baseExpDir, paths.runName, stagingFolder(paths.baseExpDir, REMOVING));
+    const moved = new RunPaths(paths.baseExpDir, paths.runName, stagingFolder(paths.baseExpDir, REMOVING_PREFIX));
     renameSync(paths.dir, moved.dir);
     // The lock moved with the folder, where nobody owns it.
     rmSync(moved.lock, { force: true });
@@ -171,7 +171,7 @@ function putBack({ baseExpDir, runName, dir }: RunPaths): void {
 }
 
 /** Removes a file or a folder. Raises RunError when the disk refuses. */
-export function removePlace(path: string): void {
+export function removePath(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true });
   } catch (cause) {
@@ -180,7 +180,7 @@ export function removePlace(path: string): void {
 }
 
 /** Raises one RunError that gives the reason for each run that stays. */
-export function requireNoneKept(kept: readonly Kept[]): void {
+export function throwIfAnyKept(kept: readonly KeptRun[]): void {
   if (kept.length === 0) return;
   const lines = kept.map(({ paths, why }) => `${paths.runName} stays: ${why}`);
   throw new RunError(`nothing was removed: ${lines.join('\n  ')}`, {

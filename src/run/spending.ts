@@ -33,12 +33,12 @@ const line = z.object({
 });
 
 /** The sums since the run began. */
-export type Spent = z.output<typeof line>;
+export type SpendingTotals = z.output<typeof line>;
 
 type SpentPaths = Pick<RunPaths, 'spent'>;
 
 /** Null for a run that has asked nothing of a training server. Raises RunError where it cannot be read. */
-export function readSpent({ spent }: SpentPaths): Spent | null {
+export function readSpent({ spent }: SpentPaths): SpendingTotals | null {
   const last = withLog(spent, null, (log) => log.last());
   if (last === null) return null;
   const found = line.safeParse(jsonOf(last));
@@ -51,7 +51,7 @@ export function readSpent({ spent }: SpentPaths): Spent | null {
 }
 
 /** As `1,204,000 tokens read, 88,000 written, 96,000 trained on: 0.42 USD`. */
-export function showSpent({ prefill, sampled, trained, cost, currency }: Spent): string {
+export function showSpent({ prefill, sampled, trained, cost, currency }: SpendingTotals): string {
   const [read, written, learnt] = [prefill, sampled, trained].map((count) => count.toLocaleString('en-US'));
   const price = cost === null ? '' : `: ${showCost(cost, currency)}`;
   return `${read} tokens read, ${written} written, ${learnt} trained on${price}`;
@@ -72,7 +72,7 @@ const NOTHING: TokenCounts = { prefill: 0, sampled: 0, trained: 0 };
 
 /** Counts what a run spends. */
 export class Spending {
-  #sums: Spent | null;
+  #sums: SpendingTotals | null;
   #counts: Record<TokenKind, number> = { ...NOTHING };
   #price: Price | null = null;
   #budget: number | null = null;
@@ -125,7 +125,7 @@ export class Spending {
     return `the budget is spent: ${showCost(cost, currency)} of ${showCost(this.#budget, currency)} (launch.budget)`;
   }
 
-  #now(): Spent {
+  #now(): SpendingTotals {
     const before = this.#sums ?? { ...NOTHING, cost: null };
     const [counts, price] = [this.#counts, this.#price];
     const sums = {

@@ -6,7 +6,7 @@ import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type He
 import type { RunPaths } from './paths.js';
 import { activeAlarms } from './report/alarms.js';
 import { readRecord, type RunRecord } from './record.js';
-import { readSpent, type Spent } from './spending.js';
+import { readSpent, type SpendingTotals } from './spending.js';
 import { readState, STOPPED_BY_SWEEP, type RunState, type RunStateName } from './state.js';
 
 /**
@@ -24,7 +24,7 @@ export interface RunStatus {
   /** Names of the hack alarms that are active in the last recorded iteration. */
   readonly alarms: readonly string[];
   /** What was asked of its training server; null where none was asked. */
-  readonly spent: Spent | null;
+  readonly spent: SpendingTotals | null;
   /** Seconds since the run's last heartbeat; null before the first. */
   readonly heartbeat_age_s: number | null;
   /** The host, process and devices, or the Slurm job, that hold the run; null when nothing does. */
@@ -49,7 +49,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
     const record = readRecord(paths);
     const state = readState(paths);
     const lock = readLock(paths, world);
-    const { shown, reason } = judge(paths.runName, state, lock, world);
+    const { shown, reason } = deriveState(paths.runName, state, lock, world);
     return {
       run_name: paths.runName,
       state: shown,
@@ -97,7 +97,7 @@ export function liveLock(paths: RunPaths, world: LockWorld = realLockWorld()): H
   return lock !== null && lockProblem(lock, world) !== null ? lock : null;
 }
 
-function judge(
+function deriveState(
   name: string,
   state: RunState | null,
   lock: HeldBy | null,

@@ -15,7 +15,7 @@ export type StopRequest = 'save' | 'now';
 export const KILLED = 'killed with `editrl stop --now`';
 
 /** Whether a run is stopped through a file: a run of another trainer, which its launcher's process supervises without a process of its own. */
-export function takesStopRequests(paths: RunPaths): boolean {
+export function stopsByFile(paths: RunPaths): boolean {
   const launch = readRecord(paths)?.settings['launch'];
   return typeof launch === 'object' && launch !== null && 'command' in launch && launch.command !== null;
 }
@@ -37,6 +37,6 @@ export function readStopRequest(paths: RunPaths): StopRequest | null {
 }
 
 /** Drops a request, which is only for the attempt in which it was made. */
-export function forgetStopRequest(paths: RunPaths): void {
+export function clearStopRequest(paths: RunPaths): void {
   rmSync(paths.stopRequest, { force: true });
 }

@@ -14,7 +14,7 @@ const END = '+';
 const HEARTBEAT_EVERY_MS = 10_000;
 
 /** Records that a run waits, until the returned function is called, which may be called again. Raises RunError when the disk refuses. */
-export function noteWaiting(baseExpDir: string, runName: string, world: LockWorld = realLockWorld()): () => void {
+export function recordWaiting(baseExpDir: string, runName: string, world: LockWorld = realLockWorld()): () => void {
   // Several processes may wait for the same run: each has a file of its own.
   const lock = takeLock(stagingFolder(baseExpDir, `${WAITING}${runName}${END}`), () => undefined, world);
   const timer = setInterval(() => {

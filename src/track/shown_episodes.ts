@@ -3,7 +3,7 @@ import { closeSync, existsSync, readSync } from 'node:fs';
 import { openPlain, readPlain } from '../core/plain_file.js';
 import { printable } from '../core/errors.js';
 import { withLog } from '../core/log/reader.js';
-import { heldOutPlace } from '../run/held_out_key.js';
+import { parseHeldOutKey } from '../run/held_out_key.js';
 import { readLines } from '../run/journal.js';
 import type { RunPaths } from '../run/paths.js';
 
@@ -80,7 +80,7 @@ export function episodeTable(
   const columns: Readonly<Record<string, (episode: Episode) => Cell>> = {
     iteration: () => iteration,
     sample: ({ sample }) => words(sample),
-    sampling: ({ key }) => heldOutPlace(key)?.manner ?? 'sampled',
+    sampling: ({ key }) => parseHeldOutKey(key)?.sampling ?? 'sampled',
     instruction: ({ instruction }) => words(instruction),
     answer: ({ answer, text }) => words(answer ?? text),
     ...(isLabelled ? { expected: ({ expected }: Episode) => words(expected) } : {}),

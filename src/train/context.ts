@@ -20,7 +20,7 @@ import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
 import { readMetrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
-import { keepContactSheet } from '../run/report/sheets.js';
+import { saveContactSheet } from '../run/report/sheets.js';
 import { openHeldOutJudge } from '../scoring/held_out_judge.js';
 import type { ScoredRun } from '../scoring/judge_scorer.js';
 import type { Prompt } from '../scoring/task.js';
@@ -114,7 +114,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
     longestAnswer,
     weights: averaged ? 'average' : 'current',
     chunk: chunkOf(rollout),
-    show: (evaluation, rows) => keepContactSheet(must(handle, 'the handle').paths, evaluation, rows),
+    show: (evaluation, rows) => saveContactSheet(must(handle, 'the handle').paths, evaluation, rows),
     record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
   });
 }

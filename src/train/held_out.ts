@@ -122,7 +122,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
         weights,
         chunk,
         random: (p) => new RandomStream(validation.seed, 'validation', set.name, p),
-        key: (prompt) => heldOutKey({ iteration, set: set.name, manner: name, prompt }),
+        key: (prompt) => heldOutKey({ iteration, set: set.name, sampling: name, prompt }),
       },
       new Stopwatch(),
     );

@@ -4,7 +4,7 @@ import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
 import { applyRetention, latestWhole, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
-import { IN_PASSING, type RunLog } from '../run/logs.js';
+import { FILES_ONLY, type RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
 import { Progress } from '../run/progress.js';
 import type { ProgressColumn } from '../recipes/columns.js';
@@ -88,7 +88,7 @@ export class RunRecorder implements Recorder {
   }
 
   iterationDone(iteration: number, metrics: Metrics): void {
-    this.records.log.logger.info(this.#progress.line(iteration, metrics), IN_PASSING);
+    this.records.log.logger.info(this.#progress.line(iteration, metrics), FILES_ONLY);
     this.records.handle.setState({ iteration });
   }
 

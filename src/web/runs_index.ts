@@ -9,7 +9,7 @@ import { readStatuses } from '../launch/slurm/status.js';
 import { isRunName, RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { readRescoredMeasures } from '../run/report/measures.js';
-import { heldOut, type HeldOut } from '../run/report/read.js';
+import { summariseHeldOut, type HeldOut } from '../run/report/read.js';
 import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
 import { getPath, leavesOf } from '../schema/paths.js';
 import { evaluatedLines } from './evaluated.js';
@@ -339,7 +339,7 @@ function evaluatedOf(paths: RunPaths): Pick<IndexedRun, 'heldOut' | 'evaluations
   try {
     const lines = evaluatedLines(paths.metrics);
     const settings = recordOf(paths)?.settings ?? {};
-    const found = heldOut(lines, {
+    const found = summariseHeldOut(lines, {
       read: (path) => getPath(settings, path),
       rescored: lines.length === 0 ? [] : readRescoredMeasures(paths),
     });

@@ -21,7 +21,7 @@ import { RunPaths } from '../../src/run/paths.js';
 import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
 import { recordEpisodes } from '../../src/train/episodes.js';
 import { promptScores, readRescoredMeasures, whereMeasured } from '../../src/run/report/measures.js';
-import { heldOut } from '../../src/run/report/read.js';
+import { summariseHeldOut } from '../../src/run/report/read.js';
 import { getPath } from '../../src/schema/paths.js';
 import { measureRecords } from '../../src/rescore/measure.js';
 import { rescore, type RescoreRequest } from '../../src/rescore/rescore.js';
@@ -448,7 +448,7 @@ describe('measuring a run from its records', () => {
     const mean = values.reduce((sum, value) => sum + value, 0) / all;
     expect(found.lines[0].metrics['validation/sampled/measure/image_similarity/mean']).toBeCloseTo(mean, 12);
     const evaluated = [{ iteration: 2, metrics: { 'validation/sampled/mean': 1 } }];
-    const [measure] = heldOut(evaluated, { rescored: [found] }).measures;
+    const [measure] = summariseHeldOut(evaluated, { rescored: [found] }).measures;
     expect(whereMeasured(term, [measure], read)).toBe(measure);
     expect(measure.sampled.before?.mean).toBeCloseTo(mean, 12);
     expect(promptScores(paths, found).size).toBeGreaterThan(0);

@@ -1,15 +1,15 @@
 import { expect, it } from 'vitest';
-import { heldOutKey, heldOutPlace } from '../../src/run/held_out_key.js';
+import { heldOutKey, parseHeldOutKey } from '../../src/run/held_out_key.js';
 
 it('says where an episode stands in its evaluation, whose sets may have slashes in their names', () => {
-  const place = { iteration: 40, set: 'a/b', manner: 'greedy', prompt: 7 };
+  const place = { iteration: 40, set: 'a/b', sampling: 'greedy', prompt: 7 };
   expect(heldOutKey(place)).toBe('validation/40/a/b/greedy/7');
-  expect(heldOutPlace(heldOutKey(place))).toEqual(place);
+  expect(parseHeldOutKey(heldOutKey(place))).toEqual(place);
 });
 
 it.each(['3/1/0', 'validation/40/greedy/7', 'validation/x/s/greedy/7', 'validation/40/s/greedy/7/edit', undefined])(
   'is none in %s',
   (key) => {
-    expect(heldOutPlace(key)).toBeNull();
+    expect(parseHeldOutKey(key)).toBeNull();
   },
 );

@@ -16,7 +16,7 @@ import type { Judgement } from '../../src/rewards/score/types.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { LogReader } from '../../src/core/log/reader.js';
 import { forkRun } from '../../src/run/fork.js';
-import { JudgementFiles, type Place } from '../../src/run/judgement_files.js';
+import { JudgementFiles, type LinePosition } from '../../src/run/judgement_files.js';
 import { Exchanges, judgementForm } from '../../src/run/exchanges.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { writeRecord, type RunRecord } from '../../src/run/record.js';
@@ -114,7 +114,7 @@ describe('the judgements of a long training', () => {
     train(0, 3);
     const file = openSync(paths.judgements, 'r');
     train(3, 12);
-    const places = new Map<string, Place>();
+    const places = new Map<string, LinePosition>();
     new JudgementFiles(paths.judgements).scan(null, new LogReader(file, paths.judgements), (line, place) => {
       const { key } = JSON.parse(line) as { key: string };
       const bytes = Buffer.alloc(place.length);

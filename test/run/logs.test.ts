@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { lossColumns, rewardColumns } from '../../src/recipes/columns.js';
-import { IN_PASSING, openRunLog } from '../../src/run/logs.js';
+import { FILES_ONLY, openRunLog } from '../../src/run/logs.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { formatDuration, Progress } from '../../src/run/progress.js';
 
@@ -24,7 +24,7 @@ describe('logs', () => {
     first.logger.info('starting');
     first.logger.debug('detail', { iteration: 3 });
     first.logger.warn('judge is slow');
-    first.logger.info('iteration 1/9', IN_PASSING);
+    first.logger.info('iteration 1/9', FILES_ONLY);
     // Before it is closed: a killed process loses no line.
     expect(readFileSync(paths.rankLog(1, 0), 'utf8').trimEnd().split('\n')).toHaveLength(4);
     await first.close();

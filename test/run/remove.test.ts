@@ -6,10 +6,10 @@ import { listCheckpoints, manifestDigest, quarantine, saveCheckpoint } from '../
 import { findLeftovers, removeLeftovers } from '../../src/run/leftovers.js';
 import { acquireLock, realLockWorld } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { bytesFreed, removeRuns, requireNoneKept, runsToKeep } from '../../src/run/remove.js';
+import { bytesFreed, removeRuns, throwIfAnyKept, runsToKeep } from '../../src/run/remove.js';
 import { setAside } from '../../src/run/set_aside.js';
 import { writeState } from '../../src/run/state.js';
-import { noteWaiting, waitingRuns } from '../../src/run/waiting.js';
+import { recordWaiting, waitingRuns } from '../../src/run/waiting.js';
 import { testFolders } from '../support/folder.js';
 
 const folders = testFolders('remove');
@@ -87,10 +87,10 @@ describe('runsToKeep', () => {
 
   it('says of each run why it stays', () => {
     const kept = runsToKeep([run('a'), run('b')], { underWay: [{ what: 'the sweep kl', run: null }] });
-    expect(() => requireNoneKept(kept)).toThrow(
+    expect(() => throwIfAnyKept(kept)).toThrow(
       'nothing was removed: a stays: the sweep kl is under way and may start from it\n  b stays: the sweep kl',
     );
-    expect(() => requireNoneKept([])).not.toThrow();
+    expect(() => throwIfAnyKept([])).not.toThrow();
   });
 });
 
@@ -147,8 +147,8 @@ describe('removeRuns', () => {
 describe('a run that waits for those that it starts from', () => {
   it('is known until it has its record, or its process is gone', () => {
     expect(waitingRuns(join(base, 'nothing'))).toEqual([]);
-    const [one, again] = [noteWaiting(base, 'rl'), noteWaiting(base, 'rl')];
-    const other = noteWaiting(base, 'a.b-c');
+    const [one, again] = [recordWaiting(base, 'rl'), recordWaiting(base, 'rl')];
+    const other = recordWaiting(base, 'a.b-c');
     expect(waitingRuns(base)).toEqual(['a.b-c', 'rl']);
     other();
     one();

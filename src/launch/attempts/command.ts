@@ -10,7 +10,7 @@ import { must } from '../../core/errors.js';
 import { diskError } from '../../core/files.js';
 import { sha256 } from '../../core/image.js';
 import type { RunHandle } from '../../run/claim.js';
-import { IN_PASSING, openRunLog, type RunLog } from '../../run/logs.js';
+import { FILES_ONLY, openRunLog, type RunLog } from '../../run/logs.js';
 import type { RunPaths } from '../../run/paths.js';
 import { RunDirectoryTracker } from '../../track/tracker.js';
 import { notedWandbId } from '../../track/wandb/run_id.js';
@@ -199,7 +199,7 @@ class RankLogs {
 
   write(rank: number, line: string): void {
     // On the terminal, the view shows it.
-    this.#of(rank).logger.info(line, IN_PASSING);
+    this.#of(rank).logger.info(line, FILES_ONLY);
   }
 
   async close(): Promise<void> {

@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { acquireLock } from '../../run/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
-import { forgetStopRequest, KILLED, readStopRequest } from '../../run/stop_request.js';
+import { clearStopRequest, KILLED, readStopRequest } from '../../run/stop_request.js';
 
 export const POLL_MS = 1_000;
 
@@ -67,7 +67,7 @@ export class StopRequestWatcher {
 
   /** Drops requests made to an earlier attempt. */
   constructor(private readonly paths: RunPaths) {
-    forgetStopRequest(paths);
+    clearStopRequest(paths);
     this.#timer = setInterval(() => this.#look(), STOP_LOOK_MS);
     this.#timer.unref();
   }
@@ -84,7 +84,7 @@ export class StopRequestWatcher {
 
   close(): void {
     clearInterval(this.#timer);
-    forgetStopRequest(this.paths);
+    clearStopRequest(this.paths);
   }
 
   #look(): void {

@@ -15,7 +15,7 @@ import {
 import type { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
-import { KILLED, requestStop, takesStopRequests } from '../../run/stop_request.js';
+import { KILLED, requestStop, stopsByFile } from '../../run/stop_request.js';
 import { launcherOf, type LauncherProcess } from '../processes/guardian.js';
 import { whyNotHolder, realHolderWorld } from './holder.js';
 
@@ -96,7 +96,7 @@ function signal(paths: RunPaths, held: HeldBy, now: boolean, world: StopWorld): 
   if (!seesProcessesOf(held, world)) throw heldOnOtherHost(paths, held);
   // Checked right before the signal: a pid that now belongs to another process must not be hit.
   if (lockProblem(held, world) === null) return;
-  if (takesStopRequests(paths)) return requestStop(paths, now ? 'now' : 'save');
+  if (stopsByFile(paths)) return requestStop(paths, now ? 'now' : 'save');
   const doubt = world.whyNotHolder(paths, held);
   if (doubt !== null) throw notItsProcess(paths, held, now, doubt);
   try {
@@ -147,7 +147,7 @@ async function waitUntilFree(paths: RunPaths, held: HeldBy, options: StopOptions
       said = world.nowMs();
       const { iteration, num_iterations } = readStatus(paths, world);
       options.onProgress(
-        options.now && takesStopRequests(paths)
+        options.now && stopsByFile(paths)
           ? `${paths.runName}: process ${held.pid} has not ended it yet; kill -KILL ${held.pid} would, with every other run that it holds`
           : `${paths.runName}: process ${held.pid} is finishing at iteration ${iteration}/${num_iterations}`,
       );

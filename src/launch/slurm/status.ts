@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../../core/errors.js';
 import { RunPaths } from '../../run/paths.js';
-import type { UnderWay } from '../../run/remove.js';
+import type { FolderActivity } from '../../run/remove.js';
 import { readState } from '../../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
 import { waitingRuns } from '../../run/waiting.js';
@@ -70,7 +70,7 @@ export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): P
  * Activity in a folder of runs besides the runs that processes hold: sweeps, runs that wait for others, and jobs that Slurm has yet to start. Raises
  * RunError when runs were submitted from the folder and Slurm does not answer.
  */
-export async function folderActivity(baseExpDir: string): Promise<UnderWay[]> {
+export async function folderActivity(baseExpDir: string): Promise<FolderActivity[]> {
   if (!existsSync(baseExpDir)) return [];
   const jobs = [...(await reconcile(baseExpDir)).values()].filter(isUnderWay);
   return [

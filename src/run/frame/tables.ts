@@ -1,7 +1,7 @@
 /** The tables that a run's records become for other programs: their columns, and a row from a recorded line. */
 import type { ColumnType, ColumnTypes, TableRow } from '../../core/parquet.js';
 import { isHeldOut } from '../../rewards/score/types.js';
-import { heldOutPlace } from '../held_out_key.js';
+import { parseHeldOutKey } from '../held_out_key.js';
 import { decodeNumber } from '../journal.js';
 import { iterationOfKey } from '../judgement_files.js';
 import { metricsOfLine } from '../metrics.js';
@@ -114,7 +114,7 @@ export const TABLES: Readonly<Record<TableName, FrameTable>> = {
     },
     row: ({ outcome, ...line }) => {
       const { kind, reason, detail, value, normalised } = object(outcome);
-      const place = heldOutPlace(line['key']);
+      const place = parseHeldOutKey(line['key']);
       const own = pick(COLUMNS.episodes, {
         ...line,
         outcome: kind,
@@ -124,7 +124,7 @@ export const TABLES: Readonly<Record<TableName, FrameTable>> = {
         normalised,
         held_out: place !== null,
         set: place?.set,
-        sampling: place?.manner,
+        sampling: place?.sampling,
       });
       const rest = Object.entries(line).filter(([name]) => !Object.hasOwn(COLUMNS.episodes, name));
       return { ...own, other: rest.length === 0 ? null : JSON.stringify(Object.fromEntries(rest)) };

@@ -1,12 +1,12 @@
 /** Held-out answers in words, for people to read: some prompts with what the policy said before training and after it. */
 import { z } from 'zod';
 import { listEpisodeFiles } from '../episodes.js';
-import { heldOutPlace } from '../held_out_key.js';
+import { parseHeldOutKey } from '../held_out_key.js';
 import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 
 /** What the policy said and its score; a score of null means none. */
-export interface SaidAnswer {
+export interface RecordedAnswer {
   readonly score: number | null;
   /** Null if it did not think before it answered. */
   readonly thought: string | null;
@@ -14,14 +14,14 @@ export interface SaidAnswer {
 }
 
 /** A held-out prompt, chosen by its score after training. */
-export interface ShownAnswer {
+export interface HeldOutAnswer {
   readonly which: 'worst' | 'middle' | 'best';
   readonly sample: string;
   readonly prompt: string;
   readonly expected: string | null;
-  readonly before: SaidAnswer | null;
+  readonly before: RecordedAnswer | null;
   /** The answer of the last evaluation, or of the only one. */
-  readonly after: SaidAnswer;
+  readonly after: RecordedAnswer;
 }
 
 const line = z.object({
@@ -39,14 +39,14 @@ const line = z.object({
 type Line = z.output<typeof line>;
 
 /** Held-out answers for an evaluation's first way of sampling; empty for answers that are not words, and before the first evaluation. */
-export function heldOutAnswers(paths: RunPaths): ShownAnswer[] {
+export function heldOutAnswers(paths: RunPaths): HeldOutAnswer[] {
   const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
   const [first, last] = [files.at(0), files.at(-1)];
   if (first === undefined || last === undefined) return [];
   const after = answersOf(last.path);
   const before = first === last ? new Map<string, Line>() : answersOf(first.path);
-  const ranked = [...after].sort(([, a], [, b]) => (said(a).score ?? 0) - (said(b).score ?? 0));
-  const places = new Map<number, ShownAnswer['which']>();
+  const ranked = [...after].sort(([, a], [, b]) => (recordedAnswer(a).score ?? 0) - (recordedAnswer(b).score ?? 0));
+  const places = new Map<number, HeldOutAnswer['which']>();
   for (const [at, which] of [
     [0, 'worst'],
     [ranked.length - 1, 'best'],
@@ -64,8 +64,8 @@ export function heldOutAnswers(paths: RunPaths): ShownAnswer[] {
         sample: found.sample,
         prompt: found.instruction,
         expected: found.expected ?? null,
-        before: earlier === undefined ? null : said(earlier),
-        after: said(found),
+        before: earlier === undefined ? null : recordedAnswer(earlier),
+        after: recordedAnswer(found),
       };
     });
 }
@@ -73,16 +73,16 @@ export function heldOutAnswers(paths: RunPaths): ShownAnswer[] {
 /** An evaluation's answers by set and prompt. */
 function answersOf(path: string): Map<string, Line> {
   const all = readLines(path).flatMap((one) => line.safeParse(one).data ?? []);
-  const named = all.map((one) => ({ one, place: heldOutPlace(one.key) }));
-  const manner = named[0]?.place?.manner;
+  const named = all.map((one) => ({ one, place: parseHeldOutKey(one.key) }));
+  const manner = named[0]?.place?.sampling;
   return new Map(
     named.flatMap(({ one, place }) =>
-      place !== null && place.manner === manner ? [[`${place.set}/${place.prompt}`, one] as const] : [],
+      place !== null && place.sampling === manner ? [[`${place.set}/${place.prompt}`, one] as const] : [],
     ),
   );
 }
 
-function said({ text, thought, answer, outcome }: Line): SaidAnswer {
+function recordedAnswer({ text, thought, answer, outcome }: Line): RecordedAnswer {
   const score = outcome.kind === 'scored' ? (outcome.value ?? null) : outcome.kind === 'zero_by_rule' ? 0 : null;
   return { score, thought: thought ?? null, answer: answer ?? text };
 }

@@ -11,7 +11,7 @@ export function certificateRows({ findings }: Certificate): string[][] {
 }
 
 /** Which server it is of, and when it was found. */
-export function aboutCertificate({ server, made_at, seconds, reduction }: Certificate): string {
+export function certificateCaption({ server, made_at, seconds, reduction }: Certificate): string {
   const losses = reduction === null ? '' : `; it is sent what '${reduction}' needs`;
   return `${server.base_model} at ${server.url}, looked at for ${seconds} s on ${made_at}${losses}`;
 }
@@ -21,5 +21,5 @@ export function certificateTable(certificate: Certificate, width = Infinity): st
   const [name, state, figure, of] = CERTIFICATE_TITLES.map((title) => ({ title }));
   const rows = certificateRows(certificate).map((row) => row.map(printable));
   const table = formatTable([name, state, figure, { ...of, wraps: true }], rows, { width });
-  return [`training server: ${printable(aboutCertificate(certificate))}`, ...table.split('\n')];
+  return [`training server: ${printable(certificateCaption(certificate))}`, ...table.split('\n')];
 }

@@ -12,7 +12,7 @@ import { recordedSettings } from '../recorded_config.js';
 import { pairedByPrompt, promptScores } from './measures.js';
 import { showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
 import { showChange } from './held_out_rows.js';
-import { readRun, type Evaluated, type RunReport } from './read.js';
+import { readRun, type HeldOutChange, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
 
 export interface ComparedRun {
@@ -169,7 +169,7 @@ function recordOf(paths: RunPaths): ReturnType<typeof readRecord> {
 function promptDifferences(runs: readonly ComparedRun[], bases: readonly Basis[]): PromptDifference[] {
   return bases.flatMap(({ label, scores: [first, ...others] }) =>
     others.flatMap((scores, i) =>
-      [...new Set([...scores.values()].map(({ manner }) => manner))].flatMap((manner): PromptDifference[] => {
+      [...new Set([...scores.values()].map(({ sampling }) => sampling))].flatMap((manner): PromptDifference[] => {
         const difference = meanDifference(pairedByPrompt(first, scores, manner));
         const run_name = runs[i + 1].paths.runName;
         return difference === null ? [] : [{ at: i + 1, run_name, by: label, manner, ...difference }];
@@ -195,7 +195,10 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
     ({ by, manner }, at) => paired.findIndex((one) => one.by === by && one.manner === manner) === at,
   );
   const measures = [...new Set(runs.flatMap(({ report }) => report.heldout.measures.map(({ name }) => name)))];
-  const heldOutPair = (label: string, of: (report: RunReport) => Evaluated | undefined): ReturnType<typeof row>[] => [
+  const heldOutPair = (
+    label: string,
+    of: (report: RunReport) => HeldOutChange | undefined,
+  ): ReturnType<typeof row>[] => [
     row(`held-out before, ${label}`, (report) => estimate(of(report)?.before ?? null)),
     row(`held-out after, ${label}`, (report) => estimate(of(report)?.after ?? null)),
     row(`held-out change, ${label}`, (report) => {

@@ -1,7 +1,7 @@
 /** The held-out numbers of a run as rows of text. */
 import { showEstimate } from '../../core/estimate.js';
 import { showScale, showLoss, signed, signedEstimate, signedLoss } from './numbers.js';
-import type { BeforeAfter, Evaluated, HeldOut } from './read.js';
+import type { BeforeAfter, HeldOutChange, HeldOut } from './read.js';
 
 export interface HeldOutRow {
   /** `reward, sampled`; for a single set `<set>, greedy`. */
@@ -24,7 +24,7 @@ export function heldOutRows({
   scale,
   measures,
 }: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'parts' | 'loss' | 'scale' | 'measures'>): HeldOutRow[] {
-  const reward = (label: string, values: Evaluated, of_set = false): HeldOutRow =>
+  const reward = (label: string, values: HeldOutChange, of_set = false): HeldOutRow =>
     rowOf(label, of_set, values, { show: showEstimate, change: () => showChange(values) ?? '' });
   const named = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
   return [
@@ -46,7 +46,7 @@ export function heldOutRows({
 }
 
 /** The difference prompt by prompt with its error, or that of the means where only these are known; null for a single evaluation. */
-export function showChange({ before, after, change }: Evaluated): string | null {
+export function showChange({ before, after, change }: HeldOutChange): string | null {
   if (change !== undefined) return signedEstimate(change);
   return before === null || after === null ? null : signed(after.mean - before.mean);
 }

@@ -7,7 +7,7 @@ import { measureScale, readMeasure } from '../../rewards/score/identity.js';
 import type { MeasureTerm } from '../../rewards/score/settings.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { listEpisodeFiles } from '../episodes.js';
-import { heldOutPlace } from '../held_out_key.js';
+import { parseHeldOutKey } from '../held_out_key.js';
 import { readLines } from '../journal.js';
 import { metricsOfLine, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
@@ -68,12 +68,12 @@ export interface PromptScore {
   readonly set: string;
   readonly sample: string;
   /** How it was sampled: `sampled`, `greedy`. */
-  readonly manner: string;
+  readonly sampling: string;
   readonly score: number;
 }
 
 /**
- * The scores of the evaluation at `iteration`, else of the last one, by set, manner and prompt, by the reward or by a measure; leaves out answers
+ * The scores of the evaluation at `iteration`, else of the last one, by set, way of sampling and prompt, by the reward or by a measure; leaves out answers
  * that no judge scored. Raises RunError for records that cannot be read.
  */
 export function promptScores(
@@ -118,24 +118,24 @@ function outcomeOf({ outcome }: Line, measure: string | null): unknown {
 
 /** The score of a held-out episode, by its place in any evaluation. */
 function scoreOf({ key, sample }: Line, outcome: unknown): [string, PromptScore][] {
-  const place = heldOutPlace(key);
+  const place = parseHeldOutKey(key);
   if (place === null || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) return [];
   const { kind, value } = outcome as Line;
   const score = kind === 'zero_by_rule' ? 0 : kind === 'scored' ? value : null;
   if (typeof score !== 'number') return [];
-  const { set, manner, prompt } = place;
-  return [[`${set}/${manner}/${prompt}`, { set, sample, manner, score }]];
+  const { set, sampling, prompt } = place;
+  return [[`${set}/${sampling}/${prompt}`, { set, sample, sampling, score }]];
 }
 
-/** How much higher the second of two evaluations scores, prompt by prompt, for the answers of one manner; only those of one set, if it is named. */
+/** How much higher the second of two evaluations scores, prompt by prompt, for the answers of one way of sampling; only those of one set, if it is named. */
 export function pairedByPrompt(
   base: ReadonlyMap<string, PromptScore>,
   other: ReadonlyMap<string, PromptScore>,
   wanted: string,
   only?: string,
 ): number[] {
-  return [...other].flatMap(([prompt, { set, sample, manner, score }]) => {
-    if (manner !== wanted || (only !== undefined && set !== only)) return [];
+  return [...other].flatMap(([prompt, { set, sample, sampling, score }]) => {
+    if (sampling !== wanted || (only !== undefined && set !== only)) return [];
     const partner = base.get(prompt);
     return partner === undefined || partner.sample !== sample ? [] : [score - partner.score];
   });

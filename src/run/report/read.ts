@@ -11,11 +11,11 @@ import type { RunPaths } from '../paths.js';
 import { readRecord, type RunRecord } from '../record.js';
 import { readState, type RunStateName } from '../state.js';
 import { readCertificate, type Certificate } from '../certificate.js';
-import { readSpent, type Spent } from '../spending.js';
+import { readSpent, type SpendingTotals } from '../spending.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
 import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
-import { heldOutAnswers, type ShownAnswer } from './answers.js';
-import { changesBetween } from './changes.js';
+import { heldOutAnswers, type HeldOutAnswer } from './answers.js';
+import { promptChangesBetween } from './changes.js';
 
 export interface BeforeAfter<T> {
   readonly before: T | null;
@@ -23,7 +23,7 @@ export interface BeforeAfter<T> {
 }
 
 /** A held-out mean at the first and at the last evaluation. */
-export interface Evaluated extends BeforeAfter<Estimate> {
+export interface HeldOutChange extends BeforeAfter<Estimate> {
   /** From the first to the last, prompt by prompt; absent without records of single prompts. */
   readonly change?: MeanDifference;
 }
@@ -36,8 +36,8 @@ export interface MeasuredHeldOut {
    * (`measureScale`).
    */
   readonly identity: string | null;
-  readonly sampled: Evaluated;
-  readonly greedy: Evaluated;
+  readonly sampled: HeldOutChange;
+  readonly greedy: HeldOutChange;
 }
 
 /** What a held-out number means: the reward's name and highest value, or a loss. */
@@ -54,14 +54,14 @@ export interface HeldOut extends BeforeAfter<number> {
   /** What that metric means; null if there is none, or if the run's settings do not say. */
   readonly scale: HeldOutScale | null;
   readonly iterations: BeforeAfter<number>;
-  readonly sampled: Evaluated;
-  readonly greedy: Evaluated;
+  readonly sampled: HeldOutChange;
+  readonly greedy: HeldOutChange;
   readonly loss: BeforeAfter<number>;
   /** Means of the parts of the reward, `<term>/<part>`, sampled the same way as `metric`. */
   readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
   readonly measures: readonly MeasuredHeldOut[];
   /** The same for each validation source by its name. */
-  readonly sets: Readonly<Record<string, { sampled: Evaluated; greedy: Evaluated }>>;
+  readonly sets: Readonly<Record<string, { sampled: HeldOutChange; greedy: HeldOutChange }>>;
 }
 
 export interface RunReport {
@@ -75,7 +75,7 @@ export interface RunReport {
   readonly training_reward: (Estimate & { readonly iterations: number }) | null;
   readonly training_loss: number | null;
   /** Some held-out answers, if answers are words. */
-  readonly answers: readonly ShownAnswer[];
+  readonly answers: readonly HeldOutAnswer[];
   /** Means over all iterations, in seconds; null if nothing was recorded. */
   readonly seconds_per_iteration: Readonly<Record<TimePart, number | null>>;
   /** Mean over all iterations; null if nothing was counted. */
@@ -85,7 +85,7 @@ export interface RunReport {
   /** What was found of the server that trains the run; null where this machine does. */
   readonly certificate: Certificate | null;
   /** What was asked of that server; null where nothing was. */
-  readonly spent: Spent | null;
+  readonly spent: SpendingTotals | null;
   /** Hack alarms in the order in which they were raised. */
   readonly alarms: readonly AlarmSpan[];
   /** How many metrics were not finite numbers over the whole run. */
@@ -135,7 +135,7 @@ function summarise(
     num_iterations: state?.num_iterations ?? 0,
     heldout: withChanges(
       paths,
-      heldOut(lines, { read: (path) => getPath(settings, path), rescored: readRescoredMeasures(paths) }),
+      summariseHeldOut(lines, { read: (path) => getPath(settings, path), rescored: readRescoredMeasures(paths) }),
     ),
     training_reward: lastReward(trained),
     answers: heldOutAnswers(paths),
@@ -155,8 +155,8 @@ function summarise(
 function withChanges(paths: RunPaths, found: HeldOut): HeldOut {
   const { before, after } = found.iterations;
   if (before === null || after === null) return found;
-  const changes = changesBetween(paths, before, after);
-  const changed = (values: Evaluated, ...of: Parameters<typeof changes>): Evaluated => {
+  const changes = promptChangesBetween(paths, before, after);
+  const changed = (values: HeldOutChange, ...of: Parameters<typeof changes>): HeldOutChange => {
     const change = values.before === null || values.after === null ? null : changes(...of);
     return change === null ? values : { ...values, change };
   };
@@ -193,11 +193,11 @@ export interface HeldOutSources {
 }
 
 /** The evaluations among the given lines: before and after over all lines, or over those that have one. */
-export function heldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
+export function summariseHeldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
   const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
   const first = evaluated.at(0);
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;
-  const both = endsOf(first, last);
+  const both = firstAndLast(first, last);
   const names = evaluated.flatMap((line) => Object.keys(line.metrics));
   const metric = [SAMPLED, 'validation/greedy/mean', LOSS].find((name) => names.includes(name));
   const sets = [
@@ -211,13 +211,13 @@ export function heldOut(lines: readonly MetricsLine[], { read, rescored = [] }: 
     sampled: both((metrics) => estimate(metrics, 'validation/sampled')),
     greedy: both((metrics) => estimate(metrics, 'validation/greedy')),
     loss: both((metrics) => metrics['validation/loss'] ?? null),
-    parts: metric === undefined ? {} : parts(metric, names, both),
-    measures: joined(
-      measureNames(names).map((name) => measured(name, null, both)),
+    parts: metric === undefined ? {} : heldOutParts(metric, names, both),
+    measures: mergeMeasures(
+      measureNames(names).map((name) => measuredHeldOut(name, null, both)),
       rescored.map(({ name, identity, lines: again }) => {
         const at = (iteration: number | undefined): MetricsLine | undefined =>
           again.find((line) => line.iteration === iteration);
-        return measured(name, identity, endsOf(at(first?.iteration), at(last?.iteration)));
+        return measuredHeldOut(name, identity, firstAndLast(at(first?.iteration), at(last?.iteration)));
       }),
       { read, ended: last !== undefined },
     ),
@@ -233,7 +233,7 @@ export function heldOut(lines: readonly MetricsLine[], { read, rescored = [] }: 
   };
 }
 
-function endsOf(first: MetricsLine | undefined, last: MetricsLine | undefined): Both {
+function firstAndLast(first: MetricsLine | undefined, last: MetricsLine | undefined): Both {
   return (read) => ({
     before: first === undefined ? null : read(first.metrics),
     after: last === undefined ? null : read(last.metrics),
@@ -253,7 +253,7 @@ function measureNames(names: readonly string[]): string[] {
   return [...new Set(names.flatMap((name) => MEASURE.exec(name)?.[1] ?? []))];
 }
 
-function measured(name: string, identity: string | null, both: Both): MeasuredHeldOut {
+function measuredHeldOut(name: string, identity: string | null, both: Both): MeasuredHeldOut {
   return {
     name,
     identity,
@@ -266,7 +266,7 @@ function measured(name: string, identity: string | null, both: Both): MeasuredHe
  * One entry for each measure. A run that was given a measure midway has the last evaluation by it and, from its records, the first: these are the
  * same measure if the run's settings name it with the same fields. `ended`: whether there is more than one evaluation.
  */
-function joined(
+function mergeMeasures(
   own: readonly MeasuredHeldOut[],
   rescored: readonly MeasuredHeldOut[],
   { read, ended }: { readonly read: ReadSettings | undefined; readonly ended: boolean },
@@ -295,7 +295,7 @@ export function isMeasuredLast({ sampled, greedy }: MeasuredHeldOut, ended: bool
   return [sampled, greedy].some(({ before, after }) => (ended ? after : before) !== null);
 }
 
-function parts(metric: string, names: readonly string[], both: Both): HeldOut['parts'] {
+function heldOutParts(metric: string, names: readonly string[], both: Both): HeldOut['parts'] {
   const prefix = metric.slice(0, metric.lastIndexOf('/') + 1);
   const found = new Set(
     names.filter((name) => name.startsWith(prefix) && PART.test(name.slice(prefix.length)) && !name.endsWith(SCALED)),

@@ -10,13 +10,13 @@ import { writeContactSheet, type ContactSheetRow } from './contact_sheet.js';
 /** How many are kept, spread over the run. */
 const MOST = 9;
 
-export interface KeptSheet {
+export interface SavedSheet {
   readonly iteration: number;
   readonly path: string;
 }
 
 /** Draws the sheet of an evaluation and keeps it; `manner` is how its answers were sampled. Raises RunError when the disk refuses. */
-export async function keepContactSheet(
+export async function saveContactSheet(
   paths: RunPaths,
   { iteration, manner }: { readonly iteration: number; readonly manner: string },
   rows: readonly ContactSheetRow[],
@@ -25,12 +25,12 @@ export async function keepContactSheet(
   await writeContactSheet(path, rows, `${paths.runName}, iteration ${iteration}: held-out answers, ${manner}`);
   writeFileAtomic(paths.contactSheet, must(readPlain(path), path));
   const kept = contactSheets(paths);
-  const stay = new Set(spreadOut(kept.map((sheet) => sheet.iteration)));
+  const stay = new Set(thinOut(kept.map((sheet) => sheet.iteration)));
   for (const sheet of kept) if (!stay.has(sheet.iteration)) rmSync(sheet.path, { force: true });
 }
 
 /** The sheets that are kept, oldest first. */
-export function contactSheets(paths: RunPaths): KeptSheet[] {
+export function contactSheets(paths: RunPaths): SavedSheet[] {
   if (!existsSync(paths.contactSheetsDir)) return [];
   return readdirSync(paths.contactSheetsDir)
     .flatMap((name) => {
@@ -44,7 +44,7 @@ export function contactSheets(paths: RunPaths): KeptSheet[] {
  * Which of a run's iterations stay: the first, the last, and in between those a gap apart, which doubles until few enough are left. `iterations`
  * ascend.
  */
-export function spreadOut(iterations: readonly number[], most = MOST): number[] {
+export function thinOut(iterations: readonly number[], most = MOST): number[] {
   const [first, last] = [iterations[0], iterations[iterations.length - 1]];
   for (let gap = 0; ; gap = gap === 0 ? smallestGap(iterations) : 2 * gap) {
     const stay: number[] = [];
@@ -57,7 +57,7 @@ export function spreadOut(iterations: readonly number[], most = MOST): number[] 
 }
 
 /** The first, the middle and the last; fewer if there are fewer. */
-export function startMiddleEnd(sheets: readonly KeptSheet[]): KeptSheet[] {
+export function startMiddleEnd(sheets: readonly SavedSheet[]): SavedSheet[] {
   const [first, last] = [sheets.at(0), sheets.at(-1)];
   if (first === undefined || last === undefined) return [];
   const middle = (first.iteration + last.iteration) / 2;

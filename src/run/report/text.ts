@@ -4,7 +4,7 @@ import { printable } from '../../core/errors.js';
 import { alignColumns, formatTable, wrap, type Column } from '../../core/table.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
-import type { SaidAnswer } from './answers.js';
+import type { RecordedAnswer } from './answers.js';
 import { showSpent } from '../spending.js';
 import { certificateTable } from './certificate.js';
 import { heldOutRows, showChange } from './held_out_rows.js';
@@ -112,7 +112,7 @@ function answers({ answers: shown }: RunReport, width: number): string[] {
   return ['held-out answers', ...alignColumns(blocks.flat(), width)];
 }
 
-function saidRows(when: string, { score, thought, answer }: SaidAnswer): string[][] {
+function saidRows(when: string, { score, thought, answer }: RecordedAnswer): string[][] {
   const worth = score === null ? '-' : score.toFixed(3);
   const thinking = thought === null ? [] : [['', '', `${when}, thinking`, oneLine(thought)]];
   return [...thinking, ['', worth, when, oneLine(answer)]];

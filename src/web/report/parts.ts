@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import sharp from 'sharp';
 import type { RunPaths } from '../../run/paths.js';
 import type { AlarmSpan } from '../../run/report/alarms.js';
-import type { ShownAnswer } from '../../run/report/answers.js';
+import type { HeldOutAnswer } from '../../run/report/answers.js';
 import { TIME_SHARES, type RunReport } from '../../run/report/read.js';
 import { contactSheets, startMiddleEnd } from '../../run/report/sheets.js';
 import { leavesOf } from '../../schema/paths.js';
@@ -74,9 +74,9 @@ export function alarms(all: readonly { readonly run: string; readonly alarms: re
 }
 
 /** Held-out answers in words; null if answers are not words. */
-export function answers(all: readonly ShownAnswer[]): WireBlock | null {
+export function answers(all: readonly HeldOutAnswer[]): WireBlock | null {
   if (all.length === 0) return null;
-  const said = (one: ShownAnswer['before']): WireContent =>
+  const said = (one: HeldOutAnswer['before']): WireContent =>
     one === null
       ? NONE
       : [

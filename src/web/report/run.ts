@@ -4,7 +4,7 @@ import { readRecord, type RunRecord } from '../../run/record.js';
 import type { ComparedRun } from '../../run/report/compare.js';
 import type { Membership } from '../../run/report/find.js';
 import type { Certificate } from '../../run/certificate.js';
-import { aboutCertificate, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
+import { certificateCaption, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
 import { showLoss, showScale, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
@@ -157,7 +157,7 @@ function spent({ spent: found }: RunReport): WireBlock[] {
 
 function certificate(found: Certificate): WireBlock[] {
   return [
-    paragraph(aboutCertificate(found)),
+    paragraph(certificateCaption(found)),
     table('Findings', { titles: [...CERTIFICATE_TITLES], rows: certificateRows(found) }),
   ];
 }

@@ -5,7 +5,7 @@ import { claimRun } from '../../../src/run/claim.js';
 import { claimRequest } from '../../../src/run/claim_request.js';
 import { MetricsJournal } from '../../../src/run/metrics.js';
 import type { RunPaths } from '../../../src/run/paths.js';
-import { keepContactSheet } from '../../../src/run/report/sheets.js';
+import { saveContactSheet } from '../../../src/run/report/sheets.js';
 
 /** A finished run of a config whose held-out reward went from 3 to `after`. */
 export function finishedRun(config: LoadedConfig, after: number, iterations = 40): RunPaths {
@@ -52,7 +52,7 @@ function measured(iteration: number, reward: number): Record<string, number> {
 export async function withSheets(paths: RunPaths): Promise<void> {
   const image = { width: 2, height: 2, data: new Uint8Array(12).fill(200) };
   const row = { instruction: 'remove it', source: image, edit: image, truth: image, score: '7.0', words: null };
-  for (const iteration of [0, 20, 40]) await keepContactSheet(paths, { iteration, manner: 'sampled' }, [row]);
+  for (const iteration of [0, 20, 40]) await saveContactSheet(paths, { iteration, manner: 'sampled' }, [row]);
 }
 
 /** One held-out answer in words for each text. */

@@ -12,7 +12,7 @@ import { RunPaths } from '../../../src/run/paths.js';
 import { renderChart, type Panel, type Point, type Series } from '../../../src/run/report/chart.js';
 import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
 import { curvePanels, writeCurve } from '../../../src/run/report/curve.js';
-import { heldOut, readRun } from '../../../src/run/report/read.js';
+import { summariseHeldOut, readRun } from '../../../src/run/report/read.js';
 import { formatReport } from '../../../src/run/report/text.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-report-'));
@@ -218,17 +218,20 @@ describe('a run that was given a measure on its way', () => {
     const measured = 'measure/jpeg_size/mean';
     const rescored = { name: 'jpeg_size', identity: measureScale(term, read).identity, file: '' };
     const again = [{ ...rescored, lines: [line(0, measured), line(2, measured)] }];
-    const late = heldOut([line(0, 'mean'), line(2, 'mean'), line(4, 'mean', measured)], { read, rescored: again });
+    const late = summariseHeldOut([line(0, 'mean'), line(2, 'mean'), line(4, 'mean', measured)], {
+      read,
+      rescored: again,
+    });
     expect(late.measures).toMatchObject([
       { name: 'jpeg_size', identity: null, sampled: { before: { mean: 0.5 }, after: { mean: 4.5 } } },
     ]);
     // Evaluated by it at first and no more, its last scores are those from the records.
-    const early = heldOut([line(0, 'mean', measured), line(2, 'mean')], { read, rescored: again });
+    const early = summariseHeldOut([line(0, 'mean', measured), line(2, 'mean')], { read, rescored: again });
     expect(early.measures).toMatchObject([
       { identity: rescored.identity, sampled: { before: { mean: 0.5 }, after: { mean: 2.5 } } },
     ]);
     // Under other fields it is another measure.
-    const other = heldOut([line(0, 'mean', measured), line(2, 'mean', measured)], {
+    const other = summariseHeldOut([line(0, 'mean', measured), line(2, 'mean', measured)], {
       read,
       rescored: [{ ...again[0], identity: 'another' }],
     });

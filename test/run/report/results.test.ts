@@ -234,7 +234,9 @@ describe('cells that were trained on other rewards', () => {
   it('of one seed are paired prompt by prompt', () => {
     const prompts = (scores: readonly number[]): Pick<ResultRun, 'prompts'> => ({
       prompts: () =>
-        new Map(scores.map((score, i) => [`s/sampled/${i}`, { set: 's', sample: `p${i}`, manner: 'sampled', score }])),
+        new Map(
+          scores.map((score, i) => [`s/sampled/${i}`, { set: 's', sample: `p${i}`, sampling: 'sampled', score }]),
+        ),
     });
     const results = tabulate(
       'x',

@@ -3,21 +3,21 @@ import sharp from 'sharp';
 import { expect, it } from 'vitest';
 import { RunPaths } from '../../../src/run/paths.js';
 import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
-import { contactSheets, keepContactSheet, spreadOut, startMiddleEnd } from '../../../src/run/report/sheets.js';
+import { contactSheets, saveContactSheet, thinOut, startMiddleEnd } from '../../../src/run/report/sheets.js';
 import { testFolder } from '../../support/folder.js';
 
 it('keeps the first and the last, and the others at even distances', () => {
   const stay: number[] = [];
   for (let iteration = 0; iteration <= 1000; iteration += 25) {
     stay.push(iteration);
-    const kept = spreadOut(stay);
+    const kept = thinOut(stay);
     expect(kept.length).toBeLessThanOrEqual(9);
     stay.splice(0, stay.length, ...kept);
     expect([stay[0], stay.at(-1)]).toEqual([0, iteration]);
   }
   expect(stay).toEqual(expect.arrayContaining([0, 200, 400, 600, 800, 1000]));
-  expect(spreadOut([0, 1, 2], 9)).toEqual([0, 1, 2]);
-  expect(spreadOut([])).toEqual([]);
+  expect(thinOut([0, 1, 2], 9)).toEqual([0, 1, 2]);
+  expect(thinOut([])).toEqual([]);
 });
 
 it('finds the start, the middle and the end', () => {
@@ -32,7 +32,7 @@ it('draws one, which is also the latest, and passes over files of other names', 
   mkdirSync(paths.contactSheetsDir, { recursive: true });
   writeFileSync(`${paths.contactSheetsDir}/000001.png.7.tmp`, 'torn');
   const row = { instruction: 'x', source: null, edit: null, truth: null, score: '1', words: null };
-  await keepContactSheet(paths, { iteration: 20, manner: 'greedy' }, [row]);
+  await saveContactSheet(paths, { iteration: 20, manner: 'greedy' }, [row]);
   const [sheet, ...more] = contactSheets(paths);
   expect([sheet.iteration, more]).toEqual([20, []]);
   expect(readFileSync(sheet.path).equals(readFileSync(paths.contactSheet))).toBe(true);
@@ -47,7 +47,7 @@ it.each([
   const row = { instruction: 'x', source: null, edit: null, truth: null, score: '1', words };
   const bare = `${paths.dir}/bare.png`;
   await writeContactSheet(bare, [row]);
-  await keepContactSheet(paths, { iteration: 20, manner: 'greedy' }, [row]);
+  await saveContactSheet(paths, { iteration: 20, manner: 'greedy' }, [row]);
   const [below, { data, info }] = await Promise.all(
     [bare, paths.contactSheet].map((path) => sharp(path).greyscale().raw().toBuffer({ resolveWithObject: true })),
   );
