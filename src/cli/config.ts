@@ -82,7 +82,7 @@ async function show(args: Arguments): Promise<number> {
 }
 
 /** What became of one file. */
-export interface Checked {
+export interface CheckedFile {
   readonly file: string;
   /** Whether the config is right, whatever is in the way of its run here. */
   readonly ok: boolean;
@@ -102,7 +102,7 @@ async function check(args: Arguments): Promise<number> {
   return exitCode;
 }
 
-function printChecked({ file, run_name, error, warnings = [], notes = [], in_the_way = [] }: Checked): void {
+function printChecked({ file, run_name, error, warnings = [], notes = [], in_the_way = [] }: CheckedFile): void {
   if (error !== undefined) {
     printError(`${styled('wrong', 'red', process.stderr)}  ${error}`);
     return;
@@ -117,8 +117,8 @@ function printChecked({ file, run_name, error, warnings = [], notes = [], in_the
 /** Checks the configs that the flags name, one after the other. */
 export async function checkConfigs(
   args: Arguments,
-  onChecked: (checked: Checked) => void,
-): Promise<{ readonly configs: readonly Checked[]; readonly exitCode: number }> {
+  onChecked: (checked: CheckedFile) => void,
+): Promise<{ readonly configs: readonly CheckedFile[]; readonly exitCode: number }> {
   const [{ Preflight }, { AnswerRoomChecks }, { missingModels }] = await Promise.all([
     import('../launch/preflight/preflight.js'),
     import('../launch/preflight/answer_room.js'),
@@ -127,9 +127,9 @@ export async function checkConfigs(
   const preflight = new Preflight(undefined, flag(args, 'deep') ? judgeOf : undefined);
   const rooms = new AnswerRoomChecks();
   const servers = flag(args, 'deep') ? await openNetwork() : null;
-  const configs: Checked[] = [];
+  const configs: CheckedFile[] = [];
   let exitCode = 0;
-  const add = (checked: Checked): void => {
+  const add = (checked: CheckedFile): void => {
     configs.push(checked);
     onChecked(checked);
   };

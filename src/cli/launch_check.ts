@@ -62,7 +62,7 @@ export const launchCheckVerb: Action = {
         'start two processes and let them meet',
       ),
   run: async (args) => {
-    if (args['as-rank'] !== undefined) return takePart(text(args, 'as-rank'));
+    if (args['as-rank'] !== undefined) return runAsRank(text(args, 'as-rank'));
     const config = await configOf(args);
     const { launch } = config.settings;
     const devices = detectDevices();
@@ -71,7 +71,7 @@ export const launchCheckVerb: Action = {
     const placement = wholeMachinePlacement({ ...launch, processes }, devices, kind);
     requireFree(placement.devices);
     const reports = await startRanks(config, processes, placement);
-    const certificate = await certified(config.settings);
+    const certificate = await checkTrainer(config.settings);
     if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, certificate });
     else print(reports, certificate);
     if (certificate !== null) requirePassed(certificate.findings, certificate.server.url);
@@ -80,7 +80,7 @@ export const launchCheckVerb: Action = {
 };
 
 /** What the server is found to compute that trains the policy; null where this machine does. */
-async function certified(settings: RunSettings): Promise<Certificate | null> {
+async function checkTrainer(settings: RunSettings): Promise<Certificate | null> {
   const stop = new AbortController();
   const onSignal = (): void => stop.abort();
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
@@ -145,10 +145,10 @@ function providerOf(settings: RunSettings): string {
 }
 
 /** What each of the started processes does, given the provider of its sessions. */
-async function takePart(provider: string): Promise<number> {
+async function runAsRank(provider: string): Promise<number> {
   const group = await openProcessGroup(process.env, { timeoutMs: TIMEOUT_S * 1000 });
   try {
-    const bandwidth = await exchange(group);
+    const bandwidth = await timeAllReduce(group);
     const { gpus } = detectDevices();
     const prescribed = process.env['OMP_NUM_THREADS'];
     const threads = prescribed === undefined ? null : Number(prescribed);
@@ -172,7 +172,7 @@ async function takePart(provider: string): Promise<number> {
 }
 
 /** Sums a tensor over the ranks, checks the sum, and says how many of its bytes went through per second. */
-async function exchange(group: ProcessGroup): Promise<number | null> {
+async function timeAllReduce(group: ProcessGroup): Promise<number | null> {
   if (group.size === 1) return null;
   const tensor = new Float32Array(FLOATS);
   const expected = (group.size * (group.size + 1)) / 2;

@@ -100,7 +100,7 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
   const outcome: { code: number } = { code: 0 };
   const verb = await entry?.load();
-  const parser = base(argv, usageOf(name, second, verb));
+  const parser = baseParser(argv, usageOf(name, second, verb));
   for (const verbName of listed()) {
     if (verbName !== name) parser.command(verbName, verbs[verbName].summary, {});
   }
@@ -160,7 +160,7 @@ function addAction(parser: Argv, name: string, summary: string, action: Action, 
   });
 }
 
-function base(argv: readonly string[], usage: string): Argv {
+function baseParser(argv: readonly string[], usage: string): Argv {
   const parser: Argv = yargs([...argv])
     .scriptName('editrl')
     .usage('$0 <verb> …\n\nReinforcement learning for image-editing policies, run from Jsonnet configs.')

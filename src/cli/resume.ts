@@ -62,7 +62,7 @@ export const resumeVerb: Action = {
     const how = { json, view: json ? noView : openView(process.stdout) };
     const fork = forkOf(args);
     if (flag(args, 'fresh')) {
-      return trainOrSubmit(beginAnew(source, record, request, fork !== null), { ...how, fresh: true });
+      return trainOrSubmit(restartConfig(source, record, request, fork !== null), { ...how, fresh: true });
     }
     if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), how);
     // A refused change has to leave no fork behind.
@@ -81,7 +81,7 @@ export const resumeVerb: Action = {
 };
 
 /** The recorded config of a run that is to begin anew. Raises UsageError where that would make another run of it. */
-function beginAnew(paths: RunPaths, record: RunRecord, request: RecordedRequest, forks: boolean): LoadedConfig {
+function restartConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest, forks: boolean): LoadedConfig {
   if (forks || (request.allowChanges ?? []).length > 0) {
     throw new UsageError(`found --fresh and ${forks ? '--from' : '--allow-changes'}`, {
       next: 'A run that begins anew takes any settings, and none of its checkpoints: leave out the one or the other.',

@@ -58,11 +58,11 @@ export const runVerb: Action = {
 };
 
 /** Runs a config where `launch.backend` says; returns the process's exit code. */
-export async function trainOrSubmit(config: LoadedConfig, how: HowShown): Promise<number> {
+export async function trainOrSubmit(config: LoadedConfig, how: OutputOptions): Promise<number> {
   return config.settings.launch.backend === 'slurm' ? submit(config, how) : trainAndReport(config, how);
 }
 
-export interface HowShown {
+export interface OutputOptions {
   readonly json: boolean;
   readonly view: View;
   /** Begins anew, and keeps what lies under the run_name beside it. */
@@ -70,7 +70,7 @@ export interface HowShown {
 }
 
 /** Where Slurm places the run, it is submitted; what it learns, `editrl report` shows later. */
-async function submit(config: LoadedConfig, { json, fresh = false }: HowShown): Promise<number> {
+async function submit(config: LoadedConfig, { json, fresh = false }: OutputOptions): Promise<number> {
   const { aside, ...submitted } = await submitRun(config, [process.execPath, process.argv[1]], fresh);
   if (aside !== null && !json) printLine(`${config.settings.run_name} begins anew; what was there is now ${aside}`);
   if (json) {
@@ -111,7 +111,7 @@ export function describeInterruption(paths: RunPaths): string {
 const NEEDED_FILES = 512;
 
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
-async function trainAndReport(config: LoadedConfig, { json, view, fresh = false }: HowShown): Promise<number> {
+async function trainAndReport(config: LoadedConfig, { json, view, fresh = false }: OutputOptions): Promise<number> {
   const launcher = new Launcher({ view, command: process.argv.slice(2), ...stopOnSignals(view) });
   const paths = RunPaths.of(config.settings);
   const few = tooFewFiles('this process', NEEDED_FILES);

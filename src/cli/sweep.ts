@@ -75,7 +75,7 @@ export const sweepVerb: Action = {
     if (flag(args, 'dry-run')) {
       const { makeReady } = await import('../launch/preflight/ready.js');
       const warn = (warning: string): void => shown.say(`warning: ${warning}`);
-      await makeReady(configsOf(prepared), { ...looksOf(prepared), models: null, warn });
+      await makeReady(configsOf(prepared), { ...preflightOptionsOf(prepared), models: null, warn });
       return dryRun(prepared, json);
     }
     if (prepared.jobs.length === 0) {
@@ -92,7 +92,7 @@ function configsOf({ jobs }: PreparedSweep): LoadedConfig[] {
 }
 
 /** Folders with other settings are refused one by one, while the other runs continue. */
-function looksOf({ devices }: PreparedSweep): PreflightCheckOptions {
+function preflightOptionsOf({ devices }: PreparedSweep): PreflightCheckOptions {
   return { devices: () => devices, claimed: [] };
 }
 
@@ -110,7 +110,7 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
   });
   const runner: Runner = launcher;
   try {
-    if (!(await launcher.ready(configsOf(prepared), looksOf(prepared)))) return INTERRUPTED;
+    if (!(await launcher.ready(configsOf(prepared), preflightOptionsOf(prepared)))) return INTERRUPTED;
     const outcome = await sweep(prepared, runner, view, stop);
     if (json) printOutcome(prepared, outcome);
     else showOutcome(outcome, stop.aborted);
@@ -150,7 +150,7 @@ function showOutcome(outcome: SweepOutcome, interrupted: boolean): void {
   printLine(`\n${formatResults(results)}`);
   printLine(`\ntable: ${resultsFile}.md`);
   const open = runs.filter(({ state }) => state !== 'finished' && state !== 'stopped');
-  if (open.length > 0) printLine(`\n${openRuns(open)}`);
+  if (open.length > 0) printLine(`\n${unfinishedLines(open)}`);
   if (interrupted) printLine('\nStopped; the same command goes on where it stopped.');
   else if (runs.some(({ state }) => state === 'failed')) {
     printLine('\nTo try the failed runs again: the same command with --failed.');
@@ -158,7 +158,7 @@ function showOutcome(outcome: SweepOutcome, interrupted: boolean): void {
 }
 
 /** The runs that did not finish, one line each. */
-function openRuns(runs: readonly RunOutcome[]): string {
+function unfinishedLines(runs: readonly RunOutcome[]): string {
   const rows = runs.map(({ run_name, state, reason }) => [run_name, state, reason ?? '']);
   return formatTable([{ title: 'not finished' }, { title: 'state' }, { title: 'why' }], oneLine(rows));
 }

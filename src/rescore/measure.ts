@@ -1,7 +1,7 @@
 /** Measuring a run that was evaluated without the measure: its recorded held-out answers are scored by the term. */
 import { RunError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { isAbsence } from '../rewards/score/iteration.js';
+import { isJudgeAbsent } from '../rewards/score/iteration.js';
 import { measureScale } from '../rewards/score/identity.js';
 import type { MeasureTerm } from '../rewards/score/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
@@ -59,7 +59,7 @@ function requireAnswers(
   { dir }: Pick<RunPaths, 'dir'>,
 ): void {
   const absent = episodes.flatMap(({ rescored }) =>
-    rescored?.kind === 'unscored' && isAbsence[rescored.reason] ? [rescored] : [],
+    rescored?.kind === 'unscored' && isJudgeAbsent[rescored.reason] ? [rescored] : [],
   );
   if (absent.length <= most * episodes.length) return;
   const { reason, detail } = absent[0];
@@ -97,13 +97,13 @@ function evaluationsOf(label: string, episodes: readonly RescoredEpisode[]): obj
       }
     };
     for (const set of new Set(own.map((episode) => episode.set))) summarise(set, (one) => one === set);
-    const manners = new Set(own.map(({ set }) => mannerOf(set)));
-    for (const manner of manners) summarise(manner, (set) => mannerOf(set) === manner);
+    const manners = new Set(own.map(({ set }) => samplingOf(set)));
+    for (const manner of manners) summarise(manner, (set) => samplingOf(set) === manner);
     return { iteration, ...metrics } satisfies Record<string, unknown> & Pick<MetricsLine, 'iteration'>;
   });
 }
 
 /** The manner in `<set>/<manner>`. */
-function mannerOf(set: string): string {
+function samplingOf(set: string): string {
   return set.slice(set.lastIndexOf('/') + 1);
 }

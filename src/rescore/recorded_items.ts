@@ -85,7 +85,7 @@ async function groupItems(
 ): Promise<FoundItem[]> {
   const { task } = sources;
   const labels = task === null || typeof prompt === 'string' ? { truth: null } : await task.labels(prompt);
-  const kept = await Promise.all(group.map((episode) => fromMedia(episode, labels, sources.paths)));
+  const kept = await Promise.all(group.map((episode) => itemFromMedia(episode, labels, sources.paths)));
   const found = kept.filter((one) => one !== null);
   if (found.length === group.length) return found;
   const without = (why: string): FoundItem[] =>
@@ -107,7 +107,7 @@ async function draw(task: RecordedTask, prompt: Prompt, group: readonly Recorded
  * Whether the run's artifacts are still made as they were: one prompt's answers again, beside their kept images. True where no images were kept to
  * compare with, or nothing can be made.
  */
-export async function drawsAsBefore(
+export async function redrawsIdentically(
   files: readonly EpisodeFile[],
   sources: Omit<ItemSources, 'redraws'>,
 ): Promise<boolean> {
@@ -118,7 +118,7 @@ export async function drawsAsBefore(
     if (group === undefined) continue;
     const prompt = await findPrompt(file, group[0], sources);
     if (typeof prompt === 'string') return true;
-    const kept = (await fromMedia(group[0], { truth: null }, paths))?.item?.edited ?? null;
+    const kept = (await itemFromMedia(group[0], { truth: null }, paths))?.item?.edited ?? null;
     const [drawn] = await draw(task, prompt, group);
     return kept === null || (drawn.edited !== null && imageDigest(drawn.edited) === imageDigest(kept));
   }
@@ -129,7 +129,7 @@ export async function drawsAsBefore(
  * An episode whose images were kept; null if they were not, and for answers that are only words. A picture made from words has no source. The record
  * does not say why a picture could not be made, so it is requested again.
  */
-async function fromMedia(
+async function itemFromMedia(
   episode: RecordedEpisode,
   labels: Pick<JudgeItem, 'truth' | 'expected' | 'row'>,
   paths: RunPaths,

@@ -6,7 +6,7 @@ import { decidingKinds, rewardName } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
-import { isAbsence, scoreChunk } from '../rewards/score/iteration.js';
+import { isJudgeAbsent, scoreChunk } from '../rewards/score/iteration.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
 import { parseHeldOutKey } from '../run/held_out_key.js';
@@ -16,7 +16,7 @@ import { Exchanges, judgementForm } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
 import { Judges, termServices } from '../scoring/judges.js';
-import { drawsAsBefore, recordedItems, type ItemSources, type RecordedTask } from './recorded_items.js';
+import { redrawsIdentically, recordedItems, type ItemSources, type RecordedTask } from './recorded_items.js';
 import { RecordedJudge, RecordedReplies, type JudgeCounts } from './recorded_judge.js';
 import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
 
@@ -85,8 +85,8 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   const scored = await createReward(reward, services, request.native);
   try {
     const episodes: RescoredEpisode[] = [];
-    const files = filesOf(request);
-    const redraws = await drawsAsBefore(files, { paths, task, noTask });
+    const files = episodeFilesOf(request);
+    const redraws = await redrawsIdentically(files, { paths, task, noTask });
     const sources = { paths, task, noTask, redraws };
     for (const [at, file] of files.entries()) {
       request.onProgress?.(file, at, files.length);
@@ -113,7 +113,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   }
 }
 
-function filesOf({ paths, heldOutOnly, endsOnly }: RescoreRequest): EpisodeFile[] {
+function episodeFilesOf({ paths, heldOutOnly, endsOnly }: RescoreRequest): EpisodeFile[] {
   const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut || heldOutOnly !== true);
   if (endsOnly !== true) return files;
   const evaluations = files.filter(({ heldOut }) => heldOut);
@@ -142,7 +142,7 @@ async function rescoreFile(
     one.item === null ? one : { item: one.item, missing: lacking(one.item, reward) },
   );
   const items = found.flatMap(({ item, missing }) => (item === null || missing !== null ? [] : [item]));
-  const { reward: lenient, faults } = sparingFaults(scored);
+  const { reward: lenient, faults } = toleratingFaults(scored);
   const outcomes = await scoreChunk(lenient, items);
   const byKey = new Map(items.map(({ key }, i) => [key, outcomes[i]]));
   return episodes.map((episode, i): RescoredEpisode => {
@@ -169,7 +169,7 @@ async function rescoreFile(
  * The reward without an end at a prompt that it cannot be asked about. A run that trains on such data has to stop; its episodes, scored
  * again by another reward, just lack a score. `faults`: what is wrong with a prompt, by its episode's key.
  */
-function sparingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap<string, string> } {
+function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap<string, string> } {
   const faults = new Map<string, string>();
   const score: Reward['score'] = async (item, signal, options) => {
     try {
@@ -235,7 +235,7 @@ class Connection {
       find: (key, requestHash) => {
         const found = store.find(key, requestHash);
         const { problem = null } = found ?? {};
-        return problem !== null && isAbsence[problem] ? undefined : found;
+        return problem !== null && isJudgeAbsent[problem] ? undefined : found;
       },
       put: (judgement) => store.put(judgement),
     };

@@ -24,7 +24,7 @@ export interface ScoredItem {
 const KEY_PREFIX = 'held_out_judge/';
 
 /** Whether an episode of an iteration, counted over all ranks, is among the share that is asked about; they are spread evenly. */
-export function isAsked(index: number, fraction: number): boolean {
+export function isInShare(index: number, fraction: number): boolean {
   return Math.floor((index + 1) * fraction) > Math.floor(index * fraction);
 }
 
@@ -113,7 +113,7 @@ export async function askHeldOutJudge(
   if (second === null || iteration % second.every_n_iterations !== 0) return nothing;
   const first = start * (rendered.at(0)?.length ?? 0);
   const own = rendered.flatMap((one, g) => one.map(({ item }, i): ScoredItem => ({ item, outcome: outcomes[g][i] })));
-  const all = await group.gather(own.filter((_, i) => isAsked(first + i, second.fraction)));
+  const all = await group.gather(own.filter((_, i) => isInShare(first + i, second.fraction)));
   if (all === null || judge === null) return nothing;
   const asked = judge.compare(iteration, all.flat());
   // Awaited after the update; until then a failure must not count as unhandled.

@@ -14,7 +14,7 @@ import { judgementForm, openExchanges, type Exchanges } from '../run/exchanges.j
 import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
-import { Judges, limitsOf, termServices, type ReadyJudges } from './judges.js';
+import { Judges, judgeLimits, termServices, type ReadyJudges } from './judges.js';
 import { WaitInterrupted, runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
@@ -55,7 +55,7 @@ export async function openScorer(
   const { reward } = settings;
   const judges = new Judges();
   let store: Exchanges<Judgement> | null = null;
-  const limits = limitsOf(reward, services.group.size);
+  const limits = judgeLimits(reward, services.group.size);
   const made = termServices(reward, judges, services.resolveRun);
   const scored = await createReward(reward, {
     ...made,

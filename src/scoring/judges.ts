@@ -23,7 +23,7 @@ export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | '
   };
 
 /** What a reward section allows one of so many processes. */
-export function limitsOf(
+export function judgeLimits(
   reward: Pick<RewardSettings, 'concurrency' | 'timeout_s' | 'max_attempts'>,
   processes = 1,
 ): ServerLimits {
@@ -46,12 +46,12 @@ export function termServices(
     images: new JudgeImages(),
     prompts: loadPrompts(reward),
     modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
-    limits: limitsOf(reward),
+    limits: judgeLimits(reward),
   };
 }
 
 /** For those who score apart from a run: a run keeps what a judge said, a server that kept it would grow with every request. */
-export const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefined };
+export const noStore: JudgementStore = { find: () => undefined, put: () => undefined };
 
 /**
  * Which key a judge is sent: that of a server of this program its token, so that no other server gets it, and any other one what the
@@ -110,7 +110,7 @@ export class Judges {
       shown: shownToJudge(reward),
     };
     const ready = await this.untilReady(address, { ...waiting, ...asked });
-    this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: limitsOf(reward) });
+    this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: judgeLimits(reward) });
   }
 
   /** Connects all; `concurrency` is that of all together. Without `traits` their clients find out by themselves what they take. */

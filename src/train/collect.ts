@@ -7,7 +7,7 @@ import { shareOf } from '../group/peers.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Answer, Policy, SampleRequest } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { BegunScoring } from '../scoring/begun_scoring.js';
+import { ScoringInProgress } from '../scoring/scoring_in_progress.js';
 import type { Scorer } from '../scoring/scorer.js';
 import type { Prompt, Rendered, Task } from '../scoring/task.js';
 import type { Stopwatch } from './stopwatch.js';
@@ -52,7 +52,7 @@ export async function collect<P extends Prompt, A extends Answer, H>(
   const share = shareOf(prompts.length, group);
   const answers: A[][] = [];
   const rendered: Rendered[][] = [];
-  const scoring = new BegunScoring(scorer);
+  const scoring = new ScoringInProgress(scorer);
   await policy.publish?.(weights);
   try {
     for (let start = share.start; start < share.end; start += chunk) {

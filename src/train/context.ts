@@ -12,7 +12,7 @@ import type { ProcessGroup } from '../group/process_group.js';
 import type { RunResolver } from '../models/reference.js';
 import type { Answer } from '../policies/policy.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { mostOf, rewardScale } from '../rewards/score/identity.js';
+import { highestValueOf, rewardScale } from '../rewards/score/identity.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { RunHandle } from '../run/claim.js';
@@ -156,7 +156,7 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     keepsImages,
     scales: {
       most: rewardScale((path) => getPath(settings, path))?.most ?? 1,
-      besides: reward.also_compute.map((name) => ({ name, most: mostOf(name) })),
+      besides: reward.also_compute.map((name) => ({ name, most: highestValueOf(name) })),
     },
     record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
     // All ranks see the same alarm; only one reports it.

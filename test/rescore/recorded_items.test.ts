@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../src/core/image.js';
-import { drawsAsBefore, recordedItems, type RecordedTask } from '../../src/rescore/recorded_items.js';
+import { redrawsIdentically, recordedItems, type RecordedTask } from '../../src/rescore/recorded_items.js';
 import { listEpisodeFiles, readRecordedEpisodes, writeEpisodes } from '../../src/run/episodes.js';
 import { storeImage } from '../../src/run/media.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -93,7 +93,7 @@ describe('recorded pictures that were made from words', () => {
 
   it('tell whether pictures come out as they did', async () => {
     const { paths, files } = await recorded(grey(9));
-    const judge = (task: Painting) => drawsAsBefore(files, { paths, task, noTask: '' });
+    const judge = (task: Painting) => redrawsIdentically(files, { paths, task, noTask: '' });
     expect(await judge(new Painting(7))).toBe(true);
     expect(await judge(new Painting(8))).toBe(false);
   });

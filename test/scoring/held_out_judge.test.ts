@@ -6,7 +6,7 @@ import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/sett
 import { MemoryJudgementStore } from '../../src/rewards/judge/memory_store.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import type { JudgeItem, Outcome, Reward } from '../../src/rewards/score/types.js';
-import { HeldOutJudge, isAsked, openHeldOutJudge } from '../../src/scoring/held_out_judge.js';
+import { HeldOutJudge, isInShare, openHeldOutJudge } from '../../src/scoring/held_out_judge.js';
 import { choosy, startStubJudge, scoresText, stubModel } from '../rewards/judge/stub_judge.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from '../train/groups.js';
@@ -52,7 +52,7 @@ function judgeOf(score: (key: string) => Outcome): { judge: HeldOutJudge; asked:
 describe('the held-out judge', () => {
   it('is asked about an even share of the episodes', () => {
     const chosen = (fraction: number): number[] =>
-      Array.from({ length: 12 }, (_, i) => i).filter((i) => isAsked(i, fraction));
+      Array.from({ length: 12 }, (_, i) => i).filter((i) => isInShare(i, fraction));
     expect(chosen(0.25)).toEqual([3, 7, 11]);
     expect(chosen(1)).toHaveLength(12);
     expect(chosen(0.3)).toHaveLength(3);

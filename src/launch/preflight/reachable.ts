@@ -8,7 +8,7 @@ import { EndpointError } from '../../core/errors.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { asksJudge, shownToJudge } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
-import { bySetting, resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
+import { allowBySetting, resolveEndpoints, type Endpoint } from '../../rewards/judge/endpoints.js';
 import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../../rewards/judge/readiness.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { PictureServer } from '../../schema/editor.js';
@@ -45,7 +45,7 @@ const heldOutNames: JudgeNames = {
   judge: 'the held-out judge',
   endpoint: 'reward.held_out_judge.endpoint',
   model: 'reward.held_out_judge.model',
-  allow: bySetting('reward.held_out_judge.model_alias'),
+  allow: allowBySetting('reward.held_out_judge.model_alias'),
   key: 'OPENAI_API_KEY',
   start: 'Start it, or check host and port.',
 };

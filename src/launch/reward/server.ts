@@ -11,7 +11,7 @@ import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { PromptSet } from '../../rewards/judge/prompts.js';
 import type { ServedReward } from '../../rewards/server/scorer.js';
 import type { RunResolver } from '../../models/reference.js';
-import { Judges, keepsNothing, termServices } from '../../scoring/judges.js';
+import { Judges, noStore, termServices } from '../../scoring/judges.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
 import type { ServerUser } from '../servers/upkeep.js';
 
@@ -50,7 +50,7 @@ export async function openServedReward(settings: RewardSettings, options: Served
     await reward.untilReady(waiting);
     if (judges.models.length > 0) {
       const address = await judgeAddress(settings, judges.models, closers, options.judge);
-      await judges.open(settings, address, { ...waiting, store: keepsNothing });
+      await judges.open(settings, address, { ...waiting, store: noStore });
     }
     closers.push(() => judges.close());
     return {

@@ -14,7 +14,7 @@ import { missingInput, type Term } from '../../rewards/terms/term.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isObject } from '../../schema/walk.js';
 import type { SampleAnswer, SampledSet, SampleRow } from '../../scoring/sample_rows.js';
-import { Judges, keepsNothing, termServices } from '../../scoring/judges.js';
+import { Judges, noStore, termServices } from '../../scoring/judges.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
 import { runResolver, unfinishedRun } from '../models/resolve.js';
 
@@ -104,7 +104,7 @@ function openTerm(
   if (kind.createApart !== undefined) return kind.createApart(fields);
   return kind.create('wait_s' in fields ? { ...fields, wait_s: 0 } : fields, {
     ...termServices(reward, judges, runResolver(base_exp_dir)),
-    store: () => keepsNothing,
+    store: () => noStore,
   });
 }
 
@@ -114,7 +114,7 @@ async function connect(term: Term, judges: Judges, reward: RewardSettings, askJu
   if (judges.models.length === 0) return true;
   const address = (await askJudge?.(reward)) ?? null;
   if (address === null) return false;
-  await judges.open(reward, address, { maxWaitS: 0, store: keepsNothing });
+  await judges.open(reward, address, { maxWaitS: 0, store: noStore });
   return true;
 }
 

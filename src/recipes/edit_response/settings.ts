@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
+import { withMeasure } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/seen_data.js';
 import { editorEnvironment, imagesServer, type PictureServer } from '../../schema/editor.js';
@@ -22,7 +22,7 @@ import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../wo
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('edit_response'),
-  validation: measured(validation),
+  validation: withMeasure(validation),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(isSupervised, rollout),
   policy: seeingPolicy,

@@ -1,7 +1,7 @@
 /** The recipe `image_edit_tokens`: an autoregressive token policy that edits images, trained by SFT or GRPO (EARL). */
 import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
+import { withMeasure } from '../../rewards/score/settings.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
 import { idleWhere, result, section } from '../../schema/mark.js';
@@ -65,7 +65,7 @@ const environment = section(
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('image_edit_tokens'),
-  validation: measured(validation),
+  validation: withMeasure(validation),
   algorithm,
   rollout: idleWhere(isSupervised, rollout),
   policy,

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
+import { withMeasure } from '../../rewards/score/settings.js';
 import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/seen_data.js';
 import { editorReads } from '../../schema/editor.js';
@@ -27,7 +27,7 @@ const { pixels, model_context_size } = seeingFields;
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('image_editor'),
-  validation: measured(flowValidation),
+  validation: withMeasure(flowValidation),
   algorithm: flowMatchingAlgorithm,
   prompt: seeingPrompt,
   data: picturedData,

@@ -1,7 +1,7 @@
 /** The settings of the recipe `ip_adapter`. */
 import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
+import { withMeasure } from '../../rewards/score/settings.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
@@ -73,7 +73,7 @@ const policy = section(
 export const schema = z.strictObject({
   ...trainedFields,
   ...taskField('ip_adapter'),
-  validation: measured(flowValidation),
+  validation: withMeasure(flowValidation),
   algorithm: flowAlgorithm,
   rollout: idleWhere(isSupervised, flowRollout),
   policy,

@@ -1,5 +1,5 @@
 /** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures, trained by flow matching, or by GRPO or PPO on its noisy steps. */
-import { readsQuoted } from '../../rewards/score/choice.js';
+import { readsQuotedText } from '../../rewards/score/choice.js';
 import type { ModelReference } from '../../schema/model.js';
 import { noisySteps } from '../../schema/training.js';
 import { flowPartNeeds, freshFlowShape, guidanceNeeds } from '../flow_model.js';
@@ -82,7 +82,7 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn 
 function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
   const { data, policy, algorithm, reward } = settings;
   // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run only scores held-out pictures.
-  const [read, scored] = [policy.parts.text_encoder === null, readsQuoted(reward)];
+  const [read, scored] = [policy.parts.text_encoder === null, readsQuotedText(reward)];
   const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
   const lists = (sources: typeof data.train, quoted: boolean): Need[] =>
     sources.map(({ path }) => ({ kind: 'self_bench', path, quoted, side, resolution: data.resolution }));

@@ -1,7 +1,7 @@
 /** The recipe `prompt_enhance`: a language model rewrites prompts for a frozen image model, judged by how well the picture fits the user's own words. */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
+import { withMeasure } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { imageEnvironment } from '../../schema/image_model.js';
@@ -26,7 +26,7 @@ const schema = z.strictObject({
   ...trainedFields,
   ...taskField('prompt_enhance'),
   algorithm: wordsAlgorithm,
-  validation: measured(
+  validation: withMeasure(
     section(
       validation.description ?? '',
       validation

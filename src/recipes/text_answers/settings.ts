@@ -1,7 +1,7 @@
 /** The recipe `text_answers`: a language model answers prompts in words, trained by GRPO on any reward that reads words, or by SFT. */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
+import { withMeasure } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { idleWhere } from '../../schema/mark.js';
@@ -17,7 +17,7 @@ import { ownWords, textPart, turnsNeedChat } from '../words_policy.js';
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('text_answers'),
-  validation: measured(validation),
+  validation: withMeasure(validation),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(isSupervised, rollout),
   policy: textPolicyWith(null),

@@ -1,7 +1,7 @@
 /** The recipe `video_actions`: a vision-language model answers questions about videos in words, trained by GRPO or by SFT. */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
-import { measured } from '../../rewards/score/settings.js';
+import { withMeasure } from '../../rewards/score/settings.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { questionData } from '../../schema/seen_data.js';
 import { idleWhere } from '../../schema/mark.js';
@@ -16,7 +16,7 @@ import { ownWords, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('video_actions'),
-  validation: measured(validation),
+  validation: withMeasure(validation),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(isSupervised, rollout),
   policy: seeingPolicy,

@@ -74,7 +74,7 @@ export class CanaryScoring {
     metrics.scorings.add({ upstream: upstream.url });
     const watch = this.#watches.get(set.name) ?? new DriftWatch(set, tolerance);
     this.#watches.set(set.name, watch);
-    this.#tell(upstream, watch.look(scores));
+    this.#tell(upstream, watch.compare(scores));
     return null;
   }
 
@@ -97,7 +97,7 @@ export class CanaryScoring {
     const { clock, dispatcher, pool, upstreamKey, timeoutMs, stop } = this.services;
     const question = canaryQuestion(canary);
     const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, traits)));
-    const end = await placeAt(upstream, dispatcher, stop);
+    const end = await acquireSlot(upstream, dispatcher, stop);
     if (end === null) return null;
     const deadline = new Deadline(clock, timeoutMs, stop);
     try {
@@ -121,7 +121,7 @@ export class CanaryScoring {
 }
 
 /** A slot at an upstream: in turn with the runs if it serves them, else as soon as there is room; null if there will be none. */
-export async function placeAt(
+export async function acquireSlot(
   upstream: Upstream,
   dispatcher: Dispatcher,
   stop: AbortSignal,

@@ -5,7 +5,7 @@
 import type { RgbImage } from '../../core/image.js';
 import type { JudgeQuery } from '../judge/judge.js';
 import { JudgeImages } from '../judge/images.js';
-import { builtInPrompts, twoScoreQuery, usualReplyTokens, withInstruction } from '../judge/prompts.js';
+import { builtInPrompts, twoScoreQuery, defaultReplyTokens, withInstruction } from '../judge/prompts.js';
 
 export interface Canary {
   readonly name: string;
@@ -32,7 +32,7 @@ export function canaryQuestion({ name, question, instruction, source, edited }: 
     `canary/${name}`,
     withInstruction(text, instruction),
     shown.map((image) => images.prepare(image, `canary ${name}`)),
-    usualReplyTokens.viescore,
+    defaultReplyTokens.viescore,
   );
 }
 

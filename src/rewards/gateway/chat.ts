@@ -42,7 +42,7 @@ export interface ChatAnswer {
 }
 
 /** How a request went, for its record. */
-interface Course {
+interface RequestProgress {
   attempts: number;
   waitedMs: number;
   upstream: string | null;
@@ -52,7 +52,7 @@ interface Course {
 export async function answerChat(call: ChatCall, services: ChatServices): Promise<ChatAnswer> {
   const { cache, metrics, records, clock } = services;
   const started = clock.now();
-  const course: Course = { attempts: 0, waitedMs: 0, upstream: null };
+  const course: RequestProgress = { attempts: 0, waitedMs: 0, upstream: null };
   const key = cache !== null && call.chat.deterministic ? call.chat.key() : null;
   const kept = key === null ? undefined : cache?.get(key);
   const hit = kept !== undefined;
@@ -81,7 +81,7 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
     const { error, ending } = meaningOf(reply);
     if (reply.kind === 'failed') throw failureProblem(reply, course.upstream);
     record(reply.status, error, ending.found, reply.completion);
-    if (key !== null && reply.completion !== null && mayKeep(reply, call.chat)) {
+    if (key !== null && reply.completion !== null && isCacheable(reply, call.chat)) {
       cache?.put(key, reply.body);
     }
     if (course.upstream !== null) headers['x-editrl-upstream'] = course.upstream;
@@ -96,14 +96,14 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
  * Keeps a reply if every choice ended by itself. A reply that was cut off is kept only if log-probabilities were requested: their first token is the
  * whole answer, and its limit is one token. Any other reply may turn out better next time.
  */
-function mayKeep(reply: Exchange & { readonly kind: 'reply' }, chat: ChatBody): boolean {
+function isCacheable(reply: Exchange & { readonly kind: 'reply' }, chat: ChatBody): boolean {
   const { completion } = reply;
   if (completion === null) return false;
   return completion.whole === 'stopped' || (completion.whole === 'cut_off' && chat.wantsLogprobs);
 }
 
 /** Asks one upstream after the other, each at most once, until one answers or the request itself seems to be at fault. */
-async function ask(call: ChatCall, services: ChatServices, course: Course): Promise<Exchange> {
+async function ask(call: ChatCall, services: ChatServices, course: RequestProgress): Promise<Exchange> {
   const { dispatcher, metrics } = services;
   const tried = new Set<Upstream>();
   let last: Exchange | null = null;
@@ -189,11 +189,11 @@ function refusal(kind: Exclude<Turn['kind'], 'lease'>, model: string, upstreams:
     const message = `The model \`${model}\` does not exist; known: ${known.join(', ')}.`;
     return new Refusal('not_found', message, { param: 'model' });
   }
-  return notReady(upstreams);
+  return whyNotReady(upstreams);
 }
 
 /** Says for every upstream why it is not ready. */
-export function notReady(upstreams: readonly Upstream[]): Refusal {
+export function whyNotReady(upstreams: readonly Upstream[]): Refusal {
   const why = upstreams.map(({ url, found }) => `${url}: ${found}`).join('; ');
   return new Refusal('unavailable', `No judge is ready. ${why}`, {
     retryAfterS: retryAfterS.no_upstream,

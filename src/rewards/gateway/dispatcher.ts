@@ -25,7 +25,7 @@ export type Turn =
   /** The caller went away while it waited. */
   | { readonly kind: 'given_up' };
 
-export interface Wish extends Owner {
+export interface SlotRequest extends Owner {
   /** Which upstreams are suitable; readiness is checked separately. */
   readonly allowed: (upstream: Upstream) => boolean;
   readonly signal: AbortSignal;
@@ -34,7 +34,7 @@ export interface Wish extends Owner {
 }
 
 interface Waiter {
-  readonly wish: Wish;
+  readonly wish: SlotRequest;
   readonly since: number;
   readonly settle: (turn: Turn) => void;
 }
@@ -71,7 +71,7 @@ export class Dispatcher {
   }
 
   /** Resolves when it is this request's turn, or when it never will be. Never rejects. */
-  acquire(wish: Wish): Promise<Turn> {
+  acquire(wish: SlotRequest): Promise<Turn> {
     if (wish.signal.aborted) return Promise.resolve({ kind: 'given_up' });
     if (this.#stopping) return Promise.resolve({ kind: 'stopping' });
     if (!this.#possible(wish)) return Promise.resolve({ kind: 'no_upstream' });
@@ -109,7 +109,7 @@ export class Dispatcher {
     for (const waiter of this.#queue.dropAll(isOver)) waiter.settle({ kind });
   }
 
-  #possible({ allowed }: Wish): boolean {
+  #possible({ allowed }: SlotRequest): boolean {
     return this.upstreams.some((upstream) => upstream.ready && allowed(upstream));
   }
 
@@ -122,7 +122,7 @@ export class Dispatcher {
     const hasRoom = ({ ready, limit }: Upstream): boolean => ready && limit.hasRoom;
     if (!this.upstreams.some(hasRoom)) return false;
     const willDo =
-      ({ allowed }: Wish) =>
+      ({ allowed }: SlotRequest) =>
       (upstream: Upstream): boolean =>
         hasRoom(upstream) && allowed(upstream);
     const taken = this.#queue.take(({ wish }) => this.upstreams.some(willDo(wish)));

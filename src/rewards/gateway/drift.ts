@@ -29,7 +29,7 @@ export class DriftWatch {
     return this.#first;
   }
 
-  look(scores: CanaryScores): CanaryFinding {
+  compare(scores: CanaryScores): CanaryFinding {
     const alarms: string[] = [];
     let drift = 0;
     for (const [name, got] of scores) {

@@ -17,7 +17,7 @@ import {
 const signEveryMs = 20_000;
 
 /** Something that only one gateway may use, for messages. */
-export interface Claimed {
+export interface LockedResource {
   /** Such as `the cache`. */
   readonly name: string;
   /** What each gateway should be given, such as `a folder of its own`. */
@@ -47,24 +47,24 @@ export class GatewayLock {
 
   private constructor(
     readonly lock: FileLock,
-    readonly claimed: Claimed,
+    readonly claimed: LockedResource,
     readonly events: LockEvents,
   ) {
-    this.#timer = setInterval(() => this.giveSign(), signEveryMs).unref();
+    this.#timer = setInterval(() => this.heartbeat(), signEveryMs).unref();
   }
 
   /**
    * Takes it, from an owner that is gone if need be; makes the lock's folder where it is missing. Raises ConfigError where another gateway has
    * it, RunError where the disk refuses.
    */
-  static take(claimed: Claimed, events: LockEvents): GatewayLock {
+  static take(claimed: LockedResource, events: LockEvents): GatewayLock {
     const world = gatewayWorld();
-    const lock = takeLock(claimed.lockPath, (found) => refuseWhatLives(found, claimed, world), world);
+    const lock = takeLock(claimed.lockPath, (found) => refuseLiveOwner(found, claimed, world), world);
     return new GatewayLock(lock, claimed, events);
   }
 
   /** Sends a heartbeat, and checks whether this process is still the owner. */
-  giveSign(): void {
+  heartbeat(): void {
     if (!this.lock.isHeld) return;
     const { name, own, path } = this.claimed;
     try {
@@ -90,7 +90,7 @@ export class GatewayLock {
 }
 
 /** Raises ConfigError when the owner is alive, or may be; an owner that a lock does not name is gone once it has been silent for long. */
-function refuseWhatLives({ owner, ageS }: FoundLock, { name, own, path }: Claimed, world: LockWorld): void {
+function refuseLiveOwner({ owner, ageS }: FoundLock, { name, own, path }: LockedResource, world: LockWorld): void {
   const standing = owner === null ? (ageS > STALE_AFTER_S ? 'gone' : 'last_seen') : ownerStatus(owner, world);
   if (standing === 'gone') return;
   const lives = standing === 'lives';

@@ -6,7 +6,7 @@ import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
 import { GatewayLock } from './file_lock.js';
 
 /** How one exchange went. */
-export interface ExchangeCourse {
+export interface ExchangeSummary {
   readonly upstream: string | null;
   readonly cache: 'hit' | 'miss' | null;
   /** Requests to upstreams. */
@@ -61,7 +61,7 @@ export class ExchangeRecords {
     }
   }
 
-  write({ run, chat }: { readonly run: string; readonly chat: ChatBody }, course: ExchangeCourse): void {
+  write({ run, chat }: { readonly run: string; readonly chat: ChatBody }, course: ExchangeSummary): void {
     if (this.#lost) return;
     const { completion } = course;
     this.file.append(

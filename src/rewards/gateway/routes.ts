@@ -5,9 +5,9 @@ import { bearerToken } from '../../http/guard.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
 import { json, metricsPage, type Reply } from '../../http/reply.js';
 import type { Call, Route } from '../../http/server.js';
-import type { Look } from '../judge/readiness.js';
+import type { JudgeCheck } from '../judge/readiness.js';
 import { readChatBody } from './chat_body.js';
-import { answerChat, notReady, type ChatServices } from './chat.js';
+import { answerChat, whyNotReady, type ChatServices } from './chat.js';
 import type { CanaryFinding } from './drift.js';
 import { runNamePattern, type GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
@@ -17,7 +17,7 @@ export interface GatewayState extends ChatServices {
   readonly token: string | null;
   readonly upstreams: readonly Upstream[];
   /** What the last look at each upstream found. */
-  readonly looks: ReadonlyMap<string, Look>;
+  readonly looks: ReadonlyMap<string, JudgeCheck>;
   /** What the last canary scoring of each upstream found. */
   readonly findings: ReadonlyMap<string, CanaryFinding>;
 }
@@ -45,7 +45,7 @@ function health({ trusted, server: { draining } }: Call, { upstreams, dispatcher
   const ready = upstreams.some((upstream) => upstream.ready) && !draining;
   const status = draining ? 'draining' : ready ? 'ready' : 'waiting';
   const details = {
-    why: draining ? 'it is being stopped' : ready ? null : notReady(upstreams).message,
+    why: draining ? 'it is being stopped' : ready ? null : whyNotReady(upstreams).message,
     upstreams: upstreams.map((upstream) => ({
       url: upstream.url,
       state: upstream.state,
@@ -71,10 +71,10 @@ interface ModelEntry {
 /** The models of all ready upstreams; if none can become ready, what they list instead, so that a caller sees it. */
 function listing({ upstreams, looks }: GatewayState): readonly ModelEntry[] {
   const ready = upstreams.filter((upstream) => upstream.ready);
-  if (ready.length === 0 && !upstreams.every(({ hopeless }) => hopeless)) throw notReady(upstreams);
+  if (ready.length === 0 && !upstreams.every(({ hopeless }) => hopeless)) throw whyNotReady(upstreams);
   const listing = ready.length > 0 ? ready : upstreams;
   const ids = new Set(listing.flatMap(({ models }) => models));
-  if (ids.size === 0) throw new Refusal('no_such_model_anywhere', notReady(upstreams).message);
+  if (ids.size === 0) throw new Refusal('no_such_model_anywhere', whyNotReady(upstreams).message);
   const listed = listing.flatMap(({ url }) => looks.get(url)?.models ?? []);
   return [...ids].map((id) => {
     const same = listed.filter((model) => model.id === id);

@@ -10,8 +10,8 @@ import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
 import { resolveEndpoints } from '../judge/endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
-import { lookAt, type JudgeNames, type Look, type LookContext } from '../judge/readiness.js';
-import { CanaryScoring, placeAt, type ChooseCanaries } from './canary_scoring.js';
+import { checkJudge, type JudgeNames, type JudgeCheck, type JudgeCheckContext } from '../judge/readiness.js';
+import { CanaryScoring, acquireSlot, type ChooseCanaries } from './canary_scoring.js';
 import { genericCanaries } from './canary_set.js';
 import { ReplyCache } from './cache.js';
 import { Dispatcher } from './dispatcher.js';
@@ -62,7 +62,7 @@ export async function startGateway(
   // A question takes a connection from its client and one to an upstream; the gateway's own files come on top.
   const few = tooFewFiles('the gateway', 2 * options.maxConcurrency + 128);
   if (few !== null) log('warn', few);
-  const onLost = (file: string): OnDiskError => tellOfLost(file, { metrics, clock, log });
+  const onLost = (file: string): OnDiskError => reportLostLines(file, { metrics, clock, log });
   const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
   // Every watch and every request under way listens to it, which is not a leak.
@@ -70,7 +70,7 @@ export async function startGateway(
   // Room for the cap and one look at every upstream.
   const pool = createHttpPool({ connections: options.maxConcurrency + 1, secret: upstreamKey });
   const watches: UpstreamWatch[] = [];
-  const found = new Map<string, Look>();
+  const found = new Map<string, JudgeCheck>();
   const upstreams = urls.map(
     (url, index) =>
       new Upstream(url, index, clock, options.maxConcurrency, options.breakerFailures, {
@@ -102,7 +102,7 @@ export async function startGateway(
         stop: stop.signal,
         canaryEveryMs: options.canaryEveryMin * 60_000,
         look: async () => {
-          const end = await placeAt(upstream, dispatcher, stop.signal);
+          const end = await acquireSlot(upstream, dispatcher, stop.signal);
           try {
             const look = await lookForModel(upstream.url, options.model, {
               alias: options.modelAlias,
@@ -225,23 +225,23 @@ const flags: JudgeNames = {
 };
 
 /** Checks a server for this model, or for the first that it lists. A ready server lists the model. */
-async function lookForModel(url: string, model: string | null, context: LookContext): Promise<Look> {
+async function lookForModel(url: string, model: string | null, context: JudgeCheckContext): Promise<JudgeCheck> {
   if (model !== null) {
-    const look = await lookAt(url, model, context);
+    const look = await checkJudge(url, model, context);
     if (look.state !== 'ready' || look.models.some(({ id }) => id === model)) return look;
     return { ...look, models: [{ id: model, root: null, maxModelLen: null }, ...look.models] };
   }
-  const listing = await lookAt(url, '', context);
+  const listing = await checkJudge(url, '', context);
   const first = listing.models?.at(0);
   // Nobody has asked for a specific model: callers decide whether its name is right.
-  return first === undefined ? listing : lookAt(url, first.id, { ...context, alias: true });
+  return first === undefined ? listing : checkJudge(url, first.id, { ...context, alias: true });
 }
 
 /** How often the same disk error for the same file is reported again. */
 const sayLostEveryMs = 30_000;
 
 /** Reports what a file loses: at once, and then at intervals how much has been lost since. */
-function tellOfLost(
+function reportLostLines(
   file: string,
   { metrics, clock, log }: { metrics: GatewayMetrics; clock: Clock; log: NonNullable<GatewayServices['log']> },
 ): OnDiskError {

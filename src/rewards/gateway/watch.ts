@@ -1,7 +1,7 @@
 /** Watches one upstream: checks it until it is ready, scores the canaries, and checks again when it fails or falls silent. */
 import type { Clock } from '../../core/clock.js';
 import { sleep } from '../../core/clock.js';
-import type { Look } from '../judge/readiness.js';
+import type { JudgeCheck } from '../judge/readiness.js';
 import type { Upstream } from './upstream.js';
 
 export interface WatchServices {
@@ -9,9 +9,9 @@ export interface WatchServices {
   readonly stop: AbortSignal;
   readonly canaryEveryMs: number;
   /** A look at whether it lists the model and completes a request with two images. Never rejects. */
-  readonly look: (upstream: Upstream) => Promise<Look>;
+  readonly look: (upstream: Upstream) => Promise<JudgeCheck>;
   /** Scores the canaries and raises their alarms. Resolves with why it could not be asked, or null. Never rejects. */
-  readonly score: (upstream: Upstream, look: Look & { readonly state: 'ready' }) => Promise<string | null>;
+  readonly score: (upstream: Upstream, look: JudgeCheck & { readonly state: 'ready' }) => Promise<string | null>;
   /** Called after every change of its state. */
   readonly onChange: (upstream: Upstream) => void;
   readonly log: (level: 'info' | 'warn', text: string) => void;
@@ -98,7 +98,7 @@ export class UpstreamWatch {
    * Waits until it is woken or no longer ready. The time of the next canaries does not depend on checks in between: repeated suspicions do not
    * postpone them.
    */
-  async #whileReady(found: Look & { readonly state: 'ready' }): Promise<void> {
+  async #whileReady(found: JudgeCheck & { readonly state: 'ready' }): Promise<void> {
     const { clock, stop, canaryEveryMs, score } = this.services;
     for (;;) {
       const left = this.#scoredAt + canaryEveryMs - clock.now();
@@ -112,7 +112,7 @@ export class UpstreamWatch {
     }
   }
 
-  #ready({ models }: Look & { readonly state: 'ready' }): void {
+  #ready({ models }: JudgeCheck & { readonly state: 'ready' }): void {
     const { upstream } = this;
     const before = upstream.state;
     upstream.becameReady(models.map(({ id }) => id));
@@ -122,7 +122,7 @@ export class UpstreamWatch {
     this.services.onChange(upstream);
   }
 
-  #notReady(found: Exclude<Look, { readonly state: 'ready' }>): void {
+  #notReady(found: Exclude<JudgeCheck, { readonly state: 'ready' }>): void {
     const { upstream } = this;
     upstream.notReady(
       found.found,

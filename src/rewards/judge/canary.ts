@@ -3,7 +3,7 @@
  * questions, so that a server which refuses that is found. What it answers does not matter.
  */
 import type { RgbImage } from '../../core/image.js';
-import type { JudgeMessage, JudgeQuery, Shown } from './judge.js';
+import type { JudgeMessage, JudgeQuery, JudgeInput } from './judge.js';
 import { JudgeImages } from './images.js';
 import { twoScores } from './prompts.js';
 
@@ -31,7 +31,7 @@ const question: Omit<JudgeQuery, 'messages'> = {
  * Test queries by what the judge is otherwise shown. The image query sends two images, as most queries do: a server may be limited to one per
  * request.
  */
-export const canaryQueries: Readonly<Record<Shown, JudgeQuery>> = {
+export const canaryQueries: Readonly<Record<JudgeInput, JudgeQuery>> = {
   images: asking(
     'This is a check of the connection. Two images follow. Answer with one short sentence.\nInstruction: leave the image as it is',
     images.prepare(plain(96), 'canary'),

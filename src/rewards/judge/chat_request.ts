@@ -6,7 +6,7 @@ import type {
 import { sha256 } from '../../core/image.js';
 import type { JudgeMessage, JudgeQuery } from './judge.js';
 import type { JudgeImage } from './images.js';
-import { kept, startingTraits, type Dialect, type Traits } from './traits.js';
+import { keptFields, startingTraits, type Dialect, type Traits } from './traits.js';
 
 /** Sampling of a first request besides its temperature; sent in full, because vLLM fills gaps from the checkpoint's own defaults. */
 const topP = 1;
@@ -50,7 +50,7 @@ export async function toChatRequest(
   return {
     model,
     messages: await Promise.all(query.messages.map((message) => toMessage(message, shrunk))),
-    ...kept(fields, traits),
+    ...keptFields(fields, traits),
     [traits.tokenLimit]: Math.floor(room * query.maxCompletionTokens),
   };
 }
@@ -65,7 +65,7 @@ export function hashRequest(query: JudgeQuery, model: string, dialect: Dialect =
     parts: parts.map((part) => (typeof part === 'string' ? { text: part } : { png: part.digest })),
   }));
   const { format, topLogprobs, maxCompletionTokens } = query;
-  const sent = kept(sampling(query, 0), startingTraits[dialect]);
+  const sent = keptFields(sampling(query, 0), startingTraits[dialect]);
   const asked = { ...sent, max_completion_tokens: maxCompletionTokens };
   return sha256(JSON.stringify({ model, messages, sampling: asked, format, topLogprobs }));
 }

@@ -3,8 +3,8 @@ import { checkedKey, noKey } from '../../http/key.js';
 import type { Variation } from './chat_request.js';
 import { canShrink, hashPrompt, hashRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
-import { checkedModel, isAlive, type ModelAlias, type Remedy, type Reply } from './completion.js';
-import type { Judge, JudgeQuery, Shown } from './judge.js';
+import { checkModel, isAlive, type ModelAlias, type Remedy, type Reply } from './completion.js';
+import type { Judge, JudgeQuery, JudgeInput } from './judge.js';
 import { excerpt } from './parse.js';
 import { canaryQueries } from './canary.js';
 import pLimit, { type LimitFunction } from 'p-limit';
@@ -15,7 +15,7 @@ import {
   dialectOf,
   mostTraitChanges,
   startingTraits,
-  without,
+  withoutRefusedFields,
   type Dialect,
   type Traits,
 } from './traits.js';
@@ -33,7 +33,7 @@ export interface JudgeClientOptions {
   /** What the servers were found to take; by default what their addresses say. What they refuse is learned in any case. */
   readonly traits?: Traits;
   /** What it is asked about; `images` where it is absent. */
-  readonly shown?: Shown;
+  readonly shown?: JudgeInput;
   /** Other names of the model that its servers may answer by; none by default. */
   readonly alias?: ModelAlias;
   /** Told in one line when the judge turns out to refuse what it was sent. */
@@ -83,7 +83,7 @@ export class JudgeClient implements Judge {
   readonly #sender: Sender;
   readonly #dialect: Dialect;
   readonly #alias: ModelAlias;
-  readonly #shown: Shown;
+  readonly #shown: JudgeInput;
   readonly #onNote: (note: string) => void;
   /**
    * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
@@ -148,7 +148,7 @@ export class JudgeClient implements Judge {
         continue;
       }
       this.#learn(traits, reply);
-      const checked = checkedModel(reply, this.model, this.#alias);
+      const checked = checkModel(reply, this.model, this.#alias);
       if (checked.kind === 'text' || isAlive(checked)) return { ok: true };
       return { ok: false, detail: `${checked.problem}: ${checked.detail}` };
     }
@@ -183,7 +183,7 @@ export class JudgeClient implements Judge {
       }
       this.#learn(traits, sent.reply);
       const { room = 1 } = variation;
-      let answer = readAnswer(checkedModel(sent.reply, this.model, this.#alias), query);
+      let answer = readAnswer(checkModel(sent.reply, this.model, this.#alias), query);
       if (answer.remedy === 'shrink' && cutOff !== null && cutOff.room < room) {
         // With less room it was taken: what is too long is the reply that it may give, not its images.
         mostRoom = cutOff.room;
@@ -237,7 +237,7 @@ export class JudgeClient implements Judge {
 
 /** The traits without what a reply refuses of them; null where it refuses nothing that can be left out. */
 function withoutRefused(traits: Traits, reply: Reply): Traits | null {
-  return reply.kind === 'text' || reply.refused === undefined ? null : without(traits, reply.refused);
+  return reply.kind === 'text' || reply.refused === undefined ? null : withoutRefusedFields(traits, reply.refused);
 }
 
 function roomAfter({ unbegun }: Answer, room: number): number {

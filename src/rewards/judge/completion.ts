@@ -2,7 +2,7 @@
 import OpenAI from 'openai';
 import { retryAfterMs } from '../../http/meaning.js';
 import { causeOf } from '../../http/request.js';
-import { bySetting, type AllowAlias } from './endpoints.js';
+import { allowBySetting, type AllowAlias } from './endpoints.js';
 import { readFirstToken } from './first_token.js';
 import { isOverflow } from './overflow.js';
 import { excerpt } from './parse.js';
@@ -42,7 +42,7 @@ export interface TextReply {
 export type Reply = TextReply | Problem;
 
 /** The reply to a request that was called off. */
-export const calledOff: Problem = {
+export const cancelledReply: Problem = {
   kind: 'problem',
   problem: 'aborted',
   detail: 'called off',
@@ -54,7 +54,7 @@ function problem(reason: UnscoredReason, detail: string, remedy: Remedy): Proble
 }
 
 /** What was asked for, as far as the reply is read by it. */
-export interface Asked {
+export interface ReplyRequest {
   readonly logprobs?: boolean | null;
   readonly response_format?: unknown;
 }
@@ -63,7 +63,7 @@ export interface Asked {
 const brokenOff: ReadonlySet<unknown> = new Set(['abort', 'error']);
 
 /** Reads the body of a successful HTTP reply, which may be anything. */
-export function readCompletion(body: unknown, asked: Asked = {}): Reply {
+export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
   if (typeof body === 'string') {
     return problem('server_error', `answered with text instead of a completion: ${excerpt(body)}`, 'ask_again');
   }
@@ -93,15 +93,15 @@ function isText(value: unknown): value is string {
   return typeof value === 'string' && value !== '';
 }
 
-interface Around {
-  readonly asked: Asked;
+interface ReplyContext {
+  readonly asked: ReplyRequest;
   readonly model: string | null;
   /** Tokens of thoughts, where the server counts them. */
   readonly counted: number;
 }
 
 /** A reply without a word: a judge that thinks may have spent all its tokens on that. */
-function withoutText(choice: unknown, { asked, model, counted }: Around): Problem {
+function withoutText(choice: unknown, { asked, model, counted }: ReplyContext): Problem {
   if (choice === undefined) return problem('empty', 'answered with no choices', 'ask_again');
   const message = field(choice, 'message');
   // vLLM, SGLang, llama.cpp and DeepSeek say `reasoning_content`; newer vLLM and OpenRouter `reasoning`; OpenAI only counts the tokens.
@@ -141,11 +141,11 @@ export type ModelAlias = boolean | readonly string[];
  * The reply, or what is wrong with it where it came from another model than the one asked: its scores would be another judge's. `allow` says
  * what allows it.
  */
-export function checkedModel(
+export function checkModel(
   reply: Reply,
   asked: string,
   alias: ModelAlias,
-  allow: AllowAlias = bySetting('model_alias'),
+  allow: AllowAlias = allowBySetting('model_alias'),
 ): Reply {
   const { model = null } = reply;
   if (model === null || alias === true) return reply;

@@ -21,14 +21,14 @@ export interface JudgeAddress {
   readonly token: string | null;
 }
 
-/** Names that a judge may answer by besides the one that it is asked by; see `checkedModel`. */
+/** Names that a judge may answer by besides the one that it is asked by; see `checkModel`. */
 export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
 
 /** What a person does to allow another name of a model, given as JSON; null stands for any. */
 export type AllowAlias = (name: string | null) => string;
 
 /** By a setting of a config. */
-export function bySetting(setting: string): AllowAlias {
+export function allowBySetting(setting: string): AllowAlias {
   return (name) => `set ${setting}: ${name === null ? 'true' : `[${name}]`}`;
 }
 

@@ -43,7 +43,7 @@ export function isShowable({ width, height }: RgbImage): boolean {
 }
 
 /** What keeps an image from being shown, for messages; null where nothing does. */
-export function unshowable(image: RgbImage): string | null {
+export function whyUnshowable(image: RgbImage): string | null {
   if (isShowable(image)) return null;
   return `the image is ${image.width}x${image.height} pixels; a judge takes no shape as long as ${maxAspectRatio}:1`;
 }
@@ -86,7 +86,7 @@ export class JudgeImages {
 
   /** Raises DataError, naming `what`, for a shape that no judge takes (`isShowable` tells before). */
   prepare(image: RgbImage, what: string): JudgeImage {
-    const problem = unshowable(image);
+    const problem = whyUnshowable(image);
     if (problem !== null) {
       throw new DataError(problem, { where: what, next: 'Crop or pad the images of this dataset or environment.' });
     }

@@ -4,7 +4,7 @@ import type { Parsed } from './parse.js';
 import type { Judgement, ScoreOptions } from '../score/types.js';
 
 /** What a judge is shown: images, or words alone. */
-export type Shown = 'images' | 'words';
+export type JudgeInput = 'images' | 'words';
 
 export interface JudgeMessage {
   readonly role: 'system' | 'user';

@@ -3,8 +3,8 @@ import type OpenAI from 'openai';
 import { canaryQueries } from './canary.js';
 import { toChatRequest } from './chat_request.js';
 import { readCompletion, readError, type Reply } from './completion.js';
-import type { Shown } from './judge.js';
-import { mostTraitChanges, without, type Traits } from './traits.js';
+import type { JudgeInput } from './judge.js';
+import { mostTraitChanges, withoutRefusedFields, type Traits } from './traits.js';
 import { allowManyListeners } from '../../core/listeners.js';
 
 /** So many times the tokens for a judge whose reply held nothing at all: 1,024 in place of 16. */
@@ -20,7 +20,7 @@ export async function negotiate(
   model: string,
   start: Traits,
   signal: AbortSignal,
-  shown: Shown = 'images',
+  shown: JudgeInput = 'images',
 ): Promise<Negotiated> {
   // A signal counts whoever ever waited for it, and this is one request after another.
   allowManyListeners(signal);
@@ -43,7 +43,7 @@ export async function negotiate(
       room = wideRoom;
       continue;
     }
-    const fewer = changes++ < mostTraitChanges ? without(traits, reply.refused ?? []) : null;
+    const fewer = changes++ < mostTraitChanges ? withoutRefusedFields(traits, reply.refused ?? []) : null;
     if (fewer === null) return { reply, traits, thinks: false, error };
     traits = fewer;
   }

@@ -1,13 +1,13 @@
 /** How servers say that a request is longer than their model's context: fewer pixels, and so fewer tokens, may fit. */
 
-interface Saying {
+interface OverflowPattern {
   readonly server: string;
   /** Where it was read. */
   readonly source: string;
   readonly words: RegExp;
 }
 
-const sayings: readonly Saying[] = [
+const sayings: readonly OverflowPattern[] = [
   {
     server:
       'OpenAI; vLLM ("..., however you requested ..."); SGLang ("Requested token count exceeds the model\'s ..."); Mistral',

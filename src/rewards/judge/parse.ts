@@ -36,10 +36,10 @@ export function parseScores(text: string, arity: number, cutOff = false): Parsed
   const delimited = pieces.length === 3 ? readScores(pieces[1], arity, false) : null;
   const scores = delimited ?? readScores(pieces.join(' '), arity, cutOff);
   if (typeof scores === 'object' && scores !== null) return inRange(scores);
-  return unusable(body, whyNone(scores, arity));
+  return unusable(body, whyNoScores(scores, arity));
 }
 
-function whyNone(found: 'wrong' | 'conflict' | null, arity: number): string {
+function whyNoScores(found: 'wrong' | 'conflict' | null, arity: number): string {
   if (found === null) return `no ${arity} scores in it`;
   if (found === 'conflict') return 'its scores contradict each other';
   return `its "score" is not ${arity} plain number${arity === 1 ? '' : 's'}`;

@@ -27,7 +27,7 @@ export interface ReplyTokens {
  * What fits short reasoning; more would take room from the images in the judge's context. The tag of a ground score follows its
  * explanation, which therefore gets more.
  */
-export const usualReplyTokens: ReplyTokens = { viescore: 400, ground_score: 700 };
+export const defaultReplyTokens: ReplyTokens = { viescore: 400, ground_score: 700 };
 
 /** The texts of the three questions, in which `{instruction}` stands for the instruction, and how long their replies may be. */
 export interface PromptSet {
@@ -130,7 +130,7 @@ Answer with the digit alone: no word, no sign, no space before it.
 
 Instruction: ${instructionMark}`;
 
-export const builtInPrompts: PromptSet = { sc, pq, ground, replyTokens: usualReplyTokens };
+export const builtInPrompts: PromptSet = { sc, pq, ground, replyTokens: defaultReplyTokens };
 
 /** The reply to the two-score questions. The length limit keeps a constrained decoder from talking past the token limit. */
 export const twoScores: ReplyFormat = {

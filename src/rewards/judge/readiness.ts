@@ -4,11 +4,11 @@ import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, needsKey, noKey } from '../../http/key.js';
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
-import { checkedModel, readError, type ModelAlias } from './completion.js';
+import { checkModel, readError, type ModelAlias } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
-import { bySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
+import { allowBySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
-import type { Shown } from './judge.js';
+import type { JudgeInput } from './judge.js';
 import { negotiate } from './negotiation.js';
 import { excerpt } from './parse.js';
 import { commonTraits, describeTraits, dialectOf, startingTraits, type Traits } from './traits.js';
@@ -33,8 +33,8 @@ export interface ReadinessOptions extends WaitOptions {
   /** The run's judge where it is absent. */
   readonly names?: JudgeNames;
   /** What it is to be asked about: the small request is of that kind. `images` where it is absent. */
-  readonly shown?: Shown;
-  /** Other names of the model; see `checkedModel`. With any, the model need not be listed if it answers. */
+  readonly shown?: JudgeInput;
+  /** Other names of the model; see `checkModel`. With any, the model need not be listed if it answers. */
   readonly alias?: ModelAlias;
 }
 
@@ -87,7 +87,7 @@ export interface ListedModel {
 }
 
 /** What a look at one judge found: ready, `not_yet` (waiting may help) or `wrong` (it will not). */
-export type Look =
+export type JudgeCheck =
   | {
       readonly state: 'ready';
       readonly maxModelLen: number | null;
@@ -119,7 +119,7 @@ export async function waitUntilReady(
   const pool = createHttpPool({ connections: 2, secret: apiKey });
   try {
     const context = { clock, pool, apiKey, signal, probe, names, alias, shown };
-    const { judge, notes } = await untilReady(() => lookAtAll(endpoint, model, context), {
+    const { judge, notes } = await untilReady(() => checkAllJudges(endpoint, model, context), {
       clock,
       maxWaitMs: options.maxWaitS * 1000,
       signal,
@@ -134,11 +134,11 @@ export async function waitUntilReady(
   }
 }
 
-export interface LookContext {
+export interface JudgeCheckContext {
   readonly probe?: Probe | undefined;
   readonly names?: JudgeNames | undefined;
   readonly alias?: ModelAlias | undefined;
-  readonly shown?: Shown | undefined;
+  readonly shown?: JudgeInput | undefined;
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
@@ -149,7 +149,7 @@ export interface LookContext {
 
 type LookAtAll = LookAtEvery<{ readonly judge: ReadyJudge; readonly notes: readonly string[] }>;
 
-async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext): Promise<LookAtAll> {
+async function checkAllJudges(endpoint: Endpoint, model: string, context: JudgeCheckContext): Promise<LookAtAll> {
   let endpoints: readonly string[];
   try {
     endpoints = resolveEndpoints(endpoint);
@@ -157,7 +157,7 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
     if (error instanceof EndpointError) return { error, final: false };
     throw error;
   }
-  const looks = await Promise.all(endpoints.map((url) => lookAt(url, model, context)));
+  const looks = await Promise.all(endpoints.map((url) => checkJudge(url, model, context)));
   const { judge } = context.names ?? runsJudge;
   const start = startingTraits[dialectOf(endpoints)];
   let thinks = false;
@@ -187,7 +187,7 @@ const runsJudge: JudgeNames = {
   judge: 'the judge',
   endpoint: 'reward.endpoint',
   model: 'reward.model',
-  allow: bySetting('reward.model_alias'),
+  allow: allowBySetting('reward.model_alias'),
   key: 'OPENAI_API_KEY',
   start:
     'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.',
@@ -201,12 +201,12 @@ function checkAddress({ endpoint }: JudgeNames): string {
  * Whether one judge can be asked: it lists the model and completes a small request, or as much of it as the probe wants. Never
  * rejects.
  */
-export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
+export async function checkJudge(url: string, model: string, context: JudgeCheckContext): Promise<JudgeCheck> {
   const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false, shown = 'images' } = context;
   const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
   const { signal } = deadline;
-  const ask = async (question: () => Promise<Look>): Promise<Look> => {
+  const ask = async (question: () => Promise<JudgeCheck>): Promise<JudgeCheck> => {
     try {
       return await question();
     } catch (error) {
@@ -214,12 +214,12 @@ export async function lookAt(url: string, model: string, context: LookContext): 
       return readFailure(error, url, names);
     }
   };
-  const completes = (listed: Look): Promise<Look> =>
+  const completes = (listed: JudgeCheck): Promise<JudgeCheck> =>
     ask(async () => {
       const start = startingTraits[dialectOf([url])];
       const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal, shown);
       if (error !== null) return readFailure(error, url, names);
-      const reply = checkedModel(got, model, alias, names.allow);
+      const reply = checkModel(got, model, alias, names.allow);
       if (reply.kind === 'text' || reply.thought === true) {
         return {
           ...unlisted,
@@ -240,18 +240,18 @@ export async function lookAt(url: string, model: string, context: LookContext): 
     const listed = await ask(async () => readListing(await client.get('/models', { signal }), model, names));
     switch (probe) {
       case 'completion':
-        if (listed.state === 'ready') return notingThat(`it lists '${model}', but`, await completes(listed));
+        if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, await completes(listed));
         // What it does not list it may serve all the same, where the config expects other names.
         if (listed.models === undefined || alias === false) return listed;
-        return notingThat(`${listed.found}, and`, await completes(listed));
+        return withEarlierNotes(`${listed.found}, and`, await completes(listed));
       case 'listing': {
         if (listed.state === 'not_yet') return listed;
         if (listed.state === 'ready' && (await refusesWrongKeys(url, pool, deadline))) return listed;
         const completed = await completes(listed);
-        if (listed.state === 'ready') return notingThat(`it lists '${model}', but`, completed);
+        if (listed.state === 'ready') return withEarlierNotes(`it lists '${model}', but`, completed);
         // Not every server lists what it serves; what a listing told is the better reason where there was one.
         if (completed.state === 'ready' || completed.found === listed.found) return completed;
-        const wrong = notingThat(`${listed.found}, and`, completed);
+        const wrong = withEarlierNotes(`${listed.found}, and`, completed);
         return wrong.state === 'wrong' && listed.models !== undefined ? { ...wrong, next: listed.next } : wrong;
       }
     }
@@ -268,12 +268,12 @@ export async function lookAt(url: string, model: string, context: LookContext): 
 const unlisted = { state: 'ready', maxModelLen: null, models: [] } as const;
 
 /** What was found, after what was found before; a judge that is ready needs no words. */
-function notingThat(before: string, look: Look): Look {
+function withEarlierNotes(before: string, look: JudgeCheck): JudgeCheck {
   return look.state === 'ready' ? look : { ...look, found: `${before} ${look.found}` };
 }
 
 /** Whether its listing is only for those with a key: one that anybody gets says nothing about the key at hand. */
-async function refusesWrongKeys(url: string, pool: LookContext['pool'], deadline: Deadline): Promise<boolean> {
+async function refusesWrongKeys(url: string, pool: JudgeCheckContext['pool'], deadline: Deadline): Promise<boolean> {
   try {
     await createClient(url, noKey, pool).get('/models', { signal: deadline.signal });
     return false;
@@ -286,7 +286,7 @@ function isRefusedKey(detail: string): boolean {
   return /\b40[13]\b/.test(detail);
 }
 
-function readListing(listing: unknown, model: string, names: JudgeNames): Look {
+function readListing(listing: unknown, model: string, names: JudgeNames): JudgeCheck {
   const data = typeof listing === 'object' && listing !== null ? (listing as { data?: unknown }).data : undefined;
   if (!Array.isArray(data) || data.includes(null)) {
     const found = typeof listing === 'string' ? excerpt(listing) : excerpt(JSON.stringify(listing) ?? 'nothing');
@@ -324,12 +324,12 @@ function nameSome(models: readonly ListedModel[]): string {
   return rest === 0 ? named.join(', ') : `${named.join(', ')} and ${rest} more`;
 }
 
-function readFailure(error: unknown, url: string, names: JudgeNames): Look {
+function readFailure(error: unknown, url: string, names: JudgeNames): JudgeCheck {
   const { problem, detail, remedy } = readError(error, Date.now());
   if (remedy === 'retry') {
     return { state: 'not_yet', found: detail, next: names.start, busy: problem === 'rate_limited' };
   }
-  const wrong = (next: string, found = detail): Look => ({ state: 'wrong', found, next });
+  const wrong = (next: string, found = detail): JudgeCheck => ({ state: 'wrong', found, next });
   if (problem === 'server_error') return wrong(checkAddress(names));
   if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);
   if (/image/i.test(detail)) {

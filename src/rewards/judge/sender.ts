@@ -1,7 +1,7 @@
 /** What stands between a judge's client and the wire: one request for a query, with its retries, in one of so many slots. */
 import type { Variation } from './chat_request.js';
 import { toChatRequest } from './chat_request.js';
-import { calledOff } from './completion.js';
+import { cancelledReply } from './completion.js';
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
 import type { Reply } from './completion.js';
@@ -16,7 +16,7 @@ import { Transport } from './transport.js';
 export type SentQuery = Omit<JudgeQuery, 'key' | 'parse'>;
 
 /** How a request differs from the first one for its query, and how long it may take. */
-export interface Sending {
+export interface SendOptions {
   /** Unusable replies that the query got before; see `toChatRequest`. */
   readonly asked: number;
   readonly variation: Variation;
@@ -26,7 +26,7 @@ export interface Sending {
   readonly withinMs: number;
 }
 
-export interface Sent {
+export interface SendResult {
   readonly reply: Reply;
   /** Requests that were made. */
   readonly attempts: number;
@@ -39,7 +39,7 @@ export interface Sent {
 /** Sends requests to one model. Never rejects for anything that the judge does. */
 export interface Sender {
   /** A request that is called off has the reply `calledOff`. */
-  send(query: SentQuery, sending: Sending, signal?: AbortSignal): Promise<Sent>;
+  send(query: SentQuery, sending: SendOptions, signal?: AbortSignal): Promise<SendResult>;
   /** One attempt at once, outside the slots, asked even of a judge that is being spared. */
   probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply>;
   /** Closes the connections; nothing may be sent afterwards. */
@@ -84,18 +84,22 @@ export class LocalSender implements Sender {
     this.#transport = new Transport({ endpoints, apiKey, connections, policy, clock, random });
   }
 
-  async send(query: SentQuery, { asked, variation, traits, withinMs }: Sending, signal?: AbortSignal): Promise<Sent> {
+  async send(
+    query: SentQuery,
+    { asked, variation, traits, withinMs }: SendOptions,
+    signal?: AbortSignal,
+  ): Promise<SendResult> {
     // A slot waits for no picture, but for those that are sent smaller, which are few.
     if (signal?.aborted !== true && variation.shrunk !== true) await this.#encoding(() => encodeImages(query));
     return this.#slots(async () => {
       const started = this.#clock.now();
       const deadline = new Deadline(this.#clock, withinMs, signal);
       try {
-        if (deadline.over) return { reply: calledOff, attempts: 0, tookMs: 0, over: true };
+        if (deadline.over) return { reply: cancelledReply, attempts: 0, tookMs: 0, over: true };
         const request = await toChatRequest(query, this.#options.model, asked, traits, variation);
         const { reply, attempts } = await this.#transport.send(request, deadline);
         const tookMs = this.#clock.now() - started;
-        return { reply: signal?.aborted === true ? calledOff : reply, attempts, tookMs, over: deadline.over };
+        return { reply: signal?.aborted === true ? cancelledReply : reply, attempts, tookMs, over: deadline.over };
       } finally {
         deadline.dispose();
       }

@@ -8,8 +8,8 @@ import { InternalError } from '../../core/errors.js';
 import type { Reply } from './completion.js';
 import type { JudgeMessage } from './judge.js';
 import type { ShownPicture } from './images.js';
-import { calledOff } from './completion.js';
-import type { OpenSender, Sender, SenderOptions, Sending, Sent, SentQuery } from './sender.js';
+import { cancelledReply } from './completion.js';
+import type { OpenSender, Sender, SenderOptions, SendOptions, SendResult, SentQuery } from './sender.js';
 import type { Traits } from './traits.js';
 import { allowManyListeners } from '../../core/listeners.js';
 
@@ -23,7 +23,7 @@ export type PlainQuery = Omit<SentQuery, 'messages'> & {
 
 /** What the thread is told; each message is answered once but `abort`, which names those that it ends. */
 export type ToThread =
-  | { readonly kind: 'send'; readonly id: number; readonly query: PlainQuery; readonly sending: Sending }
+  | { readonly kind: 'send'; readonly id: number; readonly query: PlainQuery; readonly sending: SendOptions }
   | {
       readonly kind: 'probe';
       readonly id: number;
@@ -66,10 +66,10 @@ export class ThreadSender implements Sender {
     this.#worker.unref();
   }
 
-  async send(query: SentQuery, sending: Sending, signal?: AbortSignal): Promise<Sent> {
+  async send(query: SentQuery, sending: SendOptions, signal?: AbortSignal): Promise<SendResult> {
     // The thread would begin with the pictures before it hears of it.
-    if (signal?.aborted === true) return { reply: calledOff, attempts: 0, tookMs: 0, over: true };
-    return (await this.#ask((id) => ({ kind: 'send', id, query: plain(query), sending }), signal)) as Sent;
+    if (signal?.aborted === true) return { reply: cancelledReply, attempts: 0, tookMs: 0, over: true };
+    return (await this.#ask((id) => ({ kind: 'send', id, query: plain(query), sending }), signal)) as SendResult;
   }
 
   async probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply> {

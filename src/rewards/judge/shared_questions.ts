@@ -2,7 +2,7 @@
 import type { Judge, JudgeQuery } from './judge.js';
 import type { Judgement, ScoreOptions } from '../score/types.js';
 
-interface UnderWay {
+interface PendingQuestion {
   readonly signal: AbortSignal | undefined;
   readonly askAgain: boolean;
   readonly answer: Promise<Judgement>;
@@ -10,14 +10,14 @@ interface UnderWay {
 
 /** A judge that passes a question on once, however many ask it while it is under way with the same signal. */
 export function sharedQuestions(judge: Judge): Judge {
-  const underWay = new Map<string, UnderWay>();
+  const underWay = new Map<string, PendingQuestion>();
   return {
     ask(query: JudgeQuery, signal?: AbortSignal, options?: ScoreOptions): Promise<Judgement> {
       const identity = identityOf(query);
       const askAgain = options?.askAgain === true;
       const same = underWay.get(identity);
       if (same?.signal === signal && same?.askAgain === askAgain) return same.answer;
-      const asked: UnderWay = { signal, askAgain, answer: judge.ask(query, signal, options) };
+      const asked: PendingQuestion = { signal, askAgain, answer: judge.ask(query, signal, options) };
       underWay.set(identity, asked);
       return asked.answer.finally(() => {
         if (underWay.get(identity) === asked) underWay.delete(identity);

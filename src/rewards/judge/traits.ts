@@ -55,7 +55,7 @@ export function dialectOf(endpoints: readonly string[]): Dialect {
 }
 
 /** The fields of a request that a server with these traits is sent. */
-export function kept(fields: object, { leftOut }: Traits): Record<string, unknown> {
+export function keptFields(fields: object, { leftOut }: Traits): Record<string, unknown> {
   const left: ReadonlySet<string> = new Set(leftOut);
   return Object.fromEntries(Object.entries(fields).filter(([name]) => !left.has(name)));
 }
@@ -111,7 +111,7 @@ export function refusedFields({ status, param, words }: FieldError): readonly Re
 }
 
 /** The traits without what a server refused of a request that was sent with them; null where nothing of it can be changed. */
-export function without(traits: Traits, refused: readonly RefusableField[]): Traits | null {
+export function withoutRefusedFields(traits: Traits, refused: readonly RefusableField[]): Traits | null {
   for (const field of refused) {
     if (field === 'max_completion_tokens' || field === 'max_tokens') {
       if (field !== traits.tokenLimit) continue;

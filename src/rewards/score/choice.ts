@@ -1,7 +1,7 @@
 /** Which terms a config's reward section chooses. Pure, and as light as the schema. */
 import { z } from 'zod';
 import { fillAbsent } from '../../schema/absent.js';
-import type { Shown } from '../judge/judge.js';
+import type { JudgeInput } from '../judge/judge.js';
 import type { MeasureTerm, RewardChoice, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
@@ -82,7 +82,7 @@ export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
 }
 
 /** What the terms show the run's judge: words if none shows it images. */
-export function shownToJudge(choice: Choice): Shown {
+export function shownToJudge(choice: Choice): JudgeInput {
   const asking = termsThatAsk(choice);
   return asking.length > 0 && asking.every((name) => termKinds[name].reads === 'words') ? 'words' : 'images';
 }
@@ -93,7 +93,7 @@ export function asksJudge(choice: Choice): boolean {
 }
 
 /** Whether any chosen term, including recorded ones and measures, compares with the text that an instruction quotes, as far as known. */
-export function readsQuoted(choice: Choice): boolean {
+export function readsQuotedText(choice: Choice): boolean {
   return chosenTerms(choice).some(({ kind, fields }) => kind.readsQuoted?.(fields));
 }
 

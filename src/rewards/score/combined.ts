@@ -96,7 +96,7 @@ export async function createReward(
           (stop) =>
             term.score(item, stop, options),
       );
-    const outcomes = await allOrAbort([...starts(decides), ...starts(besides).map(unlessLacking)], signal);
+    const outcomes = await allOrAbort([...starts(decides), ...starts(besides).map(nullIfLacking)], signal);
     const terms = named((index) => must(outcomes[index], 'the outcome of a term that decides'));
     const outcome = native ? terms[0].outcome : weightedSum(terms);
     const more = outcomes.slice(decides.length).map((found, i) => found && recordedParts(besides[i].kind.name, found));
@@ -112,7 +112,7 @@ export async function createReward(
   ): Promise<Outcome | null> {
     if (missingInput(kind.needs, item) !== null) return null;
     if (item.unavailable !== undefined) return { kind: 'unscored', ...item.unavailable, parts: {} };
-    return unlessLacking((signal) => term.score(item, signal, options))(stop);
+    return nullIfLacking((signal) => term.score(item, signal, options))(stop);
   }
 
   async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
@@ -149,7 +149,7 @@ function recordedParts(name: string, { parts, ...outcome }: Outcome): ScoreParts
 }
 
 /** Null for an item that the term cannot score because of the dataset: text that is not quoted, or a label that names nothing. */
-function unlessLacking(score: (stop: AbortSignal) => Promise<Outcome>): (stop: AbortSignal) => Promise<Outcome | null> {
+function nullIfLacking(score: (stop: AbortSignal) => Promise<Outcome>): (stop: AbortSignal) => Promise<Outcome | null> {
   return async (stop) => {
     try {
       return await score(stop);

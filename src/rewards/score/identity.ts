@@ -54,7 +54,7 @@ export function rewardScale(read: ReadSettings): Scale | null {
   return {
     label: said.join(' + '),
     terms: known.length,
-    most: sum ? 1 : mostOf(known[0].term.name),
+    most: sum ? 1 : highestValueOf(known[0].term.name),
     identity,
     asksJudge,
   };
@@ -63,7 +63,7 @@ export function rewardScale(read: ReadSettings): Scale | null {
 /** The scale of a term that a run's answers are measured by. */
 export function measureScale(term: MeasureTerm, read: ReadSettings): Scale {
   const identity = JSON.stringify([resultFields(term), judgeOf([term], read)]);
-  return { label: termName(term), terms: 1, most: mostOf(term.name), identity, asksJudge: asksRunsJudge(term) };
+  return { label: termName(term), terms: 1, most: highestValueOf(term.name), identity, asksJudge: asksRunsJudge(term) };
 }
 
 /** The terms of a recorded `validation.measure`; those that this version does not know are left out. */
@@ -86,7 +86,7 @@ function readTerm(recorded: unknown, fresh = false): NamedTerm | null {
 }
 
 /** The highest value of a term's native scale. */
-export function mostOf(name: TermName): number {
+export function highestValueOf(name: TermName): number {
   const kind: TermKind = termKinds[name];
   return kind.most ?? 1;
 }

@@ -83,7 +83,7 @@ export interface SettleDeps extends SettleEvents {
 const askAgainEveryMs = 60_000;
 
 /** Which failures mean the judge is absent, which time may fix; the others are unusable answers. */
-export const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
+export const isJudgeAbsent: Readonly<Record<UnscoredReason, boolean>> = {
   timeout: true,
   connection: true,
   rate_limited: true,
@@ -178,7 +178,7 @@ async function askUnscoredAgain(
 function absentFraction({ reasons, judged }: UnscoredSummary): number {
   let absent = 0;
   for (const [reason, count] of Object.entries(reasons)) {
-    if (isAbsence[reason as UnscoredReason]) absent += count;
+    if (isJudgeAbsent[reason as UnscoredReason]) absent += count;
   }
   return absent / judged;
 }

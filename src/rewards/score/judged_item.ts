@@ -2,7 +2,7 @@
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { JudgeImage, JudgeImages } from '../judge/images.js';
-import { isShowable, unshowable } from '../judge/images.js';
+import { isShowable, whyUnshowable } from '../judge/images.js';
 import { excerpt } from '../judge/parse.js';
 import type { JudgeItem, Judgement, Outcome, ScoreParts } from './types.js';
 
@@ -54,7 +54,7 @@ export function prepareItem(item: JudgeItem, truthFor: string | null, images: Ju
 }
 
 function problemOf(what: string, image: RgbImage | null): string | null {
-  const problem = image === null ? null : unshowable(image);
+  const problem = image === null ? null : whyUnshowable(image);
   return problem === null ? null : `${what}: ${problem}`;
 }
 

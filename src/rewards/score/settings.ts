@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { isObject, markOf } from '../../schema/walk.js';
-import { usualReplyTokens } from '../judge/prompts.js';
+import { defaultReplyTokens } from '../judge/prompts.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, termNames, type TermName } from '../terms/table.js';
 
@@ -60,7 +60,7 @@ export const measureTerms = z.array(
 );
 
 /** Adds `measure` to a section that says how a policy is evaluated. It trains nothing, so that a run may be given one at any time. */
-export function measured<Shape extends z.ZodRawShape>(
+export function withMeasure<Shape extends z.ZodRawShape>(
   validation: z.ZodPrefault<z.ZodObject<Shape, z.core.$strict>>,
 ): z.ZodPrefault<z.ZodObject<Shape & { measure: typeof measureField }, z.core.$strict>> {
   const extended = validation.unwrap().extend({ measure: measureField });
@@ -96,11 +96,11 @@ const replyTokens = section(
   'Longest replies that the judge may give, in tokens; one that is cut off before its scores is asked for again with twice as many, and one that is cut off while the judge still thinks with four times as many.',
   z
     .strictObject({
-      viescore: result("To each of VIEScore's two questions.", positiveInteger.default(usualReplyTokens.viescore), {
-        absent: usualReplyTokens.viescore,
+      viescore: result("To each of VIEScore's two questions.", positiveInteger.default(defaultReplyTokens.viescore), {
+        absent: defaultReplyTokens.viescore,
       }),
-      ground_score: result('To that of the ground score.', positiveInteger.default(usualReplyTokens.ground_score), {
-        absent: usualReplyTokens.ground_score,
+      ground_score: result('To that of the ground score.', positiveInteger.default(defaultReplyTokens.ground_score), {
+        absent: defaultReplyTokens.ground_score,
       }),
     })
     .prefault({}),

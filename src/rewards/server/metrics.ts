@@ -6,7 +6,7 @@ import { Counts, family, head, Histogram, type Sample } from '../../http/prometh
 const bounds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300] as const;
 
 /** What is so at the moment at which it is asked. */
-export interface Moment {
+export interface CurrentLoad {
   /** Replies so far by path and status. */
   readonly replies: readonly Sample[];
   readonly requestsUnderWay: number;
@@ -27,7 +27,7 @@ export class ServerMetrics {
   }
 
   /** In Prometheus' text format. */
-  toText({ replies, requestsUnderWay, heldBytes }: Moment): string {
+  toText({ replies, requestsUnderWay, heldBytes }: CurrentLoad): string {
     const { user, system } = process.cpuUsage();
     const gauge = (name: string, help: string, value: number) => family(name, 'gauge', help, [{ value }]);
     const lines = [

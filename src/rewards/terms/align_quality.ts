@@ -9,7 +9,7 @@ import type { Judge, JudgeQuery } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
-import { bySetting, modelAliasSchema } from '../judge/endpoints.js';
+import { allowBySetting, modelAliasSchema } from '../judge/endpoints.js';
 import { maxScore } from '../judge/parse.js';
 import { alignPrompts, twoScoreQuery, withInstruction } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
@@ -38,7 +38,7 @@ const namesInMessages = {
   judge: 'the judge of align_quality',
   endpoint: 'endpoint of the term align_quality',
   model: 'model of the term align_quality',
-  allow: bySetting('model_alias of the term align_quality'),
+  allow: allowBySetting('model_alias of the term align_quality'),
   start: 'Check the address and the network, or start the server; then run the same command again.',
 };
 
@@ -195,7 +195,7 @@ export const alignQuality = termKind({
     if (problem !== null) {
       throw new ConfigError(problem.message, { where: `reward.terms, align_quality.${problem.field}` });
     }
-    const [{ isShowable, unshowable }, { unscoredOutcome }] = await Promise.all([
+    const [{ isShowable, whyUnshowable }, { unscoredOutcome }] = await Promise.all([
       import('../judge/images.js'),
       import('../score/judged_item.js'),
     ]);
@@ -209,7 +209,7 @@ export const alignQuality = termKind({
       if (item.edited === null || !isShowable(item.edited)) {
         return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
       }
-      const shape = item.source === null ? null : unshowable(item.source);
+      const shape = item.source === null ? null : whyUnshowable(item.source);
       if (shape !== null) {
         return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, source image: ${shape}`, parts: {} };
       }

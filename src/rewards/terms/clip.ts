@@ -34,14 +34,14 @@ function unscored(reason: UnscoredReason, detail: string): Outcome {
 }
 
 /** The score for a cosine. `value` is on the scale's own range, `normalised` in [0, 1]. */
-interface Worth {
+interface CosineScore {
   readonly value: number;
   readonly normalised: number;
   /** Whether the scale gives neighbouring cosines the same score: it cannot distinguish them here. */
   readonly atLimit: boolean;
 }
 
-function unitWorth(cosine: number): Worth {
+function unitScore(cosine: number): CosineScore {
   const value = Math.min(1, Math.max(cosine, 0));
   return { value, normalised: value, atLimit: cosine <= 0 };
 }
@@ -51,14 +51,14 @@ function unitWorth(cosine: number): Worth {
  * CLIPScore, min(1, 2.5 max(cosine, 0)) (Hessel and others 2021, arXiv 2104.08718), with max(cosine, 0) as its value. `cosine` is max(cosine, 0).
  */
 export const clipScales = {
-  half: (cosine) => ({ ...unitWorth((cosine + 1) / 2), atLimit: false }),
+  half: (cosine) => ({ ...unitScore((cosine + 1) / 2), atLimit: false }),
   clipscore: (cosine) => ({
     value: Math.max(cosine, 0),
     normalised: clipScore(cosine),
     atLimit: cosine <= 0 || clipScore(cosine) === 1,
   }),
-  cosine: unitWorth,
-} satisfies Record<string, (cosine: number) => Worth>;
+  cosine: unitScore,
+} satisfies Record<string, (cosine: number) => CosineScore>;
 
 /** CLIPScore, at most 1: real pairs lie at cosines of 0.15 to 0.40. */
 export function clipScore(cosine: number): number {

@@ -33,6 +33,6 @@ export const moduleTerm = termKind({
     const compile = /^\.[mc]?tsx?$/.test(extension) ? '; compile it, and name the JavaScript' : '';
     return { field: 'module', message: `found '${module}'; allowed: an ES module, .js or .mjs${compile}` };
   },
-  createApart: async (settings) => (await import('./module/apart.js')).openModuleApart(settings),
+  createApart: async (settings) => (await import('./module/own_process.js')).openModuleInProcess(settings),
   create: async (settings, services) => (await import('./module/term.js')).openModule(settings, services),
 });

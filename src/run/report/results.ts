@@ -2,7 +2,7 @@
 import { meanDifference, type MeanDifference } from '../../core/estimate.js';
 import { spreadOf, type Spread } from '../../core/statistics.js';
 import { termName } from '../../rewards/score/choice.js';
-import { measureScale, mostOf, rewardScale } from '../../rewards/score/identity.js';
+import { measureScale, highestValueOf, rewardScale } from '../../rewards/score/identity.js';
 import { measureTerms, type MeasureTerm } from '../../rewards/score/settings.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import type { promptScores } from './measures.js';
@@ -208,7 +208,7 @@ function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: 
   const label = termName(term);
   return {
     metric: `validation/${manner}/measure/${label}/mean`,
-    scale: { label, most: mostOf(term.name) },
+    scale: { label, most: highestValueOf(term.name) },
     lessIsBetter: false,
     manner,
     of: (run) => {

@@ -3,7 +3,7 @@ import type { RgbImage } from '../../core/image.js';
 import { parseInstruction, planEdit, type Plan } from '../world/edits.js';
 import { cellName, type Geometry } from '../world/world.js';
 import { readScene, sceneOf, type Reading } from './read_scene.js';
-import { compareSpared, markSpared, OVEREDIT_MARKS } from './overedit.js';
+import { compareOutsideEdit, markOverediting, OVEREDIT_MARKS } from './overedit.js';
 import { FULL, scoreSuccess } from './success.js';
 
 export interface ConsistencyScore {
@@ -37,15 +37,15 @@ export function scoreConsistency(source: Reading, instruction: string, edited: R
   const edit = parseInstruction(instruction, geometry);
   const plan = edit === null ? null : planEdit(scene, edit);
   if (plan === null) {
-    const spared = compareSpared(scene, edited, new Set());
+    const spared = compareOutsideEdit(scene, edited, new Set());
     const why = edit === null ? 'The instruction is none that can be read' : 'The source does not allow the edit';
-    return { success: 0, overedit: markSpared(spared, OVEREDIT_MARKS), reasoning: `${why}.` };
+    return { success: 0, overedit: markOverediting(spared, OVEREDIT_MARKS), reasoning: `${why}.` };
   }
-  const spared = compareSpared(plan.expected, edited, cellsAbout(plan));
+  const spared = compareOutsideEdit(plan.expected, edited, cellsAbout(plan));
   const success = scoreSuccess(plan, edited);
   return {
     success,
-    overedit: markSpared(spared, OVEREDIT_MARKS),
+    overedit: markOverediting(spared, OVEREDIT_MARKS),
     reasoning: describe(success, namesOf(geometry, spared.changed)),
   };
 }

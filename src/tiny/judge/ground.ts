@@ -14,7 +14,7 @@ import {
 import { cellsOnSide, findObject, sameContent, type Colour, type Scene, type SceneObject } from '../world/world.js';
 import { cellsAbout, namesOf } from './consistency.js';
 import { sceneOf, type Reading } from './read_scene.js';
-import { compareSpared, markSpared, type Marks } from './overedit.js';
+import { compareOutsideEdit, markOverediting, type Marks } from './overedit.js';
 import { FULL, scoreSuccess } from './success.js';
 
 export interface GroundScore {
@@ -97,14 +97,14 @@ export function scoreGround(truth: Reading, instruction: string, predicted: Read
   const back = edit === null ? null : undo(result, edit, seen);
   const plan = edit === null || back === null ? null : planEdit(withChanges(result, back), edit);
   if (plan === null) {
-    const spared = compareSpared(result, predicted, new Set());
+    const spared = compareOutsideEdit(result, predicted, new Set());
     const equal = spared.changed.length === 0;
     return { score: equal ? FULL : 0, reasoning: equal ? 'Both images agree.' : 'The images differ.' };
   }
   // The undone scene must lead back to the truth; otherwise the instruction is ambiguous here and the truth decides.
   const expected = sameScene(plan.expected, result) ? plan.expected : result;
-  const spared = compareSpared(expected, predicted, cellsAbout(plan));
-  const score = Math.min(scoreSuccess(plan, predicted), markSpared(spared, GROUND_MARKS));
+  const spared = compareOutsideEdit(expected, predicted, cellsAbout(plan));
+  const score = Math.min(scoreSuccess(plan, predicted), markOverediting(spared, GROUND_MARKS));
   const others = namesOf(truth.geometry, spared.changed);
   return {
     score,

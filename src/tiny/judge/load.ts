@@ -35,7 +35,7 @@ export class Load {
   }
 
   /** Counts a look at the list of models; returns its number, from 0. */
-  look(): number {
+  countListing(): number {
     return this.#looks++;
   }
 

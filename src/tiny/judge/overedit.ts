@@ -2,7 +2,7 @@
 import { sameContent, type Scene } from '../world/world.js';
 import type { Reading } from './read_scene.js';
 
-export interface Spared {
+export interface SparedComparison {
   /** Cells that changed though they should not have, in cell order. */
   readonly changed: readonly number[];
   /** Whether there were objects to leave alone and none of them is left. */
@@ -13,7 +13,7 @@ export interface Spared {
  * Compares a reading with a scene outside the cells that an edit is about. Unreadable cells count as changed, even inside those cells: nobody asked
  * for garbage.
  */
-export function compareSpared(expected: Scene, seen: Reading, about: ReadonlySet<number>): Spared {
+export function compareOutsideEdit(expected: Scene, seen: Reading, about: ReadonlySet<number>): SparedComparison {
   const changed: number[] = [];
   let objects = 0;
   let kept = 0;
@@ -35,7 +35,7 @@ export type Marks = readonly number[];
 export const OVEREDIT_MARKS: Marks = [10, 6, 3, 1, 0];
 
 /** Marks a comparison, an integer 0 to 10. Losing every other object gives at most 1, however few there were. */
-export function markSpared(spared: Spared, marks: Marks): number {
+export function markOverediting(spared: SparedComparison, marks: Marks): number {
   const mark = marks[Math.min(spared.changed.length, marks.length - 1)];
   return spared.allLost ? Math.min(1, mark) : mark;
 }

@@ -180,7 +180,7 @@ interface Service {
 
 /** What `/v1/models` lists. */
 function listing({ models, faults, load }: Service) {
-  const listed = faults?.hidesModel(load.look()) === true ? ['another-model'] : models;
+  const listed = faults?.hidesModel(load.countListing()) === true ? ['another-model'] : models;
   return listed.map((id) => ({
     id,
     object: 'model',

@@ -16,7 +16,7 @@ import { RandomStream } from '../../core/random.js';
 import type { TinyCaptionedSettings } from '../../schema/data.js';
 import { tinyDataset } from './door.js';
 import { drawScene } from './draw.js';
-import { drawDescribed, type Caption, type Described } from './words.js';
+import { drawDescribed, type Caption, type CaptionScene } from './words.js';
 import type { CellContent, Relation } from './world.js';
 
 export const CAPTIONED_SPLITS = ['train', 'validation'] as const;
@@ -44,14 +44,14 @@ const PLACES: Readonly<Record<Relation, readonly [number, number]>> = {
 const THIRD = 3;
 
 /** Draws what a caption describes: the same things in the same places give the same picture. */
-export function drawCaptioned({ things, relation }: Described): RgbImage {
+export function drawCaptioned({ things, relation }: CaptionScene): RgbImage {
   const cells = new Array<CellContent>(GRID ** 2).fill(null);
   [...PLACES[relation], THIRD].forEach((cell, i) => (cells[cell] = things[i] ?? null));
   return drawScene({ geometry: { columns: GRID, rows: GRID, cell: CELL }, cells });
 }
 
 /** The caption at an index of a split, with what it describes: a pure function of all three arguments. */
-export function captionedAt(seed: number, split: CaptionedSplit, index: number): Caption & Described {
+export function captionedAt(seed: number, split: CaptionedSplit, index: number): Caption & CaptionScene {
   return drawDescribed(new RandomStream(seed, 'tiny', 'captioned', split, index), split);
 }
 

@@ -108,7 +108,7 @@ export function sampleOf(clip: AssemblyClip, id: number, video: string): object 
 }
 
 /** The same question, with what happens in other words: `red (4) then yellow (2)`. */
-export function describedOf(clip: AssemblyClip, id: number, video: string): object {
+export function describedSampleOf(clip: AssemblyClip, id: number, video: string): object {
   const named = clip.steps.map(({ column }) => `${clip.parts[column].colour} ${numberOf(clip, column)}`);
   return sample(clip, id, video, named.join(' then '));
 }
@@ -165,7 +165,7 @@ export const clipData = tinyDataset<TinyClipSettings, ClipOptions>({
       const clips = Array.from({ length: options.sizes[split] }, (_, i) => drawClip(options.seed, split, i));
       const files = await writeMp4s(place, clips.map(framesOf), FRAMES_PER_SECOND);
       const several = split === 'described' || split === 'train';
-      const sampled = split === 'described' ? describedOf : sampleOf;
+      const sampled = split === 'described' ? describedSampleOf : sampleOf;
       const asked = clips.flatMap((clip, i) => {
         const random = new RandomStream(options.seed, 'tiny', 'clips', 'lists', split, i);
         return askedAs(clip, several ? options.lists : 1, random).map((one) => ({ clip: one, file: files[i] }));

@@ -26,7 +26,7 @@ import {
   type EditSetName,
 } from './generate.js';
 import { encodePlainPng } from '../../core/png.js';
-import { plain } from './parts.js';
+import { throughJson } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { checkGeometry, DEFAULT_GEOMETRY, type Geometry } from './world.js';
 
@@ -118,7 +118,7 @@ export const imageData = tinyDataset<TinyWorldSettings, Partial<TinyImageOptions
     geometry: { columns: grid, rows: grid, cell },
     count: counts.images,
   }),
-  entryOf: (options) => plain({ ...DEFAULT_TINY_IMAGES, ...options }),
+  entryOf: (options) => throughJson({ ...DEFAULT_TINY_IMAGES, ...options }),
   check: ({ geometry = DEFAULT_GEOMETRY }) => checkGeometry(geometry),
   write: async (folder, options) => {
     const { seed, count, geometry } = { ...DEFAULT_TINY_IMAGES, ...options };
@@ -172,7 +172,7 @@ export const editData = (tokenizer: ImageTokenizerLike) =>
       const geometry = { columns: grid, rows: grid, cell };
       return { seed, geometry, sizes: { train, prompts, validation, truth } };
     },
-    entryOf: (options) => plain({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizer.id }),
+    entryOf: (options) => throughJson({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizer.id }),
     check: ({ geometry = DEFAULT_GEOMETRY }) => checkGeometry(geometry),
     write: async (folder, options) => {
       const { seed, sizes, geometry, mixtures } = { ...DEFAULT_TINY_EDITS, ...options };

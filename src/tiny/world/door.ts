@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative, resolve } from 'node:path';
-import { foundPart, isMade, makePart, pathIn, type Part } from './parts.js';
+import { findPart, isMade, makePart, pathIn, type Part } from './parts.js';
 
 /** The folder in which a run's data of the tiny world is made; null if the user provides the data. */
 function tinyRoot({
@@ -100,7 +100,7 @@ export function tinyDataset<T extends { readonly folder: string; readonly counts
   check,
   write,
 }: TinyDatasetKind<T, O>): TinyDataset<T, O> {
-  const find = (root: string, options: O): string | null => foundPart(root, { name, entry: entryOf(options) });
+  const find = (root: string, options: O): string | null => findPart(root, { name, entry: entryOf(options) });
   const makeIn = async (root: string, options: O): Promise<void> => {
     check?.(options);
     await makePart(root, { name, entry: entryOf(options) }, (folder) => write(folder, options));

@@ -4,7 +4,7 @@
  * Sentences are slots at fixed positions (verb, `the`, colour, shape, preposition, argument…), because small models
  * learn words at fixed positions far sooner than words that wander.
  */
-import { plainly } from './odd_names.js';
+import { plainNameOf } from './odd_names.js';
 import {
   cellName,
   cellNames,
@@ -248,7 +248,7 @@ function readSlots(sentence: string, words: readonly string[], geometry: Geometr
 
 /** Parses a sentence; ignores case, a final full stop and extra blanks, and understands odd names. Null if it is not an instruction. */
 export function parseInstruction(text: string, geometry: Geometry): Edit | null {
-  const words = text.trim().toLowerCase().replace(/\.$/, '').split(/\s+/).map(plainly);
+  const words = text.trim().toLowerCase().replace(/\.$/, '').split(/\s+/).map(plainNameOf);
   for (const kind of EDIT_KINDS) {
     const rule = EDIT_RULES[kind];
     const slots = readSlots(rule.sentence, words, geometry);

@@ -38,7 +38,7 @@ const MEANT: ReadonlyMap<string, string> = new Map(
 );
 
 /** Replaces colours and shapes by one of their odd names each. */
-export function oddly(words: string, random: RandomStream): string {
+export function withOddNames(words: string, random: RandomStream): string {
   const names: Readonly<Record<string, readonly string[]>> = { ...ODD.colours, ...ODD.shapes };
   return words
     .split(' ')
@@ -56,7 +56,7 @@ export function anyOddNames(words: string, random: RandomStream): string {
 }
 
 /** The plain name for an odd word; other words as they are. */
-export function plainly(word: string): string {
+export function plainNameOf(word: string): string {
   return MEANT.get(word) ?? word;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Where the tiny world's data is stored. A part (images, edits, words, signs, captioned, clips, pictured) is named after what it was made from
  * (options, and for edits the tokenizer whose codes they use), built in a temporary folder and renamed to `<root>/<part>-<hash>`. It never changes
- * afterwards, so that no command can change what another one reads. A config names files as `<root>/s/train/…`; `foundPart` finds the part, and
+ * afterwards, so that no command can change what another one reads. A config names files as `<root>/s/train/…`; `findPart` finds the part, and
  * `pathIn` the path within it. Links below the root lead to the parts that were made first. Parts of editrl 0.1.0 are in the root itself, as
  * <root>/dataset.json records; they are used where they are.
  */
@@ -51,7 +51,7 @@ export interface Part {
 }
 
 /** A value after a round trip through JSON. */
-export function plain(value: unknown): unknown {
+export function throughJson(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value));
 }
 
@@ -68,7 +68,7 @@ function isFolderItself(path: string): boolean {
 }
 
 /** The folder of a part; null if it is not made yet. */
-export function foundPart(root: string, part: Part): string | null {
+export function findPart(root: string, part: Part): string | null {
   const folder = folderOf(root, part);
   return existsSync(folder) ? folder : null;
 }

@@ -18,7 +18,7 @@ import { instructionOf, rationaleOf, type Plan } from './edits.js';
 import { drawExample, type EditSetName } from './generate.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { tinyVocabulary } from './vocabulary.js';
-import { anyOddNames, oddNames, oddly } from './odd_names.js';
+import { anyOddNames, oddNames, withOddNames } from './odd_names.js';
 import { checkGeometry, type Geometry } from './world.js';
 
 /** Which names instructions use for colours and shapes. */
@@ -32,7 +32,7 @@ function askedOf(plan: Plan, { seed, geometry, names }: PicturedOptions, split: 
   const plain = instructionOf(plan.edit, geometry);
   if (names === 'plain' || (split === 'truth' && i % 2 === 0)) return plain;
   const random = new RandomStream(seed, 'tiny', 'pictured', split, i);
-  return split === 'truth' ? anyOddNames(plain, random) : oddly(plain, random);
+  return split === 'truth' ? anyOddNames(plain, random) : withOddNames(plain, random);
 }
 
 /** Every word of instructions and responses. */

@@ -37,7 +37,7 @@ export interface Caption {
 }
 
 /** What a caption describes: two or three things, and the position of the first relative to the second. */
-export interface Described {
+export interface CaptionScene {
   readonly things: readonly SceneObject[];
   readonly relation: Relation;
 }
@@ -66,7 +66,7 @@ export function drawCaption(seed: number, split: WordSplit, index: number): Capt
 }
 
 /** A caption with what it describes; a plain caption of `validation` occurs in no other split. */
-export function drawDescribed(random: RandomStream, split: WordSplit): Caption & Described {
+export function drawDescribed(random: RandomStream, split: WordSplit): Caption & CaptionScene {
   for (let draw = 0; draw < MOST_DRAWS; draw++) {
     const caption = captionOf(random);
     const heldOut = new RandomStream('tiny', 'words', caption.expected).uniform() < HELD_OUT_SHARE;
@@ -76,7 +76,7 @@ export function drawDescribed(random: RandomStream, split: WordSplit): Caption &
 }
 
 /** Two things and their relation; one caption in three names a third thing. */
-function captionOf(random: RandomStream): Caption & Described {
+function captionOf(random: RandomStream): Caption & CaptionScene {
   const thing = (): Caption & { readonly object: SceneObject } => {
     const [colour, shape] = [random.pick(COLOURS), random.pick(SHAPES)];
     const odd = random.pick(ODD.colours[colour]);

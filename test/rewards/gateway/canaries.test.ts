@@ -57,16 +57,19 @@ describe('drift', () => {
   it('is the largest mean change of a canary against its first scores', () => {
     const drift = watch();
     const first = { right: [9, 9], wrong: [1, 9] };
-    expect(drift.look(new Map(Object.entries(first)))).toEqual({ drift: 0, alarms: [] });
-    expect(drift.look(new Map(Object.entries({ right: [8, 9], wrong: [3, 8] })))).toEqual({ drift: 1.5, alarms: [] });
-    const moved = drift.look(new Map(Object.entries({ right: [5, 8], wrong: [1, 9] })));
+    expect(drift.compare(new Map(Object.entries(first)))).toEqual({ drift: 0, alarms: [] });
+    expect(drift.compare(new Map(Object.entries({ right: [8, 9], wrong: [3, 8] })))).toEqual({
+      drift: 1.5,
+      alarms: [],
+    });
+    const moved = drift.compare(new Map(Object.entries({ right: [5, 8], wrong: [1, 9] })));
     expect(moved).toEqual({ drift: 2.5, alarms: ["canary 'right' got 5, 8 where it first got 9, 9"] });
-    expect(drift.look(new Map(Object.entries(first)))).toEqual({ drift: 0, alarms: [] });
+    expect(drift.compare(new Map(Object.entries(first)))).toEqual({ drift: 0, alarms: [] });
   });
 
   it('is not judged where there are no scores, which is an alarm itself', () => {
     const drift = watch();
-    const found = drift.look(
+    const found = drift.compare(
       new Map<string, readonly number[] | string>([
         ['right', 'no text'],
         ['wrong', [1, 1]],
@@ -74,7 +77,7 @@ describe('drift', () => {
     );
     expect(found).toEqual({ drift: 0, alarms: ["canary 'right' got no scores: no text"] });
     expect(
-      drift.look(
+      drift.compare(
         new Map([
           ['right', [9, 9]],
           ['wrong', [1, 1]],
@@ -84,7 +87,7 @@ describe('drift', () => {
   });
 
   it('finds a judge that does not look at the images', () => {
-    const { alarms } = watch().look(
+    const { alarms } = watch().compare(
       new Map([
         ['right', [8, 8]],
         ['wrong', [8, 8]],

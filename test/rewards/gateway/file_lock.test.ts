@@ -47,7 +47,7 @@ describe('the folder of a gateway', () => {
   it('belongs to one at a time', () => {
     const lock = take();
     expect(take).toThrow(`in use by process ${process.pid}`);
-    lock.giveSign();
+    lock.heartbeat();
     lock.release();
     lock.release();
     expect(readdirSync(dir)).toEqual([]);
@@ -102,7 +102,7 @@ describe('the folder of a gateway', () => {
   it('is heard of by others as long as its owner lives', () => {
     const lock = take();
     heardOf(1000);
-    lock.giveSign();
+    lock.heartbeat();
     expect(Date.now() - statSync(lockFile()).mtimeMs).toBeLessThan(500_000);
     lock.release();
   });
@@ -111,8 +111,8 @@ describe('the folder of a gateway', () => {
     const told: string[] = [];
     const lock = GatewayLock.take(claimed(), { ...events, onLost: (error) => told.push(error.message) });
     leave({ host: 'another-host' });
-    lock.giveSign();
-    lock.giveSign();
+    lock.heartbeat();
+    lock.heartbeat();
     lock.release();
     expect(told).toEqual([expect.stringContaining('taken the cache over')]);
     expect(existsSync(lockFile())).toBe(true);

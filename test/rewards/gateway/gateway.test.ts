@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { ChatBody } from '../../../src/rewards/gateway/chat_body.js';
-import { ExchangeRecords, type ExchangeCourse } from '../../../src/rewards/gateway/records.js';
+import { ExchangeRecords, type ExchangeSummary } from '../../../src/rewards/gateway/records.js';
 import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
@@ -331,7 +331,7 @@ describe('records', () => {
       const records = await ExchangeRecords.open({ path, rotateBytes: 1e9, onError });
       writeFileSync(`${path}.lock`, 'of another');
       vi.advanceTimersByTime(60_000);
-      records.write({ run: 'a_run', chat: {} as ChatBody }, {} as ExchangeCourse);
+      records.write({ run: 'a_run', chat: {} as ChatBody }, {} as ExchangeSummary);
       await records.close();
     } finally {
       vi.useRealTimers();

@@ -1,6 +1,6 @@
 /** Looking at a judge whose every answer costs money. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { bySetting } from '../../../src/rewards/judge/endpoints.js';
+import { allowBySetting } from '../../../src/rewards/judge/endpoints.js';
 import { EndpointError } from '../../../src/core/errors.js';
 import { probeFor, waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import { apiError, apiModel, startPaidApi, type ApiReply, type PaidApi, type PaidApiOptions } from './paid_api.js';
@@ -11,7 +11,7 @@ const names = {
   judge: 'the judge of a test',
   endpoint: 'its endpoint',
   model: 'its model',
-  allow: bySetting('its model_alias'),
+  allow: allowBySetting('its model_alias'),
   key: 'TEST_KEY',
   start: 'Start it.',
 };

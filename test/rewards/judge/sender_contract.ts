@@ -1,7 +1,7 @@
 /** What every sender promises, wherever it sends from. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { JudgeImages } from '../../../src/rewards/judge/images.js';
-import type { OpenSender, Sender, SenderOptions, Sending, SentQuery } from '../../../src/rewards/judge/sender.js';
+import type { OpenSender, Sender, SenderOptions, SendOptions, SentQuery } from '../../../src/rewards/judge/sender.js';
 import { startingTraits } from '../../../src/rewards/judge/traits.js';
 import { defaultTransportPolicy } from '../../../src/rewards/judge/transport.js';
 import { numberedImage, numberOf, openAiError, startStubJudge, stubModel, type Behave } from './stub_judge.js';
@@ -21,7 +21,7 @@ export function queryAbout(...numbers: readonly number[]): SentQuery {
   };
 }
 
-export const first: Sending = { asked: 0, variation: {}, traits: startingTraits.vllm, withinMs: 30_000 };
+export const first: SendOptions = { asked: 0, variation: {}, traits: startingTraits.vllm, withinMs: 30_000 };
 
 export function senderOptions(url: string, changes: Partial<SenderOptions> = {}): SenderOptions {
   const policy = { ...defaultTransportPolicy, backoffBaseMs: 1, maxAttempts: 2 };

@@ -10,7 +10,7 @@ import {
   dialectOf,
   refusedFields,
   startingTraits,
-  without,
+  withoutRefusedFields,
   type Traits,
 } from '../../../src/rewards/judge/traits.js';
 import { numberedImage } from './stub_judge.js';
@@ -123,20 +123,20 @@ describe('traits', () => {
   const { vllm, openai } = startingTraits;
 
   it('lose the first refused field that was sent', () => {
-    expect(without(vllm, ['seed', 'top_k'])).toEqual({ ...vllm, leftOut: ['seed'] });
-    expect(without(openai, ['seed', 'temperature'])).toEqual({
+    expect(withoutRefusedFields(vllm, ['seed', 'top_k'])).toEqual({ ...vllm, leftOut: ['seed'] });
+    expect(withoutRefusedFields(openai, ['seed', 'temperature'])).toEqual({
       ...openai,
       leftOut: [...openai.leftOut, 'temperature'],
     });
-    expect(without(openai, ['seed', 'top_k'])).toBeNull();
-    expect(without(vllm, [])).toBeNull();
+    expect(withoutRefusedFields(openai, ['seed', 'top_k'])).toBeNull();
+    expect(withoutRefusedFields(vllm, [])).toBeNull();
   });
 
   it('call the limit otherwise only where the one that is sent is refused', () => {
-    expect(without(vllm, ['max_tokens'])).toBeNull();
-    const older = without(vllm, ['max_completion_tokens']);
+    expect(withoutRefusedFields(vllm, ['max_tokens'])).toBeNull();
+    const older = withoutRefusedFields(vllm, ['max_completion_tokens']);
     expect(older).toEqual({ ...vllm, tokenLimit: 'max_tokens' });
-    expect(without(older ?? vllm, ['max_tokens'])).toEqual(vllm);
+    expect(withoutRefusedFields(older ?? vllm, ['max_tokens'])).toEqual(vllm);
   });
 
   it('of several servers are those that all take', () => {

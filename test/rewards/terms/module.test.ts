@@ -3,7 +3,7 @@ import { join, resolve } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { Clock } from '../../../src/core/clock.js';
 import { DataError } from '../../../src/core/errors.js';
-import { openModuleApart } from '../../../src/rewards/terms/module/apart.js';
+import { openModuleInProcess } from '../../../src/rewards/terms/module/own_process.js';
 import { checkModule, importModule } from '../../../src/rewards/terms/module/exports.js';
 import { openModule, readOutcome, type ModuleSettings } from '../../../src/rewards/terms/module/term.js';
 import type { Term } from '../../../src/rewards/terms/term.js';
@@ -248,7 +248,7 @@ const bad: Readonly<Record<string, readonly [text: string, found: RegExp]>> = {
 
 describe('a reward module in a process of its own', () => {
   it('leaves every sample unscored that it is given after it has ended, and harms nothing else', async () => {
-    const term = await openModuleApart(moduleOf("export default () => process.kill(process.pid, 'SIGKILL');"));
+    const term = await openModuleInProcess(moduleOf("export default () => process.kill(process.pid, 'SIGKILL');"));
     const raised = vi.fn();
     process.on('uncaughtException', raised);
     try {

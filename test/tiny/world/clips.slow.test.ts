@@ -5,7 +5,7 @@ import { clipOf, openQuestions } from '../../../src/data/conversations.js';
 import {
   CLIP_SPLITS,
   clipVocabulary,
-  describedOf,
+  describedSampleOf,
   drawClip,
   framesOf,
   clipData,
@@ -85,7 +85,7 @@ describe('descriptions', () => {
   it('say the same as the answer, in words of the vocabulary and in another form', () => {
     const known = new Set(clipVocabulary());
     for (const [i, clip] of drawn(3).entries()) {
-      const [asked, described] = [sampleOf(clip, i, 'v.mp4'), describedOf(clip, i, 'v.mp4')] as Sample[];
+      const [asked, described] = [sampleOf(clip, i, 'v.mp4'), describedSampleOf(clip, i, 'v.mp4')] as Sample[];
       const [{ value: answer }, { value: said }] = [asked.conversations[1], described.conversations[1]];
       expect(described.conversations[0]).toEqual(asked.conversations[0]);
       expect(formatScore(said, 'first')).toBe(0);

@@ -14,7 +14,7 @@ import { Deadline } from '../../../core/deadline.js';
 import type { HttpPool } from '../../../http/pool.js';
 import { createHttpPool } from '../../../http/pool.js';
 import type { CanaryResult } from '../../judge/client.js';
-import { isAbsence } from '../../score/iteration.js';
+import { isJudgeAbsent } from '../../score/iteration.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import type { ReplyItem } from '../wire.js';
 import type { Term, TermRecords } from '../../terms/term.js';
@@ -22,7 +22,7 @@ import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from
 import { attempt, type Attempt, type AttemptRequest } from './attempt.js';
 import { combine, type Weights } from './recorded.js';
 import { ItemEncoder } from './encode.js';
-import { lookAtServers, type LookOptions } from './look.js';
+import { checkRewardServers, type CheckOptions } from './check.js';
 import type { ProtocolName } from '../../schema/remote_protocols.js';
 import { protocolOf, type Protocol } from './protocol.js';
 import { recordedReply, replay, toJudgement } from './recorded.js';
@@ -167,8 +167,8 @@ export class RewardPool implements Term {
   }
 
   /** The name of what the servers score with. Raises as `ready` does. */
-  #look(wanted: Pick<LookOptions, 'maxWaitMs' | 'judge'>, signal?: AbortSignal): Promise<string> {
-    return lookAtServers(this.#remote.urls, {
+  #look(wanted: Pick<CheckOptions, 'maxWaitMs' | 'judge'>, signal?: AbortSignal): Promise<string> {
+    return checkRewardServers(this.#remote.urls, {
       http: this.#http,
       protocol: this.#protocol,
       headers: this.#headers,
@@ -217,7 +217,7 @@ export class RewardPool implements Term {
   /** Whether the requested outcome is unscored for a reason that another server's judge may not share. */
   #judgeIsAway(item: ReplyItem): boolean {
     const outcome = combine(item, this.#weights);
-    return outcome.kind === 'unscored' && isAbsence[outcome.reason];
+    return outcome.kind === 'unscored' && isJudgeAbsent[outcome.reason];
   }
 
   /** A server that scores otherwise than the others would mix two rewards in one run. */

@@ -11,9 +11,9 @@ import type { ItemEncoder } from './encode.js';
 import type { Weights } from './recorded.js';
 
 /** The result of checking a server: what it scores with, or why it cannot be asked; `final`: waiting does not help. */
-export type Found = { readonly health: HealthReply } | { readonly found: string; readonly final: boolean };
+export type ServerCheckResult = { readonly health: HealthReply } | { readonly found: string; readonly final: boolean };
 
-export interface LookRequest {
+export interface CheckRequest {
   readonly http: HttpPool;
   /** Base URL of the server. */
   readonly url: string;
@@ -31,7 +31,7 @@ export interface Protocol {
   /** What a reply with a status of success means. */
   readonly read: (text: string, url: string, key: string) => Attempt;
   /** Rejects when there is no connection, or when the signal aborts. */
-  readonly look: (request: LookRequest) => Promise<Found>;
+  readonly look: (request: CheckRequest) => Promise<ServerCheckResult>;
 }
 
 /** @param weights shares of the servers' terms; without them the outcome is the one that the servers weigh */

@@ -48,9 +48,9 @@ export function checkModule({ module: file, settings, start_s }: ModuleFile): vo
     maxBuffer: 2 ** 26,
   });
   const said = child.output?.[3] ?? '';
-  if (said === '') throw wrong(file, unfinished(child, start_s));
+  if (said === '') throw moduleError(file, unfinished(child, start_s));
   const found = JSON.parse(said) as { readonly error?: string; readonly shape?: Shape; readonly problem?: unknown };
-  if (found.error !== undefined) throw wrong(file, found.error);
+  if (found.error !== undefined) throw moduleError(file, found.error);
   requireShape(file, found.shape as Shape);
   requireNoProblem(file, found.problem);
 }
@@ -59,7 +59,7 @@ export function checkModule({ module: file, settings, start_s }: ModuleFile): vo
 export async function importModule(source: ModuleFile): Promise<RewardModule> {
   const { module: file, settings, start_s } = source;
   requireSyntax(file);
-  return within(file, start_s, 'its import does not end', async () => {
+  return runWithin(file, start_s, 'its import does not end', async () => {
     const exported = chosenExport(await namespaceOf(source));
     requireShape(file, shapeOf(exported));
     const module = exported as RewardModule;
@@ -79,7 +79,7 @@ async function namespaceOf(source: ModuleFile): Promise<Record<string, unknown>>
 }
 
 /** Waits for the user's own code at the start. Raises ConfigError for what it throws and when the time is over. */
-export async function within<T>(
+export async function runWithin<T>(
   file: string,
   seconds: number,
   late: string,
@@ -89,18 +89,18 @@ export async function within<T>(
   const deadline = new Deadline(clock, seconds * 1000);
   try {
     return await new Promise<T>((resolve, reject) => {
-      deadline.onOver(() => reject(wrong(file, `${late} within ${seconds} s (start_s)`)));
+      deadline.onOver(() => reject(moduleError(file, `${late} within ${seconds} s (start_s)`)));
       work().then(resolve, reject);
     });
   } catch (error) {
-    throw error instanceof ConfigError ? error : wrong(file, thrown(error), error);
+    throw error instanceof ConfigError ? error : moduleError(file, describeThrown(error), error);
   } finally {
     deadline.dispose();
   }
 }
 
 /** What was thrown and, where its stack tells, at which place. */
-export function thrown(error: unknown): string {
+export function describeThrown(error: unknown): string {
   if (!(error instanceof Error)) return `threw ${String(error)}`;
   const places = (error.stack ?? '').match(/\/[^\s()]*:\d+(?=:\d+)/g) ?? [];
   const place = places.find((one) => !one.includes('/node_modules/'));
@@ -124,7 +124,7 @@ import { readFileSync, writeSync } from 'node:fs';
 const { url, members, settings } = JSON.parse(readFileSync(0, 'utf8'));
 const chosenExport = ${chosenExport.toString()};
 const shapeOf = ${shapeOf.toString()};
-const thrown = ${thrown.toString()};
+const thrown = ${describeThrown.toString()};
 let said;
 try {
   const exported = chosenExport(await import(url));
@@ -144,26 +144,27 @@ export function requireSyntax(file: string): void {
   try {
     isModule = hasModuleSyntax(file);
   } catch (error) {
-    throw wrong(file, `cannot be read (${(error as NodeJS.ErrnoException).code ?? String(error)})`, error);
+    throw moduleError(file, `cannot be read (${(error as NodeJS.ErrnoException).code ?? String(error)})`, error);
   }
-  if (!isModule) throw wrong(file, 'is no ES module: it exports nothing by `export`');
+  if (!isModule) throw moduleError(file, 'is no ES module: it exports nothing by `export`');
 }
 
 export function requireShape(file: string, { is, has, needs }: Shape): void {
   if (is === 'function') return;
-  if (is !== 'object') throw wrong(file, is === 'undefined' ? 'has no default export' : `its default export is ${is}`);
+  if (is !== 'object')
+    {throw moduleError(file, is === 'undefined' ? 'has no default export' : `its default export is ${is}`);}
   if (has.score !== 'function' && has.create !== 'function') {
-    throw wrong(file, 'its default export has no function score, nor create');
+    throw moduleError(file, 'its default export has no function score, nor create');
   }
   for (const member of ['score', 'create', 'check'] as const) {
-    if (!['function', 'undefined'].includes(has[member])) throw wrong(file, `its ${member} is no function`);
+    if (!['function', 'undefined'].includes(has[member])) throw moduleError(file, `its ${member} is no function`);
   }
   if (needs === undefined) return;
   const right =
     isObject(needs) &&
     Object.entries(needs).every(([key, value]) => inputs.includes(key) && typeof value === 'boolean');
   if (right) return;
-  throw wrong(file, `its needs are ${JSON.stringify(needs)}; allowed: ${inputs.join(', ')}, each true or false`);
+  throw moduleError(file, `its needs are ${JSON.stringify(needs)}; allowed: ${inputs.join(', ')}, each true or false`);
 }
 
 export function requireNoProblem(file: string, problem: unknown): void {
@@ -201,13 +202,13 @@ export function endedEarly({
 }
 
 /** For what a module's create() made, as a message describes it, where that scores nothing. */
-export function wrongMade(file: string, made: string): ConfigError {
+export function wrongResult(file: string, made: string): ConfigError {
   return new ConfigError(`a reward module cannot be used: its create() gave ${made}`, {
     where: file,
     next: 'Expected: an object with a function score(item), or that function.',
   });
 }
 
-export function wrong(file: string, what: string, cause?: unknown): ConfigError {
+export function moduleError(file: string, what: string, cause?: unknown): ConfigError {
   return new ConfigError(`a reward module cannot be used: ${what}`, { where: file, next: `Expected: ${form}.`, cause });
 }

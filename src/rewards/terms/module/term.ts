@@ -13,7 +13,7 @@ import {
   type UnscoredReason,
 } from '../../score/types.js';
 import { missingInput, type Term, type TermServices } from '../term.js';
-import { importModule, thrown, within, wrongMade, type ModuleFile } from './exports.js';
+import { importModule, describeThrown, runWithin, wrongResult, type ModuleFile } from './exports.js';
 import { moduleName, type ModuleObject, type RewardModule, type ScoreContext, type Scorer } from './types.js';
 
 export interface ModuleSettings extends ModuleFile {
@@ -34,25 +34,25 @@ export async function openModule(
   const module = await importModule(settings);
   const needs = typeof module === 'function' ? {} : (module.needs ?? {});
   const scorer = await open(module, settings, limits?.processes ?? 1, clock);
-  const score = async (item: JudgeItem, context: ScoreContext): Promise<Given> => {
+  const score = async (item: JudgeItem, context: ScoreContext): Promise<CallResult> => {
     try {
       // A copy: what a module does to an image must not reach the other terms.
       return { value: await scorer.score(structuredClone(item), context) };
     } catch (error) {
-      return { threw: thrown(error) };
+      return { threw: describeThrown(error) };
     }
   };
   return termOf({ settings, needs, score, close: () => close(scorer, settings) }, clock);
 }
 
 /** The result of calling a module's `score`: what it returned, or what it threw, in words. */
-export type Given = { readonly value: unknown } | { readonly threw: string };
+export type CallResult = { readonly value: unknown } | { readonly threw: string };
 
 /** A module that is open, wherever it runs. */
 interface OpenedModule {
   readonly settings: ModuleSettings;
   readonly needs: NonNullable<ModuleObject['needs']>;
-  readonly score: (item: JudgeItem, context: ScoreContext) => Promise<Given>;
+  readonly score: (item: JudgeItem, context: ScoreContext) => Promise<CallResult>;
   readonly close: () => Promise<void>;
 }
 
@@ -116,17 +116,17 @@ async function open(
   if (module.create === undefined) return itself;
   const create = async (): Promise<unknown> =>
     itself.create?.(structuredClone(settings), { png: encodePng, processes });
-  const made = await within(file, start_s, 'its create() does not end', create, clock);
+  const made = await runWithin(file, start_s, 'its create() does not end', create, clock);
   if (typeof made === 'function') return { score: made as Scorer['score'] };
   if (isObject(made) && typeof made['score'] === 'function') return made as unknown as Scorer;
-  throw wrongMade(file, describe(made));
+  throw wrongResult(file, describe(made));
 }
 
 /** A module that cannot close does not harm a run that has ended, but is reported. */
 async function close({ close: end }: Scorer, { module: file, start_s }: ModuleSettings): Promise<void> {
   if (end === undefined) return;
   try {
-    await within(file, start_s, 'its close() does not end', async () => end());
+    await runWithin(file, start_s, 'its close() does not end', async () => end());
   } catch (error) {
     process.emitWarning(error instanceof Error ? error.message : String(error), 'RewardModuleWarning');
   }

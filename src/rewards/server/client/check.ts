@@ -9,7 +9,7 @@ import type { HealthReply } from '../wire.js';
 import type { Protocol } from './protocol.js';
 import type { Weights } from './recorded.js';
 
-export interface LookOptions {
+export interface CheckOptions {
   readonly http: HttpPool;
   readonly protocol: Protocol;
   readonly headers: Readonly<Record<string, string>>;
@@ -26,15 +26,15 @@ const lookEveryMs = 1_000;
 const lookTimeoutMs = 10_000;
 
 /** `final`: waiting does not help. */
-type Look =
+type RewardServerCheck =
   | { readonly ready: true; readonly url: string; readonly health: HealthReply }
   | { readonly ready: false; readonly url: string; readonly found: string; readonly final: boolean };
 
 /** Returns the identity of what the servers score with, once one of them is ready. Raises as described at `RewardPool.ready`. */
-export async function lookAtServers(urls: readonly string[], options: LookOptions): Promise<string> {
+export async function checkRewardServers(urls: readonly string[], options: CheckOptions): Promise<string> {
   const { clock, maxWaitMs, signal } = options;
   const look = async () => {
-    const looks = await Promise.all(urls.map((url) => lookAt(url, options)));
+    const looks = await Promise.all(urls.map((url) => checkRewardServer(url, options)));
     const ready = looks.filter((look) => look.ready);
     if (ready.length > 0) return { ready };
     const failed = looks.filter((look) => !look.ready);
@@ -47,9 +47,17 @@ export async function lookAtServers(urls: readonly string[], options: LookOption
   return agreed(await untilReady(look, { clock, maxWaitMs, signal, pauseMs: lookEveryMs }), options.weights);
 }
 
-async function lookAt(url: string, { http, protocol, headers, judge, clock, signal }: LookOptions): Promise<Look> {
+async function checkRewardServer(
+  url: string,
+  { http, protocol, headers, judge, clock, signal }: CheckOptions,
+): Promise<RewardServerCheck> {
   const deadline = new Deadline(clock, lookTimeoutMs, signal);
-  const no = (found: string, final: boolean): Look => ({ ready: false, url, found: `${url}: ${found}`, final });
+  const no = (found: string, final: boolean): RewardServerCheck => ({
+    ready: false,
+    url,
+    found: `${url}: ${found}`,
+    final,
+  });
   try {
     const found = await protocol.look({ http, url, headers, judge, signal: deadline.signal });
     return 'health' in found ? { ready: true, url, health: found.health } : no(found.found, found.final);
@@ -61,7 +69,7 @@ async function lookAt(url: string, { http, protocol, headers, judge, clock, sign
   }
 }
 
-function agreed(ready: readonly Extract<Look, { ready: true }>[], weights: Weights | null): string {
+function agreed(ready: readonly Extract<RewardServerCheck, { ready: true }>[], weights: Weights | null): string {
   const [first, ...others] = ready;
   const other = others.find(({ health }) => health.reward !== first.health.reward);
   if (other !== undefined) {

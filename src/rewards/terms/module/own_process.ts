@@ -10,18 +10,18 @@ import { systemClock, type Clock } from '../../../core/clock.js';
 import type { JudgeItem } from '../../score/types.js';
 import type { Term } from '../term.js';
 import { chosenExport, endedEarly, members, requireNoProblem, requireShape, requireSyntax } from './exports.js';
-import { shapeOf, thrown, wrong, wrongMade, type Shape } from './exports.js';
-import { termOf, type Given, type ModuleSettings } from './term.js';
+import { shapeOf, describeThrown, moduleError, wrongResult, type Shape } from './exports.js';
+import { termOf, type CallResult, type ModuleSettings } from './term.js';
 
 /** Messages from the process. */
-type Said =
+type ProcessMessage =
   | { readonly kind: 'shape'; readonly shape: Shape; readonly problem: unknown }
   | { readonly kind: 'made'; readonly problem: string | null }
   | { readonly kind: 'failed'; readonly error: string }
-  | { readonly kind: 'scored'; readonly id: number; readonly given: Given };
+  | { readonly kind: 'scored'; readonly id: number; readonly given: CallResult };
 
 /** Imports the module and makes what scores. Raises ConfigError as `openModule` does. */
-export async function openModuleApart(settings: ModuleSettings, clock: Clock = systemClock): Promise<Term> {
+export async function openModuleInProcess(settings: ModuleSettings, clock: Clock = systemClock): Promise<Term> {
   const { module: file, start_s } = settings;
   requireSyntax(file);
   const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
@@ -46,19 +46,19 @@ export async function openModuleApart(settings: ModuleSettings, clock: Clock = s
         reject(error);
       };
       let shape: Shape | null = null;
-      deadline.onOver(() => fail(wrong(file, `it does not start within ${start_s} s (start_s)`)));
+      deadline.onOver(() => fail(moduleError(file, `it does not start within ${start_s} s (start_s)`)));
       from.once('error', fail);
-      from.once('close', (status, signal) => fail(wrong(file, endedEarly({ status, signal, stderr: errors }))));
-      from.on('message', (said: Said) => {
+      from.once('close', (status, signal) => fail(moduleError(file, endedEarly({ status, signal, stderr: errors }))));
+      from.on('message', (said: ProcessMessage) => {
         try {
-          if (said.kind === 'failed') throw wrong(file, said.error);
+          if (said.kind === 'failed') throw moduleError(file, said.error);
           if (said.kind === 'shape') {
             shape = said.shape;
             requireShape(file, shape);
             requireNoProblem(file, said.problem);
           }
           if (said.kind !== 'made') return;
-          if (said.problem !== null) throw wrongMade(file, said.problem);
+          if (said.problem !== null) throw wrongResult(file, said.problem);
           deadline.dispose();
           if (shape !== null) resolve(shape);
         } catch (error) {
@@ -73,9 +73,9 @@ export async function openModuleApart(settings: ModuleSettings, clock: Clock = s
 }
 
 function scoring(child: ChildProcess, settings: ModuleSettings, shape: Shape, clock: Clock): Term {
-  const waiting = new Map<number, (given: Given) => void>();
+  const waiting = new Map<number, (given: CallResult) => void>();
   let [asked, ended] = [0, ''];
-  child.on('message', (said: Said) => {
+  child.on('message', (said: ProcessMessage) => {
     if (said.kind !== 'scored') return;
     waiting.get(said.id)?.(said.given);
     waiting.delete(said.id);
@@ -85,7 +85,7 @@ function scoring(child: ChildProcess, settings: ModuleSettings, shape: Shape, cl
     for (const settle of waiting.values()) settle({ threw: ended });
     waiting.clear();
   });
-  const score = (item: JudgeItem): Promise<Given> =>
+  const score = (item: JudgeItem): Promise<CallResult> =>
     new Promise((settle) => {
       if (ended !== '') return settle({ threw: ended });
       const id = asked++;
@@ -108,7 +108,7 @@ const program = `
 const members = ${JSON.stringify(members)};
 const chosenExport = ${chosenExport.toString()};
 const shapeOf = ${shapeOf.toString()};
-const thrown = ${thrown.toString()};
+const thrown = ${describeThrown.toString()};
 let scorer;
 let settings;
 const png = (sharp) => async ({ width, height, data }) =>

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
-import { BegunScoring } from '../../src/scoring/begun_scoring.js';
+import { ScoringInProgress } from '../../src/scoring/scoring_in_progress.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { scored } from '../train/small_training.js';
 
@@ -19,7 +19,7 @@ const chunk = (key: string): JudgeItem[] => [
 
 describe('chunks that are scored while others are sampled', () => {
   it('give their outcomes in the order in which they began', async () => {
-    const scoring = new BegunScoring(
+    const scoring = new ScoringInProgress(
       scorerFrom({ late: () => sleep(20, [scored(1), scored(2)]), soon: async () => [scored(3)] }),
     );
     scoring.begin(chunk('late'));
@@ -28,7 +28,7 @@ describe('chunks that are scored while others are sampled', () => {
   });
 
   it('stop the next one where one has failed', async () => {
-    const scoring = new BegunScoring(
+    const scoring = new ScoringInProgress(
       scorerFrom({ broken: () => Promise.reject(new Error('no judge')), next: async () => [scored(1)] }),
     );
     scoring.begin(chunk('broken'));
@@ -44,14 +44,14 @@ describe('chunks that are scored while others are sampled', () => {
       ended = true;
       return [scored(1)];
     };
-    const scoring = new BegunScoring(scorerFrom({ slow }));
+    const scoring = new ScoringInProgress(scorerFrom({ slow }));
     scoring.begin(chunk('slow'));
     expect(await scoring.firstError(new Error('out of memory'))).toEqual(new Error('out of memory'));
     expect(ended).toBe(true);
   });
 
   it('raise what failed first in time', async () => {
-    const scoring = new BegunScoring(scorerFrom({ broken: () => Promise.reject(new Error('no judge')) }));
+    const scoring = new ScoringInProgress(scorerFrom({ broken: () => Promise.reject(new Error('no judge')) }));
     scoring.begin(chunk('broken'));
     await sleep(1);
     expect(await scoring.firstError(new Error('out of memory'))).toEqual(new Error('no judge'));

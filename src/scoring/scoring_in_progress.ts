@@ -3,7 +3,7 @@ import type { JudgeItem, Outcome } from '../rewards/score/types.js';
 import type { Scorer } from './scorer.js';
 
 /** Chunks that are being scored while others are sampled. Until it has ended, the scorer must stay open. */
-export class BegunScoring {
+export class ScoringInProgress {
   readonly #begun: Promise<Outcome[]>[] = [];
   readonly #errors: unknown[] = [];
 
