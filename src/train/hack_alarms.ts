@@ -60,11 +60,13 @@ export function artifactMetrics(
 export interface AnswerStatistics {
   readonly artifact: ArtifactStatistics | null;
   readonly words: WordStatistics | null;
+  /** Whether the answer has words, however few: without a picture it is then not at fault. */
+  readonly inWords: boolean;
 }
 
 /** Measures one answer, its picture and its words. */
 export function measureAnswer(item: JudgeItem): AnswerStatistics {
-  return { artifact: measureArtifact(item), words: measureWords(item) };
+  return { artifact: measureArtifact(item), words: measureWords(item), inWords: item.answer !== undefined };
 }
 
 /** The metrics `hack/…` of an iteration. Axes of `measured`: [group, answer]. */
@@ -73,7 +75,7 @@ export function hackMetrics(
   measured: readonly (readonly AnswerStatistics[])[],
 ): Record<string, number> {
   const all = measured.flat();
-  const pictured = all.filter(({ words }) => words === null);
+  const pictured = all.filter(({ inWords }) => !inWords);
   const missing = pictured.filter(({ artifact }) => artifact === null).length;
   return {
     ...(pictured.length === 0 ? {} : { 'hack/no_picture': missing / pictured.length }),

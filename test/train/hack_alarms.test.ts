@@ -4,9 +4,17 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { alarms as alarmsSchema, type AlarmSettings } from '../../src/schema/alarms.js';
 import type { RgbImage } from '../../src/core/image.js';
+import type { JudgeItem } from '../../src/rewards/score/types.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { readAlarms } from '../../src/run/report/alarms.js';
-import { artifactMetrics, limitMetrics, HackAlarms, measureArtifact } from '../../src/train/hack_alarms.js';
+import {
+  artifactMetrics,
+  hackMetrics,
+  HackAlarms,
+  limitMetrics,
+  measureAnswer,
+  measureArtifact,
+} from '../../src/train/hack_alarms.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { rewardByName, scored, scorerOf, smallTraining } from './small_training.js';
@@ -134,7 +142,7 @@ describe('a report', () => {
 describe('artifacts', () => {
   const group = (name: string, ...lengths: number[]) => ({
     prompt: { id: name, instruction: '', sourcePng: null },
-    answers: lengths.map((length) => ({ logProbs: new Float32Array(length) })),
+    answers: lengths.map((length) => ({ logProbs: new Float32Array(length), finished: true })),
   });
   const flat = (level: number): RgbImage => ({ width: 4, height: 4, data: new Uint8Array(48).fill(level) });
 
@@ -155,6 +163,26 @@ describe('artifacts', () => {
     const metrics = artifactMetrics([group('a', 1)], [[measureArtifact({ edited: flat(3), source: null })]]);
     expect(metrics).not.toHaveProperty('hack/source_similarity');
     expect(artifactMetrics([group('a', 7)], [[null]])).toEqual({ 'hack/answer_length': 7 });
+  });
+
+  describe('the share of answers without a picture', () => {
+    const shareOf = (item: Partial<JudgeItem>) =>
+      hackMetrics([group('a', 1)], [[measureAnswer({ ...nothing, ...item })]])['hack/no_picture'];
+    const nothing: JudgeItem = {
+      ...{ key: 'k', instruction: 'name a colour', source: null, edited: null, truth: null },
+      finished: true,
+    };
+
+    it('counts an answer of image tokens that decodes to none', () => {
+      expect(shareOf({})).toBe(1);
+      expect(shareOf({ edited: flat(3) })).toBe(0);
+    });
+
+    it('does not count answers in words, of which short ones have no statistics', () => {
+      expect(shareOf({ answer: 'red' })).toBeUndefined();
+      expect(shareOf({ answer: '' })).toBeUndefined();
+      expect(shareOf({ answer: 'red is a colour' })).toBeUndefined();
+    });
   });
 });
 
