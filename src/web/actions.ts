@@ -26,27 +26,31 @@ interface Action {
   readonly done: string;
 }
 
-const GOING: readonly ShownState[] = ['queued', 'running', 'waiting'];
-const ENDED: readonly ShownState[] = ['interrupted', 'failed', 'dead'];
+const ACTIVE_STATES: readonly ShownState[] = ['queued', 'running', 'waiting'];
+const RESUMABLE_STATES: readonly ShownState[] = ['interrupted', 'failed', 'dead'];
 
 const actions: Readonly<Record<ActionName, Action>> = {
-  stop: { states: GOING, command: (run) => ['stop', ...named(run)], done: 'has stopped with a checkpoint' },
-  stop_now: { states: GOING, command: (run) => ['stop', ...named(run), '--now'], done: 'was killed' },
+  stop: {
+    states: ACTIVE_STATES,
+    command: (run) => ['stop', ...nameArguments(run)],
+    done: 'has stopped with a checkpoint',
+  },
+  stop_now: { states: ACTIVE_STATES, command: (run) => ['stop', ...nameArguments(run), '--now'], done: 'was killed' },
   resume: {
-    states: ENDED,
-    command: (run, record) => (record === null ? null : ['resume', ...named(run)]),
+    states: RESUMABLE_STATES,
+    command: (run, record) => (record === null ? null : ['resume', ...nameArguments(run)]),
     done: 'has ended',
   },
   start_again: {
-    states: [...ENDED, 'finished'],
+    states: [...RESUMABLE_STATES, 'finished'],
     // A fork begins with another run's checkpoint, which is not in its settings.
     command: (run, record) =>
-      record === null || record.fork !== undefined ? null : ['resume', ...named(run), '--fresh'],
+      record === null || record.fork !== undefined ? null : ['resume', ...nameArguments(run), '--fresh'],
     done: 'has ended',
   },
 };
 
-function named({ paths }: IndexedRun): string[] {
+function nameArguments({ paths }: IndexedRun): string[] {
   return [paths.runName, '--exp-dir', resolve(paths.baseExpDir)];
 }
 
@@ -94,12 +98,12 @@ function sweepArguments(action: ActionName, name: string, folder: string): strin
   return ['stop', name, '--exp-dir', resolve(folder), ...(sweepActions[action]?.more ?? [])];
 }
 
-/** Like `act`, for an experiment's scheduler. Raises Refusal for an action that is not allowed. */
+/** Like `performAction`, for an experiment's scheduler. Raises Refusal for an action that is not allowed. */
 export function actOnSweep(name: unknown, sweep: Sweep, program: readonly string[], onNotice: OnNotice): void {
   const action = actionNamed(name, sweepActions);
   if (!sweep.swept) throw new Refusal('bad_request', `${sweep.name} is not being swept.`);
   const done = `The sweep ${sweep.name} ${sweepActions[action]?.done ?? ''}`;
-  call(program, sweepArguments(action, sweep.name, sweep.folder), done, onNotice);
+  startCommand(program, sweepArguments(action, sweep.name, sweep.folder), done, onNotice);
 }
 
 /** Checks that a table has an action with this name. Raises Refusal for any other. */
@@ -120,7 +124,7 @@ export type OnNotice = (level: 'info' | 'error', text: string) => void;
  *
  * @param program starts this program's command line.
  */
-export function act(
+export function performAction(
   name: unknown,
   run: IndexedRun,
   record: RunRecord | null,
@@ -134,19 +138,24 @@ export function act(
     throw new Refusal(
       'bad_request',
       states.includes(run.status.state)
-        ? `${run.paths.runName} cannot ${spelled(action)}: its record cannot be read, or it is a fork of another run.`
-        : `${run.paths.runName} is ${run.status.state}; ${spelled(action)} is for runs that are ${states.join(', ')}.`,
+        ? `${run.paths.runName} cannot ${actionTitle(action)}: its record cannot be read, or it is a fork of another run.`
+        : `${run.paths.runName} is ${run.status.state}; ${actionTitle(action)} is for runs that are ${states.join(', ')}.`,
     );
   }
-  call(program, args, `${run.paths.runName} ${actions[action].done}`, onNotice);
+  startCommand(program, args, `${run.paths.runName} ${actions[action].done}`, onNotice);
 }
 
-function spelled(action: ActionName): string {
+function actionTitle(action: ActionName): string {
   return action.replaceAll('_', ' ');
 }
 
 /** Calls the command line with arguments, in a process that outlives this one. */
-export function call(program: readonly string[], args: readonly string[], done: string, onNotice: OnNotice): void {
+export function startCommand(
+  program: readonly string[],
+  args: readonly string[],
+  done: string,
+  onNotice: OnNotice,
+): void {
   const folder = mkdtempSync(join(tmpdir(), 'editrl-dashboard-'));
   const output = join(folder, 'output');
   const file = openSync(output, 'w', 0o600);
@@ -167,12 +176,12 @@ export function call(program: readonly string[], args: readonly string[], done: 
   child.once('exit', (code, signal) => {
     // 130: it was interrupted, for example by a requested stop.
     if (code === 0 || code === 130) end('info', done);
-    else end('error', `${spoken}\nended with ${signal ?? `exit code ${code}`}:\n${endOf(output)}`);
+    else end('error', `${spoken}\nended with ${signal ?? `exit code ${code}`}:\n${outputTail(output)}`);
   });
 }
 
 /** The end of a command's output; or that the file is gone, as after somebody emptied the temporary folder. */
-function endOf(path: string): string {
+function outputTail(path: string): string {
   try {
     return printable(readFileSync(path, 'utf8')).trimEnd().slice(-SHOWN_LETTERS);
   } catch (error) {

@@ -15,13 +15,13 @@ import type { SeriesCache } from './series.js';
 import type { WireComparison } from './wire.js';
 
 /** The runs that a query names, and the names of those that are not there, as after they were removed. */
-export interface Chosen {
+export interface ChosenRuns {
   readonly runs: readonly IndexedRun[];
   readonly missing: readonly string[];
 }
 
 /** Raises Refusal: 400 for more runs than can be told apart, 404 if none of them is there. */
-export function chosenRuns(index: RunsIndex, query: URLSearchParams): Chosen {
+export function chosenRuns(index: RunsIndex, query: URLSearchParams): ChosenRuns {
   const ids = [...new Set(query.getAll('run'))];
   if (ids.length > SERIES_COLOURS) {
     throw badRequest(`${ids.length} runs were chosen; allowed: at most ${SERIES_COLOURS} side by side.`, 'run');
@@ -34,12 +34,12 @@ export function chosenRuns(index: RunsIndex, query: URLSearchParams): Chosen {
 }
 
 /** One group of curves for each run; letters tell runs of the same name in different folders apart. */
-export function groupsOf({ runs }: Chosen): CurveGroup[] {
+export function groupsOf({ runs }: ChosenRuns): CurveGroup[] {
   return runs.map(({ paths }, at) => ({ label: letteredName(paths.runName, at), runs: [paths] }));
 }
 
 /** The runs with their metrics, a run at a time. Raises RunError when the records of a run cannot be read. */
-async function readChosen({ runs }: Chosen, cache: SeriesCache): Promise<ComparedRun[]> {
+async function readChosen({ runs }: ChosenRuns, cache: SeriesCache): Promise<ComparedRun[]> {
   const read: ComparedRun[] = [];
   for (const { paths } of runs) {
     const series = cache.get(paths.metrics);
@@ -56,7 +56,7 @@ async function readChosen({ runs }: Chosen, cache: SeriesCache): Promise<Compare
  * The report of the runs as one file to download: of a single run, or of runs side by side. Raises Refusal 404 if one of them is not there: a file
  * does not say later what it lacks. Raises RunError when the records of a run cannot be read, or the page was not built.
  */
-export async function reportFileOf(chosen: Chosen, cache: SeriesCache): Promise<Reply> {
+export async function reportFileOf(chosen: ChosenRuns, cache: SeriesCache): Promise<Reply> {
   const { missing } = chosen;
   if (missing.length > 0) throw new Refusal('not_found', `There is no run '${missing.join("', '")}' here any more.`);
   const read = await readChosen(chosen, cache);
@@ -67,7 +67,7 @@ export async function reportFileOf(chosen: Chosen, cache: SeriesCache): Promise<
 }
 
 /** Raises RunError when the records of a run cannot be read. */
-export async function comparisonOf(chosen: Chosen, cache: SeriesCache): Promise<WireComparison> {
+export async function comparisonOf(chosen: ChosenRuns, cache: SeriesCache): Promise<WireComparison> {
   const { runs, missing } = chosen;
   const read = await readChosen(chosen, cache);
   const { about, facts, notice, results, settings, times, alarms } = comparisonParts(compareRead(read));

@@ -2,7 +2,7 @@
 import { condense, finiteCurve, type Curve } from '../core/curves.js';
 import type { RunPaths } from '../run/paths.js';
 import { alarmsIn } from '../run/report/alarms.js';
-import { errorsOf, SERIES_COLOURS } from './panels.js';
+import { errorMetricOf, SERIES_COLOURS } from './panels.js';
 import { alarmMarks, groupCurve, rounded } from './report/curves.js';
 import { sampleLines, type Columns, type SeriesCache } from './series.js';
 import type { WireCurves } from './wire.js';
@@ -29,10 +29,10 @@ export interface CurveGroup {
 
 /** The curves of one run. Raises RunError when the metrics cannot be read. */
 export async function curvesOf(cache: SeriesCache, paths: RunPaths, request: CurvesRequest): Promise<WireCurves> {
-  const [read] = await readAll(cache, [paths]);
+  const [read] = await readColumns(cache, [paths]);
   const { columns, sampled } = read;
   return {
-    ...about([read]),
+    ...summaryOf([read]),
     curves: request.metrics.map((metric) => ({
       metric,
       ...condense(rawCurve(metric, columns, request), request.points),
@@ -48,14 +48,14 @@ export async function groupCurvesOf(
   request: CurvesRequest,
 ): Promise<WireCurves> {
   const groups = all.slice(0, SERIES_COLOURS);
-  const read = await readAll(
+  const read = await readColumns(
     cache,
     groups.flatMap(({ runs }) => runs),
   );
   let taken = 0;
   const columns = groups.map(({ runs }) => read.slice(taken, (taken += runs.length)).map((one) => one.columns));
   return {
-    ...about(read),
+    ...summaryOf(read),
     curves: request.metrics.flatMap((metric) =>
       groups.map(({ label }, at) => {
         const curves = columns[at].map((one) => rawCurve(metric, one, request)).filter(({ mean }) => mean.length > 0);
@@ -69,13 +69,13 @@ export async function groupCurvesOf(
   };
 }
 
-interface Read {
+interface ReadColumns {
   readonly columns: Columns;
   readonly sampled: boolean;
 }
 
 /** Waits for all files together no longer than for one. */
-async function readAll(cache: SeriesCache, all: readonly RunPaths[]): Promise<Read[]> {
+async function readColumns(cache: SeriesCache, all: readonly RunPaths[]): Promise<ReadColumns[]> {
   const series = all.map((paths) => ({ paths, one: cache.get(paths.metrics) }));
   await Promise.all(series.map(({ one }) => one.read(WAIT_MS)));
   return series.map(({ paths, one }) => {
@@ -84,7 +84,7 @@ async function readAll(cache: SeriesCache, all: readonly RunPaths[]): Promise<Re
   });
 }
 
-function about(read: readonly Read[]): Pick<WireCurves, 'metrics' | 'lines' | 'sampled' | 'wrong_lines'> {
+function summaryOf(read: readonly ReadColumns[]): Pick<WireCurves, 'metrics' | 'lines' | 'sampled' | 'wrong_lines'> {
   return {
     metrics: [...new Set(read.flatMap(({ columns }) => columns.names))].sort(),
     lines: read.reduce((sum, { columns }) => sum + columns.lines, 0),
@@ -94,7 +94,7 @@ function about(read: readonly Read[]): Pick<WireCurves, 'metrics' | 'lines' | 's
 }
 
 function rawCurve(metric: string, columns: Columns, { from, to }: Pick<CurvesRequest, 'from' | 'to'>): Curve {
-  const errors = errorsOf(metric);
+  const errors = errorMetricOf(metric);
   return finiteCurve(columns.iterations, columns.column(metric), errors === null ? [] : columns.column(errors), [
     from,
     to,

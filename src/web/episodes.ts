@@ -37,7 +37,7 @@ export function episodesOf(paths: RunPaths, request: EpisodesRequest): WireEpiso
   const files = listEpisodeFiles(paths);
   const shown = chosen(files, request);
   const { episodes, wrong } = shown === null ? { episodes: [], wrong: 0 } : readEpisodeFile(shown.path);
-  const matching = ordered(
+  const matching = sortEpisodes(
     episodes.filter((episode) => matches(episode, request)),
     request.order,
   );
@@ -72,12 +72,12 @@ function chosen(files: readonly EpisodeFile[], { iteration, heldOut }: EpisodesR
 
 function matches(episode: WireEpisode, { outcome, words, score, advantage }: EpisodesRequest): boolean {
   if (outcome !== null && episode.outcome !== outcome) return false;
-  if (!within(episode.score, score) || !within(episode.advantage, advantage)) return false;
+  if (!isWithin(episode.score, score) || !isWithin(episode.advantage, advantage)) return false;
   const wanted = words.toLowerCase();
   return [episode.instruction, episode.text ?? '', episode.key].some((text) => text.toLowerCase().includes(wanted));
 }
 
-function within(value: number | null, { least, most }: Bounds): boolean {
+function isWithin(value: number | null, { least, most }: Bounds): boolean {
   if (least === null && most === null) return true;
   return value !== null && value >= (least ?? -Infinity) && value <= (most ?? Infinity);
 }
@@ -86,19 +86,19 @@ type Compare = (a: WireEpisode, b: WireEpisode) => number;
 
 const orders: Readonly<Record<EpisodeOrder, Compare | null>> = {
   as_recorded: null,
-  best: (a, b) => less(b.score, a.score, -Infinity),
-  worst: (a, b) => less(a.score, b.score, Infinity),
-  advantage: (a, b) => less(b.advantage, a.advantage, -Infinity),
-  disadvantage: (a, b) => less(a.advantage, b.advantage, Infinity),
+  best: (a, b) => compareNumbers(b.score, a.score, -Infinity),
+  worst: (a, b) => compareNumbers(a.score, b.score, Infinity),
+  advantage: (a, b) => compareNumbers(b.advantage, a.advantage, -Infinity),
+  disadvantage: (a, b) => compareNumbers(a.advantage, b.advantage, Infinity),
 };
 
 /** Values without a number go last. */
-function less(a: number | null, b: number | null, missing: number): number {
+function compareNumbers(a: number | null, b: number | null, missing: number): number {
   const [x, y] = [a ?? missing, b ?? missing];
   return x === y ? 0 : x - y;
 }
 
-function ordered(episodes: WireEpisode[], order: EpisodeOrder): WireEpisode[] {
+function sortEpisodes(episodes: WireEpisode[], order: EpisodeOrder): WireEpisode[] {
   const compare = orders[order];
   return compare === null ? episodes : episodes.sort(compare);
 }
@@ -119,7 +119,7 @@ function readEpisodeFile(
   return { episodes, wrong: torn > 0 ? wrong + 1 : wrong };
 }
 
-const KINDS: ReadonlySet<string> = new Set<WireOutcomeKind>(['scored', 'zero_by_rule', 'unscored']);
+const OUTCOME_KINDS: ReadonlySet<string> = new Set<WireOutcomeKind>(['scored', 'zero_by_rule', 'unscored']);
 const IMAGE = /^[0-9a-f]{64}$/;
 
 /** Null for a line that is not an episode. */
@@ -132,7 +132,7 @@ function episodeOf(line: string): WireEpisode | null {
   }
   const outcome = objectOf(found?.['outcome']);
   const kind = outcome?.['kind'];
-  if (found === null || outcome === null || typeof kind !== 'string' || !KINDS.has(kind)) return null;
+  if (found === null || outcome === null || typeof kind !== 'string' || !OUTCOME_KINDS.has(kind)) return null;
   const { key, sample, instruction } = found;
   if (typeof key !== 'string' || typeof sample !== 'string' || typeof instruction !== 'string') return null;
   const reasons = ['reason', 'detail'].flatMap((name) => wordsOf(outcome[name]) ?? []);

@@ -5,15 +5,15 @@ import { experimentFile, readExperiment, type ExperimentRecord } from '../run/ex
 import { stampOf } from './stamps.js';
 
 /** Number of cached records: those of large matrices have megabytes. */
-const KEPT = 200;
+const MOST_CACHED = 200;
 
-interface Known {
+interface CachedRecord {
   readonly stamp: string;
   readonly record: ExperimentRecord | null;
 }
 
 export class ExperimentRecords {
-  readonly #known = new LRUCache<string, Known>({ max: KEPT });
+  readonly #known = new LRUCache<string, CachedRecord>({ max: MOST_CACHED });
 
   /** Null for a record that does not exist or that another version wrote. */
   get(folder: string, name: string): ExperimentRecord | null {

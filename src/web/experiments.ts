@@ -80,7 +80,7 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
     comparable: results.incomparable === null,
     caption: resultCaption(results, 'by_axes'),
     actions: sweepActionsOf(experiment),
-    cells: results.cells.map((cell) => wireCell(cell, byName, (run) => soFar(index, run, experiment.measure))),
+    cells: results.cells.map((cell) => wireCell(cell, byName, (run) => heldOutSoFar(index, run, experiment.measure))),
   };
 }
 
@@ -188,7 +188,7 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
 }
 
 /** The last held-out number of a run, by the first measure if there is one. */
-function soFar(index: RunsIndex, run: IndexedRun, [term]: readonly MeasureTerm[]): number | null {
+function heldOutSoFar(index: RunsIndex, run: IndexedRun, [term]: readonly MeasureTerm[]): number | null {
   if (term === undefined) return heldOutOf(run)?.after ?? null;
   const found = whereMeasured(term, run.heldOut?.measures ?? [], settingsOf(index, run));
   const last = [found?.sampled, found?.greedy].map((one) => one?.after ?? one?.before ?? null);

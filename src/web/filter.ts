@@ -63,10 +63,10 @@ export function resolveKey(written: string, keys: readonly string[]): string {
 }
 
 /** Whether a value satisfies a condition: of a list, any item, or every item for `!=`. A missing value satisfies only `!=`. */
-export function fulfils(value: unknown, condition: Omit<Condition, 'key'>): boolean {
+export function matchesCondition(value: unknown, condition: Omit<Condition, 'key'>): boolean {
   const { operator, value: wanted } = condition;
   if (Array.isArray(value) && value.length > 0 && !wanted.startsWith('[')) {
-    const fits = (one: unknown): boolean => fulfils(one, condition);
+    const fits = (one: unknown): boolean => matchesCondition(one, condition);
     return operator === '!=' ? value.every(fits) : value.some(fits);
   }
   const text = textOf(value);
@@ -84,11 +84,14 @@ export function fulfils(value: unknown, condition: Omit<Condition, 'key'>): bool
     case '<=':
     case '>':
     case '>=':
-      return compares(operator, numeric ? a - b : value === null ? NaN : text < wanted ? -1 : text > wanted ? 1 : 0);
+      return operatorHolds(
+        operator,
+        numeric ? a - b : value === null ? NaN : text < wanted ? -1 : text > wanted ? 1 : 0,
+      );
   }
 }
 
-function compares(operator: '<' | '<=' | '>' | '>=', difference: number): boolean {
+function operatorHolds(operator: '<' | '<=' | '>' | '>=', difference: number): boolean {
   if (operator === '<') return difference < 0;
   if (operator === '<=') return difference <= 0;
   return operator === '>' ? difference > 0 : difference >= 0;
@@ -107,7 +110,7 @@ function numberOf(value: unknown): number | null {
 export function ordering(descending: boolean): (a: unknown, b: unknown) => number {
   const sign = descending ? -1 : 1;
   return (a, b) => {
-    const [x, y] = [rank(a), rank(b)];
+    const [x, y] = [typeRank(a), typeRank(b)];
     if (x !== y) return x - y;
     if (x === 0) return sign * ((a as number) - (b as number));
     if (x === 2) return 0;
@@ -116,7 +119,7 @@ export function ordering(descending: boolean): (a: unknown, b: unknown) => numbe
   };
 }
 
-function rank(value: unknown): 0 | 1 | 2 {
+function typeRank(value: unknown): 0 | 1 | 2 {
   if (value === null || value === undefined) return 2;
   return typeof value === 'number' ? 0 : 1;
 }

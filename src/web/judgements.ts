@@ -25,7 +25,7 @@ export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement
   if (before <= iteration) lines.push(...current);
   const found = new Map<string, WireJudgement>();
   for (const line of lines) {
-    const judgement = readable(line);
+    const judgement = judgementOfLine(line);
     if (judgement === null) continue;
     const question = judgement.question.slice(episodeKey.length + 1);
     found.set(question, { ...judgement, question });
@@ -34,7 +34,7 @@ export function judgementsOf(paths: RunPaths, episodeKey: string): WireJudgement
 }
 
 /** Null for a line that is not a judgement. */
-function readable(line: string): WireJudgement | null {
+function judgementOfLine(line: string): WireJudgement | null {
   try {
     const { key, model, text, problem, scores, attempts, latencyMs } = judgementForm.read(line);
     return { question: key, model, text, problem, scores, attempts, latency_ms: latencyMs };

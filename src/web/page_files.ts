@@ -18,7 +18,7 @@ export const GUARD_HEADERS: Readonly<Record<string, string>> = {
 };
 
 /** Images of runs are shown from memory (`blob:`). */
-const POLICY = [
+const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
   "style-src 'self'",
@@ -38,7 +38,7 @@ export function pageRoutes(): Record<string, Route> {
   };
   const document = readFileSync(join(projectRoot(), 'src', 'web', 'page', 'page.html'), 'utf8');
   return {
-    '/': route('html', document, { 'content-security-policy': POLICY }),
+    '/': route('html', document, { 'content-security-policy': CONTENT_SECURITY_POLICY }),
     '/page/page.css': route('css', builtFile('page.css')),
     '/page/main.js': route('javascript', builtFile('main.js')),
   };

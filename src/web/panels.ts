@@ -11,7 +11,7 @@ export interface Panel {
   readonly metrics: readonly string[];
 }
 
-interface Kind {
+interface PanelKind {
   readonly title: string;
   readonly unit: string;
   readonly holds: RegExp;
@@ -25,7 +25,7 @@ interface Kind {
 export const REWARD = /^(reward|validation\/([^/]+\/)?(sampled|greedy))\/mean$/;
 
 /** In the order on the page. */
-const KINDS: readonly Kind[] = [
+const PANEL_KINDS: readonly PanelKind[] = [
   { title: 'held-out reward', unit: '', holds: /^validation\/(sampled|greedy)\/mean$/ },
   { title: 'reward in training', unit: '', holds: /^reward\/mean$/ },
   { title: 'held-out reward by set', unit: '', holds: /^validation\/[^/]+\/sampled\/mean$/, several: true },
@@ -56,7 +56,7 @@ const KINDS: readonly Kind[] = [
 
 /** The charts for these metrics, which are sorted by name; kinds without metrics are left out. */
 export function panelsOf(metrics: readonly string[]): Panel[] {
-  return KINDS.flatMap(({ title, unit, holds, apart, several }) => {
+  return PANEL_KINDS.flatMap(({ title, unit, holds, apart, several }) => {
     const own = metrics.filter((metric) => holds.test(metric));
     if (own.length === 0 || (several === true && own.length === 1)) return [];
     return (apart === true ? own.map((metric) => [metric]) : [own]).map((some) => ({ title, unit, metrics: some }));
@@ -72,6 +72,6 @@ export function isSmoothed(metric: string, points: number): boolean {
 }
 
 /** The metric with the standard errors of a held-out mean; null for any other metric. */
-export function errorsOf(metric: string): string | null {
+export function errorMetricOf(metric: string): string | null {
   return metric.startsWith('validation/') && metric.endsWith('/mean') ? metric.replace(/mean$/, 'stderr') : null;
 }

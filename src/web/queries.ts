@@ -4,7 +4,7 @@ import { ORDERS, type Bounds, type EpisodesRequest } from './episodes.js';
 import type { WireOutcomeKind } from './wire.js';
 
 /** A whole number from a query. Raises Refusal 400. */
-export function wholeOf(query: URLSearchParams, name: string, otherwise: number, most: number): number {
+export function integerParameter(query: URLSearchParams, name: string, otherwise: number, most: number): number {
   const text = query.get(name);
   if (text === null) return otherwise;
   const value = Number(text);
@@ -21,7 +21,7 @@ function numberOf(query: URLSearchParams, name: string): number | null {
 }
 
 /** One of the given words; null if the parameter is absent. */
-function wordOf<W extends string>(query: URLSearchParams, name: string, words: readonly W[]): W | null {
+function choiceParameter<W extends string>(query: URLSearchParams, name: string, words: readonly W[]): W | null {
   const text = query.get(name);
   if (text === null || text === '') return null;
   const found = words.find((word) => word === text);
@@ -38,14 +38,14 @@ export function episodesRequest(query: URLSearchParams): EpisodesRequest {
     most: numberOf(query, `${name}_to`),
   });
   return {
-    iteration: query.get('iteration') === null ? null : wholeOf(query, 'iteration', 0, 1e12),
+    iteration: query.get('iteration') === null ? null : integerParameter(query, 'iteration', 0, 1e12),
     heldOut: query.get('held_out') === 'true',
-    outcome: wordOf(query, 'outcome', OUTCOMES),
+    outcome: choiceParameter(query, 'outcome', OUTCOMES),
     words: query.get('words') ?? '',
     score: bounds('score'),
     advantage: bounds('advantage'),
-    order: wordOf(query, 'order', ORDERS) ?? 'as_recorded',
-    offset: wholeOf(query, 'offset', 0, 1e9),
-    limit: wholeOf(query, 'limit', 24, MOST_EPISODES),
+    order: choiceParameter(query, 'order', ORDERS) ?? 'as_recorded',
+    offset: integerParameter(query, 'offset', 0, 1e9),
+    limit: integerParameter(query, 'limit', 24, MOST_EPISODES),
   };
 }

@@ -1,7 +1,7 @@
 /** Lists of runs: filtered and sorted by any column or setting. */
 import { showScale } from '../run/report/numbers.js';
 import type { ShownState } from '../run/status.js';
-import { fulfils, ordering, parseFilter, resolveKey } from './filter.js';
+import { matchesCondition, ordering, parseFilter, resolveKey } from './filter.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
 import type { WireHeldOut, WireKey, WireRun, WireRuns } from './wire.js';
 
@@ -46,7 +46,9 @@ export function listRuns(index: RunsIndex, request: RunsRequest): WireRuns {
     ...condition,
     read: condition.key === null ? columns['name'] : valueOf(condition.key),
   }));
-  const matching = all.filter((run) => conditions.every((condition) => fulfils(condition.read(run), condition)));
+  const matching = all.filter((run) =>
+    conditions.every((condition) => matchesCondition(condition.read(run), condition)),
+  );
   const states: Partial<Record<ShownState, number>> = {};
   for (const { status } of matching) states[status.state] = (states[status.state] ?? 0) + 1;
   const shown = sorted(matching, valueOf(request.sort), request.descending);

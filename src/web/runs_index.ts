@@ -220,7 +220,7 @@ export class RunsIndex {
         where: null,
         reason: error.message,
       };
-      const same = run !== null && shown(run.status) === shown(status);
+      const same = run !== null && visiblePart(run.status) === visiblePart(status);
       watched.run = withoutFiles(watched.id, paths, status);
       return !same;
     }
@@ -254,7 +254,7 @@ export class RunsIndex {
       settings: recorded.settings,
       parents: recorded.parents,
     };
-    return run === null || !same || grown || shown(run.status) !== shown(status);
+    return run === null || !same || grown || visiblePart(run.status) !== visiblePart(status);
   }
 
   /** Empty for a record that cannot be read: its status says why. */
@@ -280,7 +280,7 @@ export class RunsIndex {
       );
       problems.push(...found.problems);
       for (const [at, status] of found.statuses.entries()) {
-        if (at < live.length) changed.push(...correct(live[at], status));
+        if (at < live.length) changed.push(...applySlurmStatus(live[at], status));
         else {
           const id = idOf(index, status.run_name);
           if (!this.#watched.has(id)) queued.set(id, withoutFiles(id, new RunPaths(folder, status.run_name), status));
@@ -288,7 +288,7 @@ export class RunsIndex {
       }
     }
     const ids = new Set([...queued.keys(), ...this.#queued.keys()]);
-    const of = (runs: ReadonlyMap<string, IndexedRun>, id: string): string => shown(runs.get(id)?.status ?? null);
+    const of = (runs: ReadonlyMap<string, IndexedRun>, id: string): string => visiblePart(runs.get(id)?.status ?? null);
     changed.push(...[...ids].filter((id) => of(queued, id) !== of(this.#queued, id)));
     this.#queued = queued;
     this.#slurmProblems = problems;
@@ -297,8 +297,8 @@ export class RunsIndex {
 }
 
 /** Adopts Slurm's status of a run; returns its id if its entry changed. */
-function correct(watched: Watched, status: RunStatus): string[] {
-  if (watched.run === null || shown(watched.run.status) === shown(status)) return [];
+function applySlurmStatus(watched: Watched, status: RunStatus): string[] {
+  if (watched.run === null || visiblePart(watched.run.status) === visiblePart(status)) return [];
   watched.slurm = true;
   watched.run = { ...watched.run, status };
   return [watched.id];
@@ -329,7 +329,7 @@ export function recordOf(paths: RunPaths): RunRecord | null {
 }
 
 /** The visible part of a status; its heartbeat is left out, because it changes all the time. */
-function shown(status: RunStatus | null): string {
+function visiblePart(status: RunStatus | null): string {
   return JSON.stringify({ ...status, heartbeat_age_s: null });
 }
 

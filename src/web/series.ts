@@ -11,7 +11,7 @@ import { Slices } from './runs_index.js';
 const SLICE_MS = 15;
 
 /** An array of numbers that grows at its end. */
-class Numbers {
+class GrowingNumbers {
   #values = new Float64Array(64);
   #length = 0;
 
@@ -38,8 +38,8 @@ class Numbers {
 
 /** Lines of metrics as columns. */
 export class Columns {
-  readonly #iterations = new Numbers();
-  readonly #columns = new Map<string, Numbers>();
+  readonly #iterations = new GrowingNumbers();
+  readonly #columns = new Map<string, GrowingNumbers>();
   #lines = 0;
   #wrong = 0;
 
@@ -102,7 +102,7 @@ export class Columns {
       const value = decodeNumber(line[name]);
       if (value === null) continue;
       let column = this.#columns.get(name);
-      if (column === undefined) this.#columns.set(name, (column = new Numbers()));
+      if (column === undefined) this.#columns.set(name, (column = new GrowingNumbers()));
       column.put(place, value);
     }
   }

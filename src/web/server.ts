@@ -4,7 +4,7 @@ import { parseJson } from '../http/json.js';
 import { Refusal } from '../http/refusal.js';
 import { json, type Reply } from '../http/reply.js';
 import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
-import { act, actOnSweep } from './actions.js';
+import { performAction, actOnSweep } from './actions.js';
 import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';
 import { curvesOf, groupCurvesOf } from './curves.js';
 import { Broadcast } from './events.js';
@@ -14,7 +14,7 @@ import { judgementsOf } from './judgements.js';
 import { streamLog } from './logs.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
 import { pictureOf } from './pictures.js';
-import { episodesRequest, wholeOf } from './queries.js';
+import { episodesRequest, integerParameter } from './queries.js';
 import { listKeys, listRuns } from './run_list.js';
 import { runOf, runPage } from './run_page.js';
 import { isSystemError, recordOf, RunsIndex } from './runs_index.js';
@@ -102,37 +102,37 @@ function dataRoutes(
   const prompts = new PromptIndex();
   const routes: Readonly<Record<string, Handler>> = {
     '/api/runs': ({ query }) =>
-      answer(
+      jsonReply(
         listRuns(index, {
           filter: query.get('filter') ?? '',
           sort: query.get('sort') ?? 'heartbeat',
           descending: query.get('descending') !== 'false',
-          offset: wholeOf(query, 'offset', 0, 1e9),
-          limit: wholeOf(query, 'limit', 100, MOST_ROWS),
+          offset: integerParameter(query, 'offset', 0, 1e9),
+          limit: integerParameter(query, 'limit', 100, MOST_ROWS),
           columns: query.getAll('column'),
         }),
       ),
-    '/api/keys': () => answer(listKeys(index)),
-    '/api/run': async ({ query }) => answer(await runPage(index, series, runOf(index, query))),
+    '/api/keys': () => jsonReply(listKeys(index)),
+    '/api/run': async ({ query }) => jsonReply(await runPage(index, series, runOf(index, query))),
     '/api/curves': async ({ query }) => {
       const request = {
         metrics: query.getAll('metric').slice(0, MOST_CURVES),
-        points: wholeOf(query, 'points', 600, MOST_POINTS),
-        from: wholeOf(query, 'from', 0, 1e12),
-        to: wholeOf(query, 'to', 1e12, 1e12),
+        points: integerParameter(query, 'points', 600, MOST_POINTS),
+        from: integerParameter(query, 'from', 0, 1e12),
+        to: integerParameter(query, 'to', 1e12, 1e12),
       };
       const experiment = query.get('experiment');
-      if (experiment !== null) return answer(await groupCurvesOf(series, cellGroups(index, experiment), request));
-      if (query.getAll('run').length < 2) return answer(await curvesOf(series, runOf(index, query).paths, request));
-      return answer(await groupCurvesOf(series, groupsOf(chosenRuns(index, query)), request));
+      if (experiment !== null) return jsonReply(await groupCurvesOf(series, cellGroups(index, experiment), request));
+      if (query.getAll('run').length < 2) return jsonReply(await curvesOf(series, runOf(index, query).paths, request));
+      return jsonReply(await groupCurvesOf(series, groupsOf(chosenRuns(index, query)), request));
     },
-    '/api/compare': async ({ query }) => answer(await comparisonOf(chosenRuns(index, query), series)),
+    '/api/compare': async ({ query }) => jsonReply(await comparisonOf(chosenRuns(index, query), series)),
     '/api/report': ({ query }) => reportFileOf(chosenRuns(index, query), series),
-    '/api/experiments': () => answer(listExperiments(index)),
-    '/api/experiment': ({ query }) => answer(matrixOf(index, query.get('id') ?? '')),
-    '/api/episodes': ({ query }) => answer(episodesOf(runOf(index, query).paths, episodesRequest(query))),
+    '/api/experiments': () => jsonReply(listExperiments(index)),
+    '/api/experiment': ({ query }) => jsonReply(matrixOf(index, query.get('id') ?? '')),
+    '/api/episodes': ({ query }) => jsonReply(episodesOf(runOf(index, query).paths, episodesRequest(query))),
     '/api/prompt': async ({ query, gone }) =>
-      answer(
+      jsonReply(
         await prompts.promptOf(
           runOf(index, query).paths,
           query.get('sample') ?? '',
@@ -140,14 +140,14 @@ function dataRoutes(
           gone,
         ),
       ),
-    '/api/judgements': ({ query }) => answer(judgementsOf(runOf(index, query).paths, query.get('key') ?? '')),
+    '/api/judgements': ({ query }) => jsonReply(judgementsOf(runOf(index, query).paths, query.get('key') ?? '')),
     '/api/log': (call) => {
       const { query } = call;
       const { paths } = runOf(index, query);
-      const rank = wholeOf(query, 'rank', -1, 1e6);
-      const attempt = wholeOf(query, 'attempt', 0, 1e6);
+      const rank = integerParameter(query, 'rank', -1, 1e6);
+      const attempt = integerParameter(query, 'attempt', 0, 1e6);
       const choice = { rank: rank < 0 ? null : rank, attempt: attempt === 0 ? null : attempt };
-      streamLog(call, paths, { ...choice, lines: wholeOf(query, 'lines', 500, 100_000) }).catch(onDefect);
+      streamLog(call, paths, { ...choice, lines: integerParameter(query, 'lines', 500, 100_000) }).catch(onDefect);
       return null;
     },
     '/api/picture/': ({ rest, query }) => pictureOf(runOf(index, query).paths, rest),
@@ -179,11 +179,11 @@ function actionRoutes(
         } = (asked ?? {}) as Partial<Record<'run' | 'experiment' | 'action', unknown>>;
         if (experiment !== undefined) {
           actOnSweep(action, sweepOf(index, typeof experiment === 'string' ? experiment : ''), program, notice);
-          return answer({ started: true });
+          return jsonReply({ started: true });
         }
         const run = runOf(index, new URLSearchParams({ run: String(id) }));
-        act(action, run, recordOf(run.paths), program, notice);
-        return answer({ started: true });
+        performAction(action, run, recordOf(run.paths), program, notice);
+        return jsonReply({ started: true });
       }),
     },
   };
@@ -204,6 +204,6 @@ function withRefusals(handler: Handler): Handler {
 }
 
 /** JSON that must not be cached. */
-export function answer(body: unknown): Reply {
+export function jsonReply(body: unknown): Reply {
   return json(200, body, { ...GUARD_HEADERS, 'cache-control': 'no-store' });
 }

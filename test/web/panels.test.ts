@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { errorsOf, panelsOf } from '../../src/web/panels.js';
+import { errorMetricOf, panelsOf } from '../../src/web/panels.js';
 
 it('puts metrics of one kind into one chart, and those of different scales apart', () => {
   const shown = panelsOf([
@@ -35,7 +35,7 @@ it('shows a set by itself only where there are several', () => {
 });
 
 it('knows the errors of held-out means alone', () => {
-  expect(errorsOf('validation/s/greedy/mean')).toBe('validation/s/greedy/stderr');
-  expect(errorsOf('validation/loss')).toBeNull();
-  expect(errorsOf('reward/mean')).toBeNull();
+  expect(errorMetricOf('validation/s/greedy/mean')).toBe('validation/s/greedy/stderr');
+  expect(errorMetricOf('validation/loss')).toBeNull();
+  expect(errorMetricOf('reward/mean')).toBeNull();
 });

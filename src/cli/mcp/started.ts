@@ -1,7 +1,7 @@
 /** Commands that an agent starts: each in a process that outlives this one, as if a person had typed it. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunError } from '../../core/errors.js';
-import { call } from '../../web/actions.js';
+import { startCommand } from '../../web/actions.js';
 
 /** A command that was started here. */
 export interface StartedCommand {
@@ -41,7 +41,7 @@ export class StartedCommands {
     };
     let failed = false;
     this.#all.push(started);
-    call(this.program, args, 'it has ended', (level, text) => {
+    startCommand(this.program, args, 'it has ended', (level, text) => {
       failed = level === 'error';
       started.ended = text;
     });

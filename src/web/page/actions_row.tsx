@@ -4,9 +4,9 @@ import { useState } from 'preact/hooks';
 import type { ActionName, WireAction } from '../wire.js';
 import { visible } from './format.js';
 import { Dialog } from './parts.js';
-import { post } from './session.js';
+import { postJson } from './session.js';
 
-interface Word {
+interface ActionText {
   readonly title: string;
   readonly why: string;
   /** Whether it destroys something, which its confirmation shows. */
@@ -16,7 +16,7 @@ interface Word {
 }
 
 /** Names of actions and descriptions of what they do. */
-export type Words = Readonly<Partial<Record<ActionName, Word>>>;
+export type ActionTexts = Readonly<Partial<Record<ActionName, ActionText>>>;
 
 export function Actions({
   actions,
@@ -25,7 +25,7 @@ export function Actions({
   target,
 }: {
   readonly actions: readonly WireAction[];
-  readonly words: Words;
+  readonly words: ActionTexts;
   /** Name of what is acted on. */
   readonly name: string;
   readonly target: { readonly run: string } | { readonly experiment: string };
@@ -34,11 +34,11 @@ export function Actions({
   const [error, setError] = useState<string | null>(null);
   const [sent, setSent] = useState<string | null>(null);
   if (actions.length === 0) return null;
-  const wordsOf = ({ action }: WireAction): Word => words[action] ?? { title: action, why: '' };
+  const wordsOf = ({ action }: WireAction): ActionText => words[action] ?? { title: action, why: '' };
   const send = (action: WireAction): void => {
     setAsked(null);
     setError(null);
-    post('/api/act', { ...target, action: action.action }).then(
+    postJson('/api/act', { ...target, action: action.action }).then(
       () => setSent(wordsOf(action).title),
       (failed: unknown) => setError(failed instanceof Error ? failed.message : String(failed)),
     );

@@ -136,10 +136,10 @@ function alarmInWords([from, to]: Span): string {
 
 /** The colour of a series in the page's style, in light and in dark mode. */
 export function colourOf(at: number): string {
-  return `var(${variableOf(at)})`;
+  return `var(${colourVariable(at)})`;
 }
 
-function variableOf(at: number): string {
+function colourVariable(at: number): string {
   return `--c${at % SERIES_COLOURS}`;
 }
 
@@ -197,7 +197,7 @@ function optionsFor(columns: readonly Column[], { width, height, powers, select,
   // Overlapping bands are drawn paler.
   const bandAlpha = columns.filter(({ kind }) => kind === 'edge').length > 4 ? '1c' : '33';
   const series = columns.map(({ line, kind }, at): uPlot.Series => {
-    const name = variableOf(line.colour);
+    const name = colourVariable(line.colour);
     if (kind === 'edge') {
       // The lower edge comes first.
       if (columns[at - 1]?.kind === 'edge' && columns[at - 1]?.line === line) {
@@ -229,7 +229,7 @@ function optionsFor(columns: readonly Column[], { width, height, powers, select,
     cursor: { sync: { key: 'curves' }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     hooks: {
       // Before the grid and the curves: an alarm is a shade behind them, with a line where it was raised.
-      drawClear: [(plot) => shade(plot, alarms(), read('--bad'), read('--bad-back'))],
+      drawClear: [(plot) => shadeSpans(plot, alarms(), read('--bad'), read('--bad-back'))],
       setCursor: [(plot) => show(plot.cursor.idx ?? null)],
       setSelect: [
         (plot) => {
@@ -246,7 +246,7 @@ function optionsFor(columns: readonly Column[], { width, height, powers, select,
 }
 
 /** Shades ranges of iterations, with a line at the beginning of each. */
-function shade(plot: uPlot, spans: readonly Span[], line: () => string, back: () => string): void {
+function shadeSpans(plot: uPlot, spans: readonly Span[], line: () => string, back: () => string): void {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.beginPath();

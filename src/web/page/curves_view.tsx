@@ -14,7 +14,7 @@ const MOST_FOUND = 24;
 const POINTS = 600;
 /** With several curves in each chart, of each. */
 const GROUP_POINTS = 300;
-const AGAIN_AFTER_MS = 900;
+const POLL_AGAIN_MS = 900;
 
 /** The runs whose curves are shown: some by their ids, or all of an experiment by its cells. A report shows the only ones that it has. */
 export interface CurvesOf {
@@ -58,7 +58,7 @@ export function CurvesView({
     const timer = setTimeout(() => {
       names.reload();
       reload();
-    }, AGAIN_AFTER_MS);
+    }, POLL_AGAIN_MS);
     return () => clearTimeout(timer);
   }, [data, names.data]);
   /** Keeps the lists identical while the data is the same, so that charts are redrawn only for new data. */
@@ -101,7 +101,7 @@ export function CurvesView({
         loading={(loading && data === null) || names.loading}
         what="Reading metrics"
       />
-      {data !== null && <Remarks data={data} />}
+      {data !== null && <ReadingNotes data={data} />}
       {names.data !== null && known.length === 0 && <p>There are no metrics yet.</p>}
       {search !== '' && known.length > 0 && panels.length === 0 && <p>No metric has this in its name.</p>}
       {data !== null && <Legend curves={data} />}
@@ -120,7 +120,7 @@ export function CurvesView({
         ))}
       </div>
       {data !== null && charts.length + constants.length > 0 && (
-        <Meaning curves={data} charts={charts} constants={constants} />
+        <ChartNotes curves={data} charts={charts} constants={constants} />
       )}
     </>
   );
@@ -199,7 +199,7 @@ export function Legend({
 }
 
 /** Explains lines and bands, and lists metrics that have no chart because they never change. */
-function Meaning({
+function ChartNotes({
   curves: { groups, over_seeds: overSeeds = false },
   charts,
   constants,
@@ -239,7 +239,7 @@ function found(known: readonly string[], search: string): Panel[] {
     .map((name) => ({ title: name, unit: '', metrics: [name] }));
 }
 
-function Remarks({ data }: { readonly data: WireCurves }): JSX.Element | null {
+function ReadingNotes({ data }: { readonly data: WireCurves }): JSX.Element | null {
   if (!data.sampled && data.wrong_lines === 0) return null;
   return (
     <>

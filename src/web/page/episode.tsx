@@ -51,11 +51,11 @@ export function Episode({
         </div>
       )}
       <p class="instruction">{visible(instruction)}</p>
-      {episode.thought !== null && <Words title="thought" text={episode.thought} />}
-      {episode.text !== null && <Words title="answer" text={episode.text} />}
-      {episode.expected !== null && <Words title="expected" text={episode.expected} />}
+      {episode.thought !== null && <AnswerText title="thought" text={episode.thought} />}
+      {episode.text !== null && <AnswerText title="answer" text={episode.text} />}
+      {episode.expected !== null && <AnswerText title="expected" text={episode.expected} />}
       {reason !== null && <p class="quiet">{visible(reason)}</p>}
-      <Parts parts={episode.parts} />
+      <ScoreParts parts={episode.parts} />
       <p class="row">
         {judged && (
           <button type="button" aria-expanded={asked} onClick={() => setAsked(!asked)}>
@@ -69,7 +69,7 @@ export function Episode({
   );
 }
 
-function Words({ title, text }: { readonly title: string; readonly text: string }): JSX.Element {
+function AnswerText({ title, text }: { readonly title: string; readonly text: string }): JSX.Element {
   const shown = <pre class="words">{visible(text)}</pre>;
   if (text.length <= LONG) {
     return (
@@ -90,7 +90,7 @@ function Words({ title, text }: { readonly title: string; readonly text: string 
 }
 
 /** The parts of each term, under its name. */
-function Parts({ parts }: Pick<WireEpisode, 'parts'>): JSX.Element | null {
+function ScoreParts({ parts }: Pick<WireEpisode, 'parts'>): JSX.Element | null {
   const terms = new Map<string, [part: string, value: number | null][]>();
   for (const [name, value] of Object.entries(parts)) {
     const cut = name.indexOf('/');

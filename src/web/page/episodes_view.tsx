@@ -30,20 +30,20 @@ const ORDERS = [
   ['disadvantage', 'least advantage first'],
 ] as const;
 
-interface Props {
+interface EpisodesProps {
   readonly place: Place;
   readonly id: string;
 }
 
-export function EpisodesView({ place, id }: Props): JSX.Element {
+export function EpisodesView({ place, id }: EpisodesProps): JSX.Element {
   return place.query.get('sample') === null ? (
-    <Iteration place={place} id={id} />
+    <IterationPicker place={place} id={id} />
   ) : (
     <PromptView place={place} id={id} />
   );
 }
 
-function Iteration({ place, id }: Props): JSX.Element {
+function IterationPicker({ place, id }: EpisodesProps): JSX.Element {
   const { query } = place;
   const offset = Number(query.get('offset') ?? 0);
   const fields = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? undefined]));
@@ -61,10 +61,10 @@ function Iteration({ place, id }: Props): JSX.Element {
   >;
   const { data, error, loading } = useData<WireEpisodes>('/api/episodes', asked, [id]);
   const list = useRef<HTMLDivElement>(null);
-  const at = data === null || data.shown === null ? -1 : data.files.findIndex((file) => same(file, data.shown));
+  const at = data === null || data.shown === null ? -1 : data.files.findIndex((file) => isSameFile(file, data.shown));
   const step = (by: number): void => {
     const next = data?.files[at + by];
-    if (next !== undefined) go(changed(place, where(next)));
+    if (next !== undefined) go(changed(place, fileQuery(next)));
   };
   const move = (by: number): void => {
     const cards = [...(list.current?.querySelectorAll('article') ?? [])];
@@ -84,10 +84,10 @@ function Iteration({ place, id }: Props): JSX.Element {
     <>
       {data !== null && data.files.length > 0 && (
         <div class="filter">
-          <Stepper files={data.files} at={at} onStep={step} onGo={(file) => go(changed(place, where(file)))} />
+          <Stepper files={data.files} at={at} onStep={step} onGo={(file) => go(changed(place, fileQuery(file)))} />
         </div>
       )}
-      <Fields place={place} />
+      <EpisodeFilter place={place} />
       <Status error={error} loading={loading && data === null} what="Reading episodes" />
       {data !== null && data.wrong_lines > 0 && (
         <p class="error" role="alert">
@@ -142,11 +142,11 @@ function Iteration({ place, id }: Props): JSX.Element {
   );
 }
 
-function same(a: WireEpisodeFile, b: WireEpisodeFile | null): boolean {
+function isSameFile(a: WireEpisodeFile, b: WireEpisodeFile | null): boolean {
   return a.iteration === b?.iteration && a.held_out === b.held_out;
 }
 
-function where({ iteration, held_out }: WireEpisodeFile): Record<string, string | number | null> {
+function fileQuery({ iteration, held_out }: WireEpisodeFile): Record<string, string | number | null> {
   return { iteration, held_out: held_out ? 'true' : null, offset: null };
 }
 
@@ -193,7 +193,7 @@ function Stepper({
   );
 }
 
-function Fields({ place }: Pick<Props, 'place'>): JSX.Element {
+function EpisodeFilter({ place }: Pick<EpisodesProps, 'place'>): JSX.Element {
   const set = (name: Field, value: string): void =>
     go(changed(place, { [name]: value === '' ? null : value, offset: null }), 'replace');
   const value = (name: Field): string => place.query.get(name) ?? '';
@@ -212,14 +212,14 @@ function Fields({ place }: Pick<Props, 'place'>): JSX.Element {
   const number = (name: Field, title: string): JSX.Element => (
     <label class="tiny">
       <span class="label">{title}</span>
-      <Typed type="number" value={value(name)} onValue={(text) => set(name, text)} />
+      <DebouncedInput type="number" value={value(name)} onValue={(text) => set(name, text)} />
     </label>
   );
   return (
     <div class="filter">
       <label class="grow">
         <span class="label">words of the instruction or the answer</span>
-        <Typed id="filter" type="search" value={value('words')} onValue={(text) => set('words', text)} />
+        <DebouncedInput id="filter" type="search" value={value('words')} onValue={(text) => set('words', text)} />
       </label>
       {choice('outcome', 'outcome', OUTCOMES)}
       {number('score_from', 'score from')}
@@ -232,7 +232,7 @@ function Fields({ place }: Pick<Props, 'place'>): JSX.Element {
 }
 
 /** A text field that reports its text after a short pause in typing. */
-function Typed({
+function DebouncedInput({
   id,
   type,
   value,

@@ -8,26 +8,28 @@ export function inlinedSource({ curves, pictures }: WireReport): Source {
   return {
     async ask<T>(address: string): Promise<T> {
       const { pathname, searchParams } = new URL(address, 'page:///');
-      if (pathname !== '/api/curves') return gone(pathname);
+      if (pathname !== '/api/curves') return notInReport(pathname);
       const wanted = new Set(searchParams.getAll('metric'));
       const from = Number(searchParams.get('from') ?? 0);
       const to = Number(searchParams.get('to') ?? Infinity);
-      const found = curves.curves.filter(({ metric }) => wanted.has(metric)).map((curve) => within(curve, from, to));
+      const found = curves.curves
+        .filter(({ metric }) => wanted.has(metric))
+        .map((curve) => cutToRange(curve, from, to));
       return { ...curves, curves: found } as T;
     },
     inlined: (place) => pictures[Number(place)] ?? null,
-    picture: async (place) => gone(`the picture ${place}`),
+    picture: async (place) => notInReport(`the picture ${place}`),
     onChange: never,
     onReturn: never,
   };
 }
 
-function gone(what: string): never {
+function notInReport(what: string): never {
   throw new Refused(404, `A report does not hold ${what}.`);
 }
 
 /** The points of a curve within a range of iterations, both ends included. */
-function within(curve: WireCurve, from: number, to: number): WireCurve {
+function cutToRange(curve: WireCurve, from: number, to: number): WireCurve {
   const { iterations, mean, low, high } = curve;
   const kept = <T>(values: readonly T[]): T[] =>
     values.filter((_, at) => iterations[at] >= from && iterations[at] <= to);

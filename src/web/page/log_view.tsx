@@ -9,8 +9,8 @@ import { listen } from './session.js';
 /** How many letters of a long log are kept, from its end. */
 const MOST_LETTERS = 400_000;
 /** Within this many pixels of the end, the view follows new lines. */
-const NEAR = 40;
-const AGAIN_AFTER_MS = 2_000;
+const NEAR_END_PX = 40;
+const RETRY_AFTER_MS = 2_000;
 
 export function LogView({ place, page }: { readonly place: Place; readonly page: WireRunPage }): JSX.Element {
   const { run, attempts } = page;
@@ -46,7 +46,7 @@ export function LogView({ place, page }: { readonly place: Place; readonly page:
         setEnding(`${error instanceof Error ? error.message : String(error)}; trying again.`);
         setTimeout(() => {
           if (!stop.signal.aborted) again();
-        }, AGAIN_AFTER_MS);
+        }, RETRY_AFTER_MS);
       });
     };
     again();
@@ -94,7 +94,7 @@ export function LogView({ place, page }: { readonly place: Place; readonly page:
         tabIndex={0}
         aria-label="Log"
         onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
-          follows.current = scrollHeight - scrollTop - clientHeight < NEAR;
+          follows.current = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
         }}
       >
         {visible(text)}

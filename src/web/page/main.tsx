@@ -11,7 +11,7 @@ import { MatrixView } from './matrix_view.js';
 import { RunView } from './run_view.js';
 import { RunsView } from './runs_view.js';
 import { feed, serverSource, type Connection } from './server_source.js';
-import { keepToken, takeToken } from './session.js';
+import { storeToken, storeTokenOfAddress } from './session.js';
 import { SourceContext } from './data.js';
 
 const VIEWS: Readonly<Record<string, (props: { readonly place: Place }) => JSX.Element>> = {
@@ -67,7 +67,7 @@ function Page(): JSX.Element {
       {connection === 'refused' ? (
         <TokenForm />
       ) : View === undefined ? (
-        <Nowhere />
+        <NotFound />
       ) : (
         <View place={place} key={`${place.view} ${place.id}`} />
       )}
@@ -112,7 +112,7 @@ function TokenForm(): JSX.Element {
         class="filter"
         onSubmit={(event) => {
           event.preventDefault();
-          keepToken(token.trim());
+          storeToken(token.trim());
           setTried(true);
           feed.restart();
         }}
@@ -132,7 +132,7 @@ function TokenForm(): JSX.Element {
   );
 }
 
-function Nowhere(): JSX.Element {
+function NotFound(): JSX.Element {
   return (
     <main class="narrow">
       <h1>There is nothing here</h1>
@@ -172,7 +172,7 @@ function Notices(): JSX.Element {
   );
 }
 
-takeToken();
+storeTokenOfAddress();
 const holder = document.getElementById('page');
 if (holder !== null) {
   render(

@@ -1,7 +1,7 @@
 /** An experiment as a grid of its cells, coloured by their results. */
 import type { JSX } from 'preact';
 import type { WireCell, WireMatrix } from '../wire.js';
-import { Actions, type Words } from './actions_row.js';
+import { Actions, type ActionTexts } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './data.js';
 import { showMean, showNumber, visible } from './format.js';
@@ -18,7 +18,7 @@ const SHOWN: Readonly<Record<Shown, string>> = {
 /** A value up to this length stays on one line. */
 const BRIEF = 12;
 
-const WORDS: Words = {
+const ACTION_TEXTS: ActionTexts = {
   stop: {
     title: 'stop',
     why: 'Its runs save a checkpoint after their iteration and end, and no other is started. The same sweep command goes on with them.',
@@ -48,7 +48,7 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
             {visible(data.name)} {data.swept && <span class="quiet">being swept</span>}
           </h1>
           <p class="quiet">{visible(data.caption)}</p>
-          <Actions actions={data.actions} words={WORDS} name={data.name} target={{ experiment: data.id }} />
+          <Actions actions={data.actions} words={ACTION_TEXTS} name={data.name} target={{ experiment: data.id }} />
           <div class="filter">
             {data.axes.length > 1 && (
               <label class="short">

@@ -18,7 +18,9 @@ export function Picked({
   if (runs.length === 0) return null;
   return (
     <p class="picked" role="status">
-      {cells === undefined ? `${counted(runs.length, 'run')} ticked` : `${counted(cells, 'cell')} ticked, with `}
+      {cells === undefined
+        ? `${countInWords(runs.length, 'run')} ticked`
+        : `${countInWords(cells, 'cell')} ticked, with `}
       {cells !== undefined && (runs.length === 1 ? '1 run' : `${runs.length} runs`)}{' '}
       {runs.length === 1 ? (
         <span class="quiet">tick another to compare</span>
@@ -36,6 +38,6 @@ export function Picked({
   );
 }
 
-function counted(count: number, what: string): string {
+function countInWords(count: number, what: string): string {
   return count === 1 ? `1 ${what} is` : `${count} ${what}s are`;
 }

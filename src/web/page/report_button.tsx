@@ -2,10 +2,10 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { visible } from './format.js';
-import { askFile } from './session.js';
+import { getFileUrl } from './session.js';
 import { address } from './source.js';
 
-type Doing =
+type DownloadState =
   { readonly kind: 'idle' } | { readonly kind: 'making' } | { readonly kind: 'failed'; readonly why: string };
 
 export function ReportButton({
@@ -17,7 +17,7 @@ export function ReportButton({
   /** The name of the file. */
   readonly file: string;
 }): JSX.Element {
-  const [doing, setDoing] = useState<Doing>({ kind: 'idle' });
+  const [doing, setDoing] = useState<DownloadState>({ kind: 'idle' });
   const asked = useRef<AbortController | null>(null);
   // A file for a page that was left would come as a surprise.
   useEffect(() => () => asked.current?.abort(), []);
@@ -25,7 +25,7 @@ export function ReportButton({
     const request = new AbortController();
     asked.current = request;
     setDoing({ kind: 'making' });
-    askFile(address('/api/report', { run }), request.signal).then(
+    getFileUrl(address('/api/report', { run }), request.signal).then(
       (url) => {
         saveAs(url, file);
         setDoing({ kind: 'idle' });
@@ -51,12 +51,12 @@ export function ReportButton({
 }
 
 /** How long a browser may take to begin with a download, in milliseconds. */
-const KEPT_MS = 60_000;
+const REVOKE_AFTER_MS = 60_000;
 
 function saveAs(url: string, file: string): void {
   const link = document.createElement('a');
   link.href = url;
   link.download = file;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(url), KEPT_MS);
+  setTimeout(() => URL.revokeObjectURL(url), REVOKE_AFTER_MS);
 }

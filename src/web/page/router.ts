@@ -37,13 +37,13 @@ type Changes = Readonly<Record<string, string | number | readonly string[] | nul
 
 /** The address of a view. */
 export function hashOf(view: string, id = '', query: Changes = {}): string {
-  const search = applied(new URLSearchParams(), query).toString();
+  const search = withChanges(new URLSearchParams(), query).toString();
   return `#/${view}${id === '' ? '' : `/${id}`}${search === '' ? '' : `?${search}`}`;
 }
 
 /** The address of the same view with a changed query; null removes a parameter. */
 export function changed({ view, id, query }: Place, changes: Changes): string {
-  const search = applied(new URLSearchParams(query), changes).toString();
+  const search = withChanges(new URLSearchParams(query), changes).toString();
   return `#/${view}${id === '' ? '' : `/${id}`}${search === '' ? '' : `?${search}`}`;
 }
 
@@ -58,7 +58,7 @@ export function go(hash: string, how: 'push' | 'replace' = 'push'): void {
   }
 }
 
-function applied(search: URLSearchParams, changes: Changes): URLSearchParams {
+function withChanges(search: URLSearchParams, changes: Changes): URLSearchParams {
   for (const [name, value] of Object.entries(changes)) {
     search.delete(name);
     if (Array.isArray(value)) for (const one of value as readonly string[]) search.append(name, one);

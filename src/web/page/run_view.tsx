@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { WireAlarm, WireRunPage } from '../wire.js';
-import { Actions, type Words } from './actions_row.js';
+import { Actions, type ActionTexts } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
@@ -24,7 +24,7 @@ import { ReportButton } from './report_button.js';
 import { hashOf, type Place } from './router.js';
 import { address } from './source.js';
 
-const WORDS: Words = {
+const ACTION_TEXTS: ActionTexts = {
   stop: { title: 'stop', why: 'It saves a checkpoint after this iteration and ends.' },
   stop_now: {
     title: 'kill',
@@ -77,7 +77,7 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
         <>
           <Alarms page={data} />
           <RunFacts page={data} />
-          <Actions actions={data.actions} words={WORDS} name={data.run.name} target={{ run: data.run.id }} />
+          <Actions actions={data.actions} words={ACTION_TEXTS} name={data.run.name} target={{ run: data.run.id }} />
           <Tabs
             label="Parts of the run"
             chosen={tab}
@@ -157,7 +157,7 @@ function RunFacts({ page }: { readonly page: WireRunPage }): JSX.Element {
     ['last seen', run.heartbeat === null ? null : showAgo(run.heartbeat, now)],
     ['held by', run.where],
     ['starts from', parents.length === 0 ? null : <Parents parents={parents} />],
-    ['folder', mono(dir)],
+    ['folder', monospace(dir)],
   ];
   return (
     <>
@@ -206,7 +206,7 @@ function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
   );
 }
 
-function mono(text: string): JSX.Element {
+function monospace(text: string): JSX.Element {
   return (
     <span class="mono">
       <Breakable text={text} />
@@ -236,7 +236,7 @@ function SettingsTab({ page }: TabProps): JSX.Element {
       <Table
         label="Settings"
         titles={['key', 'value']}
-        rows={shown.map(([key, value]) => [mono(key), mono(value === null ? 'null' : showValue(value))])}
+        rows={shown.map(([key, value]) => [monospace(key), monospace(value === null ? 'null' : showValue(value))])}
       />
       <h2>Attempts</h2>
       <Table
@@ -248,7 +248,7 @@ function SettingsTab({ page }: TabProps): JSX.Element {
           one.from_iteration,
           visible([one.host, ...one.devices].join(', ')),
           visible(one.version ?? '–'),
-          mono(one.command),
+          monospace(one.command),
         ])}
         long
       />

@@ -1,6 +1,6 @@
 /** The dashboard's server as a source of data: authenticates with the token, and reports changes while the tab is visible. */
 import type { WireEvent } from '../wire.js';
-import { ask, askFile, listen } from './session.js';
+import { getJson, getFileUrl, listen } from './session.js';
 import { Refused, type Source } from './source.js';
 
 /** The ids of changed runs, or null for all of them. */
@@ -9,10 +9,10 @@ type OnChange = (ids: readonly string[] | null) => void;
 /** State of the connection to the server. */
 export type Connection = 'open' | 'lost' | 'refused';
 
-const AGAIN_AFTER_MS = 2_000;
+const RETRY_AFTER_MS = 2_000;
 
 /** The tab's only event stream, and its listeners. */
-class Feed {
+class EventFeed {
   readonly #changes = new Set<OnChange>();
   readonly #notices = new Set<(notice: Extract<WireEvent, { kind: 'notice' }>) => void>();
   readonly #connections = new Set<(connection: Connection) => void>();
@@ -41,15 +41,15 @@ class Feed {
   }
 
   onChange(callback: OnChange): () => void {
-    return added(this.#changes, callback);
+    return subscribe(this.#changes, callback);
   }
 
   onNotice(callback: (notice: Extract<WireEvent, { kind: 'notice' }>) => void): () => void {
-    return added(this.#notices, callback);
+    return subscribe(this.#notices, callback);
   }
 
   onConnection(callback: (connection: Connection) => void): () => void {
-    return added(this.#connections, callback);
+    return subscribe(this.#connections, callback);
   }
 
   refused(): void {
@@ -78,20 +78,20 @@ class Feed {
       }
       if (signal.aborted) return;
       for (const tell of this.#connections) tell('lost');
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER_MS));
+      await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER_MS));
     }
   }
 }
 
-function added<T>(set: Set<T>, item: T): () => void {
+function subscribe<T>(set: Set<T>, item: T): () => void {
   set.add(item);
   return () => void set.delete(item);
 }
 
-export const feed = new Feed();
+export const feed = new EventFeed();
 
 /** Tells the feed if the server wants another token: the page then asks the user for one. */
-async function watched<T>(asked: Promise<T>): Promise<T> {
+async function withTokenCheck<T>(asked: Promise<T>): Promise<T> {
   try {
     return await asked;
   } catch (error) {
@@ -101,9 +101,9 @@ async function watched<T>(asked: Promise<T>): Promise<T> {
 }
 
 export const serverSource: Source = {
-  ask: (address, signal) => watched(ask(address, signal)),
+  ask: (address, signal) => withTokenCheck(getJson(address, signal)),
   inlined: () => null,
-  picture: (address, signal) => watched(askFile(address, signal)),
+  picture: (address, signal) => withTokenCheck(getFileUrl(address, signal)),
   onChange: (callback) => feed.onChange(callback),
   onReturn: (callback) =>
     feed.onConnection((connection) => {

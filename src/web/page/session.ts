@@ -2,25 +2,25 @@
 import type { WireError } from '../wire.js';
 import { address, Refused, Unreachable, type Query } from './source.js';
 
-const KEPT_AS = 'editrl-token';
+const STORAGE_KEY = 'editrl-token';
 
 /** Takes the token out of the address, if it has one. */
-export function takeToken(): void {
+export function storeTokenOfAddress(): void {
   const found = /^#token=([\x21-\x7e]+)$/.exec(location.hash)?.[1];
   if (found === undefined) return;
-  keepToken(found);
+  storeToken(found);
   history.replaceState(null, '', location.pathname);
 }
 
-export function keepToken(token: string): void {
-  sessionStorage.setItem(KEPT_AS, token);
+export function storeToken(token: string): void {
+  sessionStorage.setItem(STORAGE_KEY, token);
 }
 
 function headers(): HeadersInit {
-  return { authorization: `Bearer ${sessionStorage.getItem(KEPT_AS) ?? 'none'}` };
+  return { authorization: `Bearer ${sessionStorage.getItem(STORAGE_KEY) ?? 'none'}` };
 }
 
-async function reach(path: string, init: RequestInit): Promise<Response> {
+async function fetchReply(path: string, init: RequestInit): Promise<Response> {
   try {
     return await fetch(path, init);
   } catch (cause) {
@@ -30,24 +30,24 @@ async function reach(path: string, init: RequestInit): Promise<Response> {
 }
 
 /** Raises Refused, and Unreachable when the server cannot be reached. */
-export async function ask<T>(path: string, signal: AbortSignal): Promise<T> {
-  const reply = await reach(path, { headers: headers(), signal });
-  return (await takeReply(reply)).json() as Promise<T>;
+export async function getJson<T>(path: string, signal: AbortSignal): Promise<T> {
+  const reply = await fetchReply(path, { headers: headers(), signal });
+  return (await checkedReply(reply)).json() as Promise<T>;
 }
 
-/** Requests an action. Raises as `ask` does. */
-export async function post<T>(path: string, body: unknown): Promise<T> {
-  const reply = await reach(path, { method: 'POST', headers: headers(), body: JSON.stringify(body) });
-  return (await takeReply(reply)).json() as Promise<T>;
+/** Requests an action. Raises as `getJson` does. */
+export async function postJson<T>(path: string, body: unknown): Promise<T> {
+  const reply = await fetchReply(path, { method: 'POST', headers: headers(), body: JSON.stringify(body) });
+  return (await checkedReply(reply)).json() as Promise<T>;
 }
 
-/** A file as an address in this tab's memory, because neither an `<img>` nor a link can send the token. Raises as `ask` does. */
-export async function askFile(path: string, signal: AbortSignal): Promise<string> {
-  const reply = await takeReply(await reach(path, { headers: headers(), signal }));
+/** A file as an address in this tab's memory, because neither an `<img>` nor a link can send the token. Raises as `getJson` does. */
+export async function getFileUrl(path: string, signal: AbortSignal): Promise<string> {
+  const reply = await checkedReply(await fetchReply(path, { headers: headers(), signal }));
   return URL.createObjectURL(await reply.blob());
 }
 
-/** Calls back when a stream is open, and for each of its events until it ends. Raises as `ask` does. */
+/** Calls back when a stream is open, and for each of its events until it ends. Raises as `getJson` does. */
 export async function listen<E>(
   path: string,
   query: Query,
@@ -55,7 +55,7 @@ export async function listen<E>(
   signal: AbortSignal,
   onOpen: () => void = () => undefined,
 ): Promise<void> {
-  const reply = await takeReply(await reach(address(path, query), { headers: headers(), signal }));
+  const reply = await checkedReply(await fetchReply(address(path, query), { headers: headers(), signal }));
   onOpen();
   if (reply.body === null) return;
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -71,7 +71,7 @@ export async function listen<E>(
   }
 }
 
-async function takeReply(reply: Response): Promise<Response> {
+async function checkedReply(reply: Response): Promise<Response> {
   if (reply.ok) return reply;
   const text = await reply.text();
   throw new Refused(reply.status, messageOf(text) ?? `The dashboard answered ${reply.status}.`);

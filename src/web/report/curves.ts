@@ -4,7 +4,7 @@ import { must } from '../../core/errors.js';
 import { spreadOf } from '../../core/statistics.js';
 import type { MetricsLine } from '../../run/metrics.js';
 import { readAlarms, type AlarmSpan } from '../../run/report/alarms.js';
-import { errorsOf, isSmoothed, panelsOf, SERIES_COLOURS } from '../panels.js';
+import { errorMetricOf, isSmoothed, panelsOf, SERIES_COLOURS } from '../panels.js';
 import type { WireCurve, WireCurves } from '../wire.js';
 
 /** Runs that share a colour: a single run, or the seeds of a cell. */
@@ -55,7 +55,7 @@ export function alarmMarks(spans: readonly AlarmSpan[]): NonNullable<WireCurves[
 
 function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
   const column = (name: string): number[] => lines.map(({ metrics }) => (metrics[name] as number | undefined) ?? NaN);
-  const errors = errorsOf(metric);
+  const errors = errorMetricOf(metric);
   return finiteCurve(
     lines.map(({ iteration }) => iteration),
     column(metric),
@@ -68,7 +68,9 @@ function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
  * other. A run's points are put together before, which costs less for long runs and leaves no band of extremes.
  */
 export function groupCurve(curves: readonly Curve[], metric: string, points: number): Curve {
-  return curves.length === 1 ? smoothed(metric, condense(curves[0], points)) : condense(spread(curves, metric), points);
+  return curves.length === 1
+    ? smoothed(metric, condense(curves[0], points))
+    : condense(meanWithSpread(curves, metric), points);
 }
 
 /** Smooths curves of seeds before averaging, so that the band shows the spread of the smoothed curves. */
@@ -77,7 +79,7 @@ function smoothed(metric: string, curve: Curve): Curve {
 }
 
 /** Combines several curves: their mean at each iteration that any of them has, with a band of one standard deviation. */
-export function spread(curves: readonly Curve[], metric: string): Curve {
+export function meanWithSpread(curves: readonly Curve[], metric: string): Curve {
   const byIteration = new Map<number, number[]>();
   for (const { iterations, mean } of curves.map((curve) => smoothed(metric, curve))) {
     iterations.forEach((iteration, at) => {

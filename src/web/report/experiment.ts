@@ -134,12 +134,12 @@ function differenceFact(verdict: Verdict | null, { experiment, incomparable }: R
   return {
     name,
     value: signedEstimate(difference),
-    more: `${than}; ${n} ${over ?? (n === 1 ? 'pair' : 'pairs')}. ${weight(difference)}`,
+    more: `${than}; ${n} ${over ?? (n === 1 ? 'pair' : 'pairs')}. ${significanceInWords(difference)}`,
   };
 }
 
 /** How much weight a difference carries. */
-function weight({ mean, stderr, n }: PairedDifference): string {
+function significanceInWords({ mean, stderr, n }: PairedDifference): string {
   if (stderr === null) return 'A single pair has no standard error.';
   const errors = Math.abs(mean) / stderr;
   if (stderr === 0) return 'All pairs agree exactly.';

@@ -95,7 +95,7 @@ export function answers(all: readonly HeldOutAnswer[]): WireBlock | null {
 export function allSettings(title: string, settings: Readonly<Record<string, unknown>>): WireBlock {
   return folded(title, {
     titles: ['key', 'value'],
-    rows: leavesOf(settings).map(([key, value]) => [code(key), code(show(value))]),
+    rows: leavesOf(settings).map(([key, value]) => [code(key), code(showSetting(value))]),
   });
 }
 
@@ -106,7 +106,7 @@ export function differences(
 ): WireTable {
   return {
     titles: ['key', ...titles],
-    rows: rows.map(([key, ...values]) => [code(key), ...values.map((value) => code(show(value)))]),
+    rows: rows.map(([key, ...values]) => [code(key), ...values.map((value) => code(showSetting(value)))]),
   };
 }
 
@@ -117,11 +117,11 @@ export function differencesByCell(
 ): WireTable {
   return {
     titles: ['cell', ...keys],
-    rows: rows.map(([name, ...values]) => [name, ...values.map((value) => code(show(value)))]),
+    rows: rows.map(([name, ...values]) => [name, ...values.map((value) => code(showSetting(value)))]),
   };
 }
 
-function show(value: unknown): string {
+function showSetting(value: unknown): string {
   return value === undefined ? NONE : typeof value === 'string' ? value : JSON.stringify(value);
 }
 

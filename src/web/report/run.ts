@@ -27,7 +27,7 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     { title: 'Time', blocks: [parts.times([{ label: report.run_name, seconds: report.seconds_per_iteration }])] },
     ...(report.certificate === null
       ? []
-      : [{ title: 'Training server', blocks: [...spent(report), ...certificate(report.certificate)] }]),
+      : [{ title: 'Training server', blocks: [...spentBlocks(report), ...certificate(report.certificate)] }]),
     { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
     {
       title: 'Contact sheets',
@@ -151,7 +151,7 @@ function settings(record: RunRecord | null, member: Membership | null): WireBloc
   ];
 }
 
-function spent({ spent: found }: RunReport): WireBlock[] {
+function spentBlocks({ spent: found }: RunReport): WireBlock[] {
   return found === null ? [] : [paragraph(`Spent: ${showSpent(found)}`)];
 }
 

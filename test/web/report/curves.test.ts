@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { MetricsLine } from '../../../src/run/metrics.js';
-import { reportCurves, spread } from '../../../src/web/report/curves.js';
+import { reportCurves, meanWithSpread } from '../../../src/web/report/curves.js';
 
 function lines(count: number, metrics: (iteration: number) => Record<string, number>): MetricsLine[] {
   return Array.from({ length: count }, (_, iteration) => ({ iteration, metrics: metrics(iteration) }));
@@ -32,13 +32,13 @@ it('makes one curve of several seeds, over those that got so far', () => {
     iterations: mean.map((_, at) => at),
     mean,
   });
-  expect(spread([curve(1, 2), curve(3, 6), curve(5)], 'validation/loss')).toEqual({
+  expect(meanWithSpread([curve(1, 2), curve(3, 6), curve(5)], 'validation/loss')).toEqual({
     iterations: [0, 1],
     mean: [3, 4],
     low: [1, 4 - Math.sqrt(8)],
     high: [5, 4 + Math.sqrt(8)],
   });
-  expect(spread([curve(7)], 'validation/loss')).toEqual(curve(7));
+  expect(meanWithSpread([curve(7)], 'validation/loss')).toEqual(curve(7));
 });
 
 it('smooths the long training curves of what is compared, and has colours for ten', () => {
