@@ -118,8 +118,10 @@ export function fieldsWithoutDefault(name: TermName): readonly string[] {
 /** The fields that every term has. */
 const sharedFields: ReadonlySet<string> = new Set(['name', 'weight', 'credit']);
 
-/** The fields of a term that are its kind's own. */
-export function ownFields(term: MeasureTerm | TermSettings): Readonly<Record<string, unknown>> {
+/** The fields of a term, as validated or as recorded, that are its kind's own. */
+export function ownFields(
+  term: MeasureTerm | TermSettings | Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
   return Object.fromEntries(Object.entries(term).filter(([key]) => !sharedFields.has(key)));
 }
 

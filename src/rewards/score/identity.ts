@@ -8,7 +8,7 @@ import type { ReadSettings } from '../../schema/mark.js';
 import { isObject, markOf } from '../../schema/walk.js';
 import { termKinds, type TermName } from '../terms/table.js';
 import type { TermKind } from '../terms/term.js';
-import { asksRunsJudge, termName } from './choice.js';
+import { asksRunsJudge, ownFields, termName } from './choice.js';
 import { canonicalMeasure, type MeasureTerm } from './settings.js';
 
 /** What a number means: a reward's value, or that of a term that answers are measured by. */
@@ -76,7 +76,8 @@ export function readMeasure(recorded: unknown): MeasureTerm[] {
 /** `fresh`: whether absent fields get today's defaults, instead of what their absence in a record means. */
 function readTerm(recorded: unknown, fresh = false): NamedTerm | null {
   if (!isObject(recorded)) return null;
-  const { name, weight, ...fields } = recorded;
+  const { name, weight } = recorded;
+  const fields = ownFields(recorded);
   if (typeof name !== 'string' || !Object.hasOwn(termKinds, name)) return null;
   const kind: TermKind = termKinds[name as TermName];
   const schema = z.strictObject(kind.fields);
