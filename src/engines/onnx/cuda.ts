@@ -8,16 +8,16 @@ const CUDA_LIBRARIES: Readonly<Partial<Record<NodeJS.Platform, readonly string[]
   win32: ['onnxruntime_providers_cuda.dll', 'onnxruntime_providers_shared.dll'],
 };
 
-/** Device files by which Linux shows an NVIDIA GPU; the last is that of WSL. */
+/** Device files through which Linux exposes an NVIDIA GPU; the last is WSL's. */
 const GPU_FILES = ['/dev/nvidiactl', '/dev/nvidia0', '/dev/dxg'];
 
-/** What is asked of the machine; tests put another machine in its place. */
+/** Queries to the machine; tests replace them. */
 export interface Machine {
   readonly platform: NodeJS.Platform;
   /** The folder of the runtime's native libraries. */
   readonly libraries: string;
   readonly exists: (path: string) => boolean;
-  /** The value of `CUDA_VISIBLE_DEVICES`; undefined where it is not set. */
+  /** The value of `CUDA_VISIBLE_DEVICES`; undefined if it is not set. */
   readonly visible?: string | undefined;
 }
 
@@ -31,12 +31,12 @@ export function thisMachine(): Machine {
   };
 }
 
-/** What 'auto' stands for: CUDA where its libraries and a device that is not hidden are there, else the CPU. */
+/** The provider that 'auto' stands for: CUDA if its libraries and a visible device are present, else the CPU. */
 export function autoProvider(machine: Machine = thisMachine()): 'cuda' | 'cpu' {
   return whyNoCuda(machine) === null && hasGpu(machine) ? 'cuda' : 'cpu';
 }
 
-/** Why there is no CUDA provider, as far as the runtime's libraries go; null where there is one. */
+/** Why the runtime's libraries offer no CUDA provider; null if they do. */
 export function whyNoCuda({ platform, libraries, exists }: Machine): string | null {
   const needed = CUDA_LIBRARIES[platform];
   if (needed === undefined) return `onnxruntime-node has no CUDA provider for ${platform}`;
@@ -45,7 +45,7 @@ export function whyNoCuda({ platform, libraries, exists }: Machine): string | nu
   return null;
 }
 
-/** Whether there is an NVIDIA device that this process may see. Only Linux shows them as files; elsewhere one is assumed. */
+/** Whether this process can see an NVIDIA device. Only Linux exposes devices as files; on other systems one is assumed. */
 export function hasGpu({ platform, exists, visible }: Machine): boolean {
   if (visible !== undefined && ['', '-1'].includes(visible.trim())) return false;
   return platform !== 'linux' || GPU_FILES.some((path) => exists(path));

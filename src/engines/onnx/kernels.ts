@@ -1,8 +1,7 @@
 /**
- * The optimizer's two passes over all weights as WebAssembly with vectors, which take less than half of the time of JavaScript's loops and
- * need no library.
- * WebAssembly sees its own memory alone: arrays are brought there and back block by block, which stays within a core's cache. It computes in
- * float64, as JavaScript does: its bits are those of the loop.
+ * The optimizer's two passes over all weights as WebAssembly with SIMD. They take less than half the time of JavaScript loops and need no library.
+ * WebAssembly can only access its own memory, so arrays are copied in and out in blocks that fit into a core's cache. It computes in float64, as
+ * JavaScript does, and its results are equal to the loops' bit for bit.
  */
 
 type Code = readonly number[];
@@ -48,7 +47,7 @@ const repeat = (body: Code, address: number, end: number): Code => [
   ...[...get(address), ...get(end), 0x49, 0x0d, 0, 0x0b],
 ];
 
-/** A function of so many parameters of each type, with so many vectors as locals after them. */
+/** A function with this many parameters of each type, followed by this many vector locals. */
 interface Kernel {
   readonly parameters: Code;
   readonly results: Code;
@@ -92,7 +91,7 @@ function stepKernel(): Kernel {
   return { parameters, results: [], vectors: vectors.length, body: repeat(body, w, end) };
 }
 
-/** squares(g, end, sums): adds to the four float64 at `sums` the squares of the elements, to each those of its place modulo 4. */
+/** squares(g, end, sums): adds the squares of the elements to the four float64 at `sums`; element i goes to sum i modulo 4. */
 function squaresKernel(): Kernel {
   const [g, end, sums, low, high, x] = Array.from({ length: 6 }, (_, i) => i);
   const second = 16;
@@ -149,7 +148,7 @@ const memory = new Float32Array(kernels.memory.buffer);
 
 /** Factors of one step, the same for all parameters. */
 export interface StepFactors {
-  /** What gradients are multiplied by first. */
+  /** The factor that gradients are multiplied by first. */
   readonly clip: number;
   readonly beta1: number;
   readonly beta2: number;
@@ -158,7 +157,7 @@ export interface StepFactors {
   /** One over the root of the bias correction of the second moment. */
   readonly rootCorrection: number;
   readonly eps: number;
-  /** What is left of a weight after its decay. */
+  /** The share of a weight that remains after its decay. */
   readonly remaining: number;
 }
 
@@ -186,7 +185,7 @@ export function stepInPlace(
   }
 }
 
-/** Where the kernel keeps its sums: behind the block that it reads. */
+/** The kernel keeps its sums behind the block that it reads. */
 const SUMS = 4 * BLOCK;
 const sums = new Float64Array(kernels.memory.buffer, SUMS, 4);
 

@@ -70,13 +70,13 @@ export class ModelFile {
     return this.#session.outputNames;
   }
 
-  /** An input's dimensions: a number where the file fixes it, a name where it is free. Empty where the file says nothing. */
+  /** An input's dimensions: a number if the file fixes it, a name if it is free. Empty if the file does not say. */
   shapeOf(input: string): readonly (number | string)[] {
     const found = this.#session.inputMetadata.find(({ name }) => name === input);
     return found?.isTensor === true ? found.shape : [];
   }
 
-  /** Runs once; gives every output by name. Raises EngineError where the model refuses what it is fed. */
+  /** Runs once and returns every output by name. Raises EngineError if the model refuses its inputs. */
   async run(feeds: Readonly<Record<string, ModelTensor>>): Promise<Record<string, ModelTensor>> {
     const tensors: Record<string, Ort.Tensor> = {};
     for (const [name, { data, shape }] of Object.entries(feeds)) {

@@ -14,7 +14,7 @@ export interface AdamWOptions {
   readonly emaDecay?: number | null;
 }
 
-/** What the optimizer keeps for one parameter. */
+/** The optimizer's state for one parameter. */
 interface ParameterState {
   readonly weight: FloatTensor;
   readonly first: Float32Array;
@@ -78,7 +78,7 @@ export class AdamW {
     }
   }
 
-  /** The moving average of the weights, or null where none is kept. */
+  /** The moving average of the weights; null if none is kept. */
   averages(): Map<string, FloatTensor> | null {
     const out = new Map<string, FloatTensor>();
     for (const [name, { weight, average }] of this.#states) {
@@ -138,7 +138,7 @@ export function gradientNorm(gradients: ReadonlyMap<string, Float32Array>): numb
   return Math.sqrt(squares);
 }
 
-/** What scales gradients of this joint norm so that it is at most `maxNorm` (null: no limit), as torch's clip_grad_norm_ does. */
+/** The factor that limits gradients with this joint norm to `maxNorm` (null: no limit), as in torch's clip_grad_norm_. */
 export function clipFactor(norm: number, maxNorm: number | null): number {
   return maxNorm === null ? 1 : Math.min(1, maxNorm / (norm + 1e-6));
 }
@@ -154,7 +154,7 @@ export type ScheduleOptions =
   | (WarmupOptions & { readonly schedule: 'constant' })
   | (WarmupOptions & { readonly schedule: 'linear' | 'cosine'; readonly totalSteps: number; readonly floor?: number });
 
-/** What is left of the way from the peak to the floor after a share of the decay. */
+/** The remaining part of the way from the peak to the floor after a share of the decay. */
 const DECAY = {
   linear: (done: number): number => 1 - done,
   cosine: (done: number): number => (1 + Math.cos(Math.PI * done)) / 2,

@@ -1,4 +1,4 @@
-/** What the runtime compiled, shared by sessions that differ in sizes alone. */
+/** Compiled sessions, shared by sessions that differ only in sizes. */
 import { createHash } from 'node:crypto';
 import { must } from '../../core/errors.js';
 import type * as Ort from 'onnxruntime-node';
@@ -12,9 +12,9 @@ interface Compiled {
 }
 
 /**
- * Sessions of one pool leave their sizes open: those of graphs that differ in sizes alone are compiled once, and freed with the last of
- * them. Products hold packed copies of the weights that are frozen, made when they are compiled, and shared likewise; their results differ
- * from those of weights that are fed in the last bits.
+ * Sessions of one pool leave their sizes open: graphs that differ only in sizes are compiled once, and the compiled session is freed with its last
+ * user. Products hold packed copies of frozen weights, which are made at compilation and shared in the same way; their results differ in the last
+ * bits from those with weights that are fed.
  */
 export class SessionPool {
   readonly #compiled = new Map<string, Compiled>();
@@ -30,7 +30,7 @@ export class SessionPool {
     try {
       return await entry.native;
     } catch (error) {
-      // Others may have failed with it before, and begun anew.
+      // Others may have failed with it before and started over.
       if (this.#compiled.get(key) === entry) this.#compiled.delete(key);
       throw error;
     }
@@ -53,8 +53,8 @@ export function isOnCpu({ provider = 'cpu' }: { readonly provider?: string }): b
 }
 
 /**
- * A pool for sessions with such options, of which each would else hold the memory of its own largest run; none on an accelerator, where what follows
- * from sizes would be copied at every run.
+ * A pool for sessions with these options, each of which would otherwise hold the memory of its own largest run. None on an accelerator, where tensors
+ * that depend on sizes would be copied at every run.
  */
 export function poolFor(options: { readonly provider?: string }, frozen?: WeightData): SessionPool | undefined {
   return isOnCpu(options) ? new SessionPool(frozen) : undefined;

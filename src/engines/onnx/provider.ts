@@ -1,20 +1,23 @@
-/** Which execution provider a session runs on, and what this machine offers. */
+/** Selects the execution provider of a session, and tells what this machine offers. */
 import { EngineError } from '../../core/errors.js';
 import { matMul } from '../../graph/build.js';
 import { Graph } from '../../graph/ir.js';
 import { autoProvider, hasGpu, thisMachine, whyNoCuda, type Machine } from './cuda.js';
 import { loadRuntime, Session, type Provider } from './session.js';
 
-/** What a config may ask for; 'auto' takes CUDA where its libraries and a device are there, else WebGPU where that is Apple's GPU and works, else the CPU. */
+/**
+ * The values that a config may ask for. 'auto' means CUDA if its libraries and a device are present, else WebGPU if that is Apple's GPU and works,
+ * else the CPU.
+ */
 export type ProviderChoice = 'auto' | Provider;
 
-/** What this machine and this build of the runtime have. */
+/** What this machine and this build of the runtime support. */
 export interface RuntimeDescription {
   /** The version of onnxruntime-node. */
   readonly version: string;
-  /** Providers that a session can be asked for, as far as can be told without making one. */
+  /** Providers that a session can ask for, as far as can be told without creating one. */
   readonly available: readonly Provider[];
-  /** What is missing for the others, one sentence each. */
+  /** What the other providers lack, one sentence each. */
   readonly missing: Readonly<Partial<Record<Provider, string>>>;
 }
 
@@ -24,9 +27,9 @@ export const CUDA_REMEDY =
   "(CUDA 12 and cuDNN 9 must be installed), or set policy.engine.provider to 'cpu'.";
 
 /**
- * The provider to compile sessions for. Raises EngineError with the remedy where 'cuda' is asked for and its libraries are
- * missing, or 'webgpu' and this build of the runtime lacks it. Beyond Apple's machines, each of which has a GPU, WebGPU is taken only when
- * asked for: what it finds there may be a processor that plays one.
+ * The provider to compile sessions for. Raises EngineError, with the remedy, if 'cuda' is asked for and its libraries are missing, or if 'webgpu' is
+ * asked for and this build of the runtime lacks it. Every Apple machine has a GPU; on others WebGPU is used only on request, because the adapter that
+ * it finds may be a CPU that emulates a GPU.
  */
 export async function resolveProvider(
   choice: ProviderChoice,
@@ -75,7 +78,7 @@ async function isBundled(provider: Provider): Promise<boolean> {
   return ort.listSupportedBackends().some(({ name, bundled }) => name === provider && bundled);
 }
 
-/** For `doctor`: version and providers. Raises EngineError where the runtime cannot be loaded. */
+/** Version and providers, for `doctor`. Raises EngineError if the runtime cannot be loaded. */
 export async function describeRuntime(machine: Machine = thisMachine()): Promise<RuntimeDescription> {
   const ort = await loadRuntime();
   const noCuda = whyNoCuda(machine) ?? (hasGpu(machine) ? null : 'no NVIDIA device is visible');

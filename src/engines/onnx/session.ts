@@ -60,7 +60,7 @@ export async function loadRuntime(): Promise<typeof Ort> {
  */
 const SESSION_SETTINGS = { session: { set_denormal_as_zero: '1', force_spinning_stop: '1' } } as const;
 
-/** What `checkpoint` asks every run for. */
+/** Values of `checkpoint` that every run asks for. */
 const KEEP = Uint8Array.of(1);
 
 const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
@@ -121,7 +121,7 @@ export class Session {
       ort.InferenceSession.create(model.bytes, {
         executionProviders: [onDevice(provider, options.device)],
         graphOptimizationLevel: 'all',
-        // Else the second run takes one block for all of a run's tensors, beside what the first run took for them one by one.
+        // Otherwise the second run would take one block for all of its tensors, in addition to what the first run took one by one.
         enableMemPattern: false,
         executionMode: 'sequential',
         logSeverityLevel: 3,
@@ -165,8 +165,8 @@ export class Session {
   }
 
   /**
-   * Runs once. `feeds` holds every input (but that of checkpoints, which is fed here), `weights` every parameter; outputs are written into `into` where it names them,
-   * else into fresh arrays.
+   * Runs once. `feeds` holds every input (except that of checkpoints, which is fed here), `weights` every parameter. Outputs are written into `into`
+   * if it names them, else into new arrays.
    */
   async run(
     feeds: Readonly<Record<string, TensorData>>,

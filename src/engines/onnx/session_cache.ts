@@ -27,7 +27,7 @@ export class SessionCache {
     readonly kept = pool === undefined ? KEPT_SESSIONS : KEPT_SIZES,
   ) {}
 
-  /** Lends the session of a shape, which stays until `work` has settled. Raises what the compilation or the work raises. */
+  /** Lends the session of a shape, which stays alive until `work` has settled. Raises what the compilation or the work raises. */
   async use<T>(
     shape: object,
     build: (graph: Graph) => Record<string, Value>,

@@ -1,7 +1,7 @@
 /** From a config's engine section to a session. */
 import type { SessionOptions } from './session.js';
 
-/** What a config's engine section says to a session; `threads` takes the place of the section's own unless it is 0. */
+/** Session options from a config's engine section; `threads` replaces the section's own value unless it is 0. */
 export function sessionOptions(
   engine: { readonly provider: string; readonly threads: number; readonly device?: number },
   threads = 0,

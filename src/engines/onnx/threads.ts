@@ -8,9 +8,9 @@ const SMT = '/sys/devices/system/cpu/smt/active';
 let cores: number | null = null;
 
 /**
- * The cores that this process may use; two hyperthreads are one. Sessions are told this number, for of itself the runtime ties its threads
- * to one core each, from the machine's first one on: those of two processes to the same ones, whatever else is idle, and to cores that the process
- * was told to leave alone.
+ * The number of cores that this process may use; two hyperthreads count as one. Sessions are given this number because by default the runtime pins
+ * its threads to one core each, starting with the machine's first core: the threads of two processes would share the same cores while others are
+ * idle, and would use cores that the process was told to avoid.
  */
 export function allCores(): number {
   cores ??= hyperthreaded() ? Math.ceil(availableParallelism() / 2) : availableParallelism();

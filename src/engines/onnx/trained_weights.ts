@@ -11,16 +11,16 @@ const OPTIMIZER_FILE = 'optimizer.safetensors';
 /** The moving averages of the weights, under the weights' names, where such are kept. */
 const AVERAGES_FILE = 'ema.safetensors';
 
-/** Before a parameter's name, what the optimizer calls its moving average. */
+/** Prefix of a parameter's name that gives the optimizer's name for its moving average. */
 const AVERAGE = 'ema.';
 
-/** Where a checkpoint holds the weights, and by which names. */
+/** Where a checkpoint holds the weights, and under which names. */
 export interface WeightsLayout {
   readonly file: string;
   readonly stored: (name: string) => string;
   /** Texts in the file's header. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** What lies beside them in the file and is never trained, by the names that it has there; absent: nothing. */
+  /** Tensors beside them in the file that are never trained, by their names there; absent: none. */
   readonly beside?: Weights;
 }
 
@@ -49,17 +49,17 @@ export class TrainedWeights {
     return this.#optimizer.steps;
   }
 
-  /** Which values the weights and their averages have: another number whenever they have changed. */
+  /** A version number of the weights and their averages: it differs whenever they have changed. */
   get version(): number {
     return this.#version;
   }
 
-  /** The moving averages, which share memory with the optimizer; null where none are kept. */
+  /** The moving averages, which share memory with the optimizer; null if none are kept. */
   get averages(): Weights | null {
     return this.#optimizer.averages();
   }
 
-  /** Takes one AdamW step by the clipped gradients, which stay as they are. One that is not finite is reported and changes nothing. */
+  /** Takes one AdamW step with the clipped gradients, which stay unchanged. A gradient that is not finite is reported and changes nothing. */
   step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number): { gradNorm: number; applied: boolean } {
     const gradNorm = gradientNorm(gradients);
     const applied = Number.isFinite(gradNorm);

@@ -1,6 +1,6 @@
 /**
- * Asking a server that speaks the Tinker training API. Operations are submitted, and their results waited for by long polls. A server that is away is
- * waited for; what it refuses is told in one message, with what to do.
+ * Asks a server that speaks the Tinker training API. Operations are submitted, and long polls wait for their results. A server that is away is waited
+ * for; a refusal is reported in one message that says what to do.
  */
 import type { AttemptResult } from '../../balance/ask.js';
 import {
@@ -26,7 +26,7 @@ import { UnreadableReply } from './wire/data.js';
 export interface Reply {
   readonly status: number;
   readonly isProto: boolean;
-  /** Where it sends on to; null where it does not. */
+  /** Where the server redirects to; null if it does not redirect. */
   readonly location: string | null;
   readonly body: Buffer;
 }
@@ -40,7 +40,7 @@ interface Sent {
   readonly isPoll?: boolean;
 }
 
-/** What statuses mean. What a server refuses is for the caller to read. */
+/** The meaning of statuses. A refusal is left to the caller to read. */
 const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
   402: 'away',
   // A checkpoint that it is still making.
@@ -59,7 +59,7 @@ const POLL_MS = 45_000;
 const PAUSE_MS = 50;
 /** Sampled answers and log-probabilities of a batch may be many. */
 const MOST_REPLY_BYTES = 1024 ** 3;
-/** A server that loses the same operation so often does not keep what it promised. */
+/** A server that loses the same operation this often does not keep its promises. */
 const MOST_LOST = 3;
 
 export class TinkerConnection {
@@ -115,8 +115,8 @@ export class TinkerConnection {
   }
 
   /**
-   * The result of an operation. `submitted`: where the first reply to its submission was looked at already. Raises EndpointError for a failure,
-   * CheckpointError where what it names is gone.
+   * The result of an operation. `submitted`: the first reply to its submission, if that was read already. Raises EndpointError for a failure,
+   * CheckpointError if a checkpoint that it names is gone.
    */
   async run(path: string, body: string | Buffer, within: Deadline, submitted?: Reply): Promise<Reply> {
     let first = submitted;
@@ -127,13 +127,13 @@ export class TinkerConnection {
       const { request_id: id } = this.json(path, reply) as { request_id?: unknown };
       if (typeof id !== 'string') throw this.error(`${path}: a reply without request_id`, VERSION);
       const result = await this.#result(path, id, within);
-      // It was started again meanwhile and has forgotten what it promised.
+      // The server was restarted meanwhile and has forgotten the operation.
       if (result !== null) return result;
     }
     throw this.error(`${path}: it was submitted ${MOST_LOST} times, and its result was lost each time`, RUN_AGAIN);
   }
 
-  /** Raises EndpointError for what is no JSON. */
+  /** Raises EndpointError for anything that is not JSON. */
   json(path: string, { body }: Reply): unknown {
     try {
       return JSON.parse(body.toString('utf8')) as unknown;
@@ -142,7 +142,7 @@ export class TinkerConnection {
     }
   }
 
-  /** Reads a reply. Raises EndpointError where it is not what the protocol says. */
+  /** Reads a reply. Raises EndpointError if it does not follow the protocol. */
   understood<R>(path: string, read: () => R): R {
     try {
       return read();
@@ -152,7 +152,7 @@ export class TinkerConnection {
     }
   }
 
-  /** The error of a refusal; CheckpointError where what a checkpoint names is gone. */
+  /** The error for a refusal; CheckpointError if a checkpoint that the request names is gone. */
   refused(operation: string, { status, body }: Pick<Reply, 'status' | 'body'>): EditrlError {
     const found = replyError({ operation, status, said: errorText(body.toString('utf8')) }, this.url);
     if (found.kind !== 'checkpoint_gone') return found;
@@ -162,7 +162,7 @@ export class TinkerConnection {
     });
   }
 
-  /** A sign of life, of which nobody waits for the answer; whether it came through is told by the next request that matters. */
+  /** A heartbeat. Nobody waits for its answer: the next request that matters shows whether it got through. */
   async beat(body: object, withinMs: number): Promise<void> {
     const deadline = new Deadline(this.clock, withinMs);
     await this.#remote

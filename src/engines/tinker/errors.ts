@@ -1,4 +1,4 @@
-/** What is wrong with a Tinker server or its answers, in words, and what to do. */
+/** Describes what is wrong with a Tinker server or its answers, and what to do about it. */
 import { EndpointError, type ErrorDetails } from '../../core/errors.js';
 import { RUN_AGAIN } from '../../balance/remote.js';
 import { jsonOf } from '../vllm/wire.js';
@@ -19,7 +19,7 @@ interface Problem {
 
 const creates = ({ operation }: FailedReply): boolean => /^\/create_(model|sampling_session)$/.test(operation);
 
-/** The first that applies is told. */
+/** The first one that applies is reported. */
 const PROBLEMS = {
   wrong_key: {
     is: ({ status }) => status === 401 || status === 403,
@@ -76,7 +76,7 @@ const PROBLEMS = {
 } as const satisfies Readonly<Record<string, Problem>>;
 export type ProblemKind = keyof typeof PROBLEMS;
 
-/** A server that does not do what it is asked. */
+/** A server that does not do what it is asked to. */
 export class TinkerError extends EndpointError {
   constructor(
     readonly kind: ProblemKind | 'failed',
@@ -110,12 +110,12 @@ export function replyError(refused: FailedReply, where: string): TinkerError {
   const kind = kinds.find((each) => PROBLEMS[each].is(refused)) ?? 'refused';
   const { found, next } = PROBLEMS[kind];
   const { operation, status, said } = refused;
-  // An operation that failed is told by a reply of status 200.
+  // A failed operation is reported by a reply with status 200.
   const told = status === 200 ? said : `status ${status}: ${said}`;
   return new TinkerError(kind, `${operation}: ${found}: ${told}`, { where, next });
 }
 
-/** What a server says of an error: `{detail}` of the framework, a text or a list, `{error, message}`, or any text. */
+/** The text of a server's error: `{detail}` of the framework (a text or a list), `{error, message}`, or any text. */
 export function errorText(body: string): string {
   const value = jsonOf(body) as Partial<Record<'detail' | 'message' | 'error', unknown>> | null | undefined;
   const said = value?.detail ?? value?.message ?? value?.error;

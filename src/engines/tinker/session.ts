@@ -27,10 +27,10 @@ export interface SessionOptions {
   readonly dialect: Dialect;
   readonly baseModel: string;
   readonly lora: { readonly rank: number; readonly seed: number };
-  /** What the server shows of whose session it is. */
+  /** Shown by the server to identify the owner of the session. */
   readonly tags: readonly string[];
   readonly version: string;
-  /** Told how many tokens were read, written and trained on, once they were. */
+  /** Called with the numbers of tokens read, written and trained on, after each operation. */
   readonly count?: (kind: 'prefill' | 'sampled' | 'trained', tokens: number) => void;
 }
 
@@ -58,14 +58,14 @@ export interface SampleRequest {
 const HEARTBEAT_MS = 10_000;
 /** Between two looks at whether a server has room for an adapter. */
 const [FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [500, 5000];
-/** What a server takes in one request of training. A datum is never cut. */
+/** Limits of one training request. A datum is never split. */
 const MOST_BYTES = 5_000_000;
 const MOST_DATUMS = 1024;
 /** Seeds that every server takes. */
 const SEEDS = 2 ** 30;
 /** A server that does not speak the dialect says one of these. */
 const OTHER_DIALECT: ReadonlySet<number> = new Set([400, 415, 422]);
-/** What a server says that reads no JSON there. */
+/** The error text of a server that does not accept JSON there. */
 const UNKNOWN_FORM = 415;
 
 const sessionReply = z.object({ session_id: z.string() });
@@ -100,12 +100,12 @@ export class TinkerSession {
     this.#dialect = options.dialect;
   }
 
-  /** Opens a model in the place of the one that was open. Raises EndpointError, and CheckpointError where `from` is gone. */
+  /** Opens a model in place of the one that was open. Raises EndpointError, and CheckpointError if `from` is gone. */
   async begin(from: string | null, within: Deadline): Promise<void> {
     const { connection, baseModel, lora } = this.options;
     const session_id = await this.#session(within);
     await this.#unload(within);
-    // Where the reply to the submission is lost, it is submitted again, and an adapter stays that nobody uses until the session ends.
+    // If the reply to the submission is lost, it is submitted again; an unused adapter then stays until the session ends.
     const made = await this.#whenRoom(
       () =>
         this.#run(
@@ -151,7 +151,7 @@ export class TinkerSession {
     return this.#saved('/save_weights', name, `tinker://${this.#trainedModel().id}/weights/${name}`, within);
   }
 
-  /** The archive that the server gives of the weights of now, saved under the name. Raises EndpointError where it gives none. */
+  /** The server's archive of the current weights, saved under the name. Raises EndpointError if the server gives none. */
   async archive(name: string, within: Deadline): Promise<Uint8Array> {
     const { connection } = this.options;
     const model = this.#trainedModel();
@@ -194,7 +194,7 @@ export class TinkerSession {
     });
   }
 
-  /** The path of what is saved under a name; `usual` where the reply that tells it was lost. */
+  /** The path of what is saved under a name; `usual` if the reply with the path was lost. */
   async #saved(path: string, name: string, usual: string, within: Deadline): Promise<string> {
     const { connection } = this.options;
     const model = this.#trainedModel();
@@ -232,7 +232,7 @@ export class TinkerSession {
     const reply = await connection.ask(path, { tags, user_metadata: {}, sdk_version: version }, within);
     const { session_id: id } = connection.understood(path, () => parseForm(sessionReply, reply));
     this.#sessionId = id;
-    // A beat that is lost is made up for by the next; a session that is gone is told of by the next operation.
+    // A lost heartbeat is made up for by the next; if the session is gone, the next operation reports it.
     this.#heartbeat = setInterval(() => void this.#beat(id), HEARTBEAT_MS);
     this.#heartbeat.unref();
     return id;
@@ -293,7 +293,7 @@ export class TinkerSession {
     if (this.#dialect === 'auto' && OTHER_DIALECT.has(first.status)) {
       const other = written(false);
       const second = await connection.send(other.path, other.body, within);
-      // One that refuses this, too, for how it is written has refused the first for another reason.
+      // If it refuses this form as well, it refused the first one for another reason.
       if (second.status !== UNKNOWN_FORM) [sent, first] = [other, second];
       if (second.status === 200) this.#dialect = 'json';
     } else if (this.#dialect === 'auto' && first.status === 200) this.#dialect = 'proto';
@@ -304,7 +304,7 @@ export class TinkerSession {
     );
   }
 
-  /** The log-probabilities of each datum's targets. Raises AnswerError where they are not those of the datums. */
+  /** The log-probabilities of each datum's targets. Raises AnswerError if they do not match the datums. */
   #logProbsOf(data: readonly Datum[], { outputs }: PassResult): Float32Array[] {
     const where = this.options.connection.url;
     const refuse = (index: number | null, value: number | null, problem: string): never => {

@@ -1,6 +1,6 @@
 /**
- * Asking a vLLM server. One that is away (it loads its model, or is started again) is asked again until the caller's time is over; an error
- * of its own a few times; what it refuses is not asked again.
+ * Asks a vLLM server. A server that is away (it is loading its model, or restarting) is asked again until the caller's time is over; an error of the
+ * server's own is retried a few times; a refused request is not repeated.
  */
 import type { AttemptResult } from '../../balance/ask.js';
 import {
@@ -36,7 +36,7 @@ export interface VllmReply {
   readonly body: string;
 }
 
-/** What statuses mean. What a server refuses is for the caller to read. */
+/** The meaning of statuses. A refusal is left to the caller to read. */
 const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
   // It is not ready, has too much to do, or has a proxy before it that does not reach it.
   429: 'away',
@@ -47,7 +47,7 @@ const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
   rest: 'answered',
 };
 
-/** A path, and what is posted there; null for a GET. */
+/** A path, and the body that is posted there; null for a GET. */
 interface Sent {
   readonly path: string;
   readonly body: object | null;
@@ -85,7 +85,7 @@ export class VllmClient {
     this.#expect(await this.#send('/health', null, within), '/health');
   }
 
-  /** Why it is not ready now; null where it is. */
+  /** Why it is not ready now; null if it is. */
   async look(within: Deadline): Promise<string | null> {
     const look = await this.#remote.look({ path: '/health', body: null }, within);
     if (look?.kind !== 'answered') return look?.found ?? 'no time was left to ask';
@@ -101,7 +101,7 @@ export class VllmClient {
     throw this.#error(`/v1/models: not a list of models: ${body.slice(0, 200)}`, 'Check that a vLLM runs there.');
   }
 
-  /** Its version, where it tells. */
+  /** Its version, if it tells. */
   async version(within: Deadline): Promise<string | null> {
     const { status, body } = await this.#send('/version', null, within);
     const said = (jsonOf(body) as { version?: unknown } | undefined)?.version;
@@ -182,7 +182,7 @@ export class VllmClient {
   }
 }
 
-/** Describes how a completion violates its request; null where it does not. */
+/** Describes how a completion violates its request; null if it does not. */
 function wrongWith({ ids, logProbs, stopped }: Completion, request: CompletionRequest): string | null {
   const { max_tokens: most, stop_token_ids: ends } = request;
   if (logProbs.length !== ids.length) return `${ids.length} tokens came with ${logProbs.length} log-probabilities`;

@@ -1,9 +1,9 @@
-/** What log-probabilities a server gives: `--logprobs-mode` cannot be asked for. */
+/** Finds out which log-probabilities a server gives: its `--logprobs-mode` cannot be queried. */
 import type { Deadline } from '../../core/deadline.js';
 import { must } from '../../core/errors.js';
 import type { VllmClient } from './client.js';
 
-/** `processed`: of the distribution that was sampled from; `raw`: before the temperature; `other`: logits, or what is none of these. */
+/** `processed`: of the distribution that was sampled from; `raw`: before the temperature is applied; `other`: logits, or anything else. */
 export type LogProbsMode = 'processed' | 'raw' | 'other';
 
 const TEMPERATURES = [1, 2] as const;

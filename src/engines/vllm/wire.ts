@@ -1,7 +1,7 @@
-/** What vLLM's HTTP API is sent and what it answers, as far as a sampler needs it (`vllm/entrypoints/openai`, 0.10.2 and later). */
+/** Requests to vLLM's HTTP API and its answers, as far as a sampler needs them (`vllm/entrypoints/openai`, 0.10.2 and later). */
 import { z } from 'zod';
 
-/** One answer to a prompt of token ids. Every sampling value is sent: what is left out is taken from the model's generation_config.json. */
+/** One answer to a prompt of token ids. Every sampling value is sent, because vLLM takes missing ones from the model's generation_config.json. */
 export interface CompletionRequest {
   /** The name of an adapter, or of the model itself. */
   readonly model: string;
@@ -13,13 +13,13 @@ export interface CompletionRequest {
   /** 0 keeps everything. */
   readonly top_k: number;
   readonly seed: number;
-  /** The tokens that end the answer, of which it holds the one that did. */
+  /** The tokens that end the answer, which includes the one that ended it. */
   readonly stop_token_ids: readonly number[];
-  /** So many alternatives to each token besides itself. */
+  /** The number of alternatives to return for each token besides the token itself. */
   readonly logprobs: number;
 }
 
-/** What is the same in every request. The server's own end tokens are ignored: an answer ends where the policy's do. */
+/** The fields that are the same in every request. The server's own end tokens are ignored: an answer ends with the policy's. */
 export const FIXED_FIELDS = {
   n: 1,
   min_p: 0,
@@ -62,7 +62,7 @@ export const modelsReply = z.object({
 });
 export type ServedModel = z.output<typeof modelsReply>['data'][number];
 
-/** What a server says of an error: `{error: {message}}`, before 0.10.1 `{message}`, `{detail}` of the framework, or any text. */
+/** The text of a server's error: `{error: {message}}`, before 0.10.1 `{message}`, `{detail}` of the framework, or any text. */
 export function messageOf(body: string): string {
   const parsed = errorReply.safeParse(jsonOf(body));
   const said = parsed.success ? (parsed.data.error?.message ?? parsed.data.message ?? parsed.data.detail) : undefined;
@@ -75,7 +75,7 @@ const errorReply = z.object({
   detail: z.unknown().optional(),
 });
 
-/** Undefined for what is no JSON. */
+/** Undefined for anything that is not JSON. */
 export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;

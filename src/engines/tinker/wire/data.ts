@@ -1,7 +1,7 @@
-/** What a Tinker server is sent and gives, whatever the dialect: sequences with what a loss reads, and what a pass over them came to. */
+/** Requests to a Tinker server and its answers in either dialect: sequences with the inputs of a loss, and the results of a pass over them. */
 import { InternalError } from '../../../core/errors.js';
 
-/** A piece of a sequence. A picture stands for so many positions, which the server checks. */
+/** A piece of a sequence. A picture takes this many positions, which the server checks. */
 export type Chunk =
   | { readonly type: 'text'; readonly tokens: Int32Array }
   | {
@@ -32,7 +32,7 @@ export interface Pass {
   readonly forwardOnly: boolean;
 }
 
-/** What a pass gave for one datum, by name. */
+/** The outputs of a pass for one datum, by name. */
 export type Outputs = Readonly<Record<string, Float64Array>>;
 
 export interface PassResult {
@@ -42,7 +42,7 @@ export interface PassResult {
   readonly metrics: Readonly<Record<string, number>>;
 }
 
-/** NaN stands for what a server left out. */
+/** NaN stands for a value that the server left out. */
 export interface SampledSequence {
   readonly tokens: Int32Array;
   /** Null where the server gives none. */
@@ -55,7 +55,7 @@ export interface SampleResult {
   readonly promptLogProbs: Float64Array | null;
 }
 
-/** An answer that cannot be read: what is wrong at which place in it. */
+/** An answer that cannot be read: what is wrong, and where. */
 export class UnreadableReply extends Error {}
 
 /** Positions of a sequence. */
@@ -63,7 +63,7 @@ export function positionsOf(input: readonly Chunk[]): number {
   return input.reduce((sum, chunk) => sum + (chunk.type === 'text' ? chunk.tokens.length : chunk.expectedTokens), 0);
 }
 
-/** What a datum counts for where batches are limited by their bytes. */
+/** The size of a datum where batches are limited in bytes. */
 export function bytesOf({ input, lossInputs }: Datum): number {
   const chunks = input.reduce((sum, each) => sum + (each.type === 'text' ? each.tokens : each.data).byteLength, 0);
   const inputs = Object.values(lossInputs).reduce((sum, each) => sum + each.length * (isWhole(each) ? 8 : 4), 0);

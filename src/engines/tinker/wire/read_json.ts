@@ -29,7 +29,7 @@ export function passFromJson(value: unknown): PassResult {
   };
 }
 
-/** As `passFromJson`. */
+/** The form that `passFromJson` returns. */
 export function sampleFromJson(value: unknown): SampleResult {
   const { sequences, prompt_logprobs } = parseForm(sample, value);
   return {
@@ -42,7 +42,7 @@ export function sampleFromJson(value: unknown): SampleResult {
   };
 }
 
-/** Raises UnreadableReply with the place of what is wrong. */
+/** Raises UnreadableReply with the place that is wrong. */
 export function parseForm<T extends z.ZodType>(form: T, value: unknown): z.output<T> {
   const found = form.safeParse(value);
   if (found.success) return found.data;

@@ -20,7 +20,7 @@ export function passFromProto(bytes: Uint8Array): PassResult {
   return { outputs, metrics };
 }
 
-/** As `passFromProto`. */
+/** The form that `passFromProto` returns. */
 export function sampleFromProto(bytes: Uint8Array): SampleResult {
   const sequences: SampledSequence[] = [];
   let promptLogProbs: Float64Array | null = null;

@@ -53,7 +53,7 @@ function viewOf({ buffer, byteOffset, byteLength }: LossInput): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-/** As 64-bit integers. */
+/** Encoded as 64-bit integers. */
 function wide(values: Int32Array): Uint8Array {
   const halves = new Int32Array(2 * values.length);
   for (let i = 0; i < values.length; i++) {
