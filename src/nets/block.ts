@@ -1,4 +1,4 @@
-/** What nets of blocks share. */
+/** Helpers that networks made of blocks share. */
 import type { Value } from '../graph/ir.js';
 
 /** Wraps a block, for example to recompute it in the backward pass. */

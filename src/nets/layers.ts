@@ -25,7 +25,7 @@ export function linear(x: Value, name: string, out: number, bias = false, adapte
   return sumOf(productsOf(x, weight, name, adapter), bias ? x.graph.parameter(`${name}.bias`, [out]) : undefined);
 }
 
-/** What RMSNorm multiplies by, of its weight. */
+/** The factor of RMSNorm, from its weight. */
 const normScales = {
   weight: (weight: Value): Value => weight,
   one_plus_weight: (weight: Value): Value => add(weight, weight.graph.scalar(1)),

@@ -1,6 +1,6 @@
 /**
- * Low-rank adapters (Hu et al., "LoRA", 2021): a linear layer of frozen weights W computes x W^T + s (x A^T) B^T, of which A [rank, in] and
- * B [out, rank] are trained. B is zero at first, so that an adapter changes nothing. Names and choices are those of PEFT.
+ * Low-rank adapters (Hu et al., "LoRA", 2021): a linear layer with frozen weights W computes x W^T + s (x A^T) B^T, where A [rank, in] and B [out,
+ * rank] are trained. B starts at zero, so that an adapter changes nothing at first. Names and options are those of PEFT.
  */
 import { ConfigError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
@@ -110,7 +110,7 @@ export function initAdapter(
   return out;
 }
 
-/** A layer's products of rows [N, in] with its weights [out, in]: that with the weights themselves, and that of its adapter where it has one. */
+/** A layer's products of rows [N, in]: with its weights [out, in], and with its adapter if it has one. */
 export function productsOf(x: Value, weight: Value, layer: string, adapter: Adapter | undefined): readonly Product[] {
   const own = { rows: x, table: weight, scale: 1 };
   if (adapter?.layers.has(layer) !== true) return [own];

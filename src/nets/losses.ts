@@ -22,7 +22,7 @@ export interface KlTerm {
   readonly estimator: keyof typeof KL_ESTIMATORS;
 }
 
-/** [N] what the distance to the reference costs: beta KL. */
+/** [N] the cost of the distance to the reference: beta KL. */
 export function klTerm(logProbs: Value, reference: Value, { coefficient, estimator }: KlTerm): Value {
   return mul(logProbs.graph.scalar(coefficient), KL_ESTIMATORS[estimator](sub(reference, logProbs)));
 }

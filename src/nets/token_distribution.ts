@@ -35,7 +35,7 @@ import { computedAfter } from '../graph/checkpoint.js';
 import type { Value } from '../graph/ir.js';
 import { sumOf, type Product } from './product.js';
 
-/** What the distribution of a token says about one row: its log-probability and the entropy of the whole. */
+/** A token distribution's result for one row: the log-probability of its target and the entropy of the whole distribution. */
 export interface TokenDistribution {
   /** [N] log-probability of each row's target. */
   readonly logProbs: Value;
@@ -60,7 +60,7 @@ const WHOLE_VOCABULARY = 8192;
 const PIECE_ELEMENTS = 2 ** 22;
 const PIECE_COLUMNS = { least: 1024, most: 8192 } as const;
 
-/** As good as minus infinity, but finite. */
+/** In effect minus infinity, but finite. */
 const NEVER = -1e9;
 
 /** Log-probabilities of `targets`, int64 [N], and entropies, given logits [N, V] as a sum of products. */
@@ -123,7 +123,7 @@ interface Piece {
   readonly second: boolean;
 }
 
-/** What is known of the softmax over the pieces so far. */
+/** The running statistics of the softmax over the pieces so far. */
 interface Partial {
   /** [N, 1] the greatest logit, to which the others are compared, so that nothing is lost where logits are large. */
   readonly top: Value;
@@ -158,7 +158,7 @@ function inPieces(
     const [zero, never] = [graph.scalar(0), graph.scalar(NEVER)];
     return second ? where(seesSecond, zero, never) : where(seesSecond, never, zero);
   };
-  /** A piece's products. They wait for `others`, so that they are computed then, and not together with those of other pieces. */
+  /** A piece's products. They wait for `others`, so that they are computed after them and not together with other pieces. */
   const productsOf = ({ start, end }: Piece, others: readonly Value[]): readonly Product[] =>
     scaled
       .map((product) => ({ ...product, table: slice(product.table, 0, start, end) }))

@@ -79,8 +79,8 @@ export function initAutoencoder(config: AutoencoderConfig, seed: number): Map<st
 }
 
 /**
- * An autoencoder from its folder: one that this program wrote, or one that diffusers saved. Raises CheckpointError for a folder without config or
- * weights, a class that is not covered, and the first tensor that is missing or of another shape.
+ * Opens an autoencoder from its folder, written by this program or by diffusers. Raises CheckpointError for a folder without config or weights, a
+ * class that is not supported, and the first tensor that is missing or has another shape.
  */
 export function openAutoencoder(folder: string): { readonly config: AutoencoderConfig; readonly weights: Weights } {
   const config = readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
@@ -88,7 +88,7 @@ export function openAutoencoder(folder: string): { readonly config: AutoencoderC
   return { config, weights: readWeights(files, autoencoderParameters(config), (name) => storedName(files, name)) };
 }
 
-/** What weights of diffusers before 0.14 call the layers of attention. */
+/** The names of attention layers in weights of diffusers before 0.14. */
 const FORMER_NAMES: Readonly<Record<string, string>> = {
   to_q: 'query',
   to_k: 'key',

@@ -1,4 +1,4 @@
-/** What describes an autoencoder of pictures, in the words of diffusers' `AutoencoderKL`, and which of them are computed here. */
+/** The config of an autoencoder of pictures, with the names of diffusers' `AutoencoderKL`, and which of these autoencoders are supported. */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 
@@ -80,7 +80,7 @@ export function readAutoencoderConfig(json: unknown, where: string): Autoencoder
   return config;
 }
 
-/** What a checkpoint's config.json holds; `readAutoencoderConfig` reads it back, and diffusers does. */
+/** The content of a checkpoint's config.json, which `readAutoencoderConfig` and diffusers can read. */
 export function autoencoderConfigJson(config: AutoencoderConfig): string {
   const levels = config.block_out_channels.length;
   const json = {

@@ -37,7 +37,7 @@ function kernelsOf(
   return [kernels, { ...options, bias: x.graph.parameter(`${name}.bias`, [channels]) }];
 }
 
-/** Halves both sides. What lies beyond the picture is zero at its right and lower edge alone, as weights of diffusers expect. */
+/** Halves both sides. Padding is zero, and only at the right and lower edge, as weights of diffusers expect. */
 export function halveSides(x: Value, name: string): Value {
   return conv(x, ...kernelsOf(x, name, x.shape[1], 3, { strides: [2, 2], pads: [0, 0, 1, 1] }));
 }

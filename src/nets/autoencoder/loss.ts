@@ -1,4 +1,4 @@
-/** What an autoencoder of pictures is trained by. */
+/** The training loss of an autoencoder of pictures. */
 import { add, exp, mul, sub, sumAll } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { decodeLatents, encodePictures } from './autoencoder.js';

@@ -30,7 +30,7 @@ import { CLIP_EPS, type ClipConfig, type ClipTowerConfig } from './config.js';
 /** The logarithm of what cosines are multiplied by before they are compared. */
 export const LOGIT_SCALE = 'logit_scale';
 
-/** Texts of ids [B, T], int64, to [B, E]: what stands at the first end of each, which sees all before it. Not normalised. */
+/** Embeds texts: ids [B, T], int64, to [B, E], taken at each text's first end token, which attends to everything before it. Not normalised. */
 export function embedTexts(config: ClipConfig, ids: Value): Value {
   const { text, projection_dim: space } = config;
   const { graph } = ids;
@@ -70,7 +70,7 @@ function positions(graph: Graph, half: string, count: number, width: number): Va
   return graph.parameter(`${half}.embeddings.position_embedding.weight`, [count, width]);
 }
 
-/** Which row of [B * T] holds the first end of each text: int64 [B]. */
+/** The row of [B * T] with each text's first end token: int64 [B]. */
 function endPlaces(ids: Value, end: number): Value {
   const { graph } = ids;
   const [batch, length] = ids.shape as [number, number];
@@ -110,7 +110,7 @@ function tower(config: ClipTowerConfig, half: string, x: Value, mask: Value | nu
   return reshape(rows, [batch, length, width]);
 }
 
-/** The ids [B, T] and pixels [B, 3, S, S] that a graph of so many samples takes. */
+/** The input ids [B, T] and pixels [B, 3, S, S] of a graph for this many samples. */
 export function clipInputs(graph: Graph, { text, vision }: ClipConfig, batch: number): { ids: Value; pixels: Value } {
   return {
     ids: graph.input('input_ids', [batch, text.max_position_embeddings], 'int64'),

@@ -1,4 +1,4 @@
-/** What describes a CLIP model (Radford et al., 2021), in the words of Hugging Face's `CLIPConfig`. */
+/** The config of a CLIP model (Radford et al., 2021), with the names of Hugging Face's `CLIPConfig`. */
 
 /** One half: a transformer that normalises before each of its layers. */
 export interface ClipTowerConfig {
@@ -30,7 +30,7 @@ export interface ClipConfig {
 /** Epsilon of the layer norms in both halves. */
 export const CLIP_EPS = 1e-5;
 
-/** What a folder's config.json holds: Hugging Face reads it as that of a CLIPModel. */
+/** The content of a folder's config.json, which Hugging Face reads as a CLIPModel's. */
 export function clipConfigJson({ projection_dim, text, vision }: ClipConfig): string {
   const half = { hidden_act: 'gelu_pytorch_tanh', layer_norm_eps: CLIP_EPS, projection_dim, attention_dropout: 0 };
   const json = {

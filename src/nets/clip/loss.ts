@@ -1,4 +1,4 @@
-/** What CLIP is trained by: of a batch's texts and pictures, to tell which belong together. */
+/** CLIP's training loss: which texts and pictures of a batch belong together. */
 import { must } from '../../core/errors.js';
 import {
   add,
@@ -22,7 +22,7 @@ export interface ContrastiveLoss {
   readonly loss: Value;
   /** Cross-entropy of the right partner, in nats, both ways. */
   readonly contrast: Value;
-  /** Mean cosine of those that belong together. */
+  /** Mean cosine of matching pairs. */
   readonly matched: Value;
   /** Cosines [B, B], of pictures by texts. */
   readonly cosines: Value;
@@ -32,8 +32,7 @@ export interface ContrastiveLoss {
 const MOST_LOGIT_SCALE = Math.log(100);
 
 /**
- * Holds the scale to what it is at most; to be called after every step. Not the loss's to do: what it cut off would have no gradient that leads
- * back.
+ * Limits the scale to its maximum; to be called after every step. The loss cannot do this: a clipped scale would have no gradient to lead it back.
  */
 export function holdLogitScale(weights: ReadonlyMap<string, { readonly data: Float32Array }>): void {
   const { data } = must(weights.get(LOGIT_SCALE), LOGIT_SCALE);
@@ -65,7 +64,7 @@ export function contrastiveLoss(pictures: Value, texts: Value, held: number | nu
   return { loss: add(contrast, mul(mul(apart, apart), graph.scalar(HELD_WEIGHT))), contrast, matched, cosines };
 }
 
-/** So large that a matched cosine keeps to what it is held to, against a contrast that gains by larger ones. */
+/** Large enough to keep the matched cosine at its target, although the contrast gains from larger ones. */
 const HELD_WEIGHT = 10;
 
 /** Rows of length 1. */

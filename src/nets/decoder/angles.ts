@@ -2,7 +2,7 @@
 import type { Graph, Value } from '../../graph/ir.js';
 import type { DecoderConfig } from './config.js';
 
-/** Tables of angles that a graph is given, in place of those of its columns: [prompts * columns, depth / 2]. */
+/** Tables of angles given to a graph in place of those of its columns: [prompts * columns, depth / 2]. */
 export interface GivenAngles {
   readonly cos: Value;
   readonly sin: Value;

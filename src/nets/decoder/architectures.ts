@@ -1,5 +1,5 @@
 /**
- * Language models by their Hugging Face `config.json`: which of them this program computes, and what each says without writing it. The
+ * Language models by their Hugging Face `config.json`: which of them are supported, and the values that each implies without writing them. The
  * defaults are those of transformers' configuration classes.
  */
 import { z } from 'zod';
@@ -48,7 +48,7 @@ const base = z.object({
 });
 type HubConfig = z.output<typeof base>;
 
-/** What each trait of a family is, but for the activation, which the file names; undefined for one that it does not have. */
+/** The value of each trait of a family, except for the activation, which the file names; undefined for a trait that the family does not have. */
 type Traits = { readonly [name in Exclude<Trait, 'activation'>]: DecoderConfig[name] | undefined };
 
 /** All that this program has to know of a family beside its sizes. None has a default: a family says each of them. */
@@ -63,11 +63,11 @@ interface Family {
   readonly headDim: number | null;
   /** Whether `head_dim` is read; else it is hidden_size / num_attention_heads. */
   readonly readsHeadDim: boolean;
-  /** Where the text model's settings lie in the file of a model that sees, too; null: outside. */
+  /** Where a vision model's file holds the settings of its text model; null: at the top level. */
   readonly nested: string | null;
   /** How its heads are divided over the axes of pictures where the file does not say it; empty: it has no vision encoder that can be read. */
   readonly sections: readonly number[];
-  /** The key that names the activation; those that are computed, by their names in files; and the name that is meant where there is none. */
+  /** The key that names the activation; the supported activations, by their names in files; and the default name. */
   readonly activation: {
     readonly key: 'hidden_act' | 'hidden_activation';
     readonly covered: Readonly<Record<string, Activation>>;
@@ -199,12 +199,12 @@ export const activations: readonly string[] = [
   ...new Set(Object.values<Family>(families).flatMap(({ activation }) => Object.keys(activation.covered))),
 ];
 
-/** Which parts of a model are read. */
+/** Which parts of a model to read. */
 export type ReadPart = 'words' | 'words and pictures';
 
 /**
- * Reads a `config.json`; of a model that sees, its vision encoder where `part` asks for them. Raises CheckpointError, naming `where`, for a model that is not covered or whose settings cannot be computed; the message
- * lists what is.
+ * Reads a `config.json`, with the vision encoder of a vision model if `part` asks for it. Raises CheckpointError, naming `where`, for a model that is
+ * not supported or whose settings cannot be computed; the message lists what is supported.
  */
 export function readArchitecture(json: unknown, where: string, part: ReadPart = 'words'): Architecture {
   const outer = z.looseObject({ model_type: z.string() }).safeParse(json);
@@ -307,7 +307,7 @@ function known(traits: { readonly [name in Trait]: DecoderConfig[name] | undefin
   >;
 }
 
-/** What the newer form of files says of the rotation of a kind of layers: for each kind apart, or for all of them; null for nothing. */
+/** The rotation of a kind of layers in the newer form of files, which give it for each kind or once for all; null if they give none. */
 function ropeOf({ rope_parameters: all }: HubConfig, kind: string): Readonly<Record<string, unknown>> | null {
   const own = all?.[kind];
   return typeof own === 'object' && own !== null ? (own as Readonly<Record<string, unknown>>) : (all ?? null);

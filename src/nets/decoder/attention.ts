@@ -35,7 +35,10 @@ import type { GivenAngles } from './angles.js';
 /** A large negative number instead of minus infinity: a row of padding whose keys are all masked stays finite. */
 const MASKED = -1e9;
 
-/** Turns queries and keys by their positions; queries are also scaled by 1/sqrt(depth) or what the model has in its place, so that scores need no pass of their own. */
+/**
+ * Rotates queries and keys by their positions. Queries are also scaled by 1/sqrt(depth), or by the model's own factor, so that scores need no
+ * separate pass.
+ */
 export interface Rotary {
   /** Turns keys [N, heads, T, D] by the columns `first`, `first` + 1, …, or by rows of the tables, int64 [N, T]. */
   keys(x: Value, first: number | Value): Value;
@@ -43,7 +46,7 @@ export interface Rotary {
   queries(x: Value, first: number | Value): Value;
 }
 
-/** By layer, the rotation of columns, or of the positions that a graph is given for each column of each prompt. */
+/** The rotation by layer: of columns, or of the positions given to the graph for each column of each prompt. */
 export function rotaryOf(
   graph: Graph,
   config: DecoderConfig,
@@ -99,7 +102,7 @@ class ColumnAngles implements Rotary {
   }
 }
 
-/** For x [N, heads, T, D] in the order of the prompts: which row of a table each of N and T uses, int64 [N, T]. */
+/** For x [N, heads, T, D] in the order of the prompts: the table row of each position, int64 [N, T]. */
 function rowNumbers(graph: Graph, x: Value, row: (sequence: number, column: number) => number): Value {
   const [count, , length] = x.shape as [number, number, number];
   const data = BigInt64Array.from({ length: count * length }, (_, i) =>
@@ -147,7 +150,7 @@ export function causalMask(graph: Graph, queriesPerHead: number, length: number,
   return reshape(expand(mask, [queriesPerHead, length, length]), [queriesPerHead * length, length]);
 }
 
-/** For answers' queries [answers * queries per head * T], which prompt columns their window still reaches: 0 or MASKED, [rows, Tp]. */
+/** For answers' queries [answers * queries per head * T]: the prompt columns that their window still reaches, as 0 or MASKED, [rows, Tp]. */
 export function promptWindowMask(
   graph: Graph,
   rows: number,
@@ -287,7 +290,7 @@ function logSumExp({ scores, weights }: { readonly scores: Value; readonly weigh
   return sub(reduceMax(scores, last), log(reduceMax(weights, last)));
 }
 
-/** What an answer's queries see besides the shared prompt: groups of keys transposed [P * K * G, D, T], values and a mask. */
+/** What an answer's queries attend to besides the shared prompt: groups of transposed keys [P * K * G, D, T], values and a mask. */
 export interface AnswerContext {
   readonly keysTransposed: Value;
   readonly values: Value;

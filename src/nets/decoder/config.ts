@@ -1,4 +1,4 @@
-/** What describes a decoder, in the words of Hugging Face's Llama and Qwen2 configs, and its parameters by their names. */
+/** The config of a decoder, with the names of Hugging Face's Llama and Qwen2 configs, and its parameters by name. */
 import { GraphError, must } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
@@ -30,7 +30,7 @@ export type Trait =
   | 'norm_scale'
   | 'block_norms';
 
-/** The names of a block's norms: what is normalised before attention, and before feed-forward; and their results, where these are. */
+/** The names of a block's norms: before attention and before feed-forward, and after each if the model has those. */
 export const blockNorms: Readonly<
   Record<BlockNorms, Readonly<Record<'attention' | 'feedForward', readonly [before: string, after: string | null]>>>
 > = {
@@ -59,26 +59,26 @@ export interface DecoderConfig extends RotarySettings {
   readonly qk_norm?: boolean;
   /** How many columns a query sees in `sliding_layers`, its own included. Absent: all before it. */
   readonly sliding_window?: number;
-  /** Where the window holds; absent: in all layers. */
+  /** Which layers use the window; absent: all. */
   readonly sliding_layers?: readonly number[];
   /** The base of the rotary angles in `sliding_layers`, which are not scaled (Gemma 3). Absent: as in the other layers. */
   readonly sliding_rope_theta?: number;
-  /** What gates the feed-forward projection. Absent: `silu`. */
+  /** The activation that gates the feed-forward projection. Absent: `silu`. */
   readonly activation?: Activation;
   /** Scores are divided by the square root of this number (Gemma 3). Absent: of `head_dim`. */
   readonly query_pre_attn_scalar?: number;
-  /** What embeddings are multiplied by (Gemma 3). Absent: 1. */
+  /** The factor of embeddings (Gemma 3). Absent: 1. */
   readonly embedding_scale?: number;
-  /** What RMSNorm multiplies by: its weight, or 1 + its weight (Gemma 3). Absent: `weight`. */
+  /** The factor of RMSNorm: its weight, or 1 + its weight (Gemma 3). Absent: `weight`. */
   readonly norm_scale?: NormScale;
   /** Which norms a block has: before attention and feed-forward, or before and after each (Gemma 3). Absent: `before`. */
   readonly block_norms?: BlockNorms;
   readonly tie_word_embeddings: boolean;
-  /** What is trained beside frozen weights; absent: nothing, all weights are. */
+  /** The adapter that is trained beside frozen weights; absent: all weights are trained. */
   readonly adapter?: Adapter;
   /** Its vision encoder; absent: it reads words alone. */
   readonly vision?: VisionConfig;
-  /** For a model that sees: how many rotary frequencies of a head follow time, and how many rows and columns. */
+  /** For a vision model: how many rotary frequencies of a head follow time, rows and columns. */
   readonly mrope_section?: readonly number[];
 }
 
@@ -105,7 +105,7 @@ export function checkDecoderConfig(config: DecoderConfig): void {
   }
 }
 
-/** Whether a layer is one of those that a window is for, however many columns there are. */
+/** Whether a layer uses the window, however many columns there are. */
 export function hasSlidingWindow(
   { sliding_window: window, sliding_layers: layers }: DecoderConfig,
   layer: number,
@@ -113,7 +113,7 @@ export function hasSlidingWindow(
   return layers === undefined ? window !== undefined : layers.includes(layer);
 }
 
-/** What the queries and keys of all layers turn by; and what those that slide do in its place, which may be the same. */
+/** The rotation of the queries and keys of all layers, and the one that layers with a sliding window use instead, which may be the same. */
 export function rotations(config: DecoderConfig): { readonly usual: RotarySettings; readonly sliding: RotarySettings } {
   const { head_dim, sliding_rope_theta: theta } = config;
   return { usual: config, sliding: theta === undefined ? config : { head_dim, rope_theta: theta } };
@@ -173,7 +173,10 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
   return out;
 }
 
-/** The decoder with an adapter on those of its `parts` that train (default: all). Raises ConfigError for targets that match none of their layers. */
+/**
+ * The decoder with an adapter on those of its `parts` that are trained (default: all). Raises ConfigError for targets that match none of their
+ * layers.
+ */
 export function withAdapter(
   config: DecoderConfig,
   settings: LoraSettings,
@@ -186,7 +189,7 @@ export function withAdapter(
   return { ...config, adapter: adapterOf(settings, linear, 'lm_head', where) };
 }
 
-/** Names and shapes of what the decoder's adapter trains. */
+/** Names and shapes of the parameters of the decoder's adapter. */
 export function decoderAdapter(config: DecoderConfig & { readonly adapter: Adapter }): Map<string, Shape> {
   const base = decoderParameters(config);
   return new Map(adapterParameters(config.adapter, (name) => must(base.get(name), name).shape));

@@ -33,7 +33,7 @@ export interface BatchShape {
   readonly pictures?: PictureShape;
 }
 
-/** What layers with the same window share, made once for each, and before any layer: a layer may be computed a second time. */
+/** Values that layers with the same window share. They are made once, before any layer, because a layer may be computed a second time. */
 function perWindow<T>(
   config: DecoderConfig,
   columns: number,
@@ -101,7 +101,7 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
   return config.embedding_scale === undefined ? rows : mul(rows, graph.scalar(config.embedding_scale));
 }
 
-/** Rows of ids, those of prompts first, with their pictures where the decoder has a vision encoder. */
+/** Rows of ids, prompts first, with their pictures if the decoder has a vision encoder. */
 function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
   const words = embed(ids.graph, config, ids);
   if (!hasVision(config)) return words;
@@ -158,7 +158,7 @@ export function sequenceHead(
   return headOf(config, sequenceRows(config, shape, inputs, 'answers', wrap));
 }
 
-/** What the head reads of every token, [P * Tp + P * G * Ta, width]: those of the prompts, then those of the answers. */
+/** The head's input for every token, [P * Tp + P * G * Ta, width]: the prompts' tokens, then the answers'. */
 export function hiddenStates(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
   return norm(config, sequenceRows(config, shape, inputs, 'all', plain), 'model.norm');
 }
@@ -304,8 +304,8 @@ export interface StepInputs {
   /** float32 [Ta]: 0 for the answer's columns before this token, a large negative number from it on. */
   readonly answerPadding: Value;
   /**
-   * Where a layer has a window that is shorter than the columns: float32 [Tp + Ta], 0 for the columns that the token sees, a large
-   * negative number for those before its window; null where none has.
+   * For layers with a window shorter than the columns: float32 [Tp + Ta], 0 for columns that the token sees, a large negative number for those before
+   * its window; null if there is no such layer.
    */
   readonly window: Value | null;
   readonly prompt: readonly LayerCache[];
@@ -313,7 +313,7 @@ export interface StepInputs {
   readonly answers: readonly LayerCache[];
 }
 
-/** Whether any layer's window is shorter than so many columns. */
+/** Whether any layer's window is shorter than this many columns. */
 export function hasWindow(config: DecoderConfig, columns: number): boolean {
   return Array.from({ length: config.num_hidden_layers }, (_, i) => windowOf(config, i, columns)).some(
     (window) => window !== null,

@@ -1,4 +1,4 @@
-/** A decoder from its folder: one that this program wrote, or a model in the Hugging Face layout. */
+/** Opens a decoder from its folder, written by this program or in the Hugging Face layout. */
 import { join } from 'node:path';
 import { CheckpointError, GraphError } from '../../core/errors.js';
 import {
@@ -65,7 +65,7 @@ function requireSizes(config: DecoderConfig, where: string): void {
   }
 }
 
-/** What a folder's config.json says, without its weights. Raises as `openDecoder`. */
+/** The config in a folder's config.json, without the weights. Raises as `openDecoder` does. */
 export function describeDecoder(folder: string, part: ReadPart = 'words'): Architecture {
   const json = readConfig<Record<string, unknown>>(folder);
   // This program's own checkpoints hold the decoder's settings as they are.
@@ -75,7 +75,7 @@ export function describeDecoder(folder: string, part: ReadPart = 'words'): Archi
   return readArchitecture(json, join(folder, CONFIG_FILE), part);
 }
 
-/** What stands before the names of the text model's tensors, here and in files of models that see, too; before that of their head, and of their vision encoder. */
+/** Prefixes of tensor names here and in files of vision models: of the text model, of the head, and of the vision encoder. */
 const prefixes = [
   { model: 'model.', head: '', visual: '' },
   { model: 'model.language_model.', head: '', visual: 'model.' },

@@ -1,8 +1,7 @@
 /**
- * The two orders of heads. Projections make rows [N, H * D], token after token; attention reads one head after another, so that the
- * answers of a prompt lie together. Rows of a batch are those of its prompts [P, Tp], then those of its answers [P, G, Ta].
- *
- * Heads are moved by looking them up one by one, which cuts a part out of the rows in the same pass: slicing and transposing take two.
+ * The two orders of heads. Projections make rows [N, H * D], token after token; attention reads one head after another, so that the answers of a
+ * prompt lie together. A batch's rows are its prompts' [P, Tp], then its answers' [P, G, Ta]. Heads are moved by gathering them one by one, which
+ * also cuts a part out of the rows in the same pass: slicing and transposing would take two.
  */
 import { concat, gather, reshape, slice, withGradient } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
@@ -68,7 +67,7 @@ export class HeadOrder {
 
   /** Rows of the batch [N, K * R * D] to this part's heads in the order [P, K, G, R, T, D], given any shape of that size. */
   split(rows: Value, shape: Shape): Value {
-    // Gradients flow to the part alone, so that those of a batch's parts are joined, without padding.
+    // The gradient flows to this part only, so that the gradients of a batch's parts are joined without padding.
     const part = slice(rows, 0, this.firstRow, this.firstRow + this.#rows);
     return withGradient(this.#ofBatch(rows, shape), {
       name: 'split_heads',

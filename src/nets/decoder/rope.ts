@@ -1,6 +1,6 @@
 /**
- * Angles of rotary positions (Su et al., "RoFormer", 2021) and their scalings for contexts longer than those of pretraining, in the words
- * and with the results of Hugging Face's configs. With d the width of a head and theta the base, frequency i is theta^(-2i/d).
+ * Angles of rotary positions (Su et al., "RoFormer", 2021) and their scalings for contexts longer than in pretraining, with the names and the results
+ * of Hugging Face's configs. With d the width of a head and theta the base, frequency i is theta^(-2i/d).
  */
 
 /** How frequencies are changed. `factor` is by how much the context grew. */
@@ -24,7 +24,7 @@ export type RopeScaling =
       readonly beta_fast: number;
       readonly beta_slow: number;
       readonly truncate: boolean;
-      /** What cosines and sines are multiplied by. */
+      /** The factor of cosines and sines. */
       readonly attention_factor: number;
       readonly original_max_position_embeddings: number;
     };
@@ -35,7 +35,7 @@ export interface Rotation {
   readonly magnitude: number;
 }
 
-/** What a decoder's settings say of its rotation. */
+/** The rotation settings of a decoder. */
 export interface RotarySettings {
   /** Width of a head. */
   readonly head_dim: number;
@@ -74,7 +74,7 @@ function llama3(frequency: number, scaling: Scaling<'llama3'>): number {
   return frequency * ((1 - share) / factor + share);
 }
 
-/** A ramp over the frequencies, from those that turn `beta_fast` times within the former context to those that turn `beta_slow` times. */
+/** A ramp over the frequencies, from those that turn `beta_fast` times within the original context to those that turn `beta_slow` times. */
 function yarn(plain: readonly number[], depth: number, theta: number, scaling: Scaling<'yarn'>): number[] {
   const { factor, beta_fast, beta_slow, truncate, original_max_position_embeddings: before } = scaling;
   const turning = (times: number): number => (depth * Math.log(before / (times * 2 * Math.PI))) / (2 * Math.log(theta));

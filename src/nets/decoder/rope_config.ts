@@ -1,4 +1,4 @@
-/** What a Hugging Face `config.json` says of the rotation of positions. */
+/** Reads the rotation of positions from a Hugging Face `config.json`. */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { yarnMagnitude, type RopeScaling } from './rope.js';
@@ -30,8 +30,8 @@ const scalings = {
 const unscaled: ReadonlySet<string> = new Set(['default', 'mrope']);
 
 /**
- * How a `config.json` scales the rotation of positions; null where it does not. Raises CheckpointError, naming `where`, for a scaling that cannot be
- * computed.
+ * How a `config.json` scales the rotation of positions; null if it does not. Raises CheckpointError, naming `where`, for a scaling that is not
+ * supported.
  */
 export function readScaling(
   rope: Readonly<Record<string, unknown>>,

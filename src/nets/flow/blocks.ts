@@ -14,7 +14,7 @@ import type { FlowRotary } from './positions.js';
 /** Epsilon of the norms of queries and keys. */
 const EPS = 1e-6;
 
-/** What all blocks share. */
+/** Inputs that all blocks share. */
 export interface BlockContext {
   readonly names: FlowNames;
   readonly sizes: HeadSizes;
@@ -26,7 +26,7 @@ export interface BlockContext {
   /** Text and image together. */
   readonly all: StreamHeads;
   readonly rotary: FlowRotary;
-  /** What modulations are made of, [B, W]. */
+  /** The vector that modulations are computed from, [B, W]. */
   readonly conditioning: Value;
   readonly prompt: ImagePrompt | null;
   readonly adapter: Adapter | undefined;

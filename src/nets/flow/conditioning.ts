@@ -1,4 +1,4 @@
-/** What a sample is conditioned on beside its text tokens: noise level, guidance and the text's summary, as one vector. */
+/** The conditioning of a sample besides its text tokens: noise level, guidance and the text's summary, as one vector. */
 import { add, concat, cos, mul, reshape, sin } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { linear, silu } from '../layers.js';
@@ -6,7 +6,7 @@ import type { Adapter } from '../lora.js';
 import { GUIDANCE, POOLED, TIME } from './names.js';
 import { SINUSOIDS } from './parameters.js';
 
-/** What noise levels and guidance are multiplied by before their sinusoids. */
+/** The factor of noise levels and guidance before their sinusoids. */
 const UNIT = 1000;
 const LONGEST_PERIOD = 10_000;
 

@@ -1,4 +1,4 @@
-/** What describes a flow-matching transformer, in the words of diffusers' `config.json`, and which of them are computed here. */
+/** The config of a flow-matching transformer, with the names of diffusers' `config.json`, and which of these transformers are supported. */
 import { z } from 'zod';
 import { CheckpointError, GraphError } from '../../core/errors.js';
 
@@ -8,7 +8,7 @@ export interface IpAdapterConfig {
   readonly tokens: number;
   /** Width of the style image's features. */
   readonly image_embed_dim: number;
-  /** What its attention is multiplied by. */
+  /** The factor of its attention. */
   readonly scale: number;
 }
 
@@ -27,8 +27,8 @@ interface Sizes {
   /** Null: none. */
   readonly ip_adapter: IpAdapterConfig | null;
   /**
-   * What the last layer gives: the velocity itself, or the clean sample x0 that it leads to, which diffusers does not know: noise has all
-   * dimensions and a clean sample few, so that a narrow model may find the latter easier (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
+   * The output of the last layer: the velocity itself, or the clean sample x0 that it leads to. Diffusers does not know the latter: noise fills all
+   * dimensions and clean samples few, so a narrow model may find x0 easier to predict (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
    */
   readonly prediction: 'velocity' | 'sample';
   /**
@@ -43,7 +43,7 @@ export interface FluxConfig extends Sizes {
   readonly architecture: 'flux';
   /** Blocks after the joint ones, in which text and image share weights; may be 0. */
   readonly num_single_layers: number;
-  /** Width of the text's summary; 0, which diffusers does not know, where there is none and no layer for it. */
+  /** Width of the text's summary; 0 if there is none and no layer for it, which diffusers does not know. */
   readonly pooled_projection_dim: number;
   /** Whether the guidance is one of its inputs. */
   readonly guidance_embeds: boolean;
@@ -56,13 +56,13 @@ export interface QwenImageConfig extends Sizes {
   readonly patch_size: number;
 }
 
-/** What a person says of a flow transformer from random weights. */
+/** The settings of a flow transformer with random weights. */
 export type FluxInit = Pick<
   FluxConfig,
   'num_layers' | 'num_single_layers' | 'attention_head_dim' | 'num_attention_heads' | 'prediction'
 >;
 
-/** FLUX from random weights, without guidance: a third of each head turns with rows, one with columns, and what is left with pictures. */
+/** FLUX with random weights and without guidance: a third of each head's rotation follows rows, a third columns, and the rest pictures. */
 export function freshFlux(
   { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, prediction }: FluxInit,
   widths: Omit<FluxConfig, keyof FluxInit | 'architecture' | 'guidance_embeds' | 'axes_dims_rope'>,
@@ -101,7 +101,7 @@ export function velocityWidth(config: FlowTransformerConfig): number {
 
 const size = z.int().positive();
 const axis = z.int().nonnegative();
-/** As a config.json says it. */
+/** The form in a config.json. */
 export const ipAdapterSchema = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
 const sizes = {
   in_channels: size.default(64),
@@ -117,7 +117,7 @@ const sizes = {
 };
 const no = z.literal(false).nullish();
 
-/** By `_class_name`: which values of its settings are covered, and how the rest is read. Defaults are those of diffusers' classes. */
+/** By `_class_name`: which values of its settings are supported, and how the rest is read. Defaults are those of diffusers' classes. */
 const classes = {
   FluxTransformer2DModel: {
     architecture: 'flux',
@@ -169,8 +169,8 @@ const classes = {
 export const flowClasses: readonly string[] = Object.keys(classes);
 
 /**
- * Reads a transformer's `config.json`. Raises CheckpointError, naming `where`, for a class that is not covered (the message lists those that
- * are) and for settings that cannot be computed.
+ * Reads a transformer's `config.json`. Raises CheckpointError, naming `where`, for a class that is not supported (the message lists the supported
+ * ones) and for settings that cannot be computed.
  */
 export function readFlowConfig(json: unknown, where: string): FlowTransformerConfig {
   const outer = z.looseObject({ _class_name: z.string() }).safeParse(json);
@@ -214,7 +214,7 @@ export function hasOwnSettings(json: Readonly<Record<string, unknown>>): boolean
   return [json['ip_adapter'], json['prediction']].some((value) => (value ?? null) !== null);
 }
 
-/** What a checkpoint's config.json holds; `readFlowConfig` reads it back. */
+/** The content of a checkpoint's config.json, which `readFlowConfig` reads back. */
 export function flowConfigJson(config: FlowTransformerConfig): string {
   const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = config;
   const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];

@@ -1,4 +1,4 @@
-/** A flow transformer from its folder: one that this program wrote, or one that diffusers saved. */
+/** Opens a flow transformer from its folder, written by this program or by diffusers. */
 import { join } from 'node:path';
 import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles, type Weights } from '../../models/files.js';
 import { readFlowConfig, type FlowTransformerConfig } from './config.js';
@@ -23,7 +23,7 @@ export function checkFlowTransformer(folder: string): FlowTransformerConfig {
   return config;
 }
 
-/** What a folder's config.json says, without its weights. Raises as `openFlowTransformer`. */
+/** The config in a folder's config.json, without the weights. Raises as `openFlowTransformer` does. */
 export function describeFlowTransformer(folder: string): FlowTransformerConfig {
   return readFlowConfig(readConfig(folder), join(folder, CONFIG_FILE));
 }

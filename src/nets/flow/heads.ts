@@ -39,7 +39,7 @@ export class StreamHeads {
 
   /** The rows [B * T, H * D] of the stream whose first token is at `first`, from the heads [B, H, S, D] of a sequence. */
   join(sequence: Value, first: number): Value {
-    // The gradient flows to the stream's part alone, so that those of a sequence's parts are joined, without padding.
+    // The gradient flows to the stream's part only, so that the gradients of a sequence's parts are joined without padding.
     const part = slice(sequence, 2, first, first + this.tokens);
     return withGradient(this.#toRows(sequence, first), {
       name: 'join_heads',
@@ -69,7 +69,7 @@ export class StreamHeads {
     return reshape(found, [batch * this.tokens, heads * depth]);
   }
 
-  /** Where each head comes from, in the order that they go to: int64 [B * T * H]. */
+  /** The source of each head, in the order of the result: int64 [B * T * H]. */
   #lookUp(place: (b: number, t: number, h: number) => { readonly from: number; readonly to: number }): Value {
     const { batch, heads } = this.sizes;
     const data = new BigInt64Array(batch * this.tokens * heads);

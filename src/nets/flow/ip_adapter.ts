@@ -1,6 +1,6 @@
 /**
- * The IP-Adapter of joint blocks: image tokens attend to tokens of a style image with keys and values of their own, beside the attention
- * to text and image. Queries are those of the image after their norm, unturned; what comes of it is added after the block without a gate.
+ * The IP-Adapter of joint blocks: image tokens attend to tokens of a style image with separate keys and values, beside the attention to text and
+ * image. Queries are the image's after their norm, without rotation; the result is added after the block, without a gate.
  */
 import { mul, reshape } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
@@ -33,13 +33,13 @@ export class ImagePrompt {
     this.#heads = new StreamHeads(features.graph, sizes, tokens);
   }
 
-  /** What a block's image queries [B, H, N, D] find in the prompt, times the adapter's scale: heads [B, H, N, D]. */
+  /** The result of a block's image queries [B, H, N, D] attending to the prompt, times the adapter's scale: heads [B, H, N, D]. */
   attend(block: string, queries: Value): Value {
     const { graph } = queries;
     const { heads, depth } = this.sizes;
     const project = (name: string, factor: number): Value => {
       const rows = linear(this.#tokens, `${block}.${name}`, heads * depth, true, this.adapter);
-      // Scores' and the adapter's scale are had here, where there are the fewest numbers.
+      // The scores' scale and the adapter's are applied here, where there are the fewest numbers.
       return this.#heads.split(mul(rows, graph.scalar(factor)));
     };
     return attendAll(queries, {

@@ -1,4 +1,4 @@
-/** What diffusers calls the parts of its flow transformers. */
+/** Diffusers' names for the parts of its flow transformers. */
 import type { FlowArchitecture } from './config.js';
 
 /** One stream of a joint block. */
@@ -38,7 +38,7 @@ const ofText = {
 export interface FlowNames {
   readonly imageIn: string;
   readonly textIn: string;
-  /** The norm before it, where there is one. */
+  /** The norm before it, if there is one. */
   readonly textNorm: string | null;
   readonly image: StreamNames;
   readonly text: StreamNames;

@@ -1,4 +1,4 @@
-/** The parameters of flow transformers by their names, and what they begin as. */
+/** The parameters of flow transformers by name, and their initial values. */
 import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
@@ -26,7 +26,7 @@ export const SINUSOIDS = 256;
 /** How much wider the feed-forward layers are than the streams. */
 export const MLP_RATIO = 4;
 
-/** What a parameter begins as: normal with 1/sqrt(fan-in), zeros, or ones. */
+/** A parameter's initial values: normal with 1/sqrt(fan-in), zeros, or ones. */
 type Begin = 'spread' | 'zero' | 'one';
 
 interface Parameter {

@@ -3,7 +3,7 @@ import { rotary } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { FlowArchitecture, FlowTransformerConfig } from './config.js';
 
-/** A picture of rows x columns tokens, beside so many tokens of text. */
+/** A picture of rows x columns tokens, beside this many text tokens. */
 export interface FlowGrid {
   readonly rows: number;
   readonly columns: number;

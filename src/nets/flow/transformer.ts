@@ -21,7 +21,7 @@ import { FlowRotary } from './positions.js';
 export { isIpAdapter } from './names.js';
 export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
 
-/** The sizes of a batch: pictures of rows x columns tokens, each with so many tokens of text. */
+/** The sizes of a batch: pictures of rows x columns tokens, each with this many text tokens. */
 export interface FlowShape {
   readonly batch: number;
   readonly rows: number;
@@ -34,7 +34,7 @@ export interface FlowShape {
 }
 
 export interface FlowInputs {
-  /** [B, N, in_channels]: packed noisy latents, and what is joined to them, row by row of the picture. */
+  /** [B, N, in_channels]: packed noisy latents with the joined latents, row by row of the picture. */
   readonly hidden: Value;
   /** [B, N, in_channels]: the latents of the second picture; null where the shape has none. */
   readonly second: Value | null;
@@ -69,7 +69,7 @@ export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: F
   };
 }
 
-/** The shape of each input; null for those that the config does not have. */
+/** The shape of each input; null for inputs that the config does not have. */
 function shapesOf(
   config: FlowTransformerConfig,
   { batch, rows, columns, textTokens, hasSecond = false, hasPadding = false }: FlowShape,
@@ -87,7 +87,7 @@ function shapesOf(
   };
 }
 
-/** Raises GraphError where inputs are not those of the config; an IP-Adapter's may be left out. */
+/** Raises GraphError if the inputs do not match the config; an IP-Adapter's may be left out. */
 function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
   const shapes = shapesOf(config, shape);
   for (const name of Object.keys(shapes) as (keyof FlowInputs)[]) {
@@ -129,7 +129,7 @@ export function velocity(
     }
   }
   const { batch, rows, columns } = shape;
-  // What the second picture's tokens came to nobody reads.
+  // The results of the second picture's tokens are not used.
   if (shape.hasSecond === true) x = slice(x, 1, 0, rows * columns);
   const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
   const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
@@ -177,7 +177,7 @@ function netOf(
   };
 }
 
-/** What keeps every token from looking at padding: [B, 1, 1, S]. */
+/** The mask that keeps every token from attending to padding: [B, 1, 1, S]. */
 function maskOf(textPadding: Value, imageTokens: number): Value {
   const [batch, textTokens] = textPadding.shape as [number, number];
   const seen = textPadding.graph.constant(new Float32Array(batch * imageTokens), [batch, imageTokens]);

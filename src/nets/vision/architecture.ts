@@ -1,4 +1,4 @@
-/** The part that sees by a Hugging Face `config.json`. The defaults are those of transformers' configuration classes. */
+/** The vision part of a Hugging Face `config.json`. The defaults are those of transformers' configuration classes. */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import type { VisionConfig, VisionFamily } from './config.js';
@@ -75,8 +75,8 @@ function sizesOf({ depth, num_heads, patch_size, temporal_patch_size, spatial_me
 export const seeingTypes: readonly string[] = Object.keys(families);
 
 /**
- * What a config.json says of the part that sees, whose tokens are `width` wide. Raises CheckpointError, naming `where`, for a model that does not see or cannot
- * be computed.
+ * Reads the vision part of a config.json, whose tokens are `width` wide. Raises CheckpointError, naming `where`, for a model without one or with one
+ * that is not supported.
  */
 export function readVision(json: Readonly<Record<string, unknown>>, width: number, where: string): VisionConfig {
   const type = json['model_type'];

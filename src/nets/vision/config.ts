@@ -1,4 +1,4 @@
-/** What describes the part of a model that sees: the encoders of Qwen2-VL and Qwen2.5-VL with their connector, and their parameters by name. */
+/** The config of a model's vision part: the encoders of Qwen2-VL and Qwen2.5-VL with their connector, and their parameters by name. */
 import type { PictureTokens } from '../../models/pictures/placeholders.js';
 import type { PatchSizes } from '../../models/pictures/picture.js';
 import type { Shape } from '../../graph/ir.js';
@@ -46,7 +46,7 @@ export function partOf(parameter: string): keyof TrainedParts {
 type Kind = 'kernel' | 'weight' | 'residual' | 'norm' | 'bias';
 type Parameters = Map<string, { readonly shape: Shape; readonly kind: Kind }>;
 
-/** What sets the two families apart. */
+/** The differences between the two families. */
 interface Layers {
   readonly norm: 'rms' | 'layer';
   readonly feedForward: 'swiglu' | 'quick_gelu';

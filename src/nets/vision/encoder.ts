@@ -15,9 +15,9 @@ import type { FrameShape } from './layout.js';
 /** Epsilon of every norm in the encoder. */
 const EPS = 1e-6;
 
-/** What the encoder reads. */
+/** The inputs of the encoder. */
 export interface EncoderInputs {
-  /** [F * W * U, values of a patch]; what lies in open slots has no effect on others. */
+  /** [F * W * U, values of a patch]; values in unused slots have no effect on others. */
   readonly pixels: Value;
   /** Cosines and sines of the patches' angles [F * W * U, depth of a head / 2]. */
   readonly cos: Value;

@@ -1,7 +1,7 @@
 /**
- * Where patches lie in the encoder's arrays. Patches see each other within one time step, in most blocks of Qwen2.5-VL within a window of it. So
- * a batch is [frames, windows, slots]: each time step of each picture is a frame of as many windows, each window has as many slots, and what
- * a smaller picture leaves open is masked. The squares that become one token lie together within a window.
+ * Where patches lie in the encoder's arrays. Patches attend to each other within one time step, and in most blocks of Qwen2.5-VL within a window of
+ * it. So a batch is [frames, windows, slots]: each time step of each picture is a frame with a fixed number of windows, each window has a fixed
+ * number of slots, and slots that a smaller picture leaves unused are masked. The squares that become one token lie together within a window.
  */
 import { patchPlace, type PatchGrid, type Picture } from '../../models/pictures/picture.js';
 import type { VisionConfig } from './config.js';

@@ -7,7 +7,7 @@ import type { Picture } from '../../models/pictures/picture.js';
 import { rotationOf, type RotarySettings } from '../decoder/rope.js';
 import type { VisionConfig } from './config.js';
 
-/** Positions of a prompt's tokens, on each axis, and that of the token behind them. */
+/** Positions of a prompt's tokens on each axis, and the position after them. */
 export interface Positions {
   readonly axes: readonly [time: Int32Array, row: Int32Array, column: Int32Array];
   readonly next: number;
@@ -49,7 +49,7 @@ export function positionsOf(ids: readonly number[], pictures: readonly Picture[]
   return { axes, next };
 }
 
-/** Which axis each frequency of a head turns with: `sections` say how many go with time, rows and columns. */
+/** The axis that each frequency of a head follows: `sections` are the numbers for time, rows and columns. */
 export function axesOf(sections: readonly number[]): number[] {
   return sections.flatMap((count, at) => Array<number>(count).fill(at % 3));
 }

@@ -1,4 +1,4 @@
-/** Pictures within the decoder's graphs: what stands in the places of their placeholders. */
+/** Pictures within the decoder's graphs: the values at the places of their placeholders. */
 import { cast, concat, gather, less, mul, reshape, withGradient } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { BlockWrapper } from '../block.js';
@@ -8,8 +8,8 @@ import { encode, encoderInputs, merge } from './encoder.js';
 import type { FrameShape } from './layout.js';
 
 /**
- * Where a graph begins for the pictures of each prompt. What lies before is frozen, and computed once for each picture:
- * `tokens` are finished, `features` go through the connector, pixels through encoder and connector.
+ * Where a graph starts for the pictures of each prompt. The steps before are frozen, and computed once for each picture: `tokens` are finished,
+ * `features` go through the connector, pixels through encoder and connector.
  */
 export type PictureShape =
   | { readonly from: 'tokens' | 'features'; readonly tokens: number }
@@ -22,7 +22,7 @@ export function tokenRows(shape: PictureShape, { spatial_merge_size: side }: Vis
   return (frames * windows * slots) / side ** 2;
 }
 
-/** The tokens of the pictures of so many prompts, [prompts * rows of each, width of the decoder]. */
+/** The picture tokens of this many prompts, [prompts * rows of each, width of the decoder]. */
 function pictureTokens(
   graph: Graph,
   config: DecoderConfig & { readonly vision: VisionConfig },
