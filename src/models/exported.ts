@@ -1,6 +1,6 @@
-/** What another program exported to ONNX: how such folders are known, and which files hold the network. */
+/** Models that another program exported to ONNX: how such folders are recognised, and which files hold the network. */
 
-/** What `model_type` of an image tokenizer's config.json says. */
+/** The `model_type` in an image tokenizer's config.json. */
 export const EXPORTED = 'exported_image_tokenizer';
 
 export const EXPORTED_FILES = { encoder: 'encoder.onnx', decoder: 'decoder.onnx' } as const;

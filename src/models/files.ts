@@ -10,7 +10,7 @@ export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
 export const CONFIG_FILE = 'config.json';
 export const GENERATION_FILE = 'generation_config.json';
-/** What a checkpoint holds in place of weights that are at a training server. */
+/** The file that a checkpoint has in place of weights that are at a training server. */
 export const SERVED_FILE = 'remote.json';
 
 /** Weights as other programs save them: loading one can execute anything. */
@@ -25,7 +25,7 @@ export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
 /** The files of a checkpoint by their plain names. */
 export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
-/** As diffusers calls them. */
+/** Diffusers' file names. */
 export const DIFFUSERS_FILE = 'diffusion_pytorch_model.safetensors';
 /** Files of a folder that hold all weights of a model, the first that is there counts. */
 export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', DIFFUSERS_FILE];
@@ -34,7 +34,7 @@ export const INDEX_FILE = 'model.safetensors.index.json';
 /** That, and what diffusers calls it. */
 export const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.index.json'];
 
-/** Which file holds each tensor of a folder. */
+/** Maps each tensor of a folder to the file that holds it. */
 export type TensorFiles = ReadonlyMap<string, string>;
 
 /** Raises CheckpointError for a folder without weights, with a broken index, or where a file is missing that the index names. */
@@ -76,14 +76,14 @@ export function tensorFiles(folder: string): TensorFiles {
   return files;
 }
 
-/** Which tensors one file holds. Raises CheckpointError where it cannot be read. */
+/** The names of the tensors in one file. Raises CheckpointError if it cannot be read. */
 export function tensorsOf(file: string): TensorFiles {
   return new Map([...readSafetensorsIndex(file).entries.keys()].map((name) => [name, file]));
 }
 
 const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
 
-/** Which file an index says that each tensor lies in, beside the index. Raises CheckpointError where it cannot be read. */
+/** The file of each tensor, according to the index beside them. Raises CheckpointError if the index cannot be read. */
 export function readIndex(index: string): Readonly<Record<string, string>> {
   const parsed = indexSchema.safeParse(readJson(index));
   if (!parsed.success) throw new CheckpointError('the index names no files of tensors (weight_map)', { where: index });
@@ -155,7 +155,7 @@ function requireShape(found: readonly number[], asked: readonly number[], name: 
 /** Holds a tensor's place in the order of the architecture. */
 const EMPTY: FloatTensor = { shape: [0], data: new Float32Array(0) };
 
-/** The model's config.json. Raises CheckpointError where there is none, or it cannot be read. */
+/** The model's config.json. Raises CheckpointError if there is none, or if it cannot be read. */
 export function readConfig<T>(folder: string): T {
   const where = join(folder, CONFIG_FILE);
   requireHere(folder);

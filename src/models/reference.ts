@@ -4,12 +4,12 @@ import { CheckpointError } from '../core/errors.js';
 import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
 
 /**
- * Finds the folder of what is no path: a finished run's model, and a model of the Hub in the cache. Given by whoever knows run directories, and which
- * commits a run began with.
+ * Finds the folder of a reference that is not a path: a finished run's model, or a cached Hub model. The caller, who knows the run directories and
+ * the commits that a run began with, provides it.
  */
 export type RunResolver = (reference: RunReference | HubReference) => string;
 
-/** The folder that a reference names. Raises CheckpointError where it is not there. */
+/** The folder that a reference names. Raises CheckpointError if it does not exist. */
 export function modelFolder(reference: ModelReference, resolve: RunResolver): string {
   if (typeof reference !== 'string') return resolve(reference);
   if (existsSync(reference)) return reference;
@@ -19,7 +19,7 @@ export function modelFolder(reference: ModelReference, resolve: RunResolver): st
   });
 }
 
-/** What a run's record calls a model of the Hub. */
+/** The name of a Hub model in a run's record. */
 export function hubKey({ hub, revision }: HubReference): string {
   return `${hub}@${revision}`;
 }

@@ -10,8 +10,8 @@ export interface Reader {
 }
 
 /**
- * A prompt's text, and whether the tokenizer adds what it puts around one: plain text as it is, of messages what the template writes. `prefill` is
- * what the answer is made to begin with. Raises DataError where there is no template for messages, or it fails.
+ * A prompt's text, and whether the tokenizer adds its own tokens around it: plain text is used as it is, messages are written by the template.
+ * `prefill` is the text that the answer is made to begin with. Raises DataError if there is no template for messages, or if it fails.
  */
 export function promptText(
   { template }: Pick<Reader, 'template'>,

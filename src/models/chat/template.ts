@@ -5,7 +5,7 @@ import { globals } from './jinja/globals.js';
 import { parseTemplate, type Statement } from './jinja/syntax.js';
 import { fromJson, isDict, str, TemplateFailure, type Value } from './jinja/values.js';
 
-/** What is said: words, or parts of which those of type `text` hold words. */
+/** A message's content: text, or parts of which those of type `text` hold text. */
 export type MessageContent = string | readonly { readonly type: string; readonly text?: string }[];
 
 export interface Message {
@@ -40,7 +40,7 @@ export class ChatTemplate {
     }
   }
 
-  /** Raises DataError with the message that was being rendered and what the template said, where it fails or refuses. */
+  /** Raises DataError, with the message that was being rendered and the template's own words, if the template fails or refuses. */
   render(messages: readonly Message[], { addGenerationPrompt, variables = {} }: RenderOptions): string {
     if (messages.length === 0) throw new DataError('a conversation has no messages', { where: this.where });
     const conversation = messages.map(fromJson);

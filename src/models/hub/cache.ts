@@ -16,7 +16,7 @@ export interface CachedModel {
   readonly commit: string;
 }
 
-/** What begins the name of a dataset's repository, as in its address. */
+/** The prefix of a dataset's repository, as in its address. */
 export const DATASETS = 'datasets/';
 
 export function repositoryFolder({ cacheDir }: Pick<HubEnvironment, 'cacheDir'>, hub: string): string {
@@ -33,7 +33,7 @@ export function isCommit(revision: string): boolean {
   return /^[0-9a-f]{40}$/.test(revision);
 }
 
-/** The commit that a revision was when it was last asked for; null where it never was. */
+/** The commit that a revision referred to when it was last queried; null if it never was. */
 export function knownCommit(environment: HubEnvironment, { hub, revision }: HubReference): string | null {
   if (isCommit(revision)) return revision;
   const ref = join(repositoryFolder(environment, hub), 'refs', revision);
@@ -41,7 +41,7 @@ export function knownCommit(environment: HubEnvironment, { hub, revision }: HubR
   return isCommit(commit) ? commit : null;
 }
 
-/** The snapshot of a model, of `pinned` where a commit is; null where there is none, or it lacks what is needed. */
+/** The snapshot of a model, at `pinned` if a commit is given; null if there is none, or if it lacks required files. */
 export function cachedModel(
   reference: HubReference,
   need: Need,
@@ -54,7 +54,7 @@ export function cachedModel(
   return missingFiles(folder, need).length === 0 ? { folder, commit } : null;
 }
 
-/** The snapshot of what a revision was, or of `pinned`, whatever of it was fetched; null where nothing was. */
+/** The snapshot of a revision as last queried, or of `pinned`, even if only a part of it was fetched; null if nothing was. */
 export function cachedSnapshot(
   reference: HubReference,
   pinned: string | null = null,
@@ -65,7 +65,7 @@ export function cachedSnapshot(
   return folder !== null && existsSync(folder) ? folder : null;
 }
 
-/** As `cachedSnapshot`. Raises CheckpointError where there is none. */
+/** Like `cachedSnapshot`, but raises CheckpointError if there is none. */
 export function cachedFolder(
   reference: HubReference,
   pinned: string | null = null,
@@ -79,13 +79,13 @@ export function cachedFolder(
   });
 }
 
-/** As messages call it. */
+/** The name in messages. */
 export function nameOf({ hub, revision }: HubReference, pinned: string | null = null): string {
   const shown = pinned ?? (revision === 'main' ? null : revision);
   return shown === null ? hub : `${hub} at ${isCommit(shown) ? shown.slice(0, 12) : shown}`;
 }
 
-/** Which model of the Hub a folder of a cache holds; null for another folder. */
+/** The Hub model that a folder of a cache holds; null for another folder. */
 export function hubModelAt(folder: string): { readonly hub: string; readonly revision: string } | null {
   const [repository = '', snapshots, commit = ''] = folder.split(sep).slice(-3);
   const [kind, owner, name, ...more] = repository.split('--');
@@ -99,7 +99,7 @@ export function blobDigest(path: string): string | null {
   return folder === 'blobs' && /^[0-9a-f]{64}$/.test(name) ? name : null;
 }
 
-/** The model of the Hub that an adapter's file names as its base; null where it names a folder, or there is no adapter. */
+/** The Hub model that an adapter's file names as its base; null if it names a folder, or if there is no adapter. */
 export function hubBaseOf(folder: string): HubReference | null {
   const file = join(folder, 'adapter_config.json');
   if (!existsSync(file)) return null;

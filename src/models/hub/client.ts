@@ -1,6 +1,6 @@
 /**
- * What is asked of the Hub. `@huggingface/hub` knows its interface (addresses, pages of long lists); how it is reached, what is tried again and what
- * errors mean is said here, in the one `fetch` that it is given.
+ * Queries to the Hub. `@huggingface/hub` knows the Hub's interface (addresses, pages of long lists); how the Hub is reached, what is retried and what
+ * errors mean is decided here, in the one `fetch` that the library is given.
  */
 import { datasetInfo, listFiles, listModels, modelInfo } from '@huggingface/hub';
 import { EnvHttpProxyAgent, fetch as undiciFetch, Response } from 'undici';
@@ -23,9 +23,9 @@ export interface RepositoryFile {
 
 /** How long a client retries and waits. */
 export interface HubRetryPolicy extends RetryPolicy {
-  /** For headers, and between two pieces of a body. */
+  /** Timeout for headers, and between two pieces of a body. */
   readonly silenceMs: number;
-  /** For a connection. */
+  /** Timeout for a connection. */
   readonly connectMs: number;
 }
 
@@ -34,7 +34,7 @@ const usual: HubRetryPolicy = { ...HUB_RETRIES, silenceMs: 30_000, connectMs: 10
 
 /** A server that asks to be left alone for longer is not waited for. */
 const LONGEST_WAIT_MS = 300_000;
-/** So many models of an owner are looked through for the one that was meant. */
+/** The number of an owner's models among which a misspelt one is looked for. */
 const MOST_NAMES = 200;
 
 /** How a file's digest is written. */
@@ -63,7 +63,10 @@ export class HubClient {
     return this.#agent.close();
   }
 
-  /** The commit that a revision is now. Raises EndpointError where the Hub cannot be asked or does not allow it, ConfigError where it has no such model. */
+  /**
+   * The commit that a revision refers to now. Raises EndpointError if the Hub cannot be queried or denies access, ConfigError if it has no such
+   * model.
+   */
   async commitOf(reference: HubReference): Promise<string> {
     const { hub, revision } = reference;
     const asked = { ...this.#request(reference), revision, additionalFields: ['sha' as const] };
@@ -99,7 +102,7 @@ export class HubClient {
   open(reference: HubReference, commit: string, path: string, from: number): Promise<Response> {
     const name = path.split('/').map(encodeURIComponent).join('/');
     return this.#ask(reference, `${this.environment.endpoint}/${reference.hub}/resolve/${commit}/${name}`, {
-      // What is counted and hashed are the file's own bytes.
+      // The file's own bytes are counted and hashed.
       'accept-encoding': 'identity',
       ...(from === 0 ? {} : { range: `bytes=${from}-` }),
     });
@@ -116,12 +119,12 @@ export class HubClient {
     }
   }
 
-  /** Where the library asks, and by what. It would refuse tokens of other servers than Hugging Face's own: these are sent by `#send`. */
+  /** The library's `fetch`. The library would refuse tokens of servers other than Hugging Face's: `#send` sends these. */
   #request(reference: HubReference) {
     return this.#asking((address, headers) => this.persevere(reference, () => this.#read(reference, address, headers)));
   }
 
-  /** A reply whose whole body is there, so that one that breaks is asked for again, and is what the library takes it for. */
+  /** A reply whose whole body has arrived, so that a broken one is requested again. */
   async #read(reference: HubReference, address: string, headers: Headers): Promise<Response> {
     const { status, headers: own, body } = await this.#ask(reference, address, headers);
     const text = await new Response(body).text();
@@ -149,7 +152,7 @@ export class HubClient {
 
   #send(address: string, headers: Headers): Promise<Response> {
     const { token, endpoint } = this.environment;
-    // Where a list goes on, the server says.
+    // The server says where a list continues.
     const own = token !== null && new URL(address).origin === new URL(endpoint).origin;
     return undiciFetch(address, {
       headers: { ...headers, ...(own ? { authorization: `Bearer ${token}` } : {}) },
@@ -158,7 +161,7 @@ export class HubClient {
     });
   }
 
-  /** One request. Raises TransientError for what is worth another try, and what the answer means where it is none of success. */
+  /** One request. Raises TransientError for failures that are worth a retry, and the matching error for any other unsuccessful reply. */
   async #ask(reference: HubReference, address: string, headers: Headers): Promise<Response> {
     let response: Response;
     try {
@@ -275,7 +278,7 @@ function kindOf({ hub }: HubReference): 'dataset' | 'model' {
   return hub.startsWith(DATASETS) ? 'dataset' : 'model';
 }
 
-/** What only makes a message better may fail: then the message goes without. */
+/** Queries that only improve a message may fail: the message is then shown without their answer. */
 async function hint(ask: () => Promise<void>): Promise<void> {
   try {
     await ask();

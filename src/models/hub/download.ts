@@ -28,15 +28,15 @@ export function isCached(
   return existsSync(place) && statSync(place).size === bytes;
 }
 
-/** So many bytes of a file need not be fetched again. */
+/** The number of a file's bytes that need not be fetched again. */
 export function bytesBefore(client: HubClient, { hub }: HubReference, file: RepositoryFile): number {
   const { blob, begun } = places(client, hub, file);
   return [blob, begun].map(sizeOf).find((size) => size > 0 && size <= file.bytes) ?? 0;
 }
 
 /**
- * Brings a file into the snapshot of its commit. Raises what the client raises, EndpointError where the Hub sends something else than it lists, and
- * RunError where the disk refuses.
+ * Brings a file into the snapshot of its commit. Raises what the client raises, EndpointError if the Hub sends something other than it lists, and
+ * RunError if the disk refuses.
  */
 export async function download(
   client: HubClient,

@@ -1,4 +1,4 @@
-/** What the environment says of the Hub, in the variables of Python's `huggingface_hub`, so that both share a cache and an account. */
+/** The Hub's settings in the environment, in the variables of Python's `huggingface_hub`, so that both share a cache and an account. */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';

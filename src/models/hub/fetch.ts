@@ -1,4 +1,4 @@
-/** A model of the Hub into the cache: what it is first, and its weights once somebody has seen that they can be used. */
+/** Fetches a Hub model into the cache: first the files that describe it, and its weights once it is known that they can be used. */
 import { mkdirSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,7 +15,7 @@ import { descriptionFiles, weightFiles, type Need } from './needed.js';
 export interface WantedModel {
   readonly reference: HubReference;
   readonly need: Need;
-  /** The commit that a run began with; null where it has not. */
+  /** The commit that a run began with; null if it has not begun. */
   readonly pinned: string | null;
 }
 
@@ -24,11 +24,11 @@ export interface FoundModel extends WantedModel {
   readonly commit: string;
   /** Its snapshot, which holds all but `left`. */
   readonly folder: string;
-  /** What is still to be fetched. */
+  /** The files that remain to be fetched. */
   readonly left: readonly RepositoryFile[];
   /** Bytes of `left` that are not on the disk. */
   readonly bytesLeft: number;
-  /** What a person should be told of it. */
+  /** A note for the user about it. */
   readonly note: string | null;
 }
 
@@ -41,13 +41,13 @@ export interface FetchListener {
 
 const HEARTBEAT_EVERY_MS = 10_000;
 const LOOK_EVERY_MS = 500;
-/** What stays free on a disk. */
+/** The space that stays free on a disk. */
 const LEAST_FREE_BYTES = 64 * 2 ** 20;
 
 /**
- * Finds a model, and fetches the files that describe it. A commit that a run began with and that lies in the cache is used without asking; so is
- * what the cache has where the Hub does not answer. Raises CheckpointError where the Hub may not be asked and the cache lacks it, or it has no weights
- * that can be read, and what `HubClient` and `download` raise.
+ * Finds a model, and fetches the files that describe it. A cached commit that a run began with is used without a query; so is the cached snapshot if
+ * the Hub does not answer. Raises CheckpointError if the Hub may not be queried and the cache lacks the model, or if the model has no readable
+ * weights, and whatever `HubClient` and `download` raise.
  */
 export async function lookUp(client: HubClient, wanted: WantedModel, telling: FetchListener): Promise<FoundModel> {
   const { reference, need, pinned } = wanted;
@@ -66,7 +66,7 @@ export async function lookUp(client: HubClient, wanted: WantedModel, telling: Fe
   }
 }
 
-/** That the Hub may not be asked for what the cache lacks. */
+/** The error for a model that the cache lacks and that may not be requested from the Hub. */
 export function notThere({ reference, pinned }: WantedModel, cacheDir: string): CheckpointError {
   return new CheckpointError(
     `the model ${nameOf(reference, pinned)} was not downloaded, and HF_HUB_OFFLINE says that the Hub may not be asked`,
@@ -111,7 +111,7 @@ async function describe(
   return { ...wanted, folder, left, bytesLeft, note: null };
 }
 
-/** Fetches what is left of a model, one process at a time. Raises RunError where the disk has no room, and what `download` raises. */
+/** Fetches the remaining files of a model, one process at a time. Raises RunError if the disk has no room, and whatever `download` raises. */
 export async function fetchModel(
   client: HubClient,
   found: FoundModel,
@@ -145,7 +145,7 @@ function requireRoom(folder: string, bytes: number, free: number): void {
   throw cacheRefused(folder, `${megabytes(bytes)} are to be fetched, and the disk has ${megabytes(free)} free`);
 }
 
-/** As a person reads sizes of downloads. */
+/** The size of a download, for people. */
 export function megabytes(bytes: number): string {
   return bytes < 1e9 ? `${Math.max(1, Math.ceil(bytes / 1e6))} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 }

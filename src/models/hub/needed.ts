@@ -1,4 +1,7 @@
-/** Which files of a repository are fetched: what is read here, as safetensors or as an export to ONNX. Pickles, which can execute what they like, never are. */
+/**
+ * Which files of a repository are fetched: those that this program reads, as safetensors or as an export to ONNX. Pickles, which can execute
+ * arbitrary code, are never fetched.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -11,7 +14,7 @@ export type Need = 'model' | 'tokenizer';
 
 const ADAPTER_CONFIG = 'adapter_config.json';
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
-/** What a repository lacks that has no weights at all. */
+/** The file that is reported missing if a repository has no weights at all. */
 const WEIGHTS = 'model.safetensors';
 /** The files of what scripts/export_flow_parts and scripts/export_edit_transformer wrote, by the `model_type` of its config.json. */
 const GRAPHS = {
@@ -30,17 +33,18 @@ const description = /^(?:README\.md|[^/]+\.(?:json|txt|jinja|model|tiktoken)|add
 /** Lists of weights in other forms. */
 const otherIndex = /\.(?:bin|h5|msgpack|onnx)\.index\.json$/;
 const pickles = /\.(?:bin|pt|pth|ckpt|pkl)$/;
-/** What a repository says of itself to people and to git. */
+/** Files of a repository that are meant for people and for git. */
 const aside = /(?:^|\/)\.|\.md$/;
 
-/** The small files that say what a model is. */
+/** The small files that describe a model. */
 export function descriptionFiles(paths: readonly string[]): string[] {
   return paths.filter((path) => description.test(path) && !otherIndex.test(path));
 }
 
 /**
- * The files with a model's weights, of which the folder holds the description; those that show that it is complete come last. Graphs of ONNX
- * name files of any name beside them: of such a model it is all. Raises CheckpointError where the repository has none that can be read, or lacks one.
+ * The files with a model's weights; the folder holds the files that describe it. The files that show that the download is complete come last. ONNX
+ * graphs refer to files with any name beside them, so such a model is fetched whole. Raises CheckpointError if the repository has no readable
+ * weights, or lacks a file of them.
  */
 export function weightFiles(folder: string, paths: readonly string[], name: string): string[] {
   const wanted = weightsIn(folder, (file) => paths.includes(file));
@@ -61,7 +65,7 @@ export function weightFiles(folder: string, paths: readonly string[], name: stri
   });
 }
 
-/** What a snapshot lacks to be used, as far as its own files tell. */
+/** The files that a snapshot lacks to be usable, as far as its own files tell. */
 export function missingFiles(folder: string, need: Need): string[] {
   const has = (file: string): boolean => existsSync(join(folder, file));
   if (need === 'tokenizer') {
@@ -71,7 +75,7 @@ export function missingFiles(folder: string, need: Need): string[] {
   return [description, ...weightsIn(folder, has)].filter((file) => !has(file));
 }
 
-/** An adapter's weights, else the graphs of an exported part, else the weights in one file, else those that the index names. */
+/** An adapter's weights, else the graphs of an exported part, else the weights in one file, else the files that the index names. */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
   if (isExport(folder)) return Object.values(EXPORTED_FILES);
@@ -82,7 +86,7 @@ function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   return [...new Set(Object.values(readIndex(join(folder, index))))].sort();
 }
 
-/** What an exported part cannot do without; null where the folder's config.json is another model's, or not there. */
+/** The files that an exported part requires; null if the folder's config.json is missing or belongs to another kind of model. */
 function exportedFiles(folder: string): string[] | null {
   const file = join(folder, CONFIG_FILE);
   const { success, data } = exportedConfig.safeParse(existsSync(file) ? readJson(file) : null);

@@ -1,8 +1,8 @@
-/** Which failures of a connection to the Hub may go better at another try. */
+/** Which failures of a connection to the Hub may succeed on a retry. */
 import { TransientError } from '../../core/retry.js';
 import type { StatusTable } from '../../http/meaning.js';
 
-/** What the status of a reply of the Hub means. */
+/** The meaning of the status of a reply of the Hub. */
 export const HUB_STATUSES: StatusTable<'taken' | 'transient' | 'refused'> = {
   '2xx': 'taken',
   429: 'transient',
@@ -16,7 +16,7 @@ export function transientErrorOf(cause: unknown): TransientError | null {
   return TRANSIENT_CODES.has(code) ? new TransientError(code, null, cause) : null;
 }
 
-/** A server that was there may be there again; one that cannot be reached at all is not waited for. */
+/** A server that answered before may come back; one that cannot be reached at all is not waited for. */
 const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   'EAI_AGAIN',
   'ECONNRESET',

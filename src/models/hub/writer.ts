@@ -1,6 +1,6 @@
 /**
- * Publishing on the Hub. `@huggingface/hub` knows how (repositories, branches, large files, commits); how it is reached, what is tried
- * again and what errors mean is said here, in the one `fetch` that it is given, as for what is fetched.
+ * Publishes to the Hub. `@huggingface/hub` knows how (repositories, branches, large files, commits); how the Hub is reached, what is retried and what
+ * errors mean is decided here, in the one `fetch` that the library is given, as in `client.ts`.
  */
 import { commit, createBranch, createRepo, listFiles, type CommitOperation } from '@huggingface/hub';
 import { pathToFileURL } from 'node:url';
@@ -12,7 +12,7 @@ import { HUB_RETRIES } from './client.js';
 import type { HubEnvironment } from './environment.js';
 import { codeOf, HUB_STATUSES, transientErrorOf } from './transient.js';
 
-/** A file to publish: its path in the repository, and where it lies here. */
+/** A file to publish: its path in the repository, and its path on this machine. */
 export interface PublishedFile {
   readonly path: string;
   readonly from: string;
@@ -21,17 +21,17 @@ export interface PublishedFile {
 export interface Publication {
   /** `owner/name`, or a name of the token's own account. */
   readonly repository: string;
-  /** `main`, or another branch, which is made where it is not there. */
+  /** `main`, or another branch, which is created if it does not exist. */
   readonly branch: string;
   /** Whether a repository that has to be made is private. */
   readonly private: boolean;
   readonly title: string;
   readonly files: readonly PublishedFile[];
-  /** Which files of the branch that are not among these are removed. */
+  /** Which files of the branch to remove if they are not among these. */
   readonly removes: (path: string) => boolean;
 }
 
-/** What was made. */
+/** The commit that was made. */
 export interface Published {
   /** With its owner. */
   readonly repository: string;
@@ -66,7 +66,7 @@ export class HubWriter {
     return this.#agent.close();
   }
 
-  /** A repository's name with its owner, which is the token's account where it names none. Raises as `publish`. */
+  /** A repository's name with its owner, by default the token's account. Raises as `publish` does. */
   async fullName(repository: string): Promise<string> {
     this.#requireUsable();
     checkRepository(repository, 'the repository');
@@ -74,8 +74,8 @@ export class HubWriter {
   }
 
   /**
-   * Publishes files as one commit. Raises ConfigError where the Hub may not be asked, or there is no token; EndpointError where it cannot
-   * be reached or refuses.
+   * Publishes files as one commit. Raises ConfigError if the Hub may not be queried or there is no token; EndpointError if it cannot be reached or
+   * refuses.
    */
   async publish(publication: Publication): Promise<Published> {
     const { branch, title, files, removes } = publication;
@@ -133,12 +133,12 @@ export class HubWriter {
     return `${name}/${repository}`;
   }
 
-  /** Makes the repository unless it is there; who may not make one may still write to one that is. */
+  /** Creates the repository unless it exists; an account that may not create one may still write to an existing one. */
   async #make(repository: string, isPrivate: boolean): Promise<void> {
     try {
       await createRepo({
         ...this.#asking(),
-        // It wants one, and would refuse those of other servers; what is sent says `#fetch`.
+        // The library requires a token and would refuse those of other servers; `#fetch` sets the one that is sent.
         accessToken: 'hf_',
         repo: { type: 'model', name: repository },
         visibility: isPrivate ? 'private' : 'public',
@@ -158,7 +158,7 @@ export class HubWriter {
     return { hubUrl: this.environment.endpoint, fetch: fetching as unknown as typeof fetch };
   }
 
-  /** One request, tried again while what stops it may pass. The token goes to the Hub alone, not to where it stores files. */
+  /** One request, retried while the failure may pass. The token is sent to the Hub only, not to the servers where it stores files. */
   async #fetch(address: string, init: RequestInit): Promise<Response> {
     const { endpoint, token } = this.environment;
     const headers = new Headers(init.headers);
@@ -223,7 +223,7 @@ class Refused extends Error {
   }
 }
 
-/** The status that the Hub answered; null for what is no answer of it. */
+/** The status that the Hub answered with; null if the error is not an answer of the Hub. */
 function statusOf(error: unknown): number | null {
   const { statusCode } = (error ?? {}) as { readonly statusCode?: unknown };
   return typeof statusCode === 'number' ? statusCode : null;

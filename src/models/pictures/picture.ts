@@ -18,22 +18,22 @@ export interface PatchGrid {
   readonly columns: number;
 }
 
-/** What bytes 0 to 255 of a channel become: (byte / 255 - mean) / std. */
+/** The values of bytes 0 to 255 of a channel: (byte / 255 - mean) / std. */
 export interface ColourScale {
   readonly mean: readonly [number, number, number];
   readonly std: readonly [number, number, number];
 }
 
 /**
- * One image or one clip of a prompt, ready for the policy. It is made by `PictureProcessor`, and the same object stands wherever the same
- * picture is meant: what a frozen encoder makes of it is kept by the object.
+ * One image or one clip of a prompt, ready for the policy. `PictureProcessor` makes it. The same picture is always the same object, because the
+ * results of a frozen encoder are cached by object.
  */
 export interface Picture {
   readonly kind: 'image' | 'video';
   /** Frames of one size, whose sides are `rows` and `columns` patches; one for an image, `steps` x `temporal_patch_size` for a clip. */
   readonly frames: readonly RgbImage[];
   readonly grid: PatchGrid;
-  /** Seconds from one time step to the next: what the temporal positions of Qwen2.5-VL follow. 0 for an image. */
+  /** Seconds from one time step to the next, which the temporal positions of Qwen2.5-VL follow. 0 for an image. */
   readonly secondsPerStep: number;
   readonly colours: ColourScale;
 }
@@ -86,7 +86,7 @@ export function writePatches(
   }
 }
 
-/** Where the patch lies that comes at `patch` in Hugging Face's order. */
+/** The position of the patch with index `patch` in Hugging Face's order. */
 export function patchPlace(
   patch: number,
   { rows, columns }: PatchGrid,

@@ -1,4 +1,4 @@
-/** From images and frames to what a model reads, by its `preprocessor_config.json`, as transformers' Qwen2-VL processors do. */
+/** Turns images and frames into a model's inputs, following its `preprocessor_config.json` as transformers' Qwen2-VL processors do. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
@@ -27,14 +27,14 @@ export interface ProcessorSettings {
 
 export const PROCESSOR_FILE = 'preprocessor_config.json';
 export const VIDEO_PROCESSOR_FILE = 'video_preprocessor_config.json';
-/** Where later versions of transformers keep both, under these names. */
+/** The file in which later versions of transformers keep both, under these names. */
 export const NESTED_PROCESSOR_FILE = 'processor_config.json';
 const NESTED = { image: 'image_processor', video: 'video_processor' } as const;
 
 /** Resizing a frame takes tens of milliseconds: between any two, whoever waits for them, this process does what else is due. */
 const turns = pLimit(1);
 
-/** No picture may be longer than so many times its other side. */
+/** The largest ratio of a picture's sides. */
 const LONGEST = 200;
 
 /** The mean and deviation of the colours that CLIP was trained on. */
@@ -186,9 +186,8 @@ const keys: ReadonlySet<string> = new Set(Object.keys(file.shape));
 type ProcessorFile = z.output<typeof file>;
 
 /**
- * The processor of a model's folder. `limits` stand in place of the files' own. Raises CheckpointError for a folder without its files, or where one
- * cannot be read, or asks
- * for what is not available here.
+ * The processor of a model's folder. `limits` override the files' own. Raises CheckpointError if the folder lacks its files, or if one of them cannot
+ * be read or asks for something that is not supported.
  */
 export function openPictureProcessor(
   folder: string,

@@ -1,6 +1,6 @@
 /** Keys of preprocessor_config.json that have no say in the pixels a model is given, by transformers' image and video processors. */
 
-/** What says who wrote the file, in what form its arrays are returned, or what a step does that another key has to switch on. */
+/** Keys that say who wrote the file, in which form its arrays are returned, or how a step works that another key has to switch on. */
 const withoutEffect: ReadonlySet<string> = new Set([
   '_processor_class',
   'auto_map',
@@ -21,7 +21,7 @@ const withoutEffect: ReadonlySet<string> = new Set([
   'crop_size',
   'default_to_square',
   'pad_size',
-  // Which frames of a clip are looked at is a setting of the data.
+  // The choice of a clip's frames is a setting of the data.
   'do_sample_frames',
   'fps',
   'max_frames',
@@ -30,7 +30,10 @@ const withoutEffect: ReadonlySet<string> = new Set([
   'video_metadata',
 ]);
 
-/** The first key that is neither in `read` nor known to have no effect, with its value, as a message shows it; null where there is none. Null, false and empty values ask for nothing. */
+/**
+ * The first key that is neither in `read` nor known to have no effect, with its value, for messages; null if there is none. Null, false and empty
+ * values ask for nothing.
+ */
 export function unknownStep(json: object, read: ReadonlySet<string>): string | null {
   const asks = (value: unknown): boolean =>
     value !== null && value !== false && value !== '' && (typeof value !== 'object' || Object.keys(value).length > 0);

@@ -1,6 +1,6 @@
 /**
- * Tokens beyond a tokenizer's own vocabulary, as transformers 5 gathers them from a folder: those of tokenizer.json, then those that
- * tokenizer_config.json (or special_tokens_map.json, in older folders) has besides.
+ * Tokens beyond a tokenizer's own vocabulary, gathered from a folder as transformers 5 does: those of tokenizer.json, then further ones of
+ * tokenizer_config.json (or of special_tokens_map.json in older folders).
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
@@ -26,7 +26,7 @@ const config = z.looseObject({
 });
 export type TokenizerConfig = z.output<typeof config>;
 
-/** A token with all that decides where it is found; what is not said is as Python's AddedToken has it. */
+/** A token with everything that decides where it is found; absent fields have the defaults of Python's AddedToken. */
 export interface AddedToken {
   readonly content: string;
   readonly special: boolean;
@@ -37,7 +37,7 @@ export interface AddedToken {
 }
 
 export interface SpecialTokens {
-  /** By name, those that a folder names. */
+  /** The special tokens that the folder's files name, by name. */
   readonly named: Readonly<Record<string, string>>;
   /** Tokens that the tokenizer lacks or defines differently, in the order in which they are added. */
   readonly added: readonly AddedToken[];
@@ -61,7 +61,7 @@ export function parseAddedTokens(json: unknown, where: string): readonly AddedTo
 
 const usualNames = ['bos_token', 'eos_token', 'unk_token', 'sep_token', 'pad_token', 'cls_token', 'mask_token'];
 
-/** What `tokenizer` (tokenizer.json's) lacks of what a folder names. `map` is special_tokens_map.json, which newer folders lack. */
+/** The tokens that a folder names and `tokenizer` (tokenizer.json's) lacks. `map` is special_tokens_map.json, which newer folders do not have. */
 export function specialTokens(
   tokenizer: readonly AddedToken[],
   settings: TokenizerConfig,

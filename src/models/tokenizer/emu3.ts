@@ -1,6 +1,6 @@
 /**
- * Emu3's tokenizer as BAAI publishes it: `emu3.tiktoken` (a token in base64 and its rank to a line) and `emu3_vision_tokens.txt`. Written
- * down as a `tokenizer.json`, it gives the same ids: pairs are joined in the order of the ranks of what they make.
+ * Emu3's tokenizer as BAAI publishes it: `emu3.tiktoken` (one token in base64 and its rank per line) and `emu3_vision_tokens.txt`. As a
+ * `tokenizer.json` it gives the same ids: pairs are merged in the order of the ranks of their results.
  */
 import { CheckpointError } from '../../core/errors.js';
 
@@ -11,7 +11,7 @@ export const EMU3_VISION_FILE = 'emu3_vision_tokens.txt';
 const PATTERN =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-/** Special tokens before those of images; they follow the last rank. */
+/** Special tokens that precede the image tokens; they follow the last rank. */
 const SPECIAL: readonly string[] = [
   '<|endoftext|>',
   '<|im_start|>',
@@ -80,7 +80,7 @@ function readRanks(text: string, where: string): string[] {
   return tokens;
 }
 
-/** For every token the pairs of tokens that make it, in the order of what they make, and of the ranks of their first parts. */
+/** For every token the pairs of tokens that merge into it, ordered by the rank of the result and then by the rank of their first parts. */
 function mergesOf(tokens: readonly string[]): (readonly [string, string])[] {
   const ranks = new Map(tokens.map((token, rank) => [token, rank]));
   const rank = (token: string): number => ranks.get(token) ?? Infinity;

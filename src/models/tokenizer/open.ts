@@ -21,7 +21,7 @@ import { isWordTokenizer, WordTokenizer } from './words.js';
 
 const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
 
-/** What is read here of tokenizer.json; the library reads the rest. */
+/** The parts of tokenizer.json that are read here; the library reads the rest. */
 const form = z.object({
   model: z.object({ type: z.string().optional() }).nullish().catch(null),
   padding: z
@@ -64,8 +64,8 @@ export function openTokenizer(folder: string): Tokenizer {
 }
 
 /**
- * What a tokenizer's `special` says, without the tokenizer: `parsed` is the folder's tokenizer.json. Raises CheckpointError as `openTokenizer` does
- * for files that say what special tokens are.
+ * A tokenizer's `special`, without the tokenizer: `parsed` is the folder's tokenizer.json. Raises CheckpointError as `openTokenizer` does for files
+ * that define special tokens.
  */
 export function specialNames(folder: string, parsed: unknown): Tokenizer['special'] {
   const where = join(folder, TOKENIZER_FILE);
@@ -81,7 +81,7 @@ function specialOf(
   settings: TokenizerConfig,
 ): SpecialTokens {
   const { padding } = form.parse(parsed);
-  // What the file fills up with is a special token, too.
+  // The file's padding token is a special token, too.
   const named = padding === null ? settings : { pad_token: padding.pad_token, ...settings };
   return specialTokens(own, named, readConfig(folder, SPECIAL_TOKENS_FILE));
 }
@@ -97,9 +97,7 @@ const ids = z
   .nullish();
 const ending = z.looseObject({ eos_token_id: ids });
 
-/**
- * The ids that end an answer: those of generation_config.json, and the tokenizer's `eos_token`. Raises CheckpointError where neither names one.
- */
+/** The ids that end an answer: those of generation_config.json, and the tokenizer's `eos_token`. Raises CheckpointError if neither names one. */
 export function endTokens(folder: string, tokenizer: Pick<Tokenizer, 'special' | 'id'>): readonly number[] {
   const where = join(folder, GENERATION_FILE);
   const parsed = ending.safeParse(readJson(folder, GENERATION_FILE) ?? {});

@@ -10,7 +10,7 @@ import type { Tokenizer } from './tokenizer.js';
 
 export const TOKENIZER_CONFIG_FILE = 'tokenizer_config.json';
 export const TEMPLATE_FILE = 'chat_template.jinja';
-/** Where models that see keep their template. */
+/** The file in which vision models keep their template. */
 export const PROCESSOR_TEMPLATE_FILE = 'chat_template.json';
 /** Further templates under names of their own. */
 const TEMPLATES_FOLDER = 'additional_chat_templates';
@@ -26,7 +26,7 @@ const otherForms = [
   EMU3_RANKS_FILE,
 ];
 
-/** A file's text; null where there is none. Raises CheckpointError for one that cannot be read. */
+/** A file's text; null if there is no such file. Raises CheckpointError if it cannot be read. */
 export function readText(folder: string, name: string): string | null {
   const path = join(folder, name);
   if (!existsSync(path)) return null;
@@ -37,7 +37,7 @@ export function readText(folder: string, name: string): string | null {
   }
 }
 
-/** The text of a folder's tokenizer.json, or what Emu3's own files say in that form; null where it has neither. Raises CheckpointError. */
+/** The text of a folder's tokenizer.json, or Emu3's own files in that form; null if the folder has neither. Raises CheckpointError. */
 export function tokenizerJson(folder: string): string | null {
   const own = readText(folder, TOKENIZER_FILE);
   if (own !== null) return own;
@@ -63,7 +63,7 @@ export function readConfig(folder: string, name: string): TokenizerConfig | null
   return json === null ? null : parseTokenizerConfig(json, join(folder, name));
 }
 
-/** What is to be said of a folder of which `tokenizerJson` gives null. */
+/** The message about a folder for which `tokenizerJson` returns null. */
 export function noTokenizer(folder: string): CheckpointError {
   const others = otherForms.filter((name) => existsSync(join(folder, name)));
   const found = others.length === 0 ? '' : `; found: ${others.join(', ')}`;
@@ -76,7 +76,7 @@ export function noTokenizer(folder: string): CheckpointError {
   );
 }
 
-/** The template that a folder's conversations are rendered with; null where it has none. Raises DataError for one that cannot be parsed. */
+/** The template that renders a folder's conversations; null if it has none. Raises DataError if it cannot be parsed. */
 export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 'special'>): ChatTemplate | null {
   const own = readText(folder, TEMPLATE_FILE) ?? readText(folder, join(TEMPLATES_FOLDER, 'default.jinja'));
   if (own !== null) return new ChatTemplate(own, join(folder, TEMPLATE_FILE), special);
@@ -95,7 +95,7 @@ export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 's
   return null;
 }
 
-/** One more than the highest id of a tokenizer.json, to which the files beside it may add; null where it is of another form. */
+/** One more than the highest id of a tokenizer.json, to which the files beside it may add; null if it has another form. */
 export function tokenCount(json: unknown): number | null {
   const { model, added_tokens: added } = Object(json) as {
     readonly model?: { readonly vocab?: unknown } | null;

@@ -1,7 +1,7 @@
-/** What turns text into a model's tokens and back: words of our own (`words.ts`), and any `tokenizer.json` of the Hub (`hugging_face.ts`). */
+/** Turns text into a model's tokens and back: this program's own words (`words.ts`), and any `tokenizer.json` of the Hub (`hugging_face.ts`). */
 
 export interface EncodeOptions {
-  /** Whether the tokens are added that the tokenizer puts around a text, such as one that begins it. Templates write theirs themselves. */
+  /** Whether to add the tokens that the tokenizer puts around a text, such as one at its beginning. Templates write these themselves. */
   readonly addSpecial: boolean;
 }
 
@@ -21,8 +21,8 @@ export interface Tokenizer {
   readonly special: Readonly<Record<string, string>>;
   /** By default without added special tokens. */
   encode(text: string, options?: EncodeOptions): readonly number[] | Promise<readonly number[]>;
-  /** By default with special tokens. An id that has no token gives nothing; bytes that are no character give U+FFFD. */
+  /** By default with special tokens. An id without a token gives nothing; bytes that do not form a character give U+FFFD. */
   decode(ids: Iterable<number>, options?: DecodeOptions): string;
-  /** The id of one token that must exist. Raises DataError for one that does not. */
+  /** The id of a token that must exist. Raises DataError if it does not. */
   id(token: string): number;
 }

@@ -1,4 +1,4 @@
-/** Words as tokens, in Hugging Face's `tokenizer.json` form: what the tiny models write in. */
+/** Words as tokens, in Hugging Face's `tokenizer.json` form, for the tiny models. */
 import { readFileSync } from 'node:fs';
 import { CheckpointError, DataError } from '../../core/errors.js';
 import { TOKENIZER_FILE } from '../files.js';
@@ -125,7 +125,7 @@ export function wordTokenizerJson(
   const added: AddedToken[] = contents.map((content, id) => ({ id, content }));
   const first = contents.length + ordinary.length;
   last.forEach((content, i) => added.push({ id: first + i, content }));
-  // Added tokens stand in the vocabulary too: Hugging Face's tokenizers renumber those that do not.
+  // Added tokens are in the vocabulary too, because Hugging Face's tokenizers renumber those that are not.
   const vocab: Record<string, number> = Object.fromEntries(added.map(({ id, content }) => [content, id]));
   ordinary.forEach((word, i) => (vocab[word] = contents.length + i));
   return JSON.stringify({

@@ -24,7 +24,7 @@ import {
   type Value,
 } from './values.js';
 
-/** Names and their values; what is set in a loop or a macro is not seen outside. */
+/** Names and their values; what is set inside a loop or a macro is not visible outside. */
 export class Scope {
   readonly #names: Map<string, Value>;
 
@@ -48,15 +48,17 @@ export class Scope {
   }
 }
 
-/** How a statement ended, where it ended a turn of a loop. */
+/** How a statement ended, if it ended an iteration of a loop. */
 type Ending = 'break' | 'continue' | null;
 
-/** Turns of all loops of one rendering: a template goes round its messages, their parts and a few lists, and one that goes on would not end. */
+/**
+ * Iterations of all loops in one rendering: a template loops over its messages, their parts and a few lists; more than this would be an endless loop.
+ */
 const MOST_TURNS = 1_000_000;
 
 /** Milliseconds of one rendering: a conversation takes one or two. */
 const MOST_MS = 10_000;
-/** So many values are computed between two looks at the clock. */
+/** The number of values that are computed between two checks of the clock. */
 const LOOK_EVERY = 1024;
 /** All that is written in one rendering, into variables and macros too. */
 const MOST_WRITTEN = 64 * 2 ** 20;
@@ -379,7 +381,7 @@ function unary(operator: string, value: Value): Value {
   return value instanceof Float ? new Float(signed) : signed;
 }
 
-/** What `loop` says in turn `i` of a loop. */
+/** The variable `loop` in iteration `i` of a loop. */
 function loopState(items: readonly Value[], i: number): Value {
   return new Map<string, Value>([
     ['index', i + 1],

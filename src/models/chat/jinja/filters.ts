@@ -68,7 +68,7 @@ function attributeOf(value: Value, path: Value | undefined): Value {
     }, value);
 }
 
-/** Strings compare without case where jinja2 does so unless told otherwise. */
+/** Strings are compared without case where jinja2 does so by default. */
 function folded(value: Value): Value {
   return typeof value === 'string' ? value.toLowerCase() : value;
 }

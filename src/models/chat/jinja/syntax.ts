@@ -1,6 +1,6 @@
 /**
- * The syntax of templates: `@huggingface/jinja` parses them. What it evaluates is not what Python's jinja2 does (`strip('\n')` strips all
- * white space there, 0 equals '', loops share what they set), so its tree is evaluated here.
+ * The syntax of templates: `@huggingface/jinja` parses them. Its evaluation differs from that of Python's jinja2 (`strip('\n')` strips all white
+ * space, 0 equals '', loops share what they set), so the tree is evaluated here.
  */
 import * as jinja from '@huggingface/jinja';
 
@@ -52,7 +52,7 @@ export type Argument =
   | { readonly type: 'SpreadExpression'; readonly argument: Expression }
   | { readonly type: 'KeywordSpreadExpression'; readonly argument: Expression };
 
-/** A parameter of a macro, with its default where it has one. */
+/** A parameter of a macro, with its default if it has one. */
 export type Parameter = Identifier | Keyword;
 
 interface Tuple {

@@ -10,12 +10,12 @@ import {
   type Value,
 } from './values.js';
 
-/** What Python's `str.isspace` calls white space; JavaScript's `\s` has U+FEFF too, and lacks others. */
+/** White space according to Python's `str.isspace`; JavaScript's `\s` includes U+FEFF and lacks other characters. */
 const SPACE = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000';
 const spaces = new RegExp(`[${SPACE}]+`, 'gu');
 const leading = new RegExp(`^[${SPACE}]+`, 'u');
 const trailing = new RegExp(`[${SPACE}]+$`, 'u');
-/** Where `str.splitlines` splits. */
+/** The places where `str.splitlines` splits. */
 const lineBreak = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/g;
 
 type Method = (text: string, args: readonly Value[], named: NamedArguments) => Value;
@@ -147,7 +147,7 @@ const others =
   'casefold center encode expandtabs format format_map index isalnum isascii isdecimal isdigit isidentifier islower isnumeric isprintable istitle isupper ljust maketrans partition rindex rjust rpartition swapcase title translate zfill';
 const notCovered: ReadonlySet<string> = new Set(others.split(' '));
 
-/** A method bound to its string; undefined where Python's strings have none of that name. Throws for one that is not covered. */
+/** A method bound to its string; undefined if Python's strings have none with that name. Throws for a method that is not supported. */
 export function textMethod(text: string, name: string): Value | undefined {
   const method = Object.hasOwn(covered, name) ? covered[name] : undefined;
   if (method !== undefined) return (args, named) => method(text, args, named);

@@ -1,9 +1,9 @@
-/** Python's values as templates meet them: what they print, what is true, what is equal. */
+/** Python's values as templates see them: how they print, which are true, which are equal. */
 
-/** What a template did that jinja2 would raise, or that is not covered here. The message says which. */
+/** An error that jinja2 would raise, or something that is not supported here. The message says which. */
 export class TemplateFailure extends Error {}
 
-/** What a missing name or attribute is; it prints nothing, and most other uses fail. */
+/** The value of a missing name or attribute; it prints nothing, and most other uses fail. */
 export class Undefined {
   constructor(readonly what: string) {}
 
@@ -21,7 +21,7 @@ export class Tuple {
   constructor(readonly items: readonly Value[]) {}
 }
 
-/** What `namespace()` makes: the one value whose attributes can be set. */
+/** The result of `namespace()`: the only kind of value whose attributes can be set. */
 export class Namespace {
   constructor(readonly attributes: Map<string, Value>) {}
 }
@@ -141,7 +141,7 @@ function codePoint(character: string): number {
   return character.codePointAt(0) ?? 0;
 }
 
-/** What a `for` goes through. */
+/** The items that a `for` loops over. */
 export function iterate(value: Value): readonly Value[] {
   if (isList(value)) return value;
   if (value instanceof Tuple) return value.items;
@@ -251,7 +251,7 @@ export function requireLength(length: number): void {
   if (length > MOST_LENGTH) throw new TemplateFailure(`it makes a value of more than ${MOST_LENGTH} letters or items`);
 }
 
-/** The value itself, where it is no longer than that. */
+/** The value itself if it is no longer than that. */
 export function requireShort<V extends Value>(value: V): V {
   if (typeof value === 'string' || isList(value)) requireLength(value.length);
   return value;
