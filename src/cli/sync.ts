@@ -2,7 +2,7 @@
 import { EditrlError, UsageError } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';
-import { syncRun, type Synced } from '../track/sync.js';
+import { syncRun, type SyncResult } from '../track/sync.js';
 import { printError, printJson, printLine } from './output.js';
 import { expDirOption, flag, text, texts, type Action } from './verb.js';
 
@@ -28,8 +28,11 @@ export const syncVerb: Action = {
     }
     const json = flag(args, 'json');
     const found = texts(args, 'runs').map((name) => findRun(name, expDir === '' ? undefined : expDir));
-    const results: { readonly run_name: string; readonly problem: string | null; readonly synced: Synced | null }[] =
-      [];
+    const results: {
+      readonly run_name: string;
+      readonly problem: string | null;
+      readonly synced: SyncResult | null;
+    }[] = [];
     let code = 0;
     for (const paths of found) {
       try {
@@ -52,7 +55,7 @@ export const syncVerb: Action = {
   },
 };
 
-function describe({ runName }: RunPaths, { wandb, tensorboard, hub }: Synced): string {
+function describe({ runName }: RunPaths, { wandb, tensorboard, hub }: SyncResult): string {
   const rows = (count: number): string => `${count} row${count === 1 ? '' : 's'}`;
   const done = [
     ...(wandb === null ? [] : [`${rows(wandb.rows)} on W&B, ${wandb.page}`]),

@@ -24,9 +24,9 @@ export const markSchema = z.object({
   /** The attempt that wrote the last line. */
   attempt: z.int(),
 });
-export type Mark = Readonly<z.output<typeof markSchema>>;
+export type RowMark = Readonly<z.output<typeof markSchema>>;
 
-export const BEGINNING: Mark = { lines: 0, bytes: 0, digest: '', runtime: 0, at: 0, attempt: 0 };
+export const START_MARK: RowMark = { lines: 0, bytes: 0, digest: '', runtime: 0, at: 0, attempt: 0 };
 
 /** One iteration's metrics and its position in the file. */
 export interface Row {
@@ -36,7 +36,7 @@ export interface Row {
   /** Includes numbers that are not finite. */
   readonly metrics: Readonly<Record<string, number>>;
   /** The state of the file up to this row. */
-  readonly mark: Mark;
+  readonly mark: RowMark;
 }
 
 /** Minimum distance between marks in rows, except for the last mark: this many rows are passed on again after a change. */
@@ -44,8 +44,8 @@ const SPACING = 500;
 
 export class RowFollower {
   readonly #file: FollowedLog;
-  #marks: readonly Mark[];
-  #at: Mark = BEGINNING;
+  #marks: readonly RowMark[];
+  #at: RowMark = START_MARK;
 
   /**
    * @param marks confirmed marks from when the file was followed before, ascending.
@@ -53,14 +53,14 @@ export class RowFollower {
    */
   constructor(
     readonly path: string,
-    marks: readonly Mark[],
+    marks: readonly RowMark[],
     private readonly attempts: () => readonly RunAttempt[],
   ) {
     this.#file = new FollowedLog(path);
     this.#marks = marks;
   }
 
-  get marks(): readonly Mark[] {
+  get marks(): readonly RowMark[] {
     return this.#marks;
   }
 
@@ -80,7 +80,7 @@ export class RowFollower {
       return [];
     }
     if (found.replaced || found.shorter) this.#marks = this.#holding(found.log);
-    this.#at = this.#marks.at(-1) ?? BEGINNING;
+    this.#at = this.#marks.at(-1) ?? START_MARK;
     return found.log.piece(this.#at.bytes).map(({ text, end }) => this.#row(text, end));
   }
 
@@ -97,14 +97,14 @@ export class RowFollower {
   }
 
   /** The marks whose lines are still there, unchanged. */
-  #holding(log: LogReader): readonly Mark[] {
+  #holding(log: LogReader): readonly RowMark[] {
     let [lines, bytes, digest] = [0, 0, ''];
-    const holding: Mark[] = [];
+    const holding: RowMark[] = [];
     for (const mark of this.#marks) {
       while (lines < mark.lines) {
         const piece = log.piece(bytes).slice(0, mark.lines - lines);
         if (piece.length === 0) return holding;
-        for (const { text, end } of piece) [lines, bytes, digest] = [lines + 1, end, chained(digest, text)];
+        for (const { text, end } of piece) [lines, bytes, digest] = [lines + 1, end, chainDigest(digest, text)];
       }
       if (digest !== mark.digest) return holding;
       holding.push(mark);
@@ -121,7 +121,7 @@ export class RowFollower {
     this.#at = {
       lines: index + 1,
       bytes: end,
-      digest: chained(digest, text),
+      digest: chainDigest(digest, text),
       runtime: round(runtime + seconds),
       at: round(began + seconds),
       attempt: by?.attempt ?? attempt,
@@ -130,7 +130,7 @@ export class RowFollower {
   }
 }
 
-function chained(digest: string, line: string): string {
+function chainDigest(digest: string, line: string): string {
   return createHash('sha256').update(digest).update(line).digest('hex').slice(0, 16);
 }
 

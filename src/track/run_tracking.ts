@@ -12,7 +12,7 @@ import type { HubOptions } from './hub/forward.js';
 import type { MetricsPages } from './prometheus.js';
 import type { Say } from './say.js';
 import { sampleSystem } from './system.js';
-import type { Pace } from './wandb/forwarder.js';
+import type { ForwardPace } from './wandb/forwarder.js';
 import type { WandbRetryPolicy } from './wandb/client.js';
 
 /** How long to wait for a server that does not answer after its run has ended. */
@@ -34,7 +34,7 @@ export interface TrackingOptions {
   /** Called when somebody asks on W&B's page for the run to end. */
   readonly onStop: () => void;
   readonly clock?: Clock;
-  readonly pace?: Pace;
+  readonly pace?: ForwardPace;
   readonly retryPolicy?: WandbRetryPolicy;
   readonly publish?: NonNullable<HubOptions['publish']>;
   readonly finishMs?: number;
@@ -48,7 +48,7 @@ export class RunTracking {
 
   /** Starts at once if the settings ask for tracking. */
   constructor(private readonly options: TrackingOptions) {
-    this.#done = asksForSomething(options.track) ? this.#follow() : Promise.resolve();
+    this.#done = isTracked(options.track) ? this.#follow() : Promise.resolve();
   }
 
   /** Call when the attempt has ended: what is in its files is still passed on. Never rejects. */
@@ -204,7 +204,7 @@ export class RunTracking {
   }
 }
 
-function asksForSomething({ wandb, tensorboard, prometheus, push_to_hub }: TrackSettings): boolean {
+function isTracked({ wandb, tensorboard, prometheus, push_to_hub }: TrackSettings): boolean {
   return wandb !== null || tensorboard || prometheus !== null || push_to_hub !== null;
 }
 

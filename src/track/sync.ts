@@ -7,9 +7,9 @@ import type { WandbSettings } from '../schema/track.js';
 import { track as trackSchema } from '../schema/track.js';
 import { lockTracking } from './run_tracking.js';
 import type { Say } from './say.js';
-import type { Pace } from './wandb/forwarder.js';
+import type { ForwardPace } from './wandb/forwarder.js';
 import type { WandbRetryPolicy } from './wandb/client.js';
-import type { Forwarded } from './wandb/forward.js';
+import type { ForwardResult } from './wandb/forward.js';
 
 /** How long to wait for a server: somebody is waiting at a terminal. */
 const FINISH_MS = 60_000;
@@ -19,14 +19,14 @@ export interface SyncOptions {
   readonly wandb: Pick<WandbSettings, 'project' | 'entity'> | null;
   readonly say: Say;
   readonly env?: NodeJS.ProcessEnv;
-  readonly pace?: Pace;
+  readonly pace?: ForwardPace;
   readonly retryPolicy?: WandbRetryPolicy;
   readonly finishMs?: number;
 }
 
 /** How much has been sent where; null for destinations that are not used. */
-export interface Synced {
-  readonly wandb: Forwarded | null;
+export interface SyncResult {
+  readonly wandb: ForwardResult | null;
   /** Rows of the event file. */
   readonly tensorboard: number | null;
   /** Number of branches written. */
@@ -37,7 +37,7 @@ export interface Synced {
  * Raises UsageError for a run without any tracking, InUseError while another process passes it on, ConfigError for a wrong environment, EndpointError
  * when a server refuses or does not answer, RunError for a run directory of another version.
  */
-export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Synced> {
+export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<SyncResult> {
   const { say, env = process.env, pace, retryPolicy, finishMs = FINISH_MS } = options;
   const record = must(readRecord(paths), `the record of ${paths.runName}`);
   const { track } = recordedSettings(record.settings);

@@ -17,8 +17,8 @@ export interface Tracker {
 /** Writes to the run directory; the source of truth of every report. */
 export class RunDirectoryTracker implements Tracker {
   readonly #journal: MetricsJournal;
-  readonly #rows = new HeldTime();
-  readonly #syncs = new HeldTime();
+  readonly #rows = new CallTimer();
+  readonly #syncs = new CallTimer();
 
   constructor(paths: RunPaths) {
     this.#journal = new MetricsJournal(paths);
@@ -48,7 +48,7 @@ export class RunDirectoryTracker implements Tracker {
 }
 
 /** Measures the time that calls of one kind take. */
-class HeldTime {
+class CallTimer {
   #ms = 0;
   #calls = 0;
   #longestMs = 0;

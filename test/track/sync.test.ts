@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { writeRecord } from '../../src/run/record.js';
 import { lockTracking } from '../../src/track/run_tracking.js';
-import { syncRun, type Synced, type SyncOptions } from '../../src/track/sync.js';
+import { syncRun, type SyncResult, type SyncOptions } from '../../src/track/sync.js';
 import { loadEvaluated } from '../config/evaluated.js';
 import { testFolders } from '../support/folder.js';
 import { FakeRun } from './run_directory.js';
@@ -32,7 +32,7 @@ async function finished(...sets: string[]): Promise<FakeRun> {
   return run;
 }
 
-function sync(run: FakeRun, given: Partial<SyncOptions> = {}): Promise<Synced> {
+function sync(run: FakeRun, given: Partial<SyncOptions> = {}): Promise<SyncResult> {
   return syncRun(run.paths, {
     wandb: null,
     say: (line) => void said.push(line),

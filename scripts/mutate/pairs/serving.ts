@@ -62,7 +62,7 @@ export const servingPairs: readonly Pair[] = [
   {
     id: 'base-of-a-run-that-is-lost',
     file: 'src/track/wandb/run_of_server.ts',
-    text: 'const isKnown = known !== null && found !== null && hasItsLines(known, found);',
+    text: 'const isKnown = known !== null && found !== null && isContinuation(known, found);',
     replacement: 'const isKnown = known !== null && found !== null;',
     tests: ['test/track/wandb/forward.test.ts'],
   },

@@ -11,7 +11,7 @@ import { shownSettings, withoutPassword } from '../shown_settings.js';
 import type { CardContent } from './content.js';
 import { datasetPaths, frontMatter } from './front_matter.js';
 import type { Origin } from './origin.js';
-import { usage } from './usage.js';
+import { usageSection } from './usage.js';
 
 export const RUN_FILE = 'editrl_run.json';
 
@@ -30,10 +30,10 @@ export function modelCard(content: CardContent, redact: Redact): string {
     `Iteration ${iteration} of ${report.num_iterations} of a run of editrl: ${how.join(', ')}.`,
     `All its settings are in \`${RUN_FILE}\`.`,
     '',
-    ...training(content, redact),
+    ...trainingSection(content, redact),
     '',
-    ...results(report),
-    ...usage(content),
+    ...resultsSection(report),
+    ...usageSection(content),
     '',
   ].join('\n');
 }
@@ -54,7 +54,7 @@ export function runFile({ record, report, iteration, format }: CardContent, reda
   return `${JSON.stringify(content, null, 2)}\n`;
 }
 
-function training({ record, origin }: CardContent, redact: Redact): string[] {
+function trainingSection({ record, origin }: CardContent, redact: Redact): string[] {
   const scale = rewardScale((path) => getPath(record.settings, path));
   const judge = getPath(record.settings, 'reward.model');
   const command = record.attempts.at(0)?.command ?? [];
@@ -62,7 +62,7 @@ function training({ record, origin }: CardContent, redact: Redact): string[] {
   return [
     '## Training',
     '',
-    `- Started from ${startIn(origin)}.`,
+    `- Started from ${startText(origin)}.`,
     ...(lists[0] === '' ? [] : [`- Trained on ${lists[0]}.`]),
     ...(lists[1] === '' ? [] : [`- Held out: ${lists[1]}.`]),
     ...(scale === null
@@ -70,14 +70,14 @@ function training({ record, origin }: CardContent, redact: Redact): string[] {
       : [
           `- Reward: ${inline(showScale(scale))}${scale.asksJudge && typeof judge === 'string' ? `; the judge is ${inCode(judge)}` : ''}.`,
         ]),
-    `- Licence: ${licenceIn(origin)}`,
+    `- Licence: ${licenceText(origin)}`,
     ...(command.length === 0
       ? []
       : ['', '```', printable(redact(withoutPassword(['editrl', ...command.map(shellQuote)].join(' ')))), '```']),
   ];
 }
 
-function startIn({ start, hub }: Origin): string {
+function startText({ start, hub }: Origin): string {
   if (start === null) return 'random weights';
   if (typeof start === 'object' && 'hub' in start) return inCode(start.hub);
   const through = hub === null ? '' : `, which goes back to ${inCode(hub)}`;
@@ -86,7 +86,7 @@ function startIn({ start, hub }: Origin): string {
     : `the run ${inCode(start.run)}${through}`;
 }
 
-function licenceIn({ licence, start }: Origin): string {
+function licenceText({ licence, start }: Origin): string {
   if (licence !== null) {
     const { license, license_name: name } = licence;
     return `${[license].flat().map(inCode).join(', ')}${name === undefined ? '' : ` (${inline(name)})`}, as the model that the run goes back to.`;
@@ -96,7 +96,7 @@ function licenceIn({ licence, start }: Origin): string {
     : 'none is given, because no card of the model that the run started from states one; set `license` above before you publish the model.';
 }
 
-function results({ heldout }: RunReport): string[] {
+function resultsSection({ heldout }: RunReport): string[] {
   const rows = heldOutRows(heldout);
   if (rows.length === 0) return [];
   const at = (iteration: number | null): string => (iteration === null ? '' : ` (iteration ${iteration})`);

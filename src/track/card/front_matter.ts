@@ -19,13 +19,13 @@ export function frontMatter(content: CardContent): string {
   const recipe = recipeNamed(record.settings['task']);
   const pipeline = recipe?.trainer === 'this program' ? recipe.pipeline : null;
   const base = adapter !== null && !origin.isAdapterOnHub ? null : origin.hub;
-  const results = resultsOf(content, pipeline ?? String(record.settings['task']));
+  const results = modelIndexResults(content, pipeline ?? String(record.settings['task']));
   const data = {
     ...origin.licence,
     library_name: loaderOf(content).library,
     ...(pipeline === null ? {} : { pipeline_tag: pipeline }),
     ...(base === null ? {} : { base_model: base, base_model_relation: adapter !== null ? 'adapter' : 'finetune' }),
-    tags: ['editrl', String(record.settings['task']), ...howTrained(record)],
+    tags: ['editrl', String(record.settings['task']), ...algorithmTags(record)],
     ...(results.length === 0 ? {} : { 'model-index': [{ name: record.run_name, results }] }),
   };
   return stringify(data, { lineWidth: 0 });
@@ -36,7 +36,7 @@ const ALGORITHMS: Readonly<Record<string, readonly string[]>> = {
   ppo: ['reinforcement-learning', 'ppo'],
 };
 
-function howTrained({ settings }: RunRecord): readonly string[] {
+function algorithmTags({ settings }: RunRecord): readonly string[] {
   const { type } = (settings['algorithm'] ?? {}) as { readonly type?: unknown };
   if (typeof type !== 'string') return [];
   return Object.hasOwn(ALGORITHMS, type) ? ALGORITHMS[type] : [type];
@@ -51,7 +51,7 @@ interface Metric {
 }
 
 /** Entries of `results`: over all held-out data together, and for each set where there are several. */
-function resultsOf({ record, report }: CardContent, task: string): object[] {
+function modelIndexResults({ record, report }: CardContent, task: string): object[] {
   const { sampled, greedy, measures, loss, sets, scale } = report.heldout;
   const reward = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
   const [all, ...more] = heldOutPaths(record);

@@ -35,40 +35,41 @@ export interface Origin {
 }
 
 /** A link of the chain: a model of the Hub, where that is the end of it, and the licence on its card. */
-type Found = Pick<Origin, 'hub' | 'licence'>;
-const NOTHING: Found = { hub: null, licence: null };
+type ChainEnd = Pick<Origin, 'hub' | 'licence'>;
+const NOTHING: ChainEnd = { hub: null, licence: null };
 
 /** Follows a run's start through other runs and folders. Asks no server: the card of a model of the Hub is read in its cache. */
 export function originOf(paths: RunPaths, record: RunRecord, checkpoint: string): Origin {
   const base = adapterBase(checkpoint);
   const start = startOf(record) ?? base;
   const onHub = hubBaseOf(checkpoint);
-  const chain = follow(start, { paths, record, seen: new Set([paths.runName]) });
-  const below: Found = onHub === null ? chain : { hub: onHub.hub, licence: chain.licence ?? cardOfHub(onHub, record) };
+  const chain = followStart(start, { paths, record, seen: new Set([paths.runName]) });
+  const below: ChainEnd =
+    onHub === null ? chain : { hub: onHub.hub, licence: chain.licence ?? cardOfHub(onHub, record) };
   return { start, ...below, adapterBase: base, isAdapterOnHub: onHub !== null };
 }
 
-interface Place {
+interface ChainLink {
   readonly paths: RunPaths;
   readonly record: RunRecord;
   /** Names of the runs in the chain. */
   readonly seen: ReadonlySet<string>;
 }
 
-function follow(reference: ModelReference | null, { paths, record, seen }: Place): Found {
+function followStart(reference: ModelReference | null, { paths, record, seen }: ChainLink): ChainEnd {
   if (reference === null) return NOTHING;
-  if (typeof reference === 'string') return ofFolder(reference, record);
+  if (typeof reference === 'string') return originOfFolder(reference, record);
   if ('hub' in reference) return { hub: reference.hub, licence: cardOfHub(reference, record) };
   const { run } = reference;
   if (seen.has(run)) return NOTHING;
   const parent = new RunPaths(paths.baseExpDir, run);
-  const parentRecord = quietly(() => readRecord(parent));
+  const parentRecord = nullOnError(() => readRecord(parent));
   if (parentRecord === null) return NOTHING;
-  return follow(startOf(parentRecord), { paths: parent, record: parentRecord, seen: new Set([...seen, run]) });
+  return followStart(startOf(parentRecord), { paths: parent, record: parentRecord, seen: new Set([...seen, run]) });
 }
 
-function ofFolder(folder: string, record: RunRecord): Found {
-  const named = quietly(() => hubBaseOf(folder)) ?? hubModelAt(folder);
+function originOfFolder(folder: string, record: RunRecord): ChainEnd {
+  const named = nullOnError(() => hubBaseOf(folder)) ?? hubModelAt(folder);
   const card = frontMatter(join(folder, CARD_FILE));
   const stated = card['base_model'];
   const hub = named?.hub ?? (typeof stated === 'string' && HUB_NAME.test(stated) ? stated : null);
@@ -95,7 +96,7 @@ function cardOfHub(reference: HubReference, { models }: RunRecord): Licence | nu
 
 /** The data at the head of somebody's card; empty for none, and for what is not YAML: the card is there for people, and nothing depends on it. */
 function frontMatter(file: string): Readonly<Record<string, unknown>> {
-  const text = quietly(() => readPlain(file))?.toString('utf8') ?? '';
+  const text = nullOnError(() => readPlain(file))?.toString('utf8') ?? '';
   const head = /^\uFEFF?---\r?\n([\s\S]*?)\r?\n---/.exec(text)?.[1];
   if (head === undefined) return {};
   const document = parseDocument(head);
@@ -116,7 +117,7 @@ function licenceIn(card: Readonly<Record<string, unknown>>): Licence | null {
 }
 
 /** What cannot be read ends the chain: an export does not depend on where its run came from. */
-function quietly<T>(read: () => T | null): T | null {
+function nullOnError<T>(read: () => T | null): T | null {
   try {
     return read();
   } catch (error) {

@@ -4,15 +4,15 @@ import type { CardContent } from './content.js';
 import { loaderOf } from './library.js';
 
 /** Lines of Markdown. */
-export function usage(content: CardContent): string[] {
-  const program = python(content);
+export function usageSection(content: CardContent): string[] {
+  const program = pythonUsage(content);
   const from = content.place === 'this folder' ? ['From within this folder:', ''] : [];
   const block = program === null ? [] : [...from, '```python', ...program, '```', ''];
-  return ['## Use', '', ...block, ...inConfigs(content)];
+  return ['## Use', '', ...block, ...configUsage(content)];
 }
 
 /** Lines of a program; null if no other program than editrl loads the model. */
-function python(content: CardContent): string[] | null {
+function pythonUsage(content: CardContent): string[] | null {
   const { origin, place, adapter } = content;
   const { model } = loaderOf(content);
   if (model === null) return null;
@@ -21,8 +21,8 @@ function python(content: CardContent): string[] | null {
       ? JSON.stringify('.')
       : JSON.stringify(place.repository) +
         (place.revision === null ? '' : `, revision=${JSON.stringify(place.revision)}`);
-  const imports = `from ${model.of} import ${[model.name, ...companions(model)].join(', ')}`;
-  const inputs = companions(model).map((name) => `${VARIABLES[name]} = ${name}.from_pretrained(${here})`);
+  const imports = `from ${model.of} import ${[model.name, ...inputReaders(model)].join(', ')}`;
+  const inputs = inputReaders(model).map((name) => `${VARIABLES[name]} = ${name}.from_pretrained(${here})`);
   if (adapter === null) return [imports, '', `model = ${model.name}.from_pretrained(${here})`, ...inputs];
   const base = baseOf(origin);
   return [
@@ -39,7 +39,7 @@ function python(content: CardContent): string[] | null {
 const VARIABLES = { AutoTokenizer: 'tokenizer', AutoProcessor: 'processor' } as const;
 
 /** What reads a model's inputs. */
-function companions({ of, name }: { readonly of: string; readonly name: string }): (keyof typeof VARIABLES)[] {
+function inputReaders({ of, name }: { readonly of: string; readonly name: string }): (keyof typeof VARIABLES)[] {
   if (of === 'diffusers') return [];
   return [name === 'AutoModelForImageTextToText' ? 'AutoProcessor' : 'AutoTokenizer'];
 }
@@ -61,7 +61,7 @@ function baseOf({ adapterBase, isAdapterOnHub, start }: CardContent['origin']): 
   return { name: 'BASE', says: [`# BASE is the folder of the model that the adapter was trained on${made}.`] };
 }
 
-function inConfigs({ record, place }: CardContent): string[] {
+function configUsage({ record, place }: CardContent): string[] {
   const recipe = recipeNamed(record.settings['task']);
   if (recipe?.trainer !== 'this program') return [];
   const { key, of } = recipe.usedAt;

@@ -18,7 +18,7 @@ import type { Say } from '../say.js';
 import { checkpointBranch, MAIN, type PublishRequest } from './publish.js';
 
 const EVERY_MS = 2000;
-const KEPT = 'to_publish_';
+const KEPT_PREFIX = 'to_publish_';
 
 /** A request to `publish_main`. */
 export type SentRequest = Omit<PublishRequest, 'paths'> & { readonly dir: string };
@@ -42,13 +42,13 @@ export interface HubOptions {
   readonly publish?: (request: SentRequest, giveUp: AbortSignal) => Promise<PublishReply>;
 }
 
-const noted = z.object({
+const publishLogSchema = z.object({
   format: z.literal(1),
   repository: z.string(),
   /** Commits by branch; for main with the iteration. */
   published: z.record(z.string(), z.object({ iteration: z.int(), commit: z.string() })),
 });
-type Noted = z.output<typeof noted>;
+type PublishLog = z.output<typeof publishLogSchema>;
 
 /**
  * Publishes what is due until the run has ended; returns how many branches it wrote. Raises EndpointError for what could not be published, RunError.
@@ -65,7 +65,7 @@ export async function publishCheckpoints(options: HubOptions): Promise<number> {
       const one = publisher.next(last);
       if (giveUp.aborted || (one === null && last)) break;
       if (one === null) await sleep(clock, everyMs, ending);
-      else await publishing(publisher, one, options);
+      else await publishWhileKeeping(publisher, one, options);
     }
     return publisher.done();
   } finally {
@@ -74,9 +74,9 @@ export async function publishCheckpoints(options: HubOptions): Promise<number> {
 }
 
 /** Publishes one checkpoint, and meanwhile keeps those that fall due: the run removes its own checkpoints as it goes on. */
-async function publishing(
+async function publishWhileKeeping(
   publisher: Publisher,
-  due: Due,
+  due: DueCheckpoint,
   { clock = systemClock, everyMs = EVERY_MS }: HubOptions,
 ): Promise<void> {
   const over = new AbortController();
@@ -90,14 +90,14 @@ async function publishing(
   await published;
 }
 
-interface Due {
+interface DueCheckpoint {
   readonly iteration: number;
   readonly branch: string;
   readonly folder: string;
 }
 
 class Publisher {
-  readonly #noted: Noted;
+  readonly #noted: PublishLog;
   /** Checkpoints by iteration, in folders that stay when the run removes its own. */
   readonly #kept = new Map<number, string>();
   readonly #failed: string[] = [];
@@ -106,10 +106,10 @@ class Publisher {
 
   constructor(private readonly options: HubOptions) {
     const { paths, settings } = options;
-    const known = readNoted(paths);
+    const known = readPublishLog(paths);
     // Left behind by a process that was killed.
     for (const name of existsSync(paths.trackDir) ? readdirSync(paths.trackDir) : []) {
-      if (name.startsWith(KEPT)) rmSync(join(paths.trackDir, name), { recursive: true, force: true });
+      if (name.startsWith(KEPT_PREFIX)) rmSync(join(paths.trackDir, name), { recursive: true, force: true });
     }
     this.#noted =
       known?.repository === settings.repo_id ? known : { format: 1, repository: settings.repo_id, published: {} };
@@ -127,7 +127,7 @@ class Publisher {
   }
 
   /** The next checkpoint to publish; null if there is none. With `ended`, a finished run's last checkpoint becomes main. */
-  next(ended: boolean): Due | null {
+  next(ended: boolean): DueCheckpoint | null {
     const { paths } = this.options;
     if (this.#hopeless) return null;
     for (const [iteration, folder] of this.#kept) {
@@ -140,8 +140,8 @@ class Publisher {
     return { iteration: latest.iteration, branch: MAIN, folder: latest.dir };
   }
 
-  async publish({ iteration, branch, folder }: Due): Promise<void> {
-    const { paths, settings, giveUp, say, publish = inProcessOfItsOwn } = this.options;
+  async publish({ iteration, branch, folder }: DueCheckpoint): Promise<void> {
+    const { paths, settings, giveUp, say, publish = publishInChildProcess } = this.options;
     const reply = await publish(
       {
         dir: paths.dir,
@@ -191,7 +191,7 @@ class Publisher {
     const { paths, say } = this.options;
     if (this.#kept.has(iteration)) return;
     // At the same depth as a checkpoint's folder, so that an adapter finds the run of its base.
-    const folder = join(paths.trackDir, `${KEPT}${iterationName(iteration)}`);
+    const folder = join(paths.trackDir, `${KEPT_PREFIX}${iterationName(iteration)}`);
     try {
       rmSync(folder, { recursive: true, force: true });
       linkFolder(paths.checkpoint(iteration), folder);
@@ -217,10 +217,10 @@ class Publisher {
   }
 }
 
-function readNoted(paths: RunPaths): Noted | null {
+function readPublishLog(paths: RunPaths): PublishLog | null {
   const value = readJson(paths.hub);
   if (value === null) return null;
-  const parsed = noted.safeParse(value);
+  const parsed = publishLogSchema.safeParse(value);
   if (parsed.success) return parsed.data;
   throw new RunError('not what this version of editrl notes of the Hub', {
     where: paths.hub,
@@ -229,7 +229,7 @@ function readNoted(paths: RunPaths): Noted | null {
 }
 
 /** Runs outside the terminal's process group: Ctrl-C asks the run to end, and its checkpoints are still wanted. */
-function inProcessOfItsOwn(request: SentRequest, giveUp: AbortSignal): Promise<PublishReply> {
+function publishInChildProcess(request: SentRequest, giveUp: AbortSignal): Promise<PublishReply> {
   const program = fileURLToPath(new URL('./publish_main.js', import.meta.url));
   const child = spawn(process.execPath, [program, JSON.stringify(request)], {
     stdio: ['ignore', 'pipe', 'pipe'],

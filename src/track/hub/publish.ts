@@ -40,7 +40,7 @@ export async function publishCheckpoint(
   signal?: AbortSignal,
 ): Promise<Published & { readonly format: ExportedFormat }> {
   const { paths, checkpoint, iteration, branch, dtype } = request;
-  const format = request.format ?? chosenFormat(checkpoint);
+  const format = request.format ?? defaultFormat(checkpoint);
   sweepStaging(paths.trackDir, STAGING);
   const folder = stagingFolder(paths.trackDir, STAGING);
   const writer = new HubWriter(environment, undefined, signal);
@@ -56,7 +56,7 @@ export async function publishCheckpoint(
       private: request.private,
       title: `${paths.runName}, iteration ${iteration}`,
       files: readdirSync(folder).map((name) => ({ path: name, from: join(folder, name) })),
-      removes: isOfModel,
+      removes: isModelFile,
     });
     return { ...published, format };
   } finally {
@@ -66,14 +66,14 @@ export async function publishCheckpoint(
 }
 
 /** An adapter is useful to others only if they can get its base. */
-function chosenFormat(checkpoint: string): ExportedFormat {
+function defaultFormat(checkpoint: string): ExportedFormat {
   const format = formatOf(checkpoint);
   if (format === null) return 'checkpoint';
   return format === 'adapter' && hubBaseOf(checkpoint) === null ? 'merged' : format;
 }
 
 /** Weights published earlier in another format must not remain beside the new ones. */
-function isOfModel(path: string): boolean {
+function isModelFile(path: string): boolean {
   return /^(model|policy|adapter|diffusion_pytorch_model)[\w-]*\.safetensors(\.index\.json)?$|^adapter_config\.json$/.test(
     path,
   );

@@ -47,7 +47,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
   const { paths, record, ending, clock = systemClock, everyMs = EVERY_MS } = options;
   const encoder = await eventEncoder();
   const known = readCursor(paths);
-  const state: Cursor = known ?? begun(options, encoder);
+  const state: Cursor = known ?? createEventFile(options, encoder);
   const follower = new RowFollower(paths.metrics, state.rows, () => record.attempts);
   let { bytes, succeeded } = state;
   const file = join(paths.tensorboardDir, state.file);
@@ -62,11 +62,11 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
       const [first] = rows;
       if (first === undefined) {
         if (last) {
-          const ended = endOf(paths);
+          const ended = sessionSuccess(paths);
           if (ended !== null && ended !== succeeded) {
             const at = follower.marks.at(-1)?.at ?? Date.parse(record.created_at) / 1000;
             bytes += append(file, encoder.step({ at, step: 0, session: { succeeded: ended } }));
-            write(paths, { ...state, bytes, rows: [...follower.marks], succeeded: ended });
+            writeCursor(paths, { ...state, bytes, rows: [...follower.marks], succeeded: ended });
           }
           return follower.confirmed;
         }
@@ -75,12 +75,12 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
       }
       const restart = first.index < before ? [encoder.restart(first.mark.at, first.iteration)] : [];
       const events = rows.map(({ iteration, metrics, mark }) =>
-        encoder.step({ at: mark.at, step: iteration, scalars: metrics, ...shownOf(paths, iteration) }),
+        encoder.step({ at: mark.at, step: iteration, scalars: metrics, ...picturesAndTables(paths, iteration) }),
       );
       bytes += append(file, Buffer.concat([...restart, ...events]));
       follower.confirm(rows[rows.length - 1]);
       succeeded = undefined;
-      write(paths, { ...state, bytes, rows: [...follower.marks], succeeded });
+      writeCursor(paths, { ...state, bytes, rows: [...follower.marks], succeeded });
     }
   } finally {
     follower.close();
@@ -88,13 +88,13 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
 }
 
 /** Whether the run ended well; null if it goes on. */
-function endOf(paths: RunPaths): boolean | null {
+function sessionSuccess(paths: RunPaths): boolean | null {
   const state = readState(paths)?.state;
   return state === 'finished' ? true : state === 'failed' ? false : null;
 }
 
 /** The pictures of an iteration's episodes, and their words as a table. */
-function shownOf(paths: RunPaths, iteration: number): Pick<Step, 'pictures' | 'tables'> {
+function picturesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'pictures' | 'tables'> {
   const all = shownEpisodes(paths, iteration, MOST_EPISODES);
   const pictures = all.flatMap(({ title, episodes }) =>
     PICTURES.flatMap((kind): [string, Pictures][] => {
@@ -131,7 +131,7 @@ function hparamsOf(settings: unknown, path: readonly string[] = []): [string, nu
 }
 
 /** Starts an event file. */
-function begun({ paths, record, env = process.env }: TensorboardOptions, encoder: EventEncoder): Cursor {
+function createEventFile({ paths, record, env = process.env }: TensorboardOptions, encoder: EventEncoder): Cursor {
   const { created_at, settings } = record;
   const at = Math.floor(Date.parse(created_at) / 1000);
   const file = `events.out.tfevents.${at}.${hostname().replaceAll(/[^\w.-]/g, '_')}`;
@@ -172,7 +172,7 @@ function readCursor(paths: RunPaths): Cursor | null {
   return size < parsed.data.bytes ? null : parsed.data;
 }
 
-function write(paths: RunPaths, value: Cursor): void {
+function writeCursor(paths: RunPaths, value: Cursor): void {
   requireRun(paths);
   writeFileAtomic(paths.tensorboard, `${JSON.stringify(value)}\n`);
 }

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import { WandbRefused, headersOf, type WandbClient } from './client.js';
+import { WandbRefusedError, headersOf, type WandbClient } from './client.js';
 import type { MediaFile, UploadTarget } from './upload_types.js';
 
 /** A table of one iteration. */
@@ -88,7 +88,7 @@ interface Entry extends MediaFile {
 
 /**
  * Saves an artifact; nothing happens where the server has one with the same content. Pictures that are gone are left out. Raises as the client does,
- * and WandbRefused for an answer that is none.
+ * and WandbRefusedError for an answer that is none.
  */
 export async function saveArtifact(
   client: WandbClient,
@@ -101,7 +101,7 @@ export async function saveArtifact(
   });
   const place = { entityName: entity, projectName: project, runName: run };
   const collection = collectionOf(run, key);
-  const { artifact } = await asked<{ artifact: Artifact }>(client, 'CreateArtifact', CREATE, {
+  const { artifact } = await queryField<{ artifact: Artifact }>(client, 'CreateArtifact', CREATE, {
     input: {
       ...place,
       artifactTypeName: 'run_table',
@@ -122,7 +122,7 @@ export async function saveArtifact(
   });
   if (artifact.state === 'COMMITTED') return;
   const manifest = (digest: string, includeUpload: boolean): Promise<{ artifactManifest: Manifest }> =>
-    asked(client, 'CreateArtifactManifest', MANIFEST, {
+    queryField(client, 'CreateArtifactManifest', MANIFEST, {
       ...{ ...place, artifactID: artifact.id, baseArtifactID: artifact.artifactSequence?.latestArtifact?.id ?? null },
       ...{ name: 'wandb_manifest.json', manifestType: 'FULL', digest, includeUpload },
     });
@@ -140,7 +140,7 @@ export async function saveArtifact(
   );
   const { artifactManifest: last } = await manifest(md5(listed, 'base64'), true);
   await put(client, last.file ?? {}, listed);
-  await asked(client, 'CommitArtifact', COMMIT, { artifactID: artifact.id });
+  await queryField(client, 'CommitArtifact', COMMIT, { artifactID: artifact.id });
 }
 
 interface Artifact {
@@ -162,7 +162,7 @@ async function upload(
   entries: readonly Entry[],
 ): Promise<string[]> {
   const wanted = entries.map(({ name, digest: md5 }) => ({ artifactID, artifactManifestID, name, md5 }));
-  const { files } = await asked<{ files: { edges: readonly { node: FileNode }[] } }>(
+  const { files } = await queryField<{ files: { edges: readonly { node: FileNode }[] } }>(
     client,
     'CreateArtifactFiles',
     FILES,
@@ -188,10 +188,10 @@ async function put(client: WandbClient, { uploadUrl, uploadHeaders }: UploadAddr
 }
 
 /** What an operation answers: the single field of its data. */
-async function asked<T>(client: WandbClient, operation: string, query: string, variables: object): Promise<T> {
+async function queryField<T>(client: WandbClient, operation: string, query: string, variables: object): Promise<T> {
   const [answer] = Object.values(await client.graphql(operation, query, { ...variables }));
   if (typeof answer === 'object' && answer !== null) return answer as T;
-  throw new WandbRefused(200, `W&B answers ${operation} with nothing`, { where: client.baseUrl });
+  throw new WandbRefusedError(200, `W&B answers ${operation} with nothing`, { where: client.baseUrl });
 }
 
 /** By code points, as the digest of a manifest wants it. */

@@ -16,7 +16,7 @@ export interface WandbRetryPolicy extends Omit<RetryPolicy, 'retries'> {
   readonly attemptTimeoutMs: number;
 }
 
-const usualRetryPolicy: WandbRetryPolicy = { backoffBaseMs: 2000, backoffCapMs: 60_000, attemptTimeoutMs: 180_000 };
+const defaultRetryPolicy: WandbRetryPolicy = { backoffBaseMs: 2000, backoffCapMs: 60_000, attemptTimeoutMs: 180_000 };
 /** As in W&B's own SDK: a pause is up to a quarter longer. */
 const JITTER: Jitter = [1, 1.25];
 
@@ -24,9 +24,9 @@ const JITTER: Jitter = [1, 1.25];
 const LONGEST_WAIT_MS = 300_000;
 const LONGEST_REPLY_BYTES = 64 * 1024 * 1024;
 
-type Meaning = 'taken' | 'transient' | 'refused';
+type ReplyKind = 'taken' | 'transient' | 'refused';
 /** What the status of a reply means; retrying cannot change a refusal. */
-const STATUSES: StatusTable<Meaning> = {
+const STATUSES: StatusTable<ReplyKind> = {
   '2xx': 'taken',
   ...Object.fromEntries([400, 401, 403, 404, 409, 410, 413, 422, 501].map((status) => [status, 'refused' as const])),
   '4xx': 'transient',
@@ -34,10 +34,10 @@ const STATUSES: StatusTable<Meaning> = {
   rest: 'refused',
 };
 /** For an operation that two writers may do at the same moment. */
-const RACING: StatusTable<Meaning> = { ...STATUSES, 409: 'transient' };
+const RACE_STATUSES: StatusTable<ReplyKind> = { ...STATUSES, 409: 'transient' };
 
 /** The server answers, but refuses the request. */
-export class WandbRefused extends EndpointError {
+export class WandbRefusedError extends EndpointError {
   constructor(
     readonly status: number,
     message: string,
@@ -48,7 +48,7 @@ export class WandbRefused extends EndpointError {
 }
 
 /** The request was given up, since nobody waits for it any more. */
-export class GivenUp extends Error {}
+export class GivenUpError extends Error {}
 
 export interface WandbClientOptions {
   readonly baseUrl: string;
@@ -73,7 +73,7 @@ export class WandbClient {
   heardMs: number;
 
   constructor(private readonly options: WandbClientOptions) {
-    const { baseUrl, key, retryPolicy = usualRetryPolicy, clock = systemClock } = options;
+    const { baseUrl, key, retryPolicy = defaultRetryPolicy, clock = systemClock } = options;
     this.#retryPolicy = retryPolicy;
     this.#clock = clock;
     this.heardMs = clock.now();
@@ -106,7 +106,7 @@ export class WandbClient {
   }
 
   /**
-   * Runs one GraphQL operation, retried until it is answered. Raises WandbRefused for an answer with errors, GivenUp once the signal is aborted.
+   * Runs one GraphQL operation, retried until it is answered. Raises WandbRefusedError for an answer with errors, GivenUpError once the signal is aborted.
    * `racing`: a conflict comes from two writers at the same moment, and a retry gets past it.
    */
   async graphql(
@@ -116,11 +116,11 @@ export class WandbClient {
     { racing = false } = {},
   ): Promise<Readonly<Record<string, unknown>>> {
     const body = JSON.stringify({ operationName: operation, query, variables });
-    const statuses = racing ? RACING : STATUSES;
+    const statuses = racing ? RACE_STATUSES : STATUSES;
     const reply = await this.#persevere(operation, statuses, (signal) => this.#api.post('/graphql', body, { signal }));
-    const parsed = parsedObject(reply.data);
+    const parsed = parseObject(reply.data);
     const { data, errors } = parsed ?? {};
-    if (Array.isArray(errors) && errors.length > 0) throw this.#refusal(200, operation, saidIn(parsed));
+    if (Array.isArray(errors) && errors.length > 0) throw this.#refusal(200, operation, errorMessages(parsed));
     if (typeof data === 'object' && data !== null) return data as Record<string, unknown>;
     throw this.#refusal(reply.status, operation, 'what answers is no W&B server: its reply is not one of GraphQL');
   }
@@ -129,7 +129,7 @@ export class WandbClient {
   async stream(path: string, body: string): Promise<{ readonly stopped: boolean }> {
     const reply = await this.#persevere('file_stream', STATUSES, (signal) => this.#api.post(path, body, { signal }));
     // The lines have been accepted, whatever else the reply says.
-    return { stopped: parsedObject(reply.data)?.['stopped'] === true };
+    return { stopped: parseObject(reply.data)?.['stopped'] === true };
   }
 
   /** Uploads a file to the address that the server gave. Raises as `graphql` does. */
@@ -143,7 +143,7 @@ export class WandbClient {
 
   async #persevere(
     operation: string,
-    statuses: StatusTable<Meaning>,
+    statuses: StatusTable<ReplyKind>,
     send: (signal: AbortSignal) => Promise<AxiosResponse<string>>,
   ): Promise<AxiosResponse<string>> {
     const reply = await retry(() => this.#try(operation, statuses, send), {
@@ -164,17 +164,17 @@ export class WandbClient {
 
   async #try(
     operation: string,
-    statuses: StatusTable<Meaning>,
+    statuses: StatusTable<ReplyKind>,
     send: (signal: AbortSignal) => Promise<AxiosResponse<string>>,
   ): Promise<AxiosResponse<string>> {
     const { signal } = this.options;
-    if (signal.aborted) throw new GivenUp();
+    if (signal.aborted) throw new GivenUpError();
     const late = AbortSignal.timeout(this.#retryPolicy.attemptTimeoutMs);
     let reply: AxiosResponse<string>;
     try {
       reply = await send(AbortSignal.any([signal, late]));
     } catch (cause) {
-      if (signal.aborted) throw new GivenUp();
+      if (signal.aborted) throw new GivenUpError();
       throw new TransientError(
         late.aborted ? `no answer within ${this.#retryPolicy.attemptTimeoutMs / 1000} s` : nameOf(cause),
       );
@@ -183,16 +183,16 @@ export class WandbClient {
     const meaning = byStatus(statuses, status);
     if (meaning === 'taken') return reply;
     if (meaning === 'refused') {
-      throw this.#refusal(status, operation, saidIn(parsedObject(reply.data)) || reply.data.slice(0, 200));
+      throw this.#refusal(status, operation, errorMessages(parseObject(reply.data)) || reply.data.slice(0, 200));
     }
     const waitMs = retryAfterMs((name) => reply.headers[name]);
     throw new TransientError(`it answers ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
   }
 
-  #refusal(status: number, operation: string, said: string): WandbRefused {
+  #refusal(status: number, operation: string, said: string): WandbRefusedError {
     const where = this.options.baseUrl;
     if (status === 401 || status === 403) {
-      return new WandbRefused(
+      return new WandbRefusedError(
         status,
         `W&B does not take the key of ${this.options.key.length} characters (${status})`,
         {
@@ -202,7 +202,7 @@ export class WandbClient {
       );
     }
     const words = printable(this.#redact(said)).trim();
-    return new WandbRefused(status, `W&B refuses ${operation} (${status}${words === '' ? '' : `: ${words}`})`, {
+    return new WandbRefusedError(status, `W&B refuses ${operation} (${status}${words === '' ? '' : `: ${words}`})`, {
       where,
     });
   }
@@ -224,7 +224,7 @@ function nameOf(cause: unknown): string {
   return typeof code === 'string' ? code : typeof name === 'string' ? name : 'no connection';
 }
 
-function parsedObject(text: string): Readonly<Record<string, unknown>> | null {
+function parseObject(text: string): Readonly<Record<string, unknown>> | null {
   try {
     const value = JSON.parse(text) as unknown;
     return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : null;
@@ -234,7 +234,7 @@ function parsedObject(text: string): Readonly<Record<string, unknown>> | null {
 }
 
 /** The message of a refusal, in one of the three forms that servers use. */
-function saidIn(reply: Readonly<Record<string, unknown>> | null): string {
+function errorMessages(reply: Readonly<Record<string, unknown>> | null): string {
   const list = Array.isArray(reply?.['errors']) ? (reply['errors'] as unknown[]) : [reply?.['error']];
   return list
     .flatMap((one) => {

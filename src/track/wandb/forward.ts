@@ -12,14 +12,14 @@ import { codeRevision, type CodeRevision } from '../code.js';
 import { redactorOfRun } from '../secrets.js';
 import { shownSettings } from '../shown_settings.js';
 import type { Say } from '../say.js';
-import { GivenUp, WandbClient, type WandbRetryPolicy } from './client.js';
+import { GivenUpError, WandbClient, type WandbRetryPolicy } from './client.js';
 import { readWandbCursor } from './cursor.js';
 import { pageAddress, type WandbEnvironment } from './environment.js';
-import { WandbForwarder, type Pace } from './forwarder.js';
-import type { Others } from './places.js';
+import { WandbForwarder, type ForwardPace } from './forwarder.js';
+import type { ForeignLines } from './places.js';
 import { configFile, metadataFile } from './run_files.js';
 import { notedWandbId } from './run_id.js';
-import { attach, defaultEntity, type Attached } from './run_of_server.js';
+import { attachRun, defaultEntity, type AttachedRun } from './run_of_server.js';
 
 export interface ForwardOptions {
   readonly paths: RunPaths;
@@ -37,12 +37,12 @@ export interface ForwardOptions {
   readonly say: Say;
   readonly onStop?: () => void;
   readonly clock?: Clock;
-  readonly pace?: Pace;
+  readonly pace?: ForwardPace;
   readonly retryPolicy?: WandbRetryPolicy;
 }
 
 /** What has been sent, and where to look at it. */
-export interface Forwarded {
+export interface ForwardResult {
   readonly rows: number;
   readonly page: string;
 }
@@ -51,7 +51,7 @@ export interface Forwarded {
  * Forwards a run until it has ended and everything is confirmed. Raises EndpointError when the server refuses or does not answer in the end: what was
  * not sent stays in the run directory. Raises RunError when that cannot be read.
  */
-export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded> {
+export async function forwardToWandb(options: ForwardOptions): Promise<ForwardResult> {
   const { paths, record, settings, environment, ending, finishMs, giveUp, say, clock = systemClock, onStop } = options;
   const { baseUrl } = environment;
   const over = new AbortController();
@@ -64,15 +64,15 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
     onAway: (found) =>
       say(`W&B at ${baseUrl} does not answer (${found}): rows wait in the run directory and follow later`, 'warn'),
   });
-  const stopWaiting = givenUpAfter(finishMs, ending, client, over, clock);
+  const stopWaiting = abortAfterSilence(finishMs, ending, client, over, clock);
   let forwarder: WandbForwarder | null = null;
   try {
     const redact = redactorOfRun(record.settings, options.env ?? process.env, environment.key);
     const code = await codeRevision();
-    const { cursor, others, config } = await attached(client, options, code, redact);
+    const { cursor, others, config } = await attachToServer(client, options, code, redact);
     const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${cursor.run ?? paths.runName}`;
     say(`W&B: ${page}`, 'info');
-    if (others !== null) say(saidOfOthers(others), 'warn');
+    if (others !== null) say(foreignLinesMessage(others), 'warn');
     forwarder = new WandbForwarder({
       paths,
       client,
@@ -89,8 +89,8 @@ export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded
     await forwarder.follow(ending, () => exitCodeOf(paths));
     return { rows: forwarder.rows, page };
   } catch (error) {
-    if (!(error instanceof GivenUp)) throw error;
-    const [sent, all] = [forwarder?.rows ?? 0, rowsIn(paths)];
+    if (!(error instanceof GivenUpError)) throw error;
+    const [sent, all] = [forwarder?.rows ?? 0, countRows(paths)];
     throw new EndpointError(`W&B did not answer in the end: it has ${sent} of ${all} rows`, {
       where: baseUrl,
       next: `\`editrl sync ${paths.runName}\` sends the rest.`,
@@ -123,12 +123,12 @@ function requireKey({ key, baseUrl }: WandbEnvironment): string {
   });
 }
 
-async function attached(
+async function attachToServer(
   client: WandbClient,
   options: ForwardOptions,
   code: CodeRevision | null,
   redact: Redact,
-): Promise<Attached> {
+): Promise<AttachedRun> {
   const { paths, record, settings, environment } = options;
   const { baseUrl } = environment;
   const before = readWandbCursor(paths);
@@ -159,10 +159,10 @@ async function attached(
     host: last?.host ?? '',
     version: last?.versions['editrl'] ?? '0',
   };
-  return attach(client, described, record, known, { baseUrl, iterationOf: iterationsOf(paths) });
+  return attachRun(client, described, record, known, { baseUrl, iterationOf: iterationsOf(paths) });
 }
 
-function saidOfOthers({ history, events, output, step }: Others): string {
+function foreignLinesMessage({ history, events, output, step }: ForeignLines): string {
   const counts = [
     [history, 'row', 'rows'],
     [output, 'line of output', 'lines of output'],
@@ -183,7 +183,7 @@ function iterationsOf({ metrics }: RunPaths): (row: number) => number {
 }
 
 /** Gives up once the run has ended and the server has accepted nothing for this long; the returned function cancels that. */
-function givenUpAfter(
+function abortAfterSilence(
   finishMs: number,
   ending: AbortSignal,
   client: WandbClient,
@@ -208,7 +208,7 @@ function givenUpAfter(
   };
 }
 
-function rowsIn(paths: RunPaths): number {
+function countRows(paths: RunPaths): number {
   let rows = 0;
   scanLines(paths.metrics, () => rows++);
   return rows;

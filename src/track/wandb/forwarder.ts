@@ -17,12 +17,12 @@ import type { WandbClient } from './client.js';
 import { writeWandbCursor, type WandbCursor } from './cursor.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
 import { mediaOf, type Media } from './media.js';
-import { acknowledged, nextPlace, placeOf } from './places.js';
+import { acknowledgedLines, nextOffsetRow, offsetOfRow } from './places.js';
 import { outputFile, shownLine, summaryFile } from './run_files.js';
 import type { MediaFile } from './upload_types.js';
 import { Uploads } from './uploads.js';
 
-export interface Pace {
+export interface ForwardPace {
   /** Minimum time between two requests while the run goes on. */
   readonly everyMs: number;
   /** After this time without a request, the server gets a sign of life. */
@@ -30,7 +30,7 @@ export interface Pace {
 }
 
 /** As in W&B's SDK; after some minutes of silence a server takes a run for dead. */
-export const usualPace: Pace = { everyMs: 15_000, heartbeatMs: 30_000 };
+export const defaultPace: ForwardPace = { everyMs: 15_000, heartbeatMs: 30_000 };
 
 /** A longer line is refused; the line numbers of the file stay the same. */
 const LONGEST_LINE = 10_383_360;
@@ -51,7 +51,7 @@ export interface ForwarderOptions {
   readonly files: readonly MediaFile[];
   /** Takes secrets out of what the run printed. */
   readonly redact: Redact;
-  readonly pace?: Pace;
+  readonly pace?: ForwardPace;
   readonly clock?: Clock;
   /** Called when somebody pressed Stop on the run's page. */
   readonly onStop?: () => void;
@@ -59,20 +59,20 @@ export interface ForwarderOptions {
 }
 
 /** Lines for a remote file, starting at one of its lines. */
-interface Piece {
+interface Batch {
   readonly offset: number;
   readonly content: readonly string[];
 }
 
 /** What was sent: only a sign of life, everything there was, or as much as one request takes. */
-type Sent = 'nothing' | 'all' | 'some';
+type SendResult = 'nothing' | 'all' | 'some';
 
 export class WandbForwarder {
   readonly #rows: RowFollower;
   readonly #output: OutputFollower;
   readonly #events: FollowedLog;
   readonly #uploads: Uploads;
-  readonly #pace: Pace;
+  readonly #pace: ForwardPace;
   readonly #clock: Clock;
   readonly #summary: Record<string, unknown>;
   #cursor: WandbCursor;
@@ -80,7 +80,7 @@ export class WandbForwarder {
   #sentMs = -Infinity;
 
   constructor(private readonly options: ForwarderOptions) {
-    const { paths, client, cursor, record, episodes, files, pace = usualPace, clock = systemClock, say } = options;
+    const { paths, client, cursor, record, episodes, files, pace = defaultPace, clock = systemClock, say } = options;
     this.#pace = pace;
     this.#clock = clock;
     this.#cursor = cursor;
@@ -107,7 +107,7 @@ export class WandbForwarder {
 
   /**
    * Forwards until `ending` is aborted and everything in the files by then is confirmed; then reports how the run ended, if that is known
-   * (`exitCode`). Raises WandbRefused, GivenUp once the client's signal is aborted, and RunError.
+   * (`exitCode`). Raises WandbRefusedError, GivenUpError once the client's signal is aborted, and RunError.
    */
   async follow(ending: AbortSignal, exitCode: () => number | null): Promise<void> {
     const complete = new AbortController();
@@ -138,16 +138,16 @@ export class WandbForwarder {
   }
 
   /** Sends one request with what there is, or a sign of life if one is due. */
-  async #send(): Promise<Sent> {
+  async #send(): Promise<SendResult> {
     const { base, output: outputAt, events: eventsAt } = this.#cursor;
     const { rows, media, lines } = this.#nextRows();
     const row = rows.at(0)?.index ?? 0;
-    const offset = placeOf(this.#cursor, row).history + row;
+    const offset = offsetOfRow(this.#cursor, row).history + row;
     const output = this.#output.next(outputAt);
     const events = this.#nextEvents();
     const { names, through } = this.#uploads.taken();
     const summary = rows.length === 0 ? [] : [extendedJson(this.#summarise(rows, media))];
-    const pieces: Readonly<Record<string, Piece>> = {
+    const pieces: Readonly<Record<string, Batch>> = {
       'wandb-history.jsonl': { offset, content: lines },
       'wandb-events.jsonl': { offset: base.events + eventsAt.lines, content: events.lines },
       'output.log': {
@@ -157,7 +157,7 @@ export class WandbForwarder {
       'wandb-summary.json': { offset: 0, content: summary },
     };
     const files = Object.entries(pieces).filter(([, { content }]) => content.length > 0);
-    const reached = Math.max(acknowledged(this.#cursor).history, offset + rows.length);
+    const reached = Math.max(acknowledgedLines(this.#cursor).history, offset + rows.length);
     if (files.length > 0) this.#willSend(reached, rows.at(-1), pieces);
     const nothing = files.length === 0 && names.length === 0;
     if (!nothing || this.#clock.now() - this.#sentMs >= this.#pace.heartbeatMs) {
@@ -187,10 +187,10 @@ export class WandbForwarder {
   }
 
   /** Notes a request before it is sent: if its answer is never seen, its lines are not taken for those of others. */
-  #willSend(reached: number, last: Row | undefined, pieces: Readonly<Record<string, Piece>>): void {
+  #willSend(reached: number, last: Row | undefined, pieces: Readonly<Record<string, Batch>>): void {
     const end = (file: string): number => pieces[file].offset + pieces[file].content.length;
     const isLast = last !== undefined && end('wandb-history.jsonl') === reached;
-    const step = last === undefined ? 0 : placeOf(this.#cursor, last.index).step + last.iteration;
+    const step = last === undefined ? 0 : offsetOfRow(this.#cursor, last.index).step + last.iteration;
     this.#cursor = {
       ...this.#cursor,
       sending: {
@@ -229,7 +229,7 @@ export class WandbForwarder {
     let bytes = 0;
     for (const row of this.#rows.next()) {
       // One request has lines that lie behind one another.
-      if (row.index === nextPlace(this.#cursor, rows.at(0)?.index ?? Infinity)) break;
+      if (row.index === nextOffsetRow(this.#cursor, rows.at(0)?.index ?? Infinity)) break;
       const shown = this.#mediaOf(row.iteration);
       const line = this.#historyLine(row, shown);
       bytes += Buffer.byteLength(line);
@@ -250,7 +250,7 @@ export class WandbForwarder {
   #historyLine({ index, iteration, metrics, mark }: Row, { values }: Media): string {
     const always = {
       iteration,
-      _step: placeOf(this.#cursor, index).step + iteration,
+      _step: offsetOfRow(this.#cursor, index).step + iteration,
       _timestamp: mark.at,
       _runtime: mark.runtime,
     };
@@ -266,7 +266,7 @@ export class WandbForwarder {
     for (const [i, { index, iteration, metrics, mark }] of rows.entries()) {
       Object.assign(this.#summary, metrics, media[i].values, {
         iteration,
-        _step: placeOf(this.#cursor, index).step + iteration,
+        _step: offsetOfRow(this.#cursor, index).step + iteration,
         _timestamp: mark.at,
         _runtime: mark.runtime,
         _wandb: { runtime: Math.floor(mark.runtime) },

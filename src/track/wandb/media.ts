@@ -35,7 +35,7 @@ export const NO_MEDIA: Media = { values: {}, files: [], artifacts: [] };
  * @param owner what tells the run's artifacts from those of other runs.
  */
 export function mediaOf(paths: RunPaths, iteration: number, most: number, owner: readonly string[]): Media {
-  return joined(
+  return mergeMedia(
     shownEpisodes(paths, iteration, most).flatMap((shown) => [
       tableOf(paths, shown, owner),
       ...PICTURES.map((kind) => pictureList(paths, shown, kind)),
@@ -43,7 +43,7 @@ export function mediaOf(paths: RunPaths, iteration: number, most: number, owner:
   );
 }
 
-function joined(all: readonly Media[]): Media {
+function mergeMedia(all: readonly Media[]): Media {
   const files = new Map(all.flatMap((one) => one.files).map((file) => [file.name, file]));
   return {
     values: Object.assign({}, ...all.map(({ values }) => values)) as Media['values'],

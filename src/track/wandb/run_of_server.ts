@@ -3,7 +3,15 @@ import type { RunRecord } from '../../run/record.js';
 import type { WandbClient } from './client.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
 import type { WandbCursor } from './cursor.js';
-import { acknowledged, behindOthers, endsWithOurs, stepBehind, type Others, type Place, type There } from './places.js';
+import {
+  acknowledgedLines,
+  skipForeignLines,
+  endsWithOurs,
+  nextFreeStep,
+  type ForeignLines,
+  type RowOffset,
+  type ServerLines,
+} from './places.js';
 
 /** A run's description on the server. */
 export interface RunDescription {
@@ -29,11 +37,11 @@ export interface RunDescription {
 /** The config key that records which run directory a run's lines come from, and what was there before. */
 const IDENTITY = 'editrl';
 
-interface Found {
+interface ServerRun {
   readonly id: string | null;
   readonly config: Readonly<Record<string, unknown>>;
   readonly summary: Readonly<Record<string, unknown>>;
-  readonly there: There;
+  readonly there: ServerLines;
 }
 
 const RESUME_QUERY = `query RunResumeStatus($project: String, $entity: String, $name: String!) {
@@ -64,10 +72,10 @@ export async function defaultEntity(client: WandbClient): Promise<string> {
 }
 
 /** A run on the server, ready to be sent to. */
-export interface Attached {
+export interface AttachedRun {
   readonly cursor: WandbCursor;
   /** What others wrote there that the lines to come go behind; null if there is nothing that was not known. */
-  readonly others: Others | null;
+  readonly others: ForeignLines | null;
   /** The whole config that the server was given. */
   readonly config: Readonly<Record<string, unknown>>;
 }
@@ -76,21 +84,21 @@ export interface Attached {
  * Finds or creates the run, updates its description, and returns the cursor to continue with: `known` if the server has that run directory's lines,
  * else one that appends all of them to what is there. `iterationOf` gives the iteration of a row of the run. Raises as the client does.
  */
-export async function attach(
+export async function attachRun(
   client: WandbClient,
   described: RunDescription,
   { created_at }: Pick<RunRecord, 'created_at'>,
   known: WandbCursor | null,
   { baseUrl, iterationOf }: { readonly baseUrl: string; readonly iterationOf: (row: number) => number },
-): Promise<Attached> {
+): Promise<AttachedRun> {
   const { id, name, project, entity, settings } = described;
-  const found = foundIn(await client.graphql('RunResumeStatus', RESUME_QUERY, { name: id, project, entity }));
-  const isKnown = known !== null && found !== null && hasItsLines(known, found);
-  const { cursor, others } = isKnown ? goneOn(known, found) : begun(found, created_at, iterationOf);
+  const found = parseServerRun(await client.graphql('RunResumeStatus', RESUME_QUERY, { name: id, project, entity }));
+  const isKnown = known !== null && found !== null && isContinuation(known, found);
+  const { cursor, others } = isKnown ? continueCursor(known, found) : newCursor(found, created_at, iterationOf);
   const { base, behind } = cursor;
   const identity = { created_at, before: base, ...(behind.length === 0 ? {} : { behind }) };
   const { data, config } = await upsert(client, described, found, {
-    ...wrapped(settings),
+    ...wrapConfig(settings),
     [IDENTITY]: { value: identity },
   });
   const run = id === name ? {} : { run: id };
@@ -98,32 +106,32 @@ export async function attach(
   return { cursor: { ...cursor, ...place, ended: null }, others, config };
 }
 
-const NOTHING: WandbCursor['base'] = { history: 0, events: 0, output: 0, step: 0 };
+const ZERO_BASE: WandbCursor['base'] = { history: 0, events: 0, output: 0, step: 0 };
 
 /** A cursor, and what others wrote. */
-type Beginning = Pick<Attached, 'cursor' | 'others'>;
+type StartCursor = Pick<AttachedRun, 'cursor' | 'others'>;
 
 /** A server that has lost the run gets everything again, also where another was made under its id; a count that lags is no loss. */
-function hasItsLines(known: WandbCursor, { config, there }: Found): boolean {
+function isContinuation(known: WandbCursor, { config, there }: ServerRun): boolean {
   const { created_at } = asObject(valueOf(config[IDENTITY]));
-  return created_at === known.created_at || there.history >= acknowledged(known).history;
+  return created_at === known.created_at || there.history >= acknowledgedLines(known).history;
 }
 
 /** A run whose lines the server has. Its summary keeps what was set there, and where others wrote last, theirs counts. */
-function goneOn(known: WandbCursor, { there, summary }: Found): Beginning {
-  const { cursor, others } = behindOthers(known, there);
+function continueCursor(known: WandbCursor, { there, summary }: ServerRun): StartCursor {
+  const { cursor, others } = skipForeignLines(known, there);
   const own = parseExtendedJson(known.summary) ?? {};
   const merged = others === null ? { ...summary, ...own } : { ...own, ...summary };
   return { cursor: { ...cursor, summary: extendedJson(merged) }, others };
 }
 
 /** A run of which nothing is noted here: all its lines go where they were, if the server says where, else behind what is there. */
-function begun(found: Found | null, created_at: string, iterationOf: (row: number) => number): Beginning {
-  const there = found?.there ?? { ...NOTHING, tail: { iteration: null, step: null, at: null } };
+function newCursor(found: ServerRun | null, created_at: string, iterationOf: (row: number) => number): StartCursor {
+  const there = found?.there ?? { ...ZERO_BASE, tail: { iteration: null, step: null, at: null } };
   const identity = asObject(valueOf(found?.config[IDENTITY]));
   const own = identity['created_at'] === created_at ? asBase(identity['before']) : null;
   const placed = own === null ? null : { base: own, behind: asPlaces(identity['behind']) };
-  const end = { history: there.history, events: there.events, output: there.output, step: stepBehind(there) };
+  const end = { history: there.history, events: there.events, output: there.output, step: nextFreeStep(there) };
   const isNew = there.history === 0 && there.events === 0 && there.output === 0;
   const isOurs = placed !== null && (there.history <= placed.base.history || endsWithOurs(placed, there, iterationOf));
   // Of output and load it is not noted what others wrote.
@@ -148,7 +156,7 @@ function begun(found: Found | null, created_at: string, iterationOf: (row: numbe
 async function upsert(
   client: WandbClient,
   { id, name, project, entity, group, jobType, tags, notes, code, host, version }: RunDescription,
-  found: Found | null,
+  found: ServerRun | null,
   config: Readonly<Record<string, unknown>>,
 ): Promise<{
   readonly data: { readonly entity: string; readonly project: string };
@@ -187,7 +195,7 @@ async function upsert(
 }
 
 /** Null unless a run has begun there. */
-function foundIn(data: Readonly<Record<string, unknown>>): Found | null {
+function parseServerRun(data: Readonly<Record<string, unknown>>): ServerRun | null {
   const bucket = asObject(asObject(data['model'])['bucket']);
   if (!('t' in asJsonObject(bucket['wandbConfig']))) return null;
   const summary = asJsonObject(bucket['summaryMetrics']);
@@ -210,7 +218,7 @@ function foundIn(data: Readonly<Record<string, unknown>>): Found | null {
 }
 
 /** W&B's form of a config: each top-level entry is `{value}`. */
-function wrapped(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
+function wrapConfig(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(settings).map(([key, value]) => [key, { value }]));
 }
 
@@ -221,7 +229,7 @@ function asBase(value: unknown): WandbCursor['base'] | null {
   return { history: count(history), events: count(events), output: count(output), step: count(step) };
 }
 
-function asPlaces(value: unknown): Place[] {
+function asPlaces(value: unknown): RowOffset[] {
   const all = Array.isArray(value) ? (value as unknown[]).map(asObject) : [];
   return all.map(({ row, history, step }) => ({ row: count(row), history: count(history), step: count(step) }));
 }

@@ -3,7 +3,7 @@ import pLimit from 'p-limit';
 import { sleep, type Clock } from '../../core/clock.js';
 import type { Say } from '../say.js';
 import { saveArtifact, type TableArtifact } from './artifacts.js';
-import { WandbRefused, headersOf, type WandbClient } from './client.js';
+import { WandbRefusedError, headersOf, type WandbClient } from './client.js';
 import type { Media } from './media.js';
 import type { MediaFile, UploadTarget } from './upload_types.js';
 
@@ -14,10 +14,10 @@ const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $ru
 }`;
 
 /** Files of one iteration that are uploaded at once. */
-const TOGETHER = 4;
+const CONCURRENT_UPLOADS = 4;
 const LOOK_EVERY_MS = 500;
 
-interface Waiting {
+interface QueuedUpload {
   /** Null for files of the run as a whole. */
   readonly iteration: number | null;
   readonly files: readonly MediaFile[];
@@ -25,7 +25,7 @@ interface Waiting {
 }
 
 export class Uploads {
-  readonly #queue: Waiting[] = [];
+  readonly #queue: QueuedUpload[] = [];
   /** Names that the server has; equal pictures share a name. */
   readonly #done = new Set<string>();
   #finished: string[] = [];
@@ -62,7 +62,7 @@ export class Uploads {
   }
 
   /**
-   * Uploads until `complete` is aborted, which means that nothing more will come, and nothing is waiting. Raises GivenUp as the client does; what the
+   * Uploads until `complete` is aborted, which means that nothing more will come, and nothing is waiting. Raises GivenUpError as the client does; what the
    * server refuses is reported once and left out.
    */
   async run(complete: AbortSignal): Promise<void> {
@@ -89,10 +89,10 @@ export class Uploads {
     if (wanted.length === 0 || this.#refused) return;
     try {
       const addresses = await this.#addresses(wanted.map(({ name }) => name));
-      const limit = pLimit(TOGETHER);
+      const limit = pLimit(CONCURRENT_UPLOADS);
       await Promise.all(wanted.map((file) => limit(() => this.#put(file, addresses))));
     } catch (error) {
-      if (!(error instanceof WandbRefused)) throw error;
+      if (!(error instanceof WandbRefusedError)) throw error;
       this.#refused = true;
       this.say(
         `${error.toText()}\n  Files, images and tables stay in the run directory; metrics are forwarded all the same.`,
@@ -109,7 +109,7 @@ export class Uploads {
       // A signed address is valid for a limited time.
       await save().catch((error: unknown) => (isForbidden(error) ? save() : Promise.reject(error as Error)));
     } catch (error) {
-      if (!(error instanceof WandbRefused)) throw error;
+      if (!(error instanceof WandbRefusedError)) throw error;
       this.#artifactsRefused = true;
       this.say(`${error.toText()}\n  Tables are there as files, without their pictures.`, 'warn');
     }
@@ -145,7 +145,7 @@ export class Uploads {
 }
 
 function isForbidden(error: unknown): boolean {
-  return error instanceof WandbRefused && error.status === 403;
+  return error instanceof WandbRefusedError && error.status === 403;
 }
 
 interface Addresses {
