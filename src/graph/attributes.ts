@@ -1,4 +1,4 @@
-/** What a graph's nodes are told: types of elements, shapes, and of every operator its attributes. */
+/** The attributes of a graph's nodes: element types, shapes, and those of every operator. */
 
 export type Dtype = 'float32' | 'int64' | 'bool';
 
@@ -37,7 +37,7 @@ export interface OpAttributes {
   Abs: None;
   Sin: None;
   Cos: None;
-  /** By its tanh approximation. */
+  /** The tanh approximation. */
   Gelu: None;
   // comparison and choice
   Equal: None;
@@ -52,8 +52,8 @@ export interface OpAttributes {
   /** Pictures [N, C, H, W] by kernels [O, C, h, w], with one number per channel O added, which may be left out: [N, O, H', W']. */
   Conv: Convolution;
   /**
-   * What Conv's transpose makes of [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H'; `outputPadding`
-   * is by how much the wanted one is above the least.
+   * The result of Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H'; `outputPadding` is
+   * the difference of the wanted one from the smallest.
    */
   ConvTranspose: Convolution & { readonly outputPadding: readonly [number, number] };
   // form

@@ -102,7 +102,7 @@ export const pad = (x: Value, axis: number, before: number, after: number): Valu
 export const gather = (data: Value, indices: Value, axis = 0): Value => apply('Gather', [data, indices], { axis });
 export const gatherElements = (data: Value, indices: Value, axis: number): Value =>
   apply('GatherElements', [data, indices], { axis });
-/** `data` [R, W] and to each of its rows those of `updates` [N, W] whose index, of int64 [N], is that row's. */
+/** `data` [R, W] with rows of `updates` [N, W] added: each to the row that its index, int64 [N], names. */
 export const addRows = (data: Value, indices: Value, updates: Value): Value =>
   apply('ScatterElements', [data, expand(reshape(indices, [indices.size, 1]), updates.shape), updates], { axis: 0 });
 
@@ -122,7 +122,7 @@ export function sumAll(x: Value): Value {
 /** A float32 scalar in the graph of `x`. */
 export const scalarLike = (x: Value, value: number): Value => x.graph.scalar(value);
 
-/** A scalar zero, for use where it is broadcast. */
+/** A scalar zero, for uses that broadcast it. */
 export const zerosLike = (x: Value): Value => {
   if (x.dtype !== 'float32') throw new GraphError(`no zeros of type ${formatType(x)}`);
   return x.graph.scalar(0);

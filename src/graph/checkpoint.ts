@@ -33,7 +33,8 @@ export function checkpoint(name: string, inputs: readonly Value[], build: (input
       const found = vectorJacobian(again, d, wanted);
       let next = 0;
       const all = targets.map((_, at) => (needed[at] ? found[next++] : null));
-      // What flows on waits for the captured values' gradients, so that this inside is dead before the one before it is made.
+      // Later computations wait for the gradients of the captured values, so that this region's inner values are freed before the previous
+      // region's are made.
       const local = all.slice(inputs.length).filter((gradient) => gradient !== null);
       return all.map((gradient, at) =>
         gradient !== null && at < inputs.length ? computedAfter(gradient, local) : gradient,
@@ -81,8 +82,7 @@ function keepFlag(graph: Graph): Value {
 }
 
 /**
- * The float values that `output` or its gradient is computed from besides `inputs`, oldest first: parameters, and what is older
- * than the region.
+ * The float values other than `inputs` from which `output` or its gradient is computed, oldest first: parameters, and values older than the region.
  */
 function capturedBy(output: Value, first: number, inputs: readonly Value[]): Value[] {
   const given = new Set(inputs);

@@ -20,7 +20,7 @@ export function gradients(loss: Value, targets: readonly Value[]): Value[] {
   });
 }
 
-/** The product of `seed` (the gradient of `root`) with the Jacobian of `root`; null where there is no dependence. */
+/** The product of `seed` (the gradient of `root`) with the Jacobian of `root`; null if there is no dependence. */
 export function vectorJacobian(root: Value, seed: Value, targets: readonly Value[]): (Value | null)[] {
   const wanted = new Set(targets);
   const order = forwardOrder(root);
@@ -114,8 +114,8 @@ function gradientInputs(value: Value): readonly Value[] {
 }
 
 /**
- * What `root` depends on through the inputs that gradients flow to, inputs first; the inside of a custom region is not visited.
- * A value is younger than everything that it depends on, so that the order of ids will do.
+ * The values that `root` depends on through inputs to which gradients flow, inputs first; the inside of a custom region is not visited. A value is
+ * younger than everything it depends on, so sorting by id is enough.
  */
 function forwardOrder(root: Value): Value[] {
   const reachable = new Set<Value>([root]);

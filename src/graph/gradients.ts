@@ -1,5 +1,5 @@
 /**
- * One gradient rule per operator. A rule gets the output's gradient `d` and returns one entry per input, null where none flows.
+ * One gradient rule per operator. A rule gets the output's gradient `d` and returns one entry per input, null for an input without a gradient.
  * Entries may have the broadcast shape of an elementwise operator: the driver in differentiate.ts sums them back.
  */
 import { GraphError } from '../core/errors.js';
@@ -202,7 +202,7 @@ function kernelGradient(x: Value, d: Value, kernels: Value, attributes: Convolut
   if ([...strides, ...dilations].every((step) => step === 1)) return denseKernelGradient(x, d, kernels, attributes);
   const swap = [1, 0, 2, 3];
   const all = g.conv(g.transpose(x, swap), g.transpose(d, swap), { strides: dilations, pads, dilations: strides });
-  // What no kernel read lies beyond the kernel's own elements.
+  // Elements that no kernel position read lie outside the kernel's own elements.
   const own = g.slice(g.slice(all, 2, 0, kernels.shape[2]), 3, 0, kernels.shape[3]);
   return g.transpose(own, swap);
 }

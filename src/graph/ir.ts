@@ -165,10 +165,9 @@ export function formatType(type: ValueType): string {
 }
 
 /**
- * Values that `roots` depend on, each after its inputs, of which the older ones come first; iterative, so that depth is no limit.
- *
- * onnxruntime walks a model from its outputs, and of a node's inputs it computes the one that is written last first. So a chain of
- * operators comes before what is had from a parameter in one, such as a part of it, and that is not kept while the chain is computed.
+ * Values that `roots` depend on, each after its inputs, older inputs first; iterative, so that depth is not limited. onnxruntime walks a model from
+ * its outputs and computes a node's inputs starting with the one that is written last. So a chain of operators is written before values that are
+ * computed from a parameter in one step, such as a slice of it, and these are not kept in memory while the chain is computed.
  */
 export function topological(roots: readonly Value[]): Value[] {
   const done = new Set<Value>();

@@ -15,13 +15,13 @@ const IR_VERSION = 10;
 const OPSET = 23;
 
 const ELEMENT_TYPE: Readonly<Record<Dtype, number>> = { float32: 1, int64: 7, bool: 9 };
-/** Where a tensor's elements lie: in another file. */
+/** The location of a tensor's elements: another file. */
 const EXTERNAL = 1;
 const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
 
 type ConstantData = Float32Array | BigInt64Array | Uint8Array;
 
-/** What is fed at every run although it never changes: what follows from sizes, where these are free. */
+/** Inputs that are fed at every run although they never change: values that depend on sizes, if sizes are free. */
 export interface FedConstant {
   readonly type: ValueType;
   readonly data: ConstantData;
@@ -110,11 +110,11 @@ class GraphWriter {
   readonly constants = new Map<string, FedConstant>();
   readonly #frozen: ReadonlySet<string>;
   readonly #anySize: boolean;
-  /** For each scope of the graph, how many vectors of sizes its nodes have taken. */
+  /** For each scope of the graph, how many vectors of sizes its nodes have used. */
   readonly #sizesIn = new Map<string, number>();
   #next = 0;
 
-  /** For a computed value that is an output, the name of that output (the first, if it is several). */
+  /** For a computed value that is an output, the name of that output (the first one, if there are several). */
   readonly #outputNames = new Map<Value, string>();
 
   readonly #standalone: OnnxOptions['standalone'];
@@ -224,7 +224,7 @@ class GraphWriter {
     return value.name;
   }
 
-  /** What a product's right factor is called: a frozen parameter's is an initializer of its own. */
+  /** The name of a product's right factor: a frozen parameter's is a separate initializer. */
   #factorOf(value: Value): string {
     if (value.origin.kind !== 'parameter' || !this.#frozen.has(value.name)) return this.#nameOf(value);
     const name = packedFile(value.name);
@@ -290,7 +290,7 @@ export function packedFile(parameter: string): string {
   return `packed:${parameter}`;
 }
 
-/** What an output is called in the model; the prefix keeps it apart from inputs of the same name. */
+/** The name of an output in the model; the prefix distinguishes it from inputs with the same name. */
 export function outputName(name: string): string {
   return `out:${name}`;
 }

@@ -1,10 +1,10 @@
-/** What an operator says about its output and its ONNX form, and the pieces that shape rules are made of. */
+/** What an operator specifies about its output and its ONNX form, and the parts that shape rules are made of. */
 import { GraphError } from '../../core/errors.js';
 import type { OpAttributes, OpType } from '../attributes.js';
 import type { Dtype, Shape, ValueType } from '../ir.js';
 import { formatShape } from '../ir.js';
 
-/** How a node is written in ONNX: attributes, and attributes that ONNX wants as int64 inputs, first those that follow from sizes. */
+/** The ONNX form of a node: attributes, and attributes that ONNX expects as int64 inputs, starting with those that depend on sizes. */
 export interface OnnxForm {
   readonly attributes?: Readonly<Record<string, number | readonly number[]>>;
   readonly textAttributes?: Readonly<Record<string, string>>;
