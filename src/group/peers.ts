@@ -20,7 +20,7 @@ export const soloPeers: Peers = {
   sum: async () => {},
 };
 
-/** Which of `count` things a rank takes: contiguous shares whose sizes differ by one at most. `end` is exclusive. */
+/** The part of `count` things that a rank takes: contiguous shares whose sizes differ by at most one. `end` is exclusive. */
 export function shareOf(
   count: number,
   { rank, size }: { readonly rank: number; readonly size: number },

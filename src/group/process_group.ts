@@ -10,7 +10,7 @@ import { bytesOf, Disconnected, totalBytes, type FrameKind, type Wire } from './
 
 export { ProcessGroupError };
 
-/** What ranks exchange. Values may hold typed arrays, maps and numbers that are not finite, but no functions and no classes. */
+/** Values that ranks exchange. They may hold typed arrays, maps and numbers that are not finite, but no functions and no classes. */
 export interface ProcessGroup {
   readonly rank: number;
   readonly size: number;
@@ -20,7 +20,7 @@ export interface ProcessGroup {
   allGather<T>(value: T): Promise<T[]>;
   /** Brings element r of each rank's list to rank r: what every rank, by rank, had for this one. Others' lists go nowhere else. */
   allToAll<T>(toEach: readonly T[]): Promise<T[]>;
-  /** Every rank's value, by rank, on rank 0; null elsewhere. */
+  /** Every rank's value, by rank, on rank 0; null on the others. */
   gather<T>(value: T): Promise<T[] | null>;
   /** Replaces the numbers by their sums over the ranks, which are bit-identical everywhere. Ranks pass arrays of the same lengths. */
   sum(arrays: readonly Float32Array[]): Promise<void>;
@@ -71,7 +71,7 @@ export async function openProcessGroup(env: NodeJS.ProcessEnv, options: OpenOpti
   return rank === 0 ? new Hub(size, await accept(place)) : new Spoke(rank, size, await connect(place));
 }
 
-/** What both ends share: one collective at a time, numbered, and failures that end the group. */
+/** The part that both ends share: one collective at a time, numbered, and failures that end the group. */
 abstract class Connected {
   #sequence = 0;
   #running: string | null = null;
@@ -143,7 +143,7 @@ abstract class Connected {
     }
   }
 
-  /** What each other rank is to get as bytes; what a rank has for itself is not written. */
+  /** The bytes that each other rank is to get; a rank's value for itself is not written. */
   protected serializedForOthers(toEach: readonly unknown[]): Uint8Array[] {
     return Array.from({ length: this.size }, (_, rank) =>
       rank === this.rank ? new Uint8Array(0) : serialize(toEach[rank]),
@@ -163,7 +163,7 @@ function withLengths(parts: readonly Uint8Array[]): Uint8Array[] {
   return [new Uint8Array(lengths.buffer), ...parts];
 }
 
-/** What `withLengths` made. */
+/** Splits bytes that `withLengths` joined. */
 function split(bytes: Uint8Array, ranks: number): Uint8Array[] {
   let at = ranks * Float64Array.BYTES_PER_ELEMENT;
   return Array.from(new Float64Array(bytes.buffer, bytes.byteOffset, ranks), (length) =>
@@ -176,7 +176,7 @@ const anyRoom = (bytes: number): readonly Uint8Array[] => [new Uint8Array(bytes)
 /** Rank 0. */
 class Hub extends Connected implements ProcessGroup {
   readonly #peers: readonly { readonly rank: number; readonly wire: Wire }[];
-  /** Where each peer's arrays are read to; kept from sum to sum. */
+  /** Buffers into which each peer's arrays are read; kept from sum to sum. */
   readonly #received = new Map<number, Float32Array[]>();
 
   constructor(size: number, wires: ReadonlyMap<number, Wire>) {

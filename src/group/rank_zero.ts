@@ -4,7 +4,7 @@ import type { ProcessGroup } from './process_group.js';
 /** Raised by what cannot come to its end because the run was asked to stop while it waited, or because rank 0 gave it up. */
 export class WaitInterrupted extends Error {}
 
-/** Rank 0 does the work, and all have its result. Where it raises, the others raise WaitInterrupted: the error is rank 0's to report. */
+/** Rank 0 does the work, and all ranks get its result. If it raises, the others raise WaitInterrupted: rank 0 reports the error. */
 export async function runOnRankZero<T>(
   group: Pick<ProcessGroup, 'rank' | 'broadcast'>,
   work: () => Promise<T>,

@@ -1,4 +1,4 @@
-/** How the ranks of a process group find each other: who may join, how long is waited, and what is said when some do not come. */
+/** How the ranks of a process group find each other: who may join, how long they wait, and the error if some do not come. */
 import { timingSafeEqual } from 'node:crypto';
 import { createServer, Socket } from 'node:net';
 import { RunError } from '../core/errors.js';
@@ -87,7 +87,7 @@ export async function accept(place: Rendezvous): Promise<Map<number, Wire>> {
   }
 }
 
-/** The rank that a connection belongs to; null for one that was turned away. */
+/** The rank that a connection belongs to; null if the connection was refused. */
 async function admit(wire: Wire, place: Rendezvous, joined: ReadonlyMap<number, Wire>): Promise<number | null> {
   const header = await wire.header();
   if (header?.kind !== 'hello' || header.bytes > HELLO_MAX_BYTES) return refuse(wire, 'that is not a rank of this run');

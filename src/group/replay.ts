@@ -1,6 +1,6 @@
 /**
- * What a run gets from another machine: each answer is stored before it is used, and found again under the same name for the same request. So a
- * resumed run stays the same, though no server promises to give the same answer twice.
+ * Answers that a run gets from another machine: each is stored before it is used, and found again under the same name for the same request. So a
+ * resumed run stays the same, although no server promises to give the same answer twice.
  */
 import pLimit, { type LimitFunction } from 'p-limit';
 import type { RemoteExchange } from '../balance/exchange.js';
@@ -16,7 +16,7 @@ export interface ReplayOptions<T extends RemoteExchange> {
     find(key: string, requestHash: string): T | undefined | Promise<T | undefined>;
     put(exchange: T): void | Promise<void>;
   };
-  /** Hands what this rank has yet to store to rank 0; see `gathered`. */
+  /** Hands the lines that this rank has yet to store to rank 0; see `gatherLines`. */
   readonly keep: () => Promise<void>;
   /** Answers under way at once, on this rank. */
   readonly concurrency: number;
@@ -51,8 +51,8 @@ export class Replay<T extends RemoteExchange> {
   }
 
   /**
-   * The answer to one request under each of several names, in their order. What is stored under one of them, by a run that was cut off, is taken for
-   * the others; otherwise `ask` is called once. Raises what it raises, and WaitInterrupted where the run is asked to stop meanwhile.
+   * The answer to one request under each of several names, in their order. If an interrupted run has stored it under one of them, it is used for the
+   * others too; otherwise `ask` is called once. Raises what `ask` raises, and WaitInterrupted if the run is asked to stop meanwhile.
    */
   async answers(
     keys: readonly string[],
@@ -78,7 +78,9 @@ export class Replay<T extends RemoteExchange> {
   }
 }
 
-/** Does work that waits for another machine within its time. Raises what it raises, and WaitInterrupted where the run is asked to stop meanwhile. */
+/**
+ * Does work that waits for another machine, within its time. Raises what the work raises, and WaitInterrupted if the run is asked to stop meanwhile.
+ */
 export async function waitForRemote<R>(
   { stop, maxWaitMs, clock = systemClock }: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'clock'>,
   work: (deadline: Deadline) => Promise<R>,

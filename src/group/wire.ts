@@ -1,7 +1,7 @@
 /** Binary frames over one connection of a process group: a header of 16 bytes, then bytes that are read straight into place. */
 import type { Socket } from 'node:net';
 
-/** What a frame carries; both ends of a collective must agree. */
+/** The kind of a frame's content; both ends of a collective must agree. */
 export const frameKinds = { hello: 1, welcome: 2, failure: 3, value: 4, values: 5, arrays: 6 } as const;
 export type FrameKind = keyof typeof frameKinds;
 
@@ -9,7 +9,7 @@ export interface FrameHeader {
   readonly kind: FrameKind;
   /** The number of the collective that the frame belongs to. */
   readonly sequence: number;
-  /** The length of what follows. */
+  /** The length of the content that follows. */
   readonly bytes: number;
 }
 
