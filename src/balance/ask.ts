@@ -40,16 +40,16 @@ export interface AskOptions<M extends Member, R> {
 }
 
 /**
- * Asks one member after another, each once, then waits and begins again, until there is a reply to take, the attempts are used up, or the
- * time would be over. Members that are spared are not asked, unless a question that has begun has no others left: all may have failed at
- * one moment. `reply` is the last one that the end of the time did not cut short; null where nobody could be asked.
+ * Asks one member after another, each once, then waits and starts over, until there is an acceptable reply, the attempts are used up, or the time
+ * would be over. Members that are spared are not asked, unless a question that is under way has no others left: all may have failed at one moment.
+ * `reply` is the last one that the end of the time did not cut short; null if nobody could be asked.
  */
 export async function askMembers<M extends Member, R>(
   asking: AskOptions<M, R>,
 ): Promise<{ readonly reply: R | null; readonly attempts: number }> {
   const { members, policy, clock, random, within, prefers = () => true } = asking;
   const tried = new Set<M>();
-  /** Members that have already given what they have. */
+  /** Members that have already given their best reply. */
   const spent = new Set<M>();
   let secondBest: R | null = null;
   let last: R | null = null;
@@ -62,7 +62,7 @@ export async function askMembers<M extends Member, R>(
     const willDo = (member: M): boolean => candidates.includes(member) && !tried.has(member) && member.waitMs === 0;
     const member = members.choose((each) => willDo(each) && prefers(each)) ?? members.choose(willDo);
     if (member === null) {
-      // Jitter comes on top, so that callers who were told the same moment do not all come back at it.
+      // Jitter is added, so that callers who got the same delay do not all return at the same moment.
       const waitMs = Math.min(...candidates.map((each) => each.waitMs)) + jitterMs();
       if (waitMs >= within.remainingMs()) break;
       if (tried.size > 0) rounds++;
@@ -95,7 +95,7 @@ export async function askMembers<M extends Member, R>(
   }
 }
 
-/** One request within its own time, told to the member. */
+/** One request within its own time, whose end is reported to the member. */
 export async function askOnce<M extends Member, R>(
   member: M,
   { ask, clock, policy, within }: Pick<AskOptions<M, R>, 'ask' | 'clock' | 'policy' | 'within'>,
@@ -105,7 +105,7 @@ export async function askOnce<M extends Member, R>(
   let ending: RequestEnd = { load: 'nothing', health: 'nothing' };
   try {
     const tried = await ask(member, deadline);
-    // What the caller called off says nothing about the server; a question's time that ran out does.
+    // A request that the caller cancelled says nothing about the server; a question that ran out of time does.
     const calledOff = tried.next !== 'done' && within.over && within.remainingMs() > 0;
     if (!calledOff) ending = { ...tried.ending, request: within };
     return tried;

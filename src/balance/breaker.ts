@@ -1,8 +1,8 @@
 import type { Clock } from '../core/clock.js';
 
 /**
- * Requests that failed in a row, with no success between them. The same request counts once, however often it is made, so that one which no
- * server can answer never passes for a server that answers none.
+ * Requests that failed in a row, with no success between them. The same request counts once, however often it is made, so that one request that no
+ * server can answer never makes a server look dead.
  */
 export class FailureRow {
   readonly #requests = new Set<unknown>();
@@ -31,8 +31,8 @@ export class FailureRow {
 }
 
 /**
- * Spares a server that has stopped answering, and its callers the wait: after so many failures in a row it blocks until a pause is over;
- * then one caller may try, and its success lets everyone through again.
+ * A circuit breaker: spares a server that has stopped answering, and spares its callers the wait. After a number of failures in a row it blocks until
+ * a pause is over; then one caller may try, and its success lets everyone through again.
  */
 export class Breaker {
   readonly #row: FailureRow;

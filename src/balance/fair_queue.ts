@@ -6,7 +6,7 @@
 
 /** Whom something that waits belongs to. */
 export interface Owner {
-  /** What a caller cannot choose freely: its address. */
+  /** A property of the caller that it cannot choose freely: its address. */
   readonly caller: string;
   readonly run: string;
 }
@@ -20,18 +20,18 @@ export interface QueueLimits {
   readonly underWay: number;
 }
 
-/** One that takes turns on its level. */
+/** A participant that takes turns on its level. */
 interface Flow {
   readonly name: string;
   /** The virtual time at which its next turn begins; of no meaning while it has had no turn, or has nothing waiting and is not ahead of its time. */
   start: number;
   /** Whether it has had no turn yet. */
   isNew: boolean;
-  /** The how-manieth it was to come, of those that had nothing waiting. */
+  /** Its number in the order of arrival, among participants that had nothing waiting. */
   came: number;
 }
 
-/** One level: its virtual time, which is the start of the turn that was given last, and those who take turns on it. */
+/** One level: its virtual time, which is the start of the last turn given, and the participants that take turns on it. */
 class Level<F extends Flow> {
   readonly flows = new Map<string, F>();
   /** Flows with something waiting. */
@@ -48,7 +48,7 @@ class Level<F extends Flow> {
   /** @param sizeOf how much one has waiting. */
   constructor(readonly sizeOf: (flow: F) => number) {}
 
-  /** For one that has nothing waiting and comes, or comes back. It starts now, or later where it had more than its share. */
+  /** For a participant with nothing waiting that arrives or returns. It starts now, or later if it had more than its share. */
   enter(flow: F): void {
     this.flows.set(flow.name, flow);
     this.#idle.delete(flow);
@@ -87,8 +87,8 @@ class Level<F extends Flow> {
   };
 
   /**
-   * The flow that gives way when there is no room; null when nothing waits. It is the one that would wait longest for its last waiting item. Among
-   * newcomers it is the one with least waiting, and among those the one that came first: a later one has not had time to gather more.
+   * The flow that gives way when there is no room; null when nothing waits. It is the flow whose last waiting item would wait longest. Among
+   * newcomers it is the one with the fewest items waiting, and among those the one that came first: a later one has not had time to gather more.
    */
   last(): F | null {
     const endOf = (flow: F): number => (flow.isNew ? this.#line + this.#newcomers : flow.start + this.sizeOf(flow));
@@ -115,8 +115,8 @@ class Level<F extends Flow> {
   }
 
   /**
-   * For one that has nothing waiting and nothing under way. It is remembered with so many others: a run that pauses between its requests must
-   * not come back as a new one, however many names come and go meanwhile. One that had no turn is as new as before.
+   * For a participant with nothing waiting and nothing under way. A limited number of them is remembered: a run that pauses between its requests must
+   * not return as a new one, however many names come and go meanwhile. A participant that had no turn is as good as new.
    */
   rest(flow: F): void {
     if (flow.isNew) {
@@ -147,7 +147,7 @@ interface Caller<T> extends Flow {
 /** Runs of one caller, and callers, that are remembered while they have nothing to do. */
 const mostIdle = 1024;
 
-/** What was taken; `end` is to be called when it is no longer under way. */
+/** The item that was taken; `end` is to be called when it is no longer under way. */
 export interface QueueTurn<T> {
   readonly item: T;
   readonly end: () => void;
@@ -169,7 +169,7 @@ export class FairQueue<T> {
     return [...this.#callers.flows.values()].reduce((sum, { runs }) => sum + 1 + runs.flows.size, 0);
   }
 
-  /** What is under way and waits, by the name of the run, whoever gave it; those that have neither are left out. */
+  /** The items under way and waiting, by the name of the run, whatever its callers; runs with neither are left out. */
   runs(): ReadonlyMap<string, { readonly inFlight: number; readonly waiting: number }> {
     const sums = new Map<string, { readonly inFlight: number; readonly waiting: number }>();
     for (const { runs } of this.#callers.flows.values()) {
@@ -183,8 +183,8 @@ export class FairQueue<T> {
   }
 
   /**
-   * Lets it wait. `again`: it had its turn before and goes first of what its run has waiting, whatever the limits. Returns what cannot
-   * wait for want of room: this one, or another one of the caller who has most waiting; see `Level.last`.
+   * Lets an item wait. `again`: it had its turn before and goes first among its run's waiting items, whatever the limits. Returns the item that
+   * cannot wait for lack of room: this one, or one of the caller with the most waiting; see `Level.last`.
    */
   push(owner: Owner, item: T, again = false): T | null {
     const caller = this.#callers.flows.get(owner.caller) ?? newCaller<T>(owner.caller);
@@ -199,7 +199,7 @@ export class FairQueue<T> {
     return again || this.#waiting <= this.limits.total ? null : this.#pushOut();
   }
 
-  /** Takes the first that may go, in the order of turns; null where none may. */
+  /** Takes the first item that may go, in the order of turns; null if none may. */
   take(mayGo: (item: T) => boolean): QueueTurn<T> | null {
     for (const caller of [...this.#callers.waiting].sort(this.#callers.inTurn)) {
       const found = this.#first(caller, mayGo);
@@ -226,7 +226,7 @@ export class FairQueue<T> {
     return null;
   }
 
-  /** Takes one thing away, which does not count as a turn; false where it does not wait. */
+  /** Removes an item, which does not count as a turn; false if it is not waiting. */
   drop({ caller: callerName, run: runName }: Owner, item: T): boolean {
     const caller = this.#callers.flows.get(callerName);
     const run = caller?.runs.flows.get(runName);

@@ -1,6 +1,6 @@
 import type { Clock } from '../core/clock.js';
 
-/** What the end of a request says about how much its server can take. */
+/** What the end of a request says about how much load its server can take. */
 export type LoadSign = 'carried' | 'overloaded' | 'nothing';
 
 /**

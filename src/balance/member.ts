@@ -1,11 +1,11 @@
-/** Equal servers: what is known of each, and which one is asked. */
+/** Equal servers: the state of each, and which one is asked. */
 import type { Clock } from '../core/clock.js';
 import { Breaker, FailureRow } from './breaker.js';
 import { AdaptiveLimit, type LoadSign } from './limit.js';
 
 /**
- * What the end of a request says about whether its server works: `unsure` where the request itself may be at fault, `nothing` where its
- * caller called it off.
+ * What the end of a request says about whether its server works: `unsure` if the request itself may be at fault, `nothing` if its caller cancelled
+ * it.
  */
 export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
 
@@ -13,9 +13,9 @@ export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
 export interface RequestEnd {
   readonly load: LoadSign;
   readonly health: HealthSign;
-  /** What names the failed request, so that two failures of the same request count once; see `FailureRow`. */
+  /** Identifies the failed request, so that two failures of the same request count once; see `FailureRow`. */
   readonly request?: unknown;
-  /** What went wrong, in words. */
+  /** A description of the failure. */
   readonly found?: string;
 }
 
@@ -25,7 +25,7 @@ export interface MemberOptions {
   /** Requests that fail in a row, after which it is left alone, and for how long. */
   readonly failures: number;
   readonly pauseMs: number;
-  /** As `failures`, of those that may be at fault themselves: it takes more of them to doubt a server that answers. */
+  /** Like `failures`, for requests that may be at fault themselves: it takes more of them to doubt a server that answers. */
   readonly doubts: number;
 }
 
@@ -34,8 +34,8 @@ export class Member {
   readonly limit: AdaptiveLimit;
   readonly breaker: Breaker;
   /**
-   * Requests that the server itself answered with an error, and the like: they may be unfit, and no caller may take a server from the others by
-   * unfit requests.
+   * Requests that the server itself answered with an error, and similar ones: they may be invalid, and no caller may block a server for others by
+   * invalid requests.
    */
   readonly #unsure: FailureRow;
   #busyUntil = -Infinity;
@@ -79,7 +79,7 @@ export class Member {
     this.#unsure.clear();
   }
 
-  /** So many failed in a row that may be at fault themselves. Whoever can look at the server does so instead. */
+  /** The number of failures in a row of requests that may be at fault themselves. A caller that can check the server does so instead. */
   protected suspected(): void {
     this.breaker.open();
   }
@@ -97,7 +97,7 @@ export class Member {
 }
 
 export const routings = ['least_loaded', 'round_robin'] as const;
-/** Which of the servers that may be asked is: the one with the smallest share of its limit in use, or each in turn. */
+/** How to choose among the available servers: the one with the smallest share of its limit in use, or each in turn. */
 export type Routing = (typeof routings)[number];
 
 /** Chooses among servers. */
@@ -109,7 +109,7 @@ export class Members<M extends Member> {
     readonly routing: Routing,
   ) {}
 
-  /** The one to ask next; null where none will do. Equal loads are broken in turn. */
+  /** The server to ask next; null if none is suitable. Ties are broken in turn. */
   choose(willDo: (member: M) => boolean): M | null {
     const { length } = this.all;
     let best: number | null = null;

@@ -4,7 +4,7 @@ const SAID_EVERY_MS = 30_000;
 /** The first word of a wait comes after so long: a pause that is over by then is nobody's concern. */
 const SAID_AFTER_MS = 3000;
 
-/** Who is told that what everybody waits for is away. */
+/** Informed when the server that everybody waits for is away. */
 export interface OutageListener {
   /** Called at intervals while it is away, with what was found and for how long it has been away. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;
@@ -12,7 +12,7 @@ export interface OutageListener {
   readonly onBack?: (() => void) | undefined;
 }
 
-/** How long what is waited for has been away, said now and then. */
+/** How long the awaited server has been away, reported from time to time. */
 export class Outage {
   #since: number | null = null;
   #said: number | null = null;

@@ -2,7 +2,7 @@
 import { sleep, type Clock } from '../core/clock.js';
 import type { EndpointError } from '../core/errors.js';
 
-/** What a look at servers found. `final`: they will not become ready by waiting. */
+/** The result of checking servers. `final`: waiting will not make them ready. */
 export type ReadinessResult<R> = { readonly ready: R } | { readonly error: EndpointError; readonly final: boolean };
 
 export interface UntilReadyOptions {
@@ -12,7 +12,7 @@ export interface UntilReadyOptions {
   readonly signal?: AbortSignal | undefined;
   /** The pause after a look. */
   readonly pauseMs: number;
-  /** So many looks in a row have to be final before they are believed, this long apart; one unless given. */
+  /** The number of checks in a row that have to be final before they are believed, and the time between them; one check by default. */
   readonly finalLooks?: { readonly count: number; readonly pauseMs: number };
   /** Called after every look that found them not ready, with what was found. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;

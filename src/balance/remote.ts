@@ -1,6 +1,6 @@
 /**
- * Asking another machine: one or several equal servers behind one name. A specification says how one request is made of one server, and what each
- * reply means (`MEANINGS`); which server is asked, when it is asked again, and what is said while it is away is the same for all.
+ * Asks another machine: one server or several equal ones behind one name. A specification says how one request is made of one server, and what each
+ * reply means (`MEANINGS`). Which server is asked, when it is asked again, and what is reported while it is away is the same for all.
  */
 import { sleep, systemClock, type Clock } from '../core/clock.js';
 import type { Deadline } from '../core/deadline.js';
@@ -48,7 +48,7 @@ export function attemptResult<R>(meaning: ReplyMeaning, reply: R, retryAfterMs?:
 export interface RemoteOptions<M extends Member, Request, Reply> {
   readonly members: readonly M[];
   readonly policy: AskPolicy;
-  /** Makes one request of one server within its own time. Never rejects for what the server does. */
+  /** Makes one request to one server within its own time. Never rejects, whatever the server does. */
   readonly attempt: (member: M, request: Request, within: Deadline) => Promise<AttemptResult<Reply>>;
   /** `least_loaded` unless given. */
   readonly routing?: Routing | undefined;
@@ -59,7 +59,7 @@ export interface RemoteOptions<M extends Member, Request, Reply> {
   readonly random?: (() => number) | undefined;
 }
 
-/** What became of a request. */
+/** The result of a request. */
 export interface AskResult<Reply> {
   /** The last reply; null where no server could be asked. */
   readonly reply: Reply | null;
@@ -95,7 +95,7 @@ export class Remote<M extends Member, Request, Reply> {
     return { reply, attempts, spared };
   }
 
-  /** One request of the least loaded server, preferably of one that is not being left alone. */
+  /** One request to the least loaded server, preferably one that is not being spared. */
   async once(request: Request, within: Deadline): Promise<Reply | null> {
     const member = this.#members.choose(({ breaker }) => !breaker.blocks) ?? this.#members.choose(() => true);
     return member === null ? null : (await askOnce(member, this.#asking(request, within))).reply;
@@ -115,7 +115,7 @@ export class Remote<M extends Member, Request, Reply> {
   }
 }
 
-/** What a request found. `none`: no answer now, perhaps later; `wrong`: settings or the key are, and asking again does not help. */
+/** The outcome of a request. `none`: no answer now, perhaps later; `wrong`: the settings or the key are wrong, and asking again does not help. */
 export type ReplyOutcome<A> =
   | { readonly kind: 'answered'; readonly answer: A }
   | { readonly kind: 'none'; readonly found: string }
@@ -137,7 +137,7 @@ export function misconfigured(found: string, next: string): AttemptResult<ReplyO
   return attemptResult('wrong', { kind: 'wrong', found, next });
 }
 
-/** What a request without a reply means. What was called off says nothing about how long it took. */
+/** What a request without a reply means. A cancelled request says nothing about how long it took. */
 export function requestFailed(
   error: unknown,
   attempt: Deadline,
@@ -154,7 +154,7 @@ export function requestFailed(
 export interface ServerOptions extends OutageListener {
   /** `http://HOST:PORT`. */
   readonly url: string;
-  /** Absent where it asks for none. */
+  /** Absent if it needs none. */
   readonly apiKey?: string | undefined;
   /** Requests under way at once. */
   readonly concurrency: number;
@@ -165,7 +165,7 @@ export interface ServerOptions extends OutageListener {
   readonly random?: () => number;
 }
 
-/** Servers that fail so often in a row are left alone for so long, where there are others. */
+/** Servers that fail this often in a row are spared for this long, if there are others. */
 const FAILURES = 8;
 const PAUSE_MS = 5000;
 
@@ -181,13 +181,13 @@ export class AwaitedMember extends Member {
 export interface AwaitedOptions<M extends Member, Request, A>
   extends Omit<RemoteOptions<M, Request, ReplyOutcome<A>>, 'policy'>, OutageListener {
   readonly policy: Pick<AskPolicy, 'maxAttempts' | 'attemptTimeoutMs' | 'retryAfterCapMs'>;
-  /** The error of a request without an answer; `next` where there is better advice than to run the command again. */
+  /** The error of a request without an answer; `next` gives better advice than running the command again, if there is any. */
   readonly error: (
     found: string,
     where: { readonly url: string; readonly next?: string },
     asked: Request,
   ) => EndpointError;
-  /** What is said of a server that is away; its address and what was found unless given. */
+  /** The report on a server that is away; by default its address and what was found. */
   readonly away?: (found: string, url: string) => string;
 }
 
@@ -204,8 +204,8 @@ interface Question<Request> {
 }
 
 /**
- * A remote that a run cannot do without: while its servers are away it is waited for, and that is said, until the caller's time is over; failures
- * are retried so many times; what a server refuses is not asked again.
+ * A remote that a run cannot do without: while its servers are away it waits for them, and reports that, until the caller's time is over; failures
+ * are retried a limited number of times; a refused request is not repeated.
  */
 export class AwaitedRemote<M extends Member, Request, A> {
   readonly #options: AwaitedOptions<M, Request, A>;
@@ -240,7 +240,7 @@ export class AwaitedRemote<M extends Member, Request, A> {
     throw this.error(request, 'no time was left to ask');
   }
 
-  /** What one request finds now. */
+  /** The result of one request now. */
   async look(request: Request, within: Deadline): Promise<ReplyOutcome<A> | null> {
     return this.#remote.once({ request, within }, within);
   }
