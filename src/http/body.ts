@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { Refusal } from './refusal.js';
 
-/** What each piece of a body costs besides its bytes: clients choose how small their pieces are. */
+/** The cost of each piece of a body besides its bytes: clients choose how small their pieces are. */
 const pieceBytes = 256;
 
 /** So much of a body has to come in each of its windows, or its end: some 50 kilobytes a second over 20 seconds. */
@@ -11,7 +11,7 @@ const leastBytes = 1_000_000;
 /** Counts the bytes of all bodies, from their arrival to their release, and of all replies until they are read. */
 export class HeldBytes {
   #held = 0;
-  /** What is on its way from each caller and to it. */
+  /** Bytes under way from each caller and to it. */
   readonly #moving = new Map<string, number>();
 
   constructor(readonly limit: number) {}
@@ -61,13 +61,16 @@ export class HeldBytes {
   }
 }
 
-/** Whether so many bytes may be added to a body. None is larger than the room that it leaves: however large bodies crowd in, there is room for small ones. */
+/**
+ * Whether this many bytes may be added to a body. A body is never larger than the room that it leaves, so that there is room for small ones however
+ * many large ones arrive.
+ */
 function fits(own: number, bytes: number, free: number): boolean {
   return own + bytes <= free - bytes;
 }
 
 export interface Hold {
-  /** Raises Refusal where there is no room for so many more. */
+  /** Raises Refusal if there is no room for this many more. */
   take(bytes: number): void;
   /** It is no longer on its way, and held all the same. */
   arrived(): void;
@@ -77,16 +80,13 @@ export interface Hold {
 export interface BodyLimits {
   /** The largest body. */
   readonly bytes: number;
-  /** What a body may cost, with what its pieces cost: there is never room for more, whatever else is held. */
+  /** The maximum cost of a body, including its pieces: there is never room for more, whatever else is held. */
   readonly most: number;
   /** The time in which a body has to come on, or to end. */
   readonly windowMs: number;
 }
 
-/**
- * Reads the whole body, counting it as it arrives. Raises Refusal for one that is too large, too slow or coded, or where the client
- * breaks off.
- */
+/** Reads the whole body, counting it as it arrives. Raises Refusal if it is too large, too slow or encoded, or if the client disconnects. */
 export function readBody(
   request: IncomingMessage,
   { bytes: limit, most, windowMs }: BodyLimits,

@@ -1,6 +1,6 @@
 /**
- * Who may ask: programs that know the token, or, where only this machine reaches the address, its programs; never web pages, but for those that
- * the server itself gave out.
+ * Who may send requests: programs that know the token, or, if only this machine can reach the address, its programs; never web pages, except those
+ * that the server itself served.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
@@ -36,7 +36,7 @@ export function requireToken(host: string, token: string | null): void {
   );
 }
 
-/** The token of `Authorization: Bearer ...`; null where there is none. */
+/** The token of `Authorization: Bearer ...`; null if there is none. */
 export function bearerToken({ authorization }: IncomingHttpHeaders): string | null {
   return /^Bearer ([\x21-\x7e]+)$/i.exec(authorization ?? '')?.[1] ?? null;
 }
@@ -64,10 +64,12 @@ export class Guard {
     return this.#digest === null || timingSafeEqual(digest(bearerToken(headers) ?? ''), this.#digest);
   }
 
-  /** Raises Refusal for what a web page made a browser send, which reaches the loopback addresses of its machine for every page that it shows. */
+  /**
+   * Raises Refusal for requests that a web page made a browser send: any page that a browser shows can reach the loopback addresses of its machine.
+   */
   refusePages(headers: IncomingHttpHeaders): void {
     const site = headers['sec-fetch-site'] ?? 'none';
-    // The name in it is looked at below, as that of every request.
+    // The name in it is checked below, like every request's.
     const own = this.ownPages && headers.origin === `http://${headers.host}`;
     if ((headers.origin !== undefined && !own) || (site !== 'none' && site !== 'same-origin')) {
       throw new Refusal(

@@ -2,7 +2,7 @@
 import { isAscii, isUtf8 } from 'node:buffer';
 import { badRequest } from './refusal.js';
 
-/** Values in one document: no sensible request has more, and so many cost some megabytes. */
+/** Values in one document: no sensible request has more, and this many cost some megabytes. */
 const mostValues = 100_000;
 /** No sensible request nests deeper; whoever walks through it may do so by recursion. */
 const deepest = 32;
@@ -12,8 +12,8 @@ const [quote, backslash, comma, openList, closeList, openObject, closeObject] = 
 );
 
 /**
- * Raises Refusal 400 for what is no JSON in UTF-8, nests too deep, has too many values, or more than `mostText` bytes of text besides its data
- * URLs.
+ * Raises Refusal 400 for anything that is not JSON in UTF-8, nests too deeply, has too many values, or more than `mostText` bytes of text besides its
+ * data URLs.
  */
 export function parseJson(bytes: Buffer, mostText = Infinity): unknown {
   if (!isUtf8(bytes)) throw badRequest('The body is not UTF-8.');
@@ -49,7 +49,7 @@ function refuseCostly(bytes: Buffer, mostText: number): void {
   }
 }
 
-/** Where the string's closing quote is, or the end of the bytes. */
+/** The index of the string's closing quote, or the end of the bytes. */
 function endOfString(bytes: Buffer, start: number): number {
   const end = bytes.indexOf(quote, start);
   if (end === -1) return bytes.length;

@@ -1,11 +1,11 @@
-/** The key that a judge's server may ask for: where it comes from, and that it can be sent. It never appears in messages. */
+/** The key that a judge's server may require: where it comes from, and whether it can be sent. It never appears in messages. */
 import { ConfigError } from '../core/errors.js';
 import { isLoopback } from './guard.js';
 
 /** Stands for no key: the client library wants one, and servers without keys ignore it. */
 export const noKey = 'none';
 
-/** The key without the line break that a file may end with. Raises ConfigError for one that no HTTP header can carry. */
+/** The key without a line break at the end of its file. Raises ConfigError if an HTTP header cannot carry it. */
 export function checkedKey(key: string | undefined, where: string): string | undefined {
   const trimmed = key?.trim();
   if (trimmed === undefined || trimmed === '') return undefined;
@@ -20,8 +20,8 @@ export function checkedKey(key: string | undefined, where: string): string | und
 }
 
 /**
- * The key in an environment variable. Raises ConfigError where it is not set though the server at the address needs one: an https server
- * that is not this machine.
+ * The key in an environment variable. Raises ConfigError if it is not set although the server at the address needs one: an https server that is not
+ * on this machine.
  */
 export function keyFor(url: string, variable: string, environment: NodeJS.ProcessEnv): string | undefined {
   const key = checkedKey(environment[variable], variable);

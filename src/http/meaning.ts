@@ -1,4 +1,4 @@
-/** What a reply means by its status and its `Retry-After`. */
+/** The meaning of a reply by its status and its `Retry-After`. */
 
 /** Meanings by exact status first, then by class, then by `rest`. */
 export type StatusTable<M> = Readonly<Partial<Record<number | '2xx' | '3xx' | '4xx' | '5xx', M>>> & {
@@ -9,7 +9,7 @@ export function byStatus<M>(table: StatusTable<M>, status: number): M {
   return table[status] ?? table[`${Math.floor(status / 100)}xx` as '5xx'] ?? table.rest;
 }
 
-/** What a header holds, by its name in lower case; null or undefined where there is none. */
+/** The value of a header, by its name in lower case; null or undefined if there is none. */
 type HeaderOf = (name: string) => unknown;
 
 /**

@@ -23,13 +23,13 @@ export interface HttpPoolOptions {
   /** Connections per server; further requests wait for a free one. */
   readonly connections: number;
   readonly connectTimeoutMs?: number;
-  /** A key that must never come back: a server that quotes it in a reply is made to say `[key]` instead. Null where none is sent. */
+  /** A key that must never come back: if a server quotes it in a reply, `[key]` is put in its place. Null if none is sent. */
   readonly secret: string | null;
   /** The longest reply that is read. */
   readonly maxResponseBytes?: number;
 }
 
-/** A judge's reply is a few kilobytes; this bounds what a wrong address may send. */
+/** A judge's reply is a few kilobytes; this limits what a wrong address may send. */
 const mostReplyBytes = 16 * 1024 * 1024;
 
 /**

@@ -1,7 +1,7 @@
-/** The one HTTP error: what every server here answers when it does not do what it was asked. */
+/** The one HTTP error: the answer of every server here when it does not do what it was asked to. */
 import { EditrlError } from '../core/errors.js';
 
-/** Status and name of each kind; the names are vLLM's where it has one, so that its clients know them. */
+/** Status and name of each kind; the names are vLLM's if it has one, so that its clients know them. */
 const kinds = {
   bad_request: [400, 'BadRequestError'],
   unauthorized: [401, 'AuthenticationError'],
@@ -27,11 +27,11 @@ export interface RefusalDetails {
   readonly param?: string;
   /** Seconds after which the same request may be taken. */
   readonly retryAfterS?: number;
-  /** Headers of the reply besides its content's. */
+  /** Headers of the reply besides those of its content. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Refuses a whole request: nothing of it was done. The message says what was found and what is allowed. */
+/** Refuses a whole request: no part of it was done. The message says what was found and what is allowed. */
 export class Refusal extends EditrlError {
   readonly code = 'refusal';
 

@@ -1,4 +1,4 @@
-/** What a server answers, and how that reaches a client who may still be sending, or not reading. */
+/** A server's replies, and how they reach a client that may still be sending, or not reading. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { HeldBytes, Hold } from './body.js';
 import { callerOf } from './caller.js';
@@ -80,7 +80,7 @@ export function send(
   else drop = setTimeout(() => socket.destroy(), unreadMs);
 }
 
-/** The reply, or a refusal where the hold has no room for it; one that is larger than anything can be held counts as `most`. */
+/** The reply, or a refusal if there is no room to hold it; a reply larger than anything that can be held counts as `most`. */
 function fitting(reply: Reply, hold: Hold, most: number): Reply {
   try {
     hold.take(Math.min(Buffer.byteLength(reply.body), most));

@@ -1,7 +1,7 @@
 /**
- * The HTTP server that gateway, reward server, rule judge and dashboard stand on: a table of routes behind a guard, bounded in what it holds, and
- * stopped within a time limit. On node:http alone, since all of that (bytes counted while they arrive over all requests, refusals that reach
- * a client who still sends, connections that somebody else accepted) lies below Fastify and Hono, and six paths need no router.
+ * The HTTP server under gateway, reward server, rule judge and dashboard: a table of routes behind a guard, with limits on what it holds, stopped
+ * within a time limit. It uses node:http alone, because all of this (bytes counted while they arrive over all requests, refusals that reach a client
+ * that is still sending, connections that somebody else accepted) lies below Fastify and Hono, and six paths need no router.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -22,9 +22,9 @@ export interface Call {
   readonly response: ServerResponse;
   /** Who asks; see `callerOf`. */
   readonly caller: string;
-  /** What follows the path of a route that ends with a slash, decoded. */
+  /** The decoded rest of the path after a route that ends with a slash. */
   readonly rest: string;
-  /** What stands between the server's prefix and the path; null where the path has no prefix. */
+  /** The part of the path between the server's prefix and the route; null if the path has no prefix. */
   readonly scope: string | null;
   readonly query: URLSearchParams;
   /** Whether it carries the token, or none is needed: false only in an open route. */
@@ -35,7 +35,7 @@ export interface Call {
   readonly read: () => Promise<Buffer>;
 }
 
-/** Null where it has answered by itself. */
+/** Null if it has answered by itself. */
 export type Handler = (call: Call) => Reply | null | Promise<Reply | null>;
 
 export interface Route {
@@ -60,20 +60,20 @@ export interface HttpLimits {
   readonly bodyWindowMs: number;
   /** How often the times of headers and whole requests are looked at. */
   readonly timeoutCheckMs: number;
-  /** How long requests under way may go on when the server is told to stop. */
+  /** How long requests under way may continue when the server is told to stop. */
   readonly drainTimeoutMs: number;
 }
 
 export interface HttpServerOptions {
-  /** What it is called in messages, such as `the gateway`. */
+  /** Its name in messages, such as `the gateway`. */
   readonly name: string;
   /** The address to listen on. */
   readonly host: string;
   /** Null where every program may ask that reaches the address. */
   readonly token: string | null;
-  /** By path. One that ends with a slash stands for all paths below it, but for `/` alone, which stands for itself. */
+  /** By path. One that ends with a slash stands for all paths below it, except `/` alone, which stands for itself. */
   readonly routes: Readonly<Record<string, Route>>;
-  /** Whether pages that came from this server may ask it; those of others never may. */
+  /** Whether pages that this server served may send it requests; other pages never may. */
   readonly ownPages?: boolean;
   /** With `/run/` every path is also there as `/run/NAME/...`, where NAME is the call's scope. */
   readonly prefix?: string;
@@ -233,7 +233,7 @@ export class HttpServer {
       for (const resolve of waiting) resolve();
     };
     response.once('close', end);
-    // As many as are pipelined, which is no leak.
+    // As many as are pipelined, which is not a leak.
     socket.setMaxListeners(0);
     socket.once('close', end);
     return gone.signal;
@@ -291,7 +291,7 @@ function isWhole(path: string): boolean {
   return path === '/' || !path.endsWith('/');
 }
 
-/** Empty for what is not decodable. */
+/** Empty if it cannot be decoded. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
