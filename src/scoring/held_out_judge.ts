@@ -1,6 +1,6 @@
 /**
- * A judge that the policy is not trained on scores some of its episodes: where the training judge's scores rise and its do not, the policy
- * has learned to please one judge. What it says never enters the reward, and the run goes on while it is down.
+ * A judge that the policy is not trained on scores some of its episodes: if the training judge's scores rise and its scores do not, the policy has
+ * learned to please one judge. Its scores never enter the reward, and the run continues while it is down.
  */
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError } from '../core/errors.js';
@@ -30,9 +30,9 @@ export function isInShare(index: number, fraction: number): boolean {
 
 export interface HeldOutJudgeOptions {
   readonly reward: Reward;
-  /** What is not answered by then stays without its score. */
+  /** Episodes without an answer by then stay without its score. */
   readonly timeoutMs: number;
-  /** Told when it stops answering, and when it answers again. */
+  /** Called when it stops answering, and when it answers again. */
   readonly warn: (message: string) => void;
   readonly close: () => Promise<void>;
 }
@@ -86,7 +86,7 @@ export class HeldOutJudge {
   }
 }
 
-/** What a rank made of its share of an iteration's prompts. */
+/** A rank's results for its share of an iteration's prompts. */
 interface OwnShare {
   readonly start: number;
   readonly rendered: readonly (readonly { readonly item: JudgeItem }[])[];
@@ -129,8 +129,8 @@ export interface HeldOutJudgeServices {
 }
 
 /**
- * The judge at `reward.held_out_judge`, null where there is none; it is not waited for. Raises ConfigError for an address of the wrong form,
- * and for a reward that asks no judge.
+ * The judge at `reward.held_out_judge`, null if there is none; it is not waited for. Raises ConfigError for an address of the wrong form, and for a
+ * reward that asks no judge.
  */
 export async function openHeldOutJudge(
   reward: RewardSettings,
@@ -140,7 +140,7 @@ export async function openHeldOutJudge(
   if (second === null) return null;
   const endpoints = resolveEndpoints(second.endpoint);
   const timeoutMs = second.timeout_s * 1000;
-  // Better an iteration without its say than one that waits for it.
+  // An iteration without its scores is better than one that waits for it.
   const policy = { attemptTimeoutMs: timeoutMs, maxAttempts: 2 };
   const limits = { ...policy, concurrency: reward.concurrency, processes: 1 };
   const judges = new Judges();

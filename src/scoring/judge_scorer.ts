@@ -38,7 +38,7 @@ export interface ScorerServices {
   readonly stop: AbortSignal;
   /** From where judges are asked. */
   readonly openSender: OpenSender;
-  /** What models of the reward's own compute on; the CPU where absent. */
+  /** The device of the reward's own models; the CPU if absent. */
   readonly rewardSession?: ModelFileOptions;
 }
 
@@ -75,7 +75,7 @@ export async function openScorer(
   try {
     const ready = await readyJudges(scored, judges, address, reward, services);
     store = openExchanges((services.handle?.paths ?? RunPaths.of(settings)).judgements, judgementForm, services);
-    // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
+    // Nobody asks the judge, and so nobody writes, before everyone has read what is stored.
     await services.group.barrier();
     judges.connect({
       ...ready,
@@ -94,7 +94,7 @@ export async function openScorer(
   }
 }
 
-/** What scores, opened. */
+/** The opened parts of scoring. */
 interface Opened {
   readonly scored: CombinedReward;
   readonly judges: Judges;
@@ -138,7 +138,7 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
           },
         },
       );
-      // What a stop request cut short is not learned from: a resumed run asks for it again.
+      // Outcomes that a stop request cut short are not learned from: a resumed run asks for them again.
       if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) {
         throw new WaitInterrupted();
       }
@@ -161,8 +161,8 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
 }
 
 /**
- * The judges at the address, ready for all models that are asked; no endpoints where none is. Rank 0 waits for them, and for the servers that
- * terms have of their own, and says so.
+ * The judges at the address, ready for all models that are asked for; no endpoints if there are none. Rank 0 waits for them, and for the servers that
+ * terms have of their own, and reports that.
  */
 async function readyJudges(
   scored: CombinedReward,

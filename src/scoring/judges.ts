@@ -22,7 +22,7 @@ export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | '
     readonly traits?: ReadyJudges['traits'];
   };
 
-/** What a reward section allows one of so many processes. */
+/** The limits that a reward section sets for one of this many processes. */
 export function judgeLimits(
   reward: Pick<RewardSettings, 'concurrency' | 'timeout_s' | 'max_attempts'>,
   processes = 1,
@@ -35,7 +35,7 @@ export function judgeLimits(
   };
 }
 
-/** What a reward's terms are made with: their judges are among `judges`, and models of other runs where `resolveRun` finds them. */
+/** The services that a reward's terms are made with: their judges are among `judges`, and `resolveRun` finds models of other runs. */
 export function termServices(
   reward: RewardSettings,
   judges: Pick<Judges, 'take'>,
@@ -50,19 +50,19 @@ export function termServices(
   };
 }
 
-/** For those who score apart from a run: a run keeps what a judge said, a server that kept it would grow with every request. */
+/** For scoring outside of a run: a run stores a judge's answers, but the store of a server would grow with every request. */
 export const noStore: JudgementStore = { find: () => undefined, put: () => undefined };
 
 /**
- * Which key a judge is sent: that of a server of this program its token, so that no other server gets it, and any other one what the
- * environment has for judges, if anything.
+ * The key that a judge is sent: for a server of this program its token, which no other server gets; for any other server the environment's key for
+ * judges, if there is one.
  */
 export function judgeKey({ token }: Pick<JudgeAddress, 'token'>): { readonly apiKey?: string } {
   const apiKey = token ?? process.env['OPENAI_API_KEY'];
   return apiKey === undefined ? {} : { apiKey };
 }
 
-/** Where judges that are ready can be asked, and what they take of a request, by their models; plain data. */
+/** Where ready judges can be asked, and which request fields they accept, by model; plain data. */
 export interface ReadyJudges extends Pick<JudgeAddress, 'token'> {
   readonly endpoints: readonly string[];
   readonly traits: Readonly<Record<string, Traits>>;
@@ -89,7 +89,7 @@ export class Judges {
     return [...this.#clients.keys()];
   }
 
-  /** Waits for all models at one address; there are no endpoints where none was taken. Raises as `waitUntilReady` does. */
+  /** Waits for all models at one address; there are no endpoints if no model was taken. Raises as `waitUntilReady` does. */
   async untilReady({ endpoint, token }: JudgeAddress, options: Omit<ReadinessOptions, 'apiKey'>): Promise<ReadyJudges> {
     const asked = { ...options, ...judgeKey({ token }) };
     const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, asked)));
@@ -97,7 +97,7 @@ export class Judges {
     return { endpoints: ready.at(0)?.endpoints ?? [], token, traits };
   }
 
-  /** Waits for those of a reward at one address, and connects them. Raises as `waitUntilReady` does. */
+  /** Waits for a reward's models at one address, and connects them. Raises as `waitUntilReady` does. */
   async open(
     reward: RewardSettings,
     address: JudgeAddress,
@@ -113,7 +113,7 @@ export class Judges {
     this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: judgeLimits(reward) });
   }
 
-  /** Connects all; `concurrency` is that of all together. Without `traits` their clients find out by themselves what they take. */
+  /** Connects all; `concurrency` is for all of them together. Without `traits` their clients find out by themselves which fields are accepted. */
   connect({ concurrency: together, token, traits = {}, ...options }: JudgesOptions): void {
     const concurrency = Math.max(1, Math.floor(together / this.models.length));
     for (const model of this.models) {

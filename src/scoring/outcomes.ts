@@ -2,7 +2,7 @@
 import { average, standardError } from '../core/statistics.js';
 import type { Outcome } from '../rewards/score/types.js';
 
-/** The reward of an outcome on its native scale; null where there is none. */
+/** The reward of an outcome on its native scale; null if it has none. */
 export function rewardOf(outcome: Outcome): number | null {
   switch (outcome.kind) {
     case 'scored':

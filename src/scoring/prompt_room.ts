@@ -1,13 +1,13 @@
 /** How much room the context of a policy leaves for answers. */
 
-/** The rows of one dataset that were looked at: all, or so many at even distances. */
+/** The rows of one dataset that were checked: all, or a sample at equal distances. */
 export interface PromptRoom {
   /** The dataset, as the config names it. */
   readonly name: string;
   readonly looked: number;
   /** How many of them leave an answer less room than rollout.max_response_tokens. */
   readonly short: number;
-  /** Tokens that the longest and the shortest prompt of those leave; 0 where none is short. */
+  /** Tokens that the longest and the shortest of those prompts leave; 0 if none is short. */
   readonly least: number;
   readonly most: number;
 }
@@ -23,7 +23,7 @@ export function leavesNoRoom({ looked, short }: PromptRoom, { context, answer }:
   return looked > 0 && short === looked && answer < context;
 }
 
-/** What a person should know of a dataset; null where every row has room. */
+/** A message about a dataset for the user; null if every row has room. */
 export function describeRoom(
   { name, looked, short, least, most }: PromptRoom,
   { context, answer }: RoomLimits,

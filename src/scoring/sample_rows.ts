@@ -4,7 +4,7 @@ import type { JudgeItem } from '../rewards/score/types.js';
 
 /** An answer to a row that is there without a model. */
 export interface SampleAnswer {
-  /** What it is, for a person: 'the labelled answer', 'an empty answer'. */
+  /** A description for people: 'the labelled answer', 'an empty answer'. */
   readonly what: string;
   /** Its words; absent where the recipe's answers have none. */
   readonly answer?: string;
@@ -12,7 +12,7 @@ export interface SampleAnswer {
 }
 
 export interface SampleRow {
-  /** Where the row stands. */
+  /** The location of the row. */
   readonly place: string;
   readonly item: Pick<JudgeItem, 'instruction' | 'source' | 'truth' | 'mask' | 'expected' | 'row'>;
   readonly answers: readonly SampleAnswer[];
@@ -26,7 +26,7 @@ export interface SampledSet {
   readonly rows: readonly SampleRow[];
 }
 
-/** The answers in words: the label where there is one, the prompt itself, and nothing. `edited` is the picture that each comes with. */
+/** Answers in words: the label if there is one, the prompt itself, and an empty answer. `edited` is the picture that comes with each. */
 export function wordAnswers(
   { instruction, expected }: Pick<JudgeItem, 'instruction' | 'expected'>,
   edited: RgbImage | null = null,

@@ -5,8 +5,8 @@ export interface Scorer {
   /** Starts scoring a chunk; the loop goes on sampling meanwhile. */
   begin(items: readonly JudgeItem[]): Promise<Outcome[]>;
   /**
-   * Decides whether enough of an iteration is scored, waiting for the judge where it is not. Raises EndpointError after the
-   * longest wait, so that the run can checkpoint.
+   * Decides whether enough of an iteration is scored, and waits for the judge if it is not. Raises EndpointError after the longest wait, so that the
+   * run can checkpoint.
    */
   settle(items: readonly JudgeItem[], outcomes: readonly Outcome[]): Promise<Outcome[]>;
   /** The run's judgements; on rank 0 alone. */

@@ -1,4 +1,4 @@
-/** Scoring on several ranks: what the others were told is handed to rank 0 before it is used. */
+/** Scoring on several ranks: the answers that other ranks got are handed to rank 0 before they are used. */
 import type { Judgement, JudgeItem, Outcome } from '../rewards/score/types.js';
 import { runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
@@ -16,7 +16,7 @@ export interface SharedScoring {
   readonly needsSettling: (outcomes: readonly Outcome[]) => boolean;
 }
 
-/** Each rank asks the judge for its own episodes; whether enough of all is scored, and what is waited for, is decided on rank 0. */
+/** Each rank asks the judge for its own episodes; rank 0 decides whether enough of all is scored, and what to wait for. */
 export function sharedScorer({ group, local, take, store, needsSettling }: SharedScoring): Scorer {
   if (group.size === 1) return local;
   return {
