@@ -23,7 +23,7 @@ export interface ItemSources {
   readonly task: RecordedTask | null;
   /** Why there is no task. */
   readonly noTask: string;
-  /** Whether artifacts are made as they were: what comes out otherwise is not what the run was scored for. */
+  /** Whether artifacts are made as they were: different ones are not what the run was scored for. */
   readonly redraws: boolean;
 }
 
@@ -53,7 +53,7 @@ function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
   return [...groups.values()];
 }
 
-/** An episode's prompt, which follows from its key; or why it is not the one that was recorded. */
+/** An episode's prompt, which follows from its key; or why it differs from the recorded one. */
 async function findPrompt(
   file: EpisodeFile,
   episode: RecordedEpisode,

@@ -1,4 +1,4 @@
-/** A judge that answers from what a run recorded; a real one is asked only for what is not there. */
+/** A judge that answers from a run's records; a real one is asked only for answers that are missing there. */
 import { hashRequest } from '../rewards/judge/chat_request.js';
 import type { Judge, JudgeQuery } from '../rewards/judge/judge.js';
 import type { Judgement, JudgementStore, ScoreOptions } from '../rewards/score/types.js';
@@ -6,7 +6,7 @@ import type { Judgement, JudgementStore, ScoreOptions } from '../rewards/score/t
 export interface RecordedJudgeOptions {
   readonly model: string;
   readonly recorded: Pick<JudgementStore, 'find'>;
-  /** Asked for what is not recorded, and for what was recorded without scores; null where nobody is to be asked. */
+  /** Asked for answers that are not recorded, or were recorded without scores; null if nobody is to be asked. */
   readonly asked: Judge | null;
 }
 
@@ -21,7 +21,7 @@ export interface JudgeCounts {
   missing: number;
 }
 
-/** The ways in which servers are asked, and requests hashed; which one a record was made in is not said in it. */
+/** The dialects in which servers are asked and requests hashed; a record does not say which one it was made in. */
 const dialects = ['vllm', 'openai'] as const;
 
 export class RecordedJudge implements Judge {
@@ -81,7 +81,7 @@ export class RecordedReplies {
     private readonly counts: JudgeCounts,
   ) {}
 
-  /** As `TermRecords.reply`: what was recorded without a score is used only where nobody is to be asked. */
+  /** Like `TermRecords.reply`: a record without a score is used only if nobody is to be asked. */
   find(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined {
     const found = this.recorded.find(key, requestHash);
     if (found !== undefined && (this.offline || found.problem === null) && isUsable(found)) {

@@ -41,18 +41,18 @@ export interface RescoreRequest {
   readonly endsOnly?: boolean;
   /** Whether the value is a single term's, on its own scale, though it stands in `reward.terms`. */
   readonly native?: boolean;
-  /** What else the summary says, from the episodes. */
+  /** Further fields of the summary, from the episodes. */
   readonly more?: (episodes: readonly RescoredEpisode[]) => object;
-  /** Told what is worth knowing of the judge; see `WaitOptions`. */
+  /** Receives notes about the judge; see `WaitOptions`. */
   readonly onNote?: (note: string) => void;
   /** Called before each file of episodes. */
   readonly onProgress?: (file: EpisodeFile, at: number, of: number) => void;
 }
 
 /**
- * Scores every recorded episode of training and of held-out evaluations, and writes `rescored/<name>.jsonl` and `.json`. What judges are asked is
- * kept beside them, so that a call that was cut off goes on where it was. Raises EndpointError where a judge has to be asked and is
- * not there, ConfigError for a reward that cannot be made on this machine, RunError before anything where the run's folder cannot be written to.
+ * Scores every recorded episode of training and of held-out evaluations, and writes `rescored/<name>.jsonl` and `.json`. Judges' answers are stored
+ * beside them, so that an interrupted call continues where it was. Raises EndpointError if a judge has to be asked and is not there, ConfigError for
+ * a reward that cannot be made on this machine, and, before anything else, RunError if the run's folder is not writable.
  */
 export async function rescore(request: RescoreRequest): Promise<RescoreSummary> {
   const { paths, recordedReward, reward, name } = request;
@@ -166,8 +166,8 @@ async function rescoreFile(
 }
 
 /**
- * The reward without an end at a prompt that it cannot be asked about. A run that trains on such data has to stop; its episodes, scored
- * again by another reward, just lack a score. `faults`: what is wrong with a prompt, by its episode's key.
+ * The reward, made not to fail at a prompt that it cannot be asked about. A run that trains on such data has to stop; its episodes, rescored by
+ * another reward, just lack a score. `faults`: what is wrong with a prompt, by its episode's key.
  */
 function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap<string, string> } {
   const faults = new Map<string, string>();
@@ -183,7 +183,7 @@ function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap
   return { reward: { ...scored, score }, faults };
 }
 
-/** What the reward compares with and the prompt does not have. */
+/** What the prompt lacks that the reward compares with, in a sentence; null if nothing. */
 function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   const kinds = decidingKinds(reward);
   if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labelled result';
@@ -226,7 +226,9 @@ class Connection {
     };
   }
 
-  /** What was got from elsewhere for this rescoring. That nobody answered is no answer: an earlier call's is asked again. */
+  /**
+   * Answers that this rescoring got from other machines. A missing answer is not an answer: if an earlier call got none, the question is asked again.
+   */
   store(): JudgementStore {
     const { paths, name } = this.request;
     const { judgements } = paths.rescored(name);

@@ -1,4 +1,4 @@
-/** What another reward says of a run's episodes, beside what the run's own reward said. Pure. */
+/** Another reward's scores of a run's episodes beside those of the run's own reward. Pure. */
 import type { Outcome } from '../rewards/score/types.js';
 import { average, deviation } from '../core/statistics.js';
 import { rewardOf } from '../scoring/outcomes.js';
@@ -9,13 +9,13 @@ export interface RescoredEpisode {
   readonly iteration: number;
   /** `training`, or the set and manner of a held-out evaluation, such as `s/sampled`. */
   readonly set: string;
-  /** What the run recorded. */
+  /** The recorded outcome. */
   readonly recorded: Outcome;
-  /** By the other reward; null where it could not be scored again. */
+  /** The outcome by the other reward; null if it could not be rescored. */
   readonly rescored: Outcome | null;
-  /** Why not; null where it was scored again. */
+  /** Why not; null if it was rescored. */
   readonly missing: string | null;
-  /** What is wrong with its prompt, where the reward cannot be asked about that. */
+  /** What is wrong with its prompt, if the reward cannot be asked about it. */
   readonly detail?: string;
 }
 
