@@ -1,12 +1,12 @@
-/** What a record of settings leaves out: the values that fields say their absence means. */
+/** Fields that a record of settings lacks: the values that their absence means. */
 import { z } from 'zod';
 import type { ReadSettings } from './mark.js';
 import { getPath } from './paths.js';
 import { fieldsOf, isObject, markOf, unwrap } from './walk.js';
 
 /**
- * A record of settings with the fields that are absent from it and say what that means (`absent` of their mark), at any depth;
- * of a union in the first variant that the section is then one of. The record itself is left as it is.
+ * A record of settings with its absent fields filled in where they define what absence means (`absent` of their mark), at any depth; in a union, by
+ * the first variant that the section then matches. The record itself is left unchanged.
  */
 export function fillAbsent<T extends object>(schema: z.ZodType, record: T): T {
   return filled(schema, record, (path) => getPath(record, path)) as T;
@@ -34,14 +34,14 @@ function filled(schema: z.ZodType, value: unknown, record: ReadSettings): unknow
   return { ...value, ...Object.fromEntries(entries.filter(([, entry]) => entry !== undefined)) };
 }
 
-/** The value of an absent field, or of an absent section by what its fields' absence means; undefined where the default is meant. */
+/** The value of an absent field, or of an absent section by what its fields' absence means; undefined if the default is meant. */
 function whereAbsent(field: z.ZodType, record: ReadSettings, beside: ReadSettings): unknown {
   const { absent } = markOf(field);
   const meant = typeof absent === 'function' ? absent(record, beside) : absent;
   return meant === undefined ? filled(field, defaultOf(field), record) : meant;
 }
 
-/** What stands in for an absent value, as it was written in the schema; undefined where nothing does. */
+/** The value that replaces an absent one, as it was written in the schema; undefined if there is none. */
 function defaultOf(schema: z.ZodType): unknown {
   if (schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault) return schema.def.defaultValue;
   if (schema instanceof z.ZodNullable) return defaultOf(schema.unwrap() as z.ZodType);

@@ -1,4 +1,4 @@
-/** Thresholds of hack alarms: how far what the policy makes may move away from what it made at first. */
+/** Thresholds of hack alarms: how far the policy's outputs may move away from its first ones. */
 import { z } from 'zod';
 import { operation, positive, positiveInteger, section } from './mark.js';
 

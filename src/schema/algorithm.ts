@@ -49,7 +49,7 @@ const warmupSteps = result(
   count.default(0),
 );
 
-/** What GRPO follows, whatever the policy. */
+/** GRPO settings that do not depend on the policy. */
 export const grpo = z.strictObject({
   type: result('The algorithm.', z.literal('grpo')),
   advantage,
@@ -161,7 +161,7 @@ export const tokenizerAlgorithm = section(
     .prefault({}),
 );
 
-/** An autoencoder learns to reconstruct pictures from latents that are drawn around what its encoder says. */
+/** An autoencoder learns to reconstruct pictures from latents that are drawn around its encoder's output. */
 export const autoencoderAlgorithm = section(
   'How the autoencoder learns.',
   z

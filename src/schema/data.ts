@@ -43,7 +43,7 @@ export const tiny = section(
 );
 export type TinyWorldSettings = z.output<typeof tiny>;
 
-/** What datasets have in common. */
+/** Fields that datasets have in common. */
 export const places = {
   dir: operation(
     'The folder that datasets lie in; paths below it may move with it.',
@@ -231,7 +231,7 @@ const benchSource = z.strictObject({
   coefficient: source.shape.coefficient,
 });
 
-/** The default letters are those that readers of small print do not take for others, as O for 0 or I for a bar. */
+/** The default letters are those that readers of small print do not confuse with others, as they do O with 0 or I with a bar. */
 export const tinySigns = section(
   'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
   z.strictObject({

@@ -1,4 +1,4 @@
-/** What edits pictures by what a policy makes of their instructions. */
+/** Models that edit pictures, conditioned on a policy's reading of the instructions. */
 import { z } from 'zod';
 import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type PictureSize } from './images_api.js';
 import { operation, positiveInteger, result, section } from './mark.js';
@@ -32,17 +32,17 @@ const sameLatent = result(
   z.boolean().default(true),
 );
 
-/** What is left out of a record was drawn without guidance. */
+/** A record without the field was drawn without guidance. */
 const guided = (description: string, scale: number | null) =>
   result(description, z.number().gt(1).nullable().default(scale), {
     allowed: 'a number above 1, or null for none',
     absent: null,
   });
 
-/** As diffusers' QwenImageEditPipeline draws by default. */
+/** The defaults of diffusers' QwenImageEditPipeline. */
 const QWEN_EDIT = { steps: 50, guidance: 4 } as const;
 
-/** Whatever the default is or becomes: that of the time before it followed from the model. */
+/** The steps of a record without the field, from before they followed from the model: independent of the current default. */
 const RECORDED_STEPS = { absent: () => 20 } as const;
 
 /** Fields in the order in which records have them, on which settings hashes rest. */
@@ -145,7 +145,7 @@ export function largestSquare({ max_pixels: most }: { readonly max_pixels: numbe
   return { width: side, height: side };
 }
 
-/** What an images server is asked, whatever the picture is. */
+/** The parts of a request to an images server that do not depend on the picture. */
 export function imagesServer({ size, max_pixels, ...rest }: TextPromptEditor): ImagesServerSettings {
   return { ...rest, size: size ?? sizeText(largestSquare({ max_pixels })) };
 }

@@ -5,7 +5,7 @@ import { count, positiveInteger, result } from './mark.js';
 export const flowInitDescription =
   "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.";
 
-/** What every recipe says of it. */
+/** Fields that every recipe has in common. */
 export const flowInitFields = {
   num_layers: result('Joint blocks, over the tokens of picture and text.', positiveInteger),
   num_single_layers: result('Single-stream blocks behind them.', count.default(0)),

@@ -1,4 +1,4 @@
-/** What makes pictures of a policy's prompts. */
+/** Models that make pictures from a policy's prompts. */
 import { z } from 'zod';
 import { imagesApi } from './images_api.js';
 import { positive, positiveInteger, result, section } from './mark.js';

@@ -7,12 +7,12 @@ const address = httpAddress('http://127.0.0.1:8091');
 /** Sides of a picture in pixels, as the API writes them. */
 const sizePattern = /^([1-9]\d{0,3})x([1-9]\d{0,3})$/;
 
-/** What requests say by themselves: which picture is asked for, and in which form. */
+/** Fields that each request sets by itself: which picture is asked for, and in which form. */
 const OWN = ['model', 'prompt', 'n', 'size', 'seed', 'image', 'response_format'];
 
 const sent = (what: string): string => `${what}; null leaves it to the server.`;
 
-/** Where servers are, and how they are asked: of every kind of server that makes pictures. */
+/** Where servers are and how they are asked, for every kind of server that makes pictures. */
 export const askedServers = {
   base_url: operation(
     'Where it runs: http://HOST:PORT, with or without /v1; a list of such URLs names equal servers.',
@@ -38,7 +38,7 @@ export const askedServers = {
 const { base_url, ...asking } = askedServers;
 export type AskedServersSettings = z.output<z.ZodObject<typeof askedServers>>;
 
-/** What a request of the API says besides what each picture is of. */
+/** Fields of an API request besides those that describe a picture. */
 export const imagesRequest = {
   served_model: result('The image model, as the server names it.', z.string().min(1)),
   size: result(

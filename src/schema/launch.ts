@@ -5,7 +5,7 @@ import { count, operation, positive, positiveInteger, result, section } from './
 const argumentList = z.array(z.string()).min(1);
 const named = z.string().min(1).nullable().default(null);
 
-/** What a Slurm job asks for; null leaves a choice to the cluster. */
+/** The resources that a Slurm job asks for; null leaves a choice to the cluster. */
 const resources = {
   time: operation("Time limit, in Slurm's notation.", z.string().min(1).default('04:00:00')),
   gres: operation("Generic resources, such as 'gpu:2'; null means none.", named),

@@ -10,9 +10,9 @@ export type Effect = 'result' | 'operation';
 /** Reads settings by dotted path, a number being a place in a list; undefined where nothing stands. */
 export type ReadSettings = (path: string) => unknown;
 
-/** What else a field, or a section, says of itself. */
+/** Further properties of a field or a section. */
 export interface ExtraMarks {
-  /** What may stand here, in words, where the schema's own wording would be unclear. */
+  /** The allowed values in words, if the schema's own wording would be unclear. */
   readonly allowed?: string;
   /** A path that counts relative to the folder at this key, so that data may move with it. */
   readonly relativeTo?: string;
@@ -28,8 +28,8 @@ export interface ExtraMarks {
   /** Beside a function: the value at which the field is left out of the settings hash. */
   readonly unhashed?: z.core.util.JSONType;
   /**
-   * Whether the value changes nothing under these settings: those that differ in it alone are then equal, whatever their hashes. A
-   * section at the top that is idle is left out of the hash.
+   * Whether the value changes nothing under these settings: settings that differ only in it are then equal, whatever their hashes. An idle top-level
+   * section is left out of the hash.
    */
   readonly idle?: (settings: ReadSettings) => boolean;
   /** A resumed run may raise the value. */

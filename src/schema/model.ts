@@ -86,7 +86,7 @@ export const visionInit = section(
 );
 export type VisionInit = z.output<typeof visionInit>;
 
-/** Which parts of a model that sees train. */
+/** Which parts of a vision model are trained. */
 export const trainedParts = section(
   'Which parts of the model train; with policy.lora, which parts have adapters.',
   z

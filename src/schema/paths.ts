@@ -1,7 +1,7 @@
-/** Reading and writing JSON values by dotted path; a number addresses a list's element. Only what a value itself holds counts. */
+/** Reads and writes JSON values by dotted path; a number addresses a list's element. Only a value's own properties count. */
 import { isObject } from './walk.js';
 
-/** What stands at a path, dotted or in parts; undefined where nothing does. */
+/** The value at a path, dotted or in parts; undefined if there is none. */
 export function getPath(root: unknown, path: string | readonly (string | number)[]): unknown {
   let here = root;
   for (const key of typeof path === 'string' ? path.split('.') : path) {
@@ -16,8 +16,8 @@ export function hasPath(root: unknown, path: string): boolean {
 }
 
 /**
- * Sets a value, making the objects on the way (in place of nulls too).
- * Returns the path of what stands in the way when that is neither an object nor an existing list element, else null.
+ * Sets a value, creating the objects on the way (also in place of nulls). If something on the way is neither an object nor an existing list element,
+ * returns its path, else null.
  */
 export function setPath(root: Record<string, unknown>, path: string, value: unknown): string | null {
   const keys = path.split('.');
@@ -40,7 +40,7 @@ export function setPath(root: Record<string, unknown>, path: string, value: unkn
   return null;
 }
 
-/** What no object holds any more, by dotted path and in its order; a list, and an object without keys, is one value. */
+/** The leaves of a value, by dotted path and in its order; a list, and an object without keys, counts as one leaf. */
 export function leavesOf(value: Readonly<Record<string, unknown>>, above = ''): [path: string, value: unknown][] {
   return Object.entries(value).flatMap(([key, inner]): [string, unknown][] => {
     const path = above === '' ? key : `${above}.${key}`;

@@ -1,4 +1,4 @@
-/** What every run's settings have, whatever its recipe. */
+/** Settings that all runs have, whatever their recipe. */
 import { z } from 'zod';
 import type { DataSource } from './data.js';
 import { launch } from './launch.js';
@@ -34,16 +34,16 @@ export function taskField<Name extends string>(name: Name) {
   return { task: result('The task.', z.literal(name)) };
 }
 
-/** What a run's settings have whatever its recipe; `recipeOf` knows the rest. */
+/** A run's settings that do not depend on its recipe; `recipeOf` knows the rest. */
 export type RunSettings = z.output<z.ZodObject<typeof runFields>> & { task: string };
 
-/** What every algorithm's settings have. */
+/** Fields that every algorithm's settings have. */
 export type LearningSettings = { warmup_steps: number } & (
   | { type: 'sft'; sft: { batch_size: number; patience: number | null; min_delta: number } }
   | { type: 'grpo' | 'ppo'; inner_epochs: number; minibatches: number }
 );
 
-/** What the settings of a run have that this program trains. */
+/** The settings of a run that this program trains. */
 export type TrainedSettings = Omit<z.output<z.ZodObject<typeof trainedFields>>, 'validation'> & {
   task: string;
   algorithm: LearningSettings;

@@ -1,11 +1,11 @@
-/** The policy that is a token decoder, and what it is asked: the sections that recipes share. */
+/** A policy that is a token decoder, and its prompts: the sections that recipes share. */
 import { z } from 'zod';
 import { positiveInteger, result, section } from './mark.js';
 import { decoderInit, engine, lora, optionalModel, trainedParts, visionInit } from './model.js';
 import { thinkingTags, type ThinkingTags } from './thinking.js';
 import { trainerAnywhere, trainerHere } from './trainer.js';
 
-/** The decoder: where it starts, and which parts train. */
+/** The decoder: where it starts, and which parts are trained. */
 export const decoderFields = {
   model: optionalModel(
     'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
@@ -29,7 +29,7 @@ const limits = (what: string, least: number, most: number) =>
     })
     .prefault({});
 
-/** A decoder that sees: where it starts, which parts train, and how large pictures are shown. */
+/** A decoder with vision: where it starts, which parts are trained, and how large pictures are shown. */
 export const seeingFields = {
   ...decoderFields,
   init: decoderInit

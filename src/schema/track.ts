@@ -1,4 +1,4 @@
-/** Tracking: what is recorded and where it goes. It leaves a run's results alone. */
+/** Tracking: what is recorded and where it goes. It does not affect a run's results. */
 import { z } from 'zod';
 import { operation, positiveInteger, section } from './mark.js';
 import { alarms } from './alarms.js';

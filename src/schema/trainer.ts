@@ -59,13 +59,13 @@ export type TinkerSettings = z.output<typeof tinkerTrainer>;
 
 const trainers = [onnxTrainer, tinkerTrainer] as const;
 
-/** That of a policy whose recipe can be trained in this process alone. */
+/** The trainer of a policy whose recipe can be trained in this process only. */
 export const trainerHere = section(
   'What trains the policy.',
   z.discriminatedUnion('type', [onnxTrainer]).prefault({ type: 'onnx' }),
 );
 
-/** That of a policy which a server can train, too. */
+/** The trainer of a policy that a server can train, too. */
 export const trainerAnywhere = section(
   'What trains the policy.',
   z.discriminatedUnion('type', trainers).prefault({ type: 'onnx' }),

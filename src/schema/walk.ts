@@ -5,7 +5,7 @@ import type { Effect, Mark } from './mark.js';
 /** Kept, because a schema never changes and zod takes microseconds to tell: much for each field of many settings. */
 const marks = new WeakMap<z.ZodType, Mark>();
 
-/** The mark of a schema: its own, else that of what it wraps. */
+/** The mark of a schema: its own, else that of the schema it wraps. */
 export function markOf(schema: z.ZodType): Mark {
   const known = marks.get(schema);
   if (known !== undefined) return known;
@@ -33,7 +33,7 @@ export function unwrap(schema: z.ZodType): z.ZodType {
   return bare;
 }
 
-/** The fields of an object schema; of a discriminated union those of the variant that `value` names, else of all variants. */
+/** The fields of an object schema; for a discriminated union the fields of the variant that `value` names, else of all variants. */
 export function fieldsOf(schema: z.ZodType, value: unknown): Readonly<Record<string, z.ZodType>> | null {
   const bare = unwrap(schema);
   if (bare instanceof z.ZodObject) return bare.shape;
@@ -47,7 +47,7 @@ export function fieldsOf(schema: z.ZodType, value: unknown): Readonly<Record<str
   return null;
 }
 
-/** The schema of one key or index of `value`, or null where there is none. */
+/** The schema of one key or index of `value`, or null if there is none. */
 export function childOf(schema: z.ZodType, key: string | number, value: unknown): z.ZodType | null {
   const bare = unwrap(schema);
   if (bare instanceof z.ZodArray) return bare.element as z.ZodType;
@@ -56,7 +56,7 @@ export function childOf(schema: z.ZodType, key: string | number, value: unknown)
   return fields !== null && Object.hasOwn(fields, key) ? fields[key] : null;
 }
 
-/** Follows a path through a schema, choosing variants by what `value` holds; null where it leads nowhere. */
+/** Follows a path through a schema, choosing variants by the content of `value`; null if it leads nowhere. */
 export function schemaAt(schema: z.ZodType, path: readonly (string | number)[], value: unknown): z.ZodType | null {
   let here: z.ZodType | null = schema;
   let found = value;
