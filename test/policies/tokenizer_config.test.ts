@@ -31,6 +31,8 @@ it('names the end of the generation settings, which fills up too where nothing e
     pad_token: '<|pad|>',
   });
   expect(completed({ ...files, 'config.json': { eos_token_id: 1 } })).toEqual({ ...made, pad_token: '<|end|>' });
+  const seeing = { text_config: { eos_token_id: 1, pad_token_id: 2 } };
+  expect(completed({ ...files, 'config.json': seeing })).toEqual({ ...made, pad_token: '<|pad|>' });
 });
 
 it('adds to what the folder says, and changes nothing of it', () => {

@@ -1,3 +1,4 @@
+import { Tokenizer as Native } from 'tokenizers';
 import { describe, expect, it } from 'vitest';
 import { clipTokenizerJson } from '../../../../src/rewards/terms/clip/byte_pairs.js';
 import { ClipTokenizer } from '../../../../src/rewards/terms/clip/tokenizer.js';
@@ -23,6 +24,17 @@ describe('byte pairs that are learnt from captions', () => {
     expect(new Set(ids.flat()).size).toBe(captionVocabulary().length);
     const apart = await Promise.all(['a', 'crimson', 'orb'].map((word) => content(tokenizer, word)));
     expect(await content(tokenizer, 'a Crimson orb')).toEqual(apart.flat());
+  });
+
+  it('are read by the library of Hugging Face as they are read here, start and end included', async () => {
+    const json = clipTokenizerJson(captions, 4096);
+    const tokenizer = ClipTokenizer.parse(json, CONTEXT, 'tokenizer.json');
+    for (const text of ['a Crimson  orb', 'Žlutý 猫!', 'one<|endoftext|>two']) {
+      const { ids, mask } = await tokenizer.encode(text);
+      const length = mask.reduce((sum, one) => sum + Number(one), 0);
+      const encoding = await Native.fromString(json).encode(text, null, { addSpecialTokens: true });
+      expect(encoding.getIds()).toEqual([...ids.subarray(0, length)].map(Number));
+    }
   });
 
   it('read any other text, too, byte by byte', async () => {
