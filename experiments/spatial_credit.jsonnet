@@ -1,16 +1,17 @@
 // Whether terms about a part of the picture should be paid to that part, on simple and on complex edits, at laptop size:
 //   editrl sweep experiments/spatial_credit.jsonnet
-local parts(credits) = {
-  algorithm+: { advantage+: { per_term: true, region_border: 0 } },
+local weights = { edit_success: 0.4, overedit: 0.4, perceptual_quality: 0.2 };
+local parts(advantage, credits={}) = {
+  algorithm+: { advantage+: { per_term: true, region_border: 0 } + advantage },
   reward+: {
     mode: null,
     terms: [
-      { name: 'viescore', part: part, weight: weight, credit: credits[part] }
-      for part in std.objectFields(credits)
-      for weight in [{ edit_success: 0.4, overedit: 0.4, perceptual_quality: 0.2 }[part]]
+      { name: 'viescore', part: part, weight: weights[part], credit: std.get(credits, part, 'all') }
+      for part in std.objectFields(weights)
     ],
   },
 };
+local regions = { edit_success: 'changed', overedit: 'kept' };
 {
   name: 'spatial_credit',
   base: import '../configs/sft_s__rl_s.jsonnet',
@@ -18,9 +19,12 @@ local parts(credits) = {
   axes: {
     edits: { s: {}, c: { sets:: ['c'] } },
     credit: {
+      // The three parts of VIEScore paid to whole answers; to the cells that any answer changes, and the others; that most answers change.
+      plain: parts({}),
+      majority: parts({ region_share: 0.5 }, regions),
+      spatial: parts({ region_share: 0 }, regions),
+      // VIEScore itself, whose root and minima let no part make up for another.
       viescore: {},
-      plain: parts({ edit_success: 'all', overedit: 'all', perceptual_quality: 'all' }),
-      spatial: parts({ edit_success: 'changed', overedit: 'kept', perceptual_quality: 'all' }),
     },
     seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3', '4', '5'] },
   },

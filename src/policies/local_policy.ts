@@ -41,7 +41,7 @@ export abstract class LocalPolicy<P, A> {
     const { trained, optimizer, layout, reference, hiddenStates } = held;
     this.trained = new TrainedWeights(trained, optimizer, layout);
     this.capabilities = {
-      losses: ['likelihood', 'reinforce', 'ratio'],
+      losses: ['likelihood', 'reinforce', 'ratio', 'cispo'],
       reference: reference !== null,
       average: this.trained.averages !== null,
       hiddenStates,

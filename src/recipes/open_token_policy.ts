@@ -151,6 +151,7 @@ export async function openTokenTraining<
       trained: trained(algorithm),
       ...regions?.(algorithm),
       mismatchAlarm: MISMATCH_ALARM,
+      importance: rollout,
       importanceCap: rollout.engine === null && rollout.ahead === 0 ? null : rollout.importance_cap,
       ...(rollout.ahead === 0 ? {} : { aheadUntil: settings.num_iterations }),
     }),

@@ -44,7 +44,7 @@ export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 /** The settings that rules about a token policy and its sampler read. */
 export interface SampledSettings {
-  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'importance_cap'>;
+  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'importance_cap' | 'importance_above'>;
   readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels'> & { readonly trainer: TrainerSettings };
   readonly launch: Pick<LaunchSettings, 'devices'>;
 }
@@ -56,6 +56,7 @@ export const samplerRules: readonly Rule<SampledSettings>[] = [
   wordsAlone,
   ownDevices,
   aheadCorrected,
+  aboveWhat,
 ];
 
 function oneServer({ rollout }: PartialSettings<SampledSettings>): readonly Problem[] {
@@ -93,6 +94,16 @@ function wordsAlone({ rollout, policy }: PartialSettings<SampledSettings>): read
       'rollout.engine',
       "found vllm for a policy that sees, whose pictures are not sent to it; allowed: null, the policy's own engine",
     ),
+  );
+}
+
+/** Without a cap no importance weight is above it. */
+function aboveWhat({ rollout }: PartialSettings<SampledSettings>): readonly Problem[] {
+  if (rollout?.importance_cap !== null) return [];
+  return problemUnless(
+    rollout.importance_above !== 'left_out',
+    'rollout.importance_above',
+    "found 'left_out' with rollout.importance_cap null, which corrects nothing; allowed: 'cut', or set the cap",
   );
 }
 

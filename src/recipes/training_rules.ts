@@ -79,11 +79,66 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
     ),
   ({ algorithm }) =>
     problemUnless(
-      !isGrpo(algorithm) || algorithm?.kl_estimator !== 'k1',
+      !isGrpo(algorithm) || algorithm?.kl_estimator !== 'k1' || algorithm?.kl_where === 'reward',
       'algorithm.kl_estimator',
-      "found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3",
+      "found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3, or algorithm.kl_where 'reward'",
     ),
+  ratioOptions,
+  klInReward,
 ];
+
+/** With one step an iteration every ratio is 1, so that no option about ratios does anything. */
+function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly Problem[] {
+  if (algorithm === undefined || !isGrpo(algorithm)) return [];
+  const { clip_range: low, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
+  const options = [
+    ['clip_range_high', high, null],
+    ['surrogate', surrogate, 'ppo'],
+    ['ratio', ratio, 'token'],
+  ] as const;
+  const idle = whenSet([inner_epochs, minibatches], (epochs, parts) =>
+    epochs * parts > 1
+      ? []
+      : options.flatMap(([key, found, without]) =>
+          found === undefined || found === without
+            ? []
+            : problem(
+                `algorithm.${key}`,
+                `found ${found} with one optimizer step an iteration (inner_epochs 1, minibatches 1), in which every ratio is 1; allowed: ${without}, or more steps`,
+              ),
+        ),
+  );
+  if (idle.length > 0 || low !== null) return idle;
+  if (surrogate === 'cispo') {
+    return problemUnless(
+      high !== null,
+      'algorithm.clip_range_high',
+      "found null with surrogate 'cispo' and clip_range null; allowed: a number above 0, which 1 is added to for the largest ratio",
+    );
+  }
+  return problemUnless(
+    high === null || high === undefined,
+    'algorithm.clip_range',
+    `found null with clip_range_high ${high}; allowed: a number above 0, the range below 1`,
+  );
+}
+
+/** A penalty on the reward is on the scale of the whole reward, and no history remembers it. */
+function klInReward({ algorithm }: PartialSettings<BatchedSettings>): readonly Problem[] {
+  if (!isGrpo(algorithm) || algorithm?.kl_where !== 'reward') return [];
+  return [
+    ...problemUnless(
+      algorithm.advantage?.per_term !== true,
+      'algorithm.kl_where',
+      "found 'reward' with algorithm.advantage.per_term, which compares terms and not their sum; allowed: 'loss'",
+    ),
+    ...problemUnless(
+      algorithm.advantage?.scope !== 'prompt_history',
+      'algorithm.kl_where',
+      "found 'reward' with algorithm.advantage.scope 'prompt_history', which compares with rewards as they were given; allowed: 'loss', or another scope",
+    ),
+  ];
+}
 
 /** Rules for token policies, whose minibatches are whole groups. */
 export const tokenGroupRules: readonly Rule<BatchedSettings>[] = [

@@ -57,6 +57,26 @@ export const grpo = z.strictObject({
     'Clip range of the probability ratio; null means no clipping, as in EARL.',
     positive.nullable().default(null),
   ),
+  clip_range_high: result(
+    "The clip range above 1 where it is another than below (clip-higher: DAPO, arXiv 2503.14476); null means clip_range on both sides. With surrogate 'cispo' the largest ratio is 1 + this.",
+    positive.nullable().default(null),
+    { absent: null },
+  ),
+  surrogate: result(
+    "What becomes of a ratio r beyond the clip range: 'ppo' takes min(r A, clip(r) A), so that the action teaches no more; 'cispo' weighs its log-probability by min(r, 1 + range) A and goes on (CISPO: MiniMax-M1, arXiv 2506.13585).",
+    z.enum(['ppo', 'cispo']).default('ppo'),
+    { absent: 'ppo' },
+  ),
+  ratio: result(
+    "Whose probability ratio is clipped: each 'token' its own, or the 'answer' as a whole, exp(mean log-ratio of its trained tokens) (GSPO: arXiv 2507.18071). The latter takes a forward pass more before every optimizer step after an iteration's first.",
+    z.enum(['token', 'answer']).default('token'),
+    { absent: 'token' },
+  ),
+  aggregation: result(
+    "How much a trained token weighs in the loss: 'token', one over those of the minibatch; 'answer', one over those of its answer and over the answers of the minibatch (GRPO as published: arXiv 2402.03300); 'dr_grpo', one over rollout.max_response_tokens and the answers of the minibatch (arXiv 2503.20783); 'dapo', one over the minibatches' mean number in the iteration, so that a short minibatch weighs less (arXiv 2503.14476).",
+    z.enum(['token', 'answer', 'dr_grpo', 'dapo']).default('token'),
+    { absent: 'token' },
+  ),
   inner_epochs: result("Times that one iteration's episodes are learned from.", positiveInteger.default(1)),
   minibatches: result(
     "Parts that an iteration's prompts are shuffled into, with one optimizer step for each in every inner epoch.",
@@ -64,6 +84,11 @@ export const grpo = z.strictObject({
     { absent: 1 },
   ),
   kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
+  kl_where: result(
+    "Where the KL penalty is: in the 'loss', per token; or in the 'reward', before advantages: kl_coeff times the sum over the answer of log p - log p_start under the weights that sampled, taken from the reward on its own scale.",
+    z.enum(['loss', 'reward']).default('loss'),
+    { absent: 'loss' },
+  ),
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
@@ -84,11 +109,20 @@ const paysWholeAnswers = (read: ReadSettings): boolean =>
 const visionGrpo = grpo.extend({
   advantage: advantageFields
     .extend({
-      region_border: result(
-        "By how many cells the region is widened that a reward term with another credit than 'all' tells apart: the cells that any answer of the group changes.",
-        count.default(1),
-        { absent: 1, idle: paysWholeAnswers },
+      region: result(
+        "Which cells a reward term with another credit than 'all' tells apart: those that enough answers of the 'group' change against the source (region_share), or those in which the 'label' differs from the source.",
+        z.enum(['group', 'label']).default('group'),
+        { absent: 'group', idle: paysWholeAnswers },
       ),
+      region_share: result(
+        "With region 'group': the share of the group's pictures that have to change a cell; 0 means that one is enough. With 0 no answer pays for a cell that it should have left alone: such a cell is in the region as soon as one answer changes it.",
+        z.number().min(0).max(1).default(0.5),
+        { absent: 0, idle: paysWholeAnswers },
+      ),
+      region_border: result('By how many cells the region is widened, in all eight directions.', count.default(0), {
+        absent: 0,
+        idle: paysWholeAnswers,
+      }),
     })
     .prefault({}),
   train_tokens: result(
@@ -194,7 +228,7 @@ export const contrastiveAlgorithm = section(
 );
 
 /** Its KL is known in closed form. */
-const flowGrpo = grpo.omit({ kl_estimator: true }).extend({
+const flowGrpo = grpo.omit({ kl_estimator: true, kl_where: true, ratio: true, aggregation: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
   clip_range: result(
     'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
@@ -249,7 +283,7 @@ export const flowAlgorithm = section(
 /** Learning from rewards; ppo is GRPO with other defaults. */
 export type GrpoSettings = Omit<z.output<typeof grpo>, 'type'> & { type: 'grpo' | 'ppo' };
 export type VisionGrpoSettings = z.output<typeof visionGrpo>;
-export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator'>;
+export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator' | 'kl_where' | 'ratio' | 'aggregation'>;
 export type SftSettings = z.output<typeof sft>;
 export type WordsSftSettings = z.output<typeof wordsSft>;
 export type AdvantageSettings = z.output<typeof advantage>;

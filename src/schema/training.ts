@@ -1,6 +1,15 @@
 /** The optimizer, the rollout, held-out evaluation and checkpoints. */
 import { z } from 'zod';
-import { count, nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+import {
+  count,
+  nonNegative,
+  operation,
+  positive,
+  positiveInteger,
+  result,
+  section,
+  type ReadSettings,
+} from './mark.js';
 import { samplingEngine } from './sampler.js';
 
 const beta = z.number().min(0).lt(1);
@@ -46,6 +55,10 @@ export const optimizer = section(
 );
 export type OptimizerSettings = z.output<typeof optimizer>;
 
+/** Whether answers are of the weights that learn from them, computed by the same program. */
+const samplesItself = (read: ReadSettings): boolean =>
+  (read('rollout.engine') ?? null) === null && (read('rollout.ahead') ?? 0) === 0;
+
 export const rollout = section(
   'How answers are sampled.',
   z
@@ -60,12 +73,22 @@ export const rollout = section(
         { absent: 0 },
       ),
       importance_cap: result(
-        "Where rollout.engine samples, or rollout.ahead is 1: each token's loss weight is multiplied by min(exp(log p of the trainer - log p of the sampler), this); null means no such correction.",
+        'Where rollout.engine samples, or rollout.ahead is 1: loss weights are multiplied by min(exp(log p of the trainer - log p of the sampler), this), as importance_of and importance_above say; null means no such correction.',
         positive.nullable().default(2),
         {
           absent: 2,
-          idle: (settings) => settings('rollout.engine') === null && (settings('rollout.ahead') ?? 0) === 0,
+          idle: samplesItself,
         },
+      ),
+      importance_of: result(
+        "Whose importance weight it is: each 'token' its own, or exp(sum of the log-ratios of the trained tokens) for all of an 'answer'.",
+        z.enum(['token', 'answer']).default('token'),
+        { absent: 'token', idle: samplesItself },
+      ),
+      importance_above: result(
+        "What becomes of an importance weight above importance_cap: 'cut', it is the cap; 'left_out', it is 0.",
+        z.enum(['cut', 'left_out']).default('cut'),
+        { absent: 'cut', idle: samplesItself },
       ),
       episodes_per_iteration: result(
         'Answers sampled in one iteration, over all processes.',

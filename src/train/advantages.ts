@@ -4,6 +4,7 @@ import { must } from '../core/errors.js';
 import { average, deviation } from '../core/statistics.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf } from '../scoring/outcomes.js';
+import type { Penalties } from './reward_kl.js';
 
 export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'scale' | 'eps' | 'clip'> {
   /** Multiplies the result (`reward_scale`). */
@@ -136,17 +137,26 @@ export function withoutZeroSpread(groups: readonly GroupAdvantages[]): GroupAdva
   );
 }
 
-/** Computes an iteration's advantages from its outcomes, as configured. `weights` are those of the reward's terms, in their order. */
+/**
+ * Computes an iteration's advantages from its outcomes, as configured. `weights` are those of the reward's terms, in their order. `penalties`, by group
+ * and episode, are taken from the rewards where these are not compared term by term.
+ */
 export function outcomeAdvantages(
   outcomes: readonly (readonly Outcome[])[],
   { per_term, ...options }: AdvantageSettings,
   weights: readonly number[],
   factor: number,
   history: readonly (readonly number[])[] = [],
+  penalties: Penalties | null = null,
 ): GroupAdvantages[] {
   if (!per_term) {
     return groupAdvantages(
-      outcomes.map((group) => group.map(rewardOf)),
+      outcomes.map((group, g) =>
+        group.map((outcome, i) => {
+          const reward = rewardOf(outcome);
+          return reward === null || penalties === null ? reward : reward - penalties[g][i];
+        }),
+      ),
       { ...options, factor },
       history,
     );

@@ -7,6 +7,8 @@ import type { Capabilities } from '../policies/policy.js';
 export interface PolicyRequirements {
   /** The loss that it learns by; absent if it has none. */
   readonly loss?: LossSpec;
+  /** Whether the reward is lessened by the distance to the starting weights. */
+  readonly reference?: boolean;
   /** Whether held-out evaluation uses the moving average of the weights. */
   readonly average?: boolean;
   /** Whether the environment is conditioned on the policy's hidden states. */
@@ -24,12 +26,13 @@ const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly inst
     asking: 'algorithm.clip_range, or more than one optimizer step an iteration,',
     instead: 'set algorithm.clip_range to null, and algorithm.inner_epochs and algorithm.minibatches to 1',
   },
+  cispo: { asking: "algorithm.surrogate 'cispo'", instead: "set algorithm.surrogate to 'ppo'" },
 };
 
 /** Raises ConfigError for the first demand that is not met. */
 export function requireCapabilities(
   can: Capabilities,
-  { loss, average = false, hiddenStates = false }: PolicyRequirements,
+  { loss, reference = false, average = false, hiddenStates = false }: PolicyRequirements,
 ): void {
   const refuse = (problem: string, instead: string | null): never => {
     const other = 'choose another policy.trainer';
@@ -40,7 +43,7 @@ export function requireCapabilities(
     const { asking, instead } = LOSSES[loss.policy];
     refuse(`${asking} needs the loss '${loss.policy}'; this trainer has ${can.losses.join(', ')}`, instead);
   }
-  if ((loss?.kl ?? null) !== null && !can.reference) {
+  if ((reference || (loss?.kl ?? null) !== null) && !can.reference) {
     refuse(
       'algorithm.kl_coeff measures the distance to the starting weights, which this trainer does not keep',
       'set algorithm.kl_coeff to 0',

@@ -130,6 +130,7 @@ export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H
     | 'regions'
     | 'mismatchAlarm'
     | 'importanceCap'
+    | 'importance'
     | 'minibatchesOf'
     | 'aheadUntil'
   > & {

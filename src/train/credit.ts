@@ -19,8 +19,20 @@ export interface DrawnCells {
   readonly changed: Uint8Array;
 }
 
-/** The cells that an answer draws; null if it draws no picture of its source's size. */
-export type CellsOf<P, A> = (prompt: P, answer: A) => DrawnCells | null;
+/** How the cells of pictures and the region of a prompt are told. */
+export interface Regions<P, A> extends RegionOptions {
+  /** The cells that an answer draws; null if it draws no picture of its source's size. */
+  readonly cellsOf: (prompt: P, answer: A) => DrawnCells | null;
+  /** Per cell, 1 where the label differs from the source; null if the prompt has no label of the source's size. Absent: the answers decide. */
+  readonly labelled?: (prompt: P) => Uint8Array | null;
+}
+
+export interface RegionOptions {
+  /** The share of a group's pictures that have to change a cell; one is enough at least. */
+  readonly share: number;
+  /** By how many cells a region is widened in all eight directions. */
+  readonly border: number;
+}
 
 /** Where the answers to one prompt change the source. */
 export interface Region {
@@ -42,8 +54,6 @@ export interface CreditSettings {
   /** How the terms of the reward are weighed and what they are about, in their order. */
   readonly terms: readonly { readonly weight: number; readonly credit: Credit }[];
   readonly advantage: Pick<AdvantageSettings, 'eps' | 'clip'>;
-  /** By how many cells a region is widened. */
-  readonly border: number;
   readonly factor: number;
 }
 
@@ -56,24 +66,33 @@ export interface CreditedAdvantages {
 }
 
 /**
- * The union of the cells that any of the answers changes, so that an answer which copies the source is paid for the region that it left alone,
- * widened by `border` cells in all eight directions. Null where no answer changes anything.
+ * The cells that enough of the answers change, so that an answer which copies the source is paid for the region that it left alone; or those of
+ * `labelled`. Null where these are none.
  */
-export function regionOf(drawn: readonly (DrawnCells | null)[], border: number): Region | null {
-  const whole = drawn.filter((one) => one !== null);
-  if (!whole.some(({ changed }) => changed.includes(1))) return null;
-  const [{ height, width }] = whole;
-  const cells = new Uint8Array(height * width);
-  for (const { changed } of whole) {
-    changed.forEach((one, cell) => {
-      if (one === 0) return;
-      const [row, column] = [Math.floor(cell / width), cell % width];
-      for (let y = Math.max(0, row - border); y <= Math.min(height - 1, row + border); y++) {
-        cells.fill(1, y * width + Math.max(0, column - border), y * width + Math.min(width - 1, column + border) + 1);
-      }
-    });
-  }
-  return { height, width, cells };
+export function regionOf(
+  drawn: readonly (DrawnCells | null)[],
+  { share, border }: RegionOptions,
+  labelled: Uint8Array | null = null,
+): Region | null {
+  const pictures = drawn.filter((one) => one !== null);
+  if (pictures.length === 0) return null;
+  const [{ height, width }] = pictures;
+  const needed = Math.max(1, share * pictures.length);
+  const votes = (cell: number): number => pictures.reduce((sum, { changed }) => sum + changed[cell], 0);
+  const core = labelled ?? Uint8Array.from({ length: height * width }, (_, cell) => (votes(cell) >= needed ? 1 : 0));
+  return core.includes(1) ? { height, width, cells: widened(core, { height, width }, border) } : null;
+}
+
+function widened(core: Uint8Array, { height, width }: Pick<Region, 'height' | 'width'>, border: number): Uint8Array {
+  const cells = new Uint8Array(core.length);
+  core.forEach((one, cell) => {
+    if (one === 0) return;
+    const [row, column] = [Math.floor(cell / width), cell % width];
+    for (let y = Math.max(0, row - border); y <= Math.min(height - 1, row + border); y++) {
+      cells.fill(1, y * width + Math.max(0, column - border), y * width + Math.min(width - 1, column + border) + 1);
+    }
+  });
+  return cells;
 }
 
 /**
@@ -88,8 +107,9 @@ export function regionOf(drawn: readonly (DrawnCells | null)[], border: number):
 export function creditByRegion(
   outcomes: readonly (readonly Outcome[])[],
   drawn: readonly (readonly (DrawnCells | null)[])[],
+  regions: readonly (Region | null)[],
   compared: readonly GroupAdvantages[],
-  { terms, advantage, border, factor }: CreditSettings,
+  { terms, advantage, factor }: CreditSettings,
 ): CreditedAdvantages {
   const { weighted, divisor } = outcomeTermAdvantages(
     outcomes,
@@ -97,7 +117,6 @@ export function creditByRegion(
     terms.map(({ weight }) => weight),
     factor,
   );
-  const regions = drawn.map((group) => regionOf(group, border));
   const credits = compared.map(({ advantages }, g) => {
     const region = regions[g];
     return advantages.map((whole, i): EpisodeCredit | null => {

@@ -11,7 +11,7 @@ import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread, type GroupAdvantages } from './advantages.js';
-import { creditByRegion, type CellsOf, type CreditedAdvantages } from './credit.js';
+import { creditByRegion, regionOf, type CreditedAdvantages, type Regions } from './credit.js';
 import { requireCapabilities } from './capabilities.js';
 import { collect, type CollectRequest, type Collected, type Collector } from './collect.js';
 import { gatherEpisodes, type IterationRecord } from './episodes.js';
@@ -21,6 +21,7 @@ import { secondGapMetrics } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { extendHistory, type PromptHistory } from './prompt_history.js';
+import { klPenalties, penaltyMetrics } from './reward_kl.js';
 import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 import { lossOf, update, type UpdateOptions } from './update.js';
@@ -33,9 +34,7 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   /** How answers are sampled in training. */
   readonly how: H;
   /** Tells the cells of the pictures that answers draw; absent where every term of the reward is about whole answers. */
-  readonly regions?: { readonly cellsOf: CellsOf<P, A>; readonly border: number };
-  /** The largest number of actions in an answer; null if all answers have equally many. */
-  readonly longestAnswer: number | null;
+  readonly regions?: Regions<P, A>;
   /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
   readonly heldOut: HeldOut<P, A, H>;
   /** Whether the images of an iteration are kept. */
@@ -74,7 +73,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
     const { policy, algorithm, heldOut } = deps;
-    requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), average: heldOut.weights === 'average' });
+    const average = heldOut.weights === 'average';
+    requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), reference: this.#paysKl, average });
     this.#wholeSteps = policy.steps;
   }
 
@@ -109,12 +109,16 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       algorithm.advantage.scope === 'prompt_history'
         ? extendHistory(this.#history, samples, all.outcomes)
         : this.#history;
+    const penalties = !this.#paysKl
+      ? null
+      : await watch.time('reference', () => klPenalties(deps.policy, groups, algorithm.kl_coeff));
     const compared = outcomeAdvantages(
       all.outcomes,
       algorithm.advantage,
       reward.terms.map(({ weight }) => weight),
       algorithm.reward_scale,
       samples.map((key) => history[key] ?? []),
+      penalties,
     );
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
     const credited = this.#credited(groups, all.outcomes, advantages);
@@ -141,12 +145,19 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...deps.hackAlarms?.observe(iteration, made),
       ...updated,
       ...credited?.metrics,
+      ...(penalties === null ? {} : penaltyMetrics(penalties)),
       ...staleness,
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
       'time/compile': compileSeconds() - compileBefore,
       [`${deps.policy.actions}/s`]: actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
     };
+  }
+
+  /** Whether the distance to the start is taken from the reward. */
+  get #paysKl(): boolean {
+    const { kl_coeff, kl_where } = this.deps.algorithm;
+    return kl_coeff > 0 && kl_where === 'reward';
   }
 
   /** Pays the terms of the reward to the regions that they are about; null where all are about whole answers. */
@@ -158,9 +169,10 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const { regions, reward, algorithm } = this.deps;
     if (regions === undefined) return null;
     const drawn = groups.map(({ prompt, answers }) => answers.map((answer) => regions.cellsOf(prompt, answer)));
+    const found = groups.map(({ prompt }, i) => regionOf(drawn[i], regions, regions.labelled?.(prompt)));
     const { terms } = reward;
     const { advantage, reward_scale: factor } = algorithm;
-    return creditByRegion(outcomes, drawn, advantages, { terms, advantage, border: regions.border, factor });
+    return creditByRegion(outcomes, drawn, found, advantages, { terms, advantage, factor });
   }
 
   async evaluate(iteration: number): Promise<Metrics> {

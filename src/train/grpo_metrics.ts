@@ -1,8 +1,10 @@
 /** Metrics of a GRPO iteration: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
+import type { GrpoSettings } from '../schema/algorithm.js';
 import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
+import { answerRatioOf } from './answer_ratio.js';
 import { lacksLogProbs } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';
 
@@ -80,7 +82,7 @@ export class UpdateTotals {
 
   constructor(
     private readonly policy: Pick<Policy<never, Answer, never>, 'divergence'>,
-    private readonly clip: number | null,
+    private readonly algorithm: Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate'>,
   ) {}
 
   add(
@@ -112,20 +114,34 @@ export class UpdateTotals {
       ...(this.#kl === null ? {} : { 'policy/kl': this.#kl / this.#weight, 'policy/kl_clamped': this.#klClamped }),
       ...(this.#entropy === null ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
       ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),
-      ...(count === 0 || this.clip === null ? {} : { 'policy/ratio_clipped': clipped / count }),
+      ...(count === 0 || this.#range === null ? {} : { 'policy/ratio_clipped': clipped / count }),
     };
   }
 
+  /** The ratios that are not clipped; null if all are. */
+  get #range(): { readonly least: number; readonly most: number } | null {
+    const { clip_range: low, clip_range_high: high, surrogate } = this.algorithm;
+    const range = high ?? low;
+    if (range === null) return null;
+    return { least: surrogate === 'cispo' ? 0 : 1 - (low ?? range), most: 1 + range };
+  }
+
   #addRatios(weights: Float32Array, now: Statistics, old: Statistics): void {
-    const ratios = this.#ratios;
+    if (this.algorithm.ratio === 'answer') {
+      if (weights.some((w) => w !== 0)) this.#addRatio(answerRatioOf(weights, now, old));
+      return;
+    }
     weights.forEach((w, t) => {
-      if (w === 0) return;
-      const ratio = Math.exp(now.logProbs[t] - old.logProbs[t]);
-      ratios.count += 1;
-      ratios.sum += ratio;
-      ratios.largest = Math.max(ratios.largest, ratio);
-      if (this.clip !== null && Math.abs(ratio - 1) > this.clip) ratios.clipped += 1;
+      if (w !== 0) this.#addRatio(Math.exp(now.logProbs[t] - old.logProbs[t]));
     });
+  }
+
+  #addRatio(ratio: number): void {
+    const [ratios, range] = [this.#ratios, this.#range];
+    ratios.count += 1;
+    ratios.sum += ratio;
+    ratios.largest = Math.max(ratios.largest, ratio);
+    if (range !== null && (ratio < range.least || ratio > range.most)) ratios.clipped += 1;
   }
 }
 

@@ -1,9 +1,11 @@
 /**
  * Corrects the difference between the sampler's and the trainer's log-probabilities, both under the weights that sampled, by truncated importance
  * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation under the
- * sampler's distribution, and its variance stays bounded.
+ * sampler's distribution, and its variance stays bounded. A weight may be that of a whole answer, and one above the cap may leave it out, as TRL's
+ * `sequence_mask` does.
  */
 import type { Answer, AnsweredPrompt, Statistics } from '../policies/policy.js';
+import type { RolloutSettings } from '../schema/training.js';
 
 /** Keeps exp finite. */
 const LARGEST_EXPONENT = 20;
@@ -15,6 +17,8 @@ export function lacksLogProbs(answer: Answer): boolean {
   return answer.logProbs.length > 0 && answer.logProbs.every(Number.isNaN);
 }
 
+export type ImportanceSettings = Pick<RolloutSettings, 'importance_of' | 'importance_above'>;
+
 /** The importance weights of some answers' actions, and metrics about them. */
 export class ImportanceWeights {
   #count = 0;
@@ -24,7 +28,10 @@ export class ImportanceWeights {
   #largest = 0;
   #cut = 0;
 
-  constructor(private readonly cap: number) {}
+  constructor(
+    private readonly cap: number,
+    private readonly settings: ImportanceSettings = { importance_of: 'token', importance_above: 'cut' },
+  ) {}
 
   /** The weights of each group's answers, by action; 1 if the sampler did not report. Only actions that are `trained` count in the metrics. */
   of(
@@ -34,14 +41,21 @@ export class ImportanceWeights {
   ): Float32Array[] {
     return answers.map((answer, g) => {
       const untold = lacksLogProbs(answer);
-      return answer.logProbs.map((logProb, t) => {
+      const exponents = answer.logProbs.map((logProb, t) => old[g].logProbs[t] - logProb);
+      const whole = exponents.reduce((sum, one, t) => (trained[g][t] === 0 ? sum : sum + one), 0);
+      return exponents.map((own, t) => {
         if (untold) return 1;
-        const exponent = old[g].logProbs[t] - logProb;
+        const exponent = this.settings.importance_of === 'answer' ? whole : own;
         const weight = Math.exp(Math.max(-LARGEST_EXPONENT, Math.min(LARGEST_EXPONENT, exponent)));
         if (trained[g][t] !== 0) this.#note(weight);
-        return Math.min(weight, this.cap);
+        return this.#applied(weight);
       });
     });
+  }
+
+  #applied(weight: number): number {
+    if (weight <= this.cap) return weight;
+    return this.settings.importance_above === 'cut' ? this.cap : 0;
   }
 
   #note(weight: number): void {
@@ -49,7 +63,7 @@ export class ImportanceWeights {
     this.#sum += weight;
     this.#largest = Math.max(this.#largest, weight);
     if (weight > this.cap) this.#cut += 1;
-    const applied = Math.min(weight, this.cap);
+    const applied = this.#applied(weight);
     this.#cutSum += applied;
     this.#cutSquares += applied ** 2;
   }

@@ -1,19 +1,43 @@
 /** Applies an iteration's episodes: from advantages to optimizer steps. */
 import type { GrpoSettings } from '../schema/algorithm.js';
+import { must } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { shareOf } from '../group/peers.js';
-import type { RatioLoss } from '../policies/losses/ratio.js';
-import type { ReinforceLoss } from '../policies/losses/reinforce.js';
-import type { Advantages, Answer, AnsweredPrompt, Lesson, Policy, Statistics } from '../policies/policy.js';
+import type { LossSpec } from '../policies/losses/table.js';
+import type {
+  Advantages,
+  Answer,
+  AnsweredPrompt,
+  LearnReport,
+  Lesson,
+  Policy,
+  Statistics,
+} from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
+import { actionWeights, type Aggregation, type WholeIteration } from './aggregation.js';
+import { withAnswerRatios, type AnswerRatio } from './answer_ratio.js';
 import { logProbMismatch, UpdateTotals } from './grpo_metrics.js';
-import { ImportanceWeights, lacksLogProbs } from './importance.js';
+import { ImportanceWeights, lacksLogProbs, type ImportanceSettings } from './importance.js';
 import type { Stopwatch } from './stopwatch.js';
 
 export interface UpdateOptions<P, A extends Answer> {
   readonly policy: Policy<P, A, never>;
-  readonly algorithm: Pick<GrpoSettings, 'clip_range' | 'inner_epochs' | 'minibatches' | 'kl_coeff' | 'kl_estimator'>;
+  readonly algorithm: Pick<
+    GrpoSettings,
+    | 'clip_range'
+    | 'clip_range_high'
+    | 'surrogate'
+    | 'ratio'
+    | 'aggregation'
+    | 'inner_epochs'
+    | 'minibatches'
+    | 'kl_coeff'
+    | 'kl_where'
+    | 'kl_estimator'
+  >;
+  /** The largest number of actions in an answer; null if all answers have equally many. */
+  readonly longestAnswer: number | null;
   readonly seed: number;
   readonly schedule: ScheduleOptions;
   /** 1 for actions that carry the loss in this iteration, else 0. */
@@ -24,19 +48,37 @@ export interface UpdateOptions<P, A extends Answer> {
   readonly minibatchesOf?: 'groups' | 'actions';
   /** If answers were sampled remotely: the largest importance weight of an action. Null or absent: no such correction. */
   readonly importanceCap?: number | null;
+  /** Whose weight it is, and what becomes of larger ones; default: each token's, which is cut. */
+  readonly importance?: ImportanceSettings;
   readonly alarm: (message: string) => void;
 }
 
-/** The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. */
-export function lossOf({
-  clip_range: clip,
-  kl_coeff: coefficient,
-  kl_estimator: estimator,
-  inner_epochs,
-  minibatches,
-}: UpdateOptions<unknown, Answer>['algorithm']): ReinforceLoss | RatioLoss {
-  const kl = coefficient > 0 ? { coefficient, estimator } : null;
-  return clip !== null || inner_epochs * minibatches > 1 ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
+/** The largest ratio of 'cispo' where no range is set: rules refuse that. */
+const UNBOUNDED = Infinity;
+
+/**
+ * The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. Ratios of whole
+ * answers come with the advantages of a linear loss.
+ */
+export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): LossSpec {
+  const { clip_range: clip, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
+  const { kl_coeff: coefficient, kl_where, kl_estimator: estimator } = algorithm;
+  const kl = coefficient > 0 && kl_where === 'loss' ? { coefficient, estimator } : null;
+  if (ratio === 'answer' || (clip === null && inner_epochs * minibatches === 1)) return { policy: 'reinforce', kl };
+  if (surrogate === 'cispo') return { policy: 'cispo', most: 1 + (high ?? clip ?? UNBOUNDED), kl };
+  return { policy: 'ratio', clip, ...(high === null ? {} : { clipHigh: high }), kl };
+}
+
+/** How ratios of whole answers are clipped; null where actions have their own, or none. */
+function answerRatio({
+  ratio,
+  surrogate,
+  clip_range: low,
+  clip_range_high: high,
+}: UpdateOptions<unknown, Answer>['algorithm']): AnswerRatio | null {
+  if (ratio === 'token') return null;
+  const range = high ?? low;
+  return { surrogate, clip: range === null ? null : { low: low ?? range, high: range } };
 }
 
 /** A group that teaches something. */
@@ -74,12 +116,14 @@ export async function update<P, A extends Answer>(
   }
   const { inner_epochs, minibatches } = algorithm;
   const loss = lossOf(algorithm);
-  const hasRatio = loss.policy === 'ratio';
+  const ofAnswers = answerRatio(algorithm);
+  const hasRatio = loss.policy === 'ratio' || loss.policy === 'cispo' || ofAnswers !== null;
   const answered = kept.map(({ group }) => group);
   const reference =
     loss.kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
   const told = answered.some(({ answers }) => answers.some((one) => one.logProbs.length > 0 && !lacksLogProbs(one)));
-  const importance = told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
+  const importance =
+    told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap, updater.importance) : null;
   const old =
     hasRatio || importance !== null
       ? await watch.time('reference', () => policy.statistics(answered, 'current', answered))
@@ -98,13 +142,29 @@ export async function update<P, A extends Answer>(
       importance: importance === null || old === null ? null : importance.of(group, old[i], trained),
     };
   });
-  const totals = new UpdateTotals(policy, algorithm.clip_range);
+  const totals = new UpdateTotals(policy, algorithm);
+  const whole: WholeIteration = {
+    actions: sum(used.flatMap(({ trained }) => trained.map(sum))),
+    minibatches: Math.min(minibatches, used.length),
+    longest: updater.longestAnswer,
+  };
+  let steps = 0;
+  const learnFrom = async (lessons: readonly Lesson<P, A>[], answers: AnswerRatio | null): Promise<LearnReport> => {
+    // Before the first step the weights of now are those that sampled.
+    const isFirst = steps++ === 0;
+    if (answers === null) return policy.learn(lessons, loss, answered);
+    const now = isFirst ? lessons.map(oldOf) : await policy.statistics(lessons, 'current', answered);
+    const taught = withAnswerRatios(lessons, now, answers);
+    const report = await policy.learn(taught.lessons, loss, answered);
+    return { ...report, loss: report.loss - taught.linear + taught.loss };
+  };
   const metrics: Record<string, number> = { 'group/used': used.length };
   await watch.time('update', async () => {
     for (let epoch = 0; epoch < inner_epochs; epoch++) {
       const random = new RandomStream(updater.seed, 'minibatches', iteration, epoch);
-      for (const lessons of minibatchesBy[unit](used, minibatches, random)) {
-        const report = await policy.learn(lessons, loss, answered);
+      for (const groups of minibatchesBy[unit](used, minibatches, random)) {
+        const lessons = lessonsOf(groups, algorithm.aggregation, whole);
+        const report = await learnFrom(lessons, ofAnswers);
         totals.add(lessons, report, epoch === 0);
         const learningRate = learningRateAt(policy.steps, schedule);
         const { gradNorm, applied } = await policy.step(learningRate);
@@ -124,11 +184,15 @@ export async function update<P, A extends Answer>(
   return { ...metrics, ...totals.metrics(), ...importance?.metrics(), 'policy/rollout_mismatch': mismatch };
 }
 
-type MinibatchMaker = <P, A>(used: readonly UsedGroup<P, A>[], count: number, random: RandomStream) => Lesson<P, A>[][];
+type MinibatchMaker = <P, A>(
+  used: readonly UsedGroup<P, A>[],
+  count: number,
+  random: RandomStream,
+) => (readonly UsedGroup<P, A>[])[];
 
-/** Cuts in a seeded order into parts that each divide their loss by their own trained actions. A single part keeps the order. */
+/** Cuts in a seeded order. A single part keeps the order. */
 const minibatchesBy: Readonly<Record<NonNullable<UpdateOptions<unknown, Answer>['minibatchesOf']>, MinibatchMaker>> = {
-  groups: (used, count, random) => splitInto(used, count, random).map(lessonsOf),
+  groups: splitInto,
   actions: (used, count, random) => {
     const places = used.flatMap(({ trained }, i) =>
       trained.flatMap((weights, g) => [...weights].flatMap((weight, t) => (weight === 0 ? [] : [{ i, g, t }]))),
@@ -137,7 +201,7 @@ const minibatchesBy: Readonly<Record<NonNullable<UpdateOptions<unknown, Answer>[
       const trained = used.map((group) => group.trained.map((weights) => new Float32Array(weights.length)));
       for (const { i, g, t } of part) trained[i][g][t] = used[i].trained[g][t];
       const isTaught = (weights: readonly Float32Array[]): boolean => weights.some((own) => own.some((w) => w !== 0));
-      return lessonsOf(used.flatMap((group, i) => (isTaught(trained[i]) ? [{ ...group, trained: trained[i] }] : [])));
+      return used.flatMap((group, i) => (isTaught(trained[i]) ? [{ ...group, trained: trained[i] }] : []));
     });
   },
 };
@@ -151,22 +215,35 @@ function splitInto<T>(all: readonly T[], count: number, random: RandomStream): T
   }).filter((part) => part.length > 0);
 }
 
-function lessonsOf<P, A>(groups: readonly UsedGroup<P, A>[]): Lesson<P, A>[] {
-  const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
-  const actions = groups.flatMap(({ trained }) => trained.map(sum)).reduce((total, one) => total + one, 0);
-  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance }) => ({
+/** The loss of a minibatch is divided by its own trained actions, or as its aggregation says. */
+function lessonsOf<P, A>(
+  groups: readonly UsedGroup<P, A>[],
+  aggregation: Aggregation,
+  iteration: WholeIteration,
+): Lesson<P, A>[] {
+  const counts = groups.map(({ trained }) => trained.map(sum));
+  const shares = actionWeights(aggregation, counts, iteration);
+  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance }, i) => ({
     prompt,
     answers,
     targets: answers.map((_, g) => ({
-      weights:
-        actions === 0
-          ? trained[g]
-          : trained[g].map((one, t) => (one / actions) * (importance === null ? 1 : importance[g][t])),
+      weights: trained[g].map((one, t) => one * shares[i][g] * (importance === null ? 1 : importance[g][t])),
       advantages: advantages[g] ?? 0,
       reference: reference?.[g] ?? null,
       old: old?.[g] ?? null,
     })),
   }));
+}
+
+/** Statistics under the weights that sampled. Raises InternalError where they were not computed. */
+function oldOf({ targets }: Lesson<unknown, unknown>): Statistics[] {
+  return targets.map(({ old }) => must(old, 'statistics of the weights that sampled'));
+}
+
+function sum(values: Float32Array | readonly number[]): number {
+  let total = 0;
+  for (const value of values) total += value;
+  return total;
 }
 
 /** Fisher-Yates shuffle. */

@@ -29,6 +29,7 @@ const SPECS: Readonly<Record<LossName, LossSpec>> = {
   likelihood: { policy: 'likelihood' },
   reinforce: { policy: 'reinforce', kl },
   ratio: { policy: 'ratio', clip: 0.2, kl },
+  cispo: { policy: 'cispo', most: 1.2, kl },
 };
 
 const norm = (lists: readonly (readonly { readonly logProbs: Float32Array }[])[]): number[] =>

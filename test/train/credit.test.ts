@@ -23,18 +23,42 @@ const shown = (region: ReturnType<typeof regionOf>): string[] | null =>
     [...region.cells.subarray(y * region.width, (y + 1) * region.width)].map((one) => '.#'[one]).join(''),
   );
 
+const any = { share: 0, border: 0 };
+
 describe('the region of a group', () => {
   it('is all that any of its answers changed', () => {
-    expect(shown(regionOf([cells('#..', '...'), null, cells('...', '..#')], 0))).toEqual(['#..', '..#']);
+    expect(shown(regionOf([cells('#..', '...'), null, cells('...', '..#')], any))).toEqual(['#..', '..#']);
+  });
+
+  it('is what enough of its pictures changed', () => {
+    const pictures = [cells('##..'), cells('.##.'), cells('.#.#'), null, cells('#...')];
+    expect(shown(regionOf(pictures, { share: 0.5, border: 0 }))).toEqual(['##..']);
+    expect(shown(regionOf(pictures, { share: 0.75, border: 0 }))).toEqual(['.#..']);
+    expect(regionOf(pictures, { share: 1, border: 0 })).toBeNull();
+  });
+
+  it('is what the label changes, whatever the answers do', () => {
+    expect(shown(regionOf([cells('##..')], any, Uint8Array.of(0, 0, 0, 1)))).toEqual(['...#']);
+    expect(regionOf([cells('##..')], any, new Uint8Array(4))).toBeNull();
   });
 
   it('is widened by the border, and never round the edge of the picture', () => {
-    expect(shown(regionOf([cells('....', '....', '...#', '....')], 1))).toEqual(['....', '..##', '..##', '..##']);
-    expect(shown(regionOf([cells('#...', '....', '....', '....')], 2))).toEqual(['###.', '###.', '###.', '....']);
+    expect(shown(regionOf([cells('....', '....', '...#', '....')], { share: 0, border: 1 }))).toEqual([
+      '....',
+      '..##',
+      '..##',
+      '..##',
+    ]);
+    expect(shown(regionOf([cells('#...', '....', '....', '....')], { share: 0, border: 2 }))).toEqual([
+      '###.',
+      '###.',
+      '###.',
+      '....',
+    ]);
   });
 
   it('is none where nothing is changed, or no answer draws the picture', () => {
-    expect([regionOf([cells('..'), null], 1), regionOf([null], 1), regionOf([], 1)]).toEqual([null, null, null]);
+    expect([regionOf([cells('..'), null], any), regionOf([null], any), regionOf([], any)]).toEqual([null, null, null]);
   });
 });
 
@@ -43,7 +67,7 @@ const terms: CreditSettings['terms'] = [
   { weight: 0.3, credit: 'kept' },
   { weight: 0.2, credit: 'all' },
 ];
-const settings: CreditSettings = { terms, advantage: { eps: 1e-4, clip: null }, border: 0, factor: 2 };
+const settings: CreditSettings = { terms, advantage: { eps: 1e-4, clip: null }, factor: 2 };
 
 function outcome(values: readonly number[]): Outcome {
   const named = values.map((normalised, k) => ({ name: `${k}`, weight: terms[k].weight, normalised }));
@@ -86,12 +110,14 @@ function expected(g: number, i: number, inside: boolean): number {
   return (2 * ((inside ? of(g, i, 0) : of(g, i, 1)) + of(g, i, 2))) / (std + 1e-4);
 }
 
+const regionsOf = (drawn: readonly (readonly (DrawnCells | null)[])[]) => drawn.map((group) => regionOf(group, any));
+
 describe('credit by region', () => {
   const drawn = [
     [cells('#.', '..'), cells('..', '..'), cells('..', '.#')],
     [cells('..', '..'), cells('..', '..'), null],
   ];
-  const { advantages, credits, metrics } = creditByRegion(outcomes, drawn, whole, settings);
+  const { advantages, credits, metrics } = creditByRegion(outcomes, drawn, regionsOf(drawn), whole, settings);
 
   it('pays each term to its own cells, and all terms to what draws none', () => {
     // A word, then two rows of two cells, each with its end.
@@ -120,14 +146,15 @@ describe('credit by region', () => {
       ...settings.advantage,
       factor: 2,
     });
-    const found = creditByRegion(some, [[drawn[0][0], null, drawn[0][2]], drawn[1]], lacking, settings);
+    const lackingCells = [[drawn[0][0], null, drawn[0][2]], drawn[1]];
+    const found = creditByRegion(some, lackingCells, regionsOf(lackingCells), lacking, settings);
     expect(found.advantages[0].advantages[1]).toBe(lacking[0].advantages[1]);
     expect(found.advantages[0].advantages[2]).toBeNull();
   });
 
   it('is about all cells for a term whose cells are none', () => {
     const full = [[cells('##', '##'), cells('..', '..'), cells('..', '..')], drawn[1]];
-    const found = creditByRegion(outcomes, full, whole, settings);
+    const found = creditByRegion(outcomes, full, regionsOf(full), whole, settings);
     for (const i of [0, 1, 2]) {
       expect(found.credits[0][i]?.changed).toBeCloseTo(whole[0].advantages[i] ?? NaN, 9);
     }
@@ -136,7 +163,7 @@ describe('credit by region', () => {
 
   it('is that of whole answers where every term is about all', () => {
     const all = { ...settings, terms: terms.map(({ weight }) => ({ weight, credit: 'all' as const })) };
-    const found = creditByRegion(outcomes, drawn, whole, all);
+    const found = creditByRegion(outcomes, drawn, regionsOf(drawn), whole, all);
     for (const i of [0, 1, 2]) {
       const numbers = found.advantages[0].advantages[i] as Float32Array;
       numbers.forEach((one) => expect(one).toBeCloseTo(whole[0].advantages[i] ?? NaN, 5));
@@ -145,7 +172,7 @@ describe('credit by region', () => {
 
   it('is limited cell by cell', () => {
     const limited = { ...settings, advantage: { eps: 1e-4, clip: 0.5 } };
-    const found = creditByRegion(outcomes, drawn, whole, limited).credits[0].flatMap((one) => [
+    const found = creditByRegion(outcomes, drawn, regionsOf(drawn), whole, limited).credits[0].flatMap((one) => [
       one?.changed,
       one?.kept,
     ]);
@@ -154,7 +181,7 @@ describe('credit by region', () => {
 
   it('carries no loss in a dropped group', () => {
     const dropped = whole.map((group) => ({ ...group, dropped: true, advantages: group.advantages.map(() => null) }));
-    const found = creditByRegion(outcomes, drawn, dropped, settings);
+    const found = creditByRegion(outcomes, drawn, regionsOf(drawn), dropped, settings);
     expect(found.advantages).toEqual(dropped);
     expect(found.metrics).not.toHaveProperty('credit/changed');
   });

@@ -8,13 +8,25 @@ import { scoreChunk } from '../../src/rewards/score/iteration.js';
 import { rewardSettingsSchema } from '../../src/rewards/score/settings.js';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { perTermAdvantages } from '../../src/train/advantages.js';
-import type { EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
+import { soloGroup } from '../../src/group/process_group.js';
+import { drawnCells } from '../../src/recipes/image_edit_tokens/drawn_cells.js';
+import { spaceOf, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
+import type { DrawnCells } from '../../src/train/credit.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import type { IterationRecord } from '../../src/train/episodes.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { testServices } from '../rewards/terms/term_services.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
-import { rewardByName, scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
+import {
+  rewardByName,
+  scored,
+  scorerOf,
+  smallTraining,
+  unscored,
+  zero,
+  type SmallTraining,
+  type SmallTrainingMore,
+} from './small_training.js';
 
 const root = mkdtempSync(join(tmpdir(), 'grpo-'));
 let world: SmallWorld;
@@ -27,8 +39,12 @@ afterAll(async () => {
   rmSync(root, { recursive: true });
 });
 
-function make(scorer: Scorer, changes: Record<string, Record<string, unknown>> = {}): SmallTraining {
-  const made = smallTraining(smallSettings(world, changes), scorer);
+function make(
+  scorer: Scorer,
+  changes: Record<string, Record<string, unknown>> = {},
+  more: SmallTrainingMore = {},
+): SmallTraining {
+  const made = smallTraining(smallSettings(world, changes), scorer, soloGroup(), more);
   open.push(made);
   return made;
 }
@@ -159,6 +175,10 @@ describe('an iteration of GRPO', () => {
   });
 
   it('pays a term to the cells that it is about', async () => {
+    // A policy that has learnt nothing changes every cell: of its changes those of the first cell alone are told.
+    const firstAlone = (drawn: DrawnCells | null): DrawnCells | null =>
+      drawn && { ...drawn, changed: drawn.changed.map((_, cell) => (cell === 0 ? 1 : 0)) };
+    const space = spaceOf(smallSettings(world), () => '');
     const terms = [
       { name: 'viescore', part: 'edit_success', weight: 0.75, credit: 'changed' },
       { name: 'viescore', part: 'overedit', weight: 0.25, credit: 'kept' },
@@ -171,28 +191,27 @@ describe('an iteration of GRPO', () => {
       }),
       {
         reward: { mode: null, terms },
-        algorithm: { type: 'grpo', advantage: { per_term: true, region_border: 0 }, reward_scale: 2 },
+        algorithm: { type: 'grpo', advantage: { per_term: true }, reward_scale: 2 },
       },
+      { regions: { cellsOf: (prompt, answer) => firstAlone(drawnCells(prompt, answer, space)), share: 0, border: 0 } },
     );
     const metrics = await made.training.step(1);
     const [{ groups, credits, advantages }] = made.records;
-    const { space } = made.task;
     let [sum, tokens] = [0, 0];
-    groups.forEach(({ prompt, answers }, i) => {
-      const grids = answers.map(({ ids }) => space.parse(ids, prompt.tokens.imageOpen).grid);
-      const isChanged = (cell: number): boolean =>
-        grids.some((grid) => grid !== null && grid.codes[cell] !== prompt.sample.source.codes[cell]);
+    groups.forEach(({ answers }, i) => {
       answers.forEach(({ ids, logProbs }, g) => {
         let cell = 0;
         ids.forEach((id, t) => {
           const { changed, kept } = credits?.[i][g] ?? { changed: NaN, kept: NaN };
           const whole = advantages[i].advantages[g] ?? NaN;
-          sum -= logProbs[t] * (!space.isVision(id) ? whole : isChanged(cell++) ? changed : kept);
+          sum -= logProbs[t] * (!space.isVision(id) ? whole : cell++ === 0 ? changed : kept);
           tokens += 1;
         });
       });
     });
-    expect(metrics['policy/loss']).toBeCloseTo(sum / tokens, 5);
+    const apart = Math.abs(sum / tokens - expectedLoss(made.records[0]));
+    expect(apart).toBeGreaterThan(1e-4);
+    expect(Math.abs(metrics['policy/loss'] - sum / tokens)).toBeLessThan(apart / 20);
     expect(metrics['credit/changed_cells']).toBeGreaterThan(0);
     expect(metrics).toHaveProperty('credit/kept');
     const paid = credits?.flat().map((one) => [one?.changed, one?.kept]) ?? [];

@@ -2,8 +2,10 @@ import { expect, it } from 'vitest';
 import type { Answer } from '../../src/policies/policy.js';
 import { episodeMetrics, UpdateTotals } from '../../src/train/grpo_metrics.js';
 
+const unclipped = { clip_range: null, clip_range_high: null, surrogate: 'ppo', ratio: 'token' } as const;
+
 it('keeps the statistics of the first step: later ones are of weights that have learnt', () => {
-  const totals = new UpdateTotals({ divergence: () => new Float64Array() }, null);
+  const totals = new UpdateTotals({ divergence: () => new Float64Array() }, unclipped);
   const statistics = (logProb: number) => [[{ logProbs: Float32Array.of(logProb) }]];
   const lessons = [
     {

@@ -10,7 +10,6 @@ import type { LanguagePolicy } from '../../src/policies/tokens/language_policy.j
 import type { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
-import { drawnCells } from '../../src/recipes/image_edit_tokens/drawn_cells.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import { trainedTokens } from '../../src/recipes/image_edit_tokens/trained_tokens.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
@@ -18,7 +17,6 @@ import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { chunkOf } from '../../src/train/context.js';
 import type { Collector } from '../../src/train/collect.js';
-import type { CellsOf } from '../../src/train/credit.js';
 import type { IterationRecord } from '../../src/train/episodes.js';
 import { GrpoTraining, type GrpoDeps } from '../../src/train/grpo.js';
 import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
@@ -36,7 +34,9 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'aheadUntil'>> {
+export interface SmallTrainingMore extends Partial<
+  Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'aheadUntil' | 'regions'>
+> {
   /** What trains in place of the policy, which it may be given to. */
   readonly through?: (policy: TokenPolicy<Emu3Prompt>) => LanguagePolicy<Emu3Prompt>;
   readonly recordHeldOut?: HeldOutDeps<EditPrompt, TokenAnswer, TokenSampling>['record'];
@@ -66,11 +66,8 @@ export function smallTraining(
     show: async (_iteration, rows) => void shown.push(rows),
     record: recordHeldOut,
   });
-  const isWhole = reward.terms.every(({ credit }) => credit === 'all');
-  const cellsOf: CellsOf<EditPrompt, TokenAnswer> = (prompt, answer) => drawnCells(prompt, answer, task.space);
   const training = new GrpoTraining({
     ...collector,
-    ...(isWhole ? {} : { regions: { cellsOf, border: algorithm.advantage.region_border } }),
     heldOut,
     algorithm,
     rollout,

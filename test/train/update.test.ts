@@ -70,10 +70,23 @@ const groups = lengths.map((group, i) => ({
 const scoredGroup = { advantages: [1, -1], dropped: false, zeroSpread: false };
 const advantages = groups.map(() => scoredGroup);
 
+const plain = {
+  clip_range: null,
+  clip_range_high: null,
+  surrogate: 'ppo',
+  ratio: 'token',
+  aggregation: 'token',
+  inner_epochs: 1,
+  minibatches: 1,
+  kl_coeff: 0.1,
+  kl_where: 'loss',
+  kl_estimator: 'k3',
+} as const;
+
 async function run(
   algorithm: Partial<UpdateOptions<string, Answer>['algorithm']>,
   given: readonly { advantages: readonly (number | null)[]; dropped: boolean; zeroSpread: boolean }[] = advantages,
-  more: Partial<Pick<UpdateOptions<string, Answer>, 'importanceCap' | 'minibatchesOf' | 'trained'>> & {
+  more: Partial<Pick<UpdateOptions<string, Answer>, 'importanceCap' | 'importance' | 'minibatchesOf' | 'trained'>> & {
     readonly sampled?: typeof groups;
   } = {},
 ) {
@@ -86,7 +99,9 @@ async function run(
     {
       importanceCap: more.importanceCap ?? null,
       policy,
-      algorithm: { clip_range: null, inner_epochs: 1, minibatches: 1, kl_coeff: 0.1, kl_estimator: 'k3', ...algorithm },
+      algorithm: { ...plain, ...algorithm },
+      longestAnswer: 10,
+      ...(more.importance === undefined ? {} : { importance: more.importance }),
       seed: 1,
       schedule: { schedule: 'constant', learningRate: 0.1, warmupSteps: 0 },
       trained: (_iteration, _prompt, { logProbs }) => Float32Array.from(logProbs, (_x, t) => (t === 0 ? 1 : 0)),
@@ -185,6 +200,57 @@ describe('several steps', () => {
   });
 });
 
+describe('loss options', () => {
+  it('divide as the aggregation says', async () => {
+    const all: UpdateOptions<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
+    const { policy } = await run({ aggregation: 'answer' }, advantages, { trained: all });
+    policy.taken[0].lessons.forEach(({ targets }, i) =>
+      targets.forEach(({ weights }, g) => {
+        expect(weights.every((w) => Math.abs(w - 1 / (8 * lengths[i][g])) < 1e-7)).toBe(true);
+      }),
+    );
+    const fixed = await run({ aggregation: 'dr_grpo', minibatches: 2 }, advantages, { trained: all });
+    expect(fixed.policy.taken[1].lessons[0].targets[0].weights[0]).toBeCloseTo(1 / (4 * 10), 7);
+    const dapo = await run({ aggregation: 'dapo', minibatches: 2 }, advantages, { trained: all });
+    expect(dapo.policy.taken[1].lessons[0].targets[0].weights[0]).toBeCloseTo(2 / 36, 7);
+  });
+
+  it('name the loss that has them', async () => {
+    const high = await run({ clip_range: 0.2, clip_range_high: 0.3, minibatches: 2, kl_coeff: 0 });
+    expect(high.policy.taken[0].loss).toEqual({ policy: 'ratio', clip: 0.2, clipHigh: 0.3, kl: null });
+    const cispo = await run({ surrogate: 'cispo', clip_range_high: 4, minibatches: 2, kl_coeff: 0 });
+    expect(cispo.policy.taken[0].loss).toEqual({ policy: 'cispo', most: 5, kl: null });
+    // Ratios are 1 and e^0.5: none is above the largest.
+    expect(cispo.metrics['policy/ratio_clipped']).toBe(0);
+  });
+
+  it('take ratios of whole answers into the advantages, from statistics before each step but the first', async () => {
+    const all: UpdateOptions<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
+    const options = { ratio: 'answer', minibatches: 2, clip_range: 0.8, aggregation: 'answer', kl_coeff: 0 } as const;
+    const { policy, metrics } = await run(options, advantages, { trained: all });
+    expect(policy.asked).toEqual(['current', 'current']);
+    expect(policy.taken.map(({ loss }) => loss)).toEqual([
+      { policy: 'reinforce', kl: null },
+      { policy: 'reinforce', kl: null },
+    ]);
+    const factors = policy.taken.map(({ lessons }) =>
+      lessons[0].targets.map(({ advantages: of }) => (of as Float32Array)[0]),
+    );
+    expect(factors[0]).toEqual([1, -1]);
+    // After a step every log-probability is 0.5 higher, and so is their mean: e^0.5 is within 1.8.
+    [Math.exp(0.5), -Math.exp(0.5)].forEach((one, g) => expect(factors[1][g]).toBeCloseTo(one, 6));
+    expect(metrics['policy/ratio_max']).toBeCloseTo(Math.exp(0.5), 9);
+    expect(metrics['policy/ratio_mean']).toBeCloseTo((1 + Math.exp(0.5)) / 2, 9);
+    expect(metrics['policy/ratio_clipped']).toBe(0);
+  });
+
+  it('have no reference where the reward pays for the KL', async () => {
+    const { policy } = await run({ kl_where: 'reward' });
+    expect(policy.asked).toEqual([]);
+    expect(policy.taken[0].loss).toEqual({ policy: 'reinforce', kl: null });
+  });
+});
+
 describe('minibatches of actions', () => {
   const all: UpdateOptions<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
   const placesOf = ({ lessons }: Taken): string[] =>
@@ -265,6 +331,20 @@ describe('answers that were sampled elsewhere', () => {
     expect(metrics['policy/rollout_mismatch']).toBeCloseTo(3, 6);
     expect(alarms).toHaveLength(1);
     expect(alarms[0]).toContain('25% of the importance weights are above rollout.importance_cap (2)');
+  });
+
+  it('may be weighed as whole answers, and left out above the cap', async () => {
+    const all: UpdateOptions<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
+    const importance = { importance_of: 'answer', importance_above: 'left_out' } as const;
+    const { policy, metrics } = await run({}, advantages, { importanceCap: 2, importance, sampled, trained: all });
+    // The first action alone differs, so the sum of an answer's log-ratios is that of its first one.
+    policy.taken[0].lessons.forEach(({ targets }, i) => {
+      for (const { weights } of targets) {
+        expect(weights.every((w) => Math.abs(w - (ratios[i] > 2 ? 0 : ratios[i]) / 36) < 1e-6)).toBe(true);
+      }
+    });
+    // Of the 36 actions 15 belong to the answers that are left out.
+    expect(metrics['policy/importance_cut']).toBeCloseTo(15 / 36, 9);
   });
 
   it('are weighed with a ratio too, and not where no cap is given', async () => {

@@ -1,4 +1,5 @@
-/** The cells of the picture in an answer: its vision codes, compared with those of the source. A pure function. */
+/** The cells of the picture in an answer: its vision codes, compared with those of the source. Pure functions. */
+import { DataError } from '../../core/errors.js';
 import type { CodeGrid } from '../../data/types.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../policies/tokens/emu3/format.js';
@@ -19,16 +20,40 @@ export function drawnCells(
 ): DrawnCells | null {
   const { grid, firstCode } = space.parse(ids, tokens.imageOpen);
   const { height, width } = source;
-  if (grid === null || grid.height !== height || grid.width !== width) return null;
+  if (grid === null || !isOfSize(grid, source)) return null;
   const ofAction = new Int32Array(ids.length).fill(-1);
   for (let cell = 0; cell < height * width; cell++) {
     // Every row is followed by its end of line.
     ofAction[firstCode + cell + Math.floor(cell / width)] = cell;
   }
-  return {
-    height,
-    width,
-    ofAction,
-    changed: Uint8Array.from(grid.codes, (code, i) => (code === source.codes[i] ? 0 : 1)),
-  };
+  return { height, width, ofAction, changed: differing(grid, source) };
+}
+
+/** A sample, as far as its labelled cells are concerned. */
+export interface LabelledSample {
+  readonly id: string;
+  readonly source: CodeGrid;
+  readonly target: CodeGrid | null;
+}
+
+/** Per cell, 1 where the labelled codes differ from the source's. Raises DataError for a sample without labels of the source's size. */
+export function labelledCells({ id, source, target }: LabelledSample): Uint8Array {
+  if (target !== null && isOfSize(target, source)) return differing(target, source);
+  const { height, width } = source;
+  const found = target === null ? 'no labelled edit' : `a labelled edit of ${target.height}x${target.width} codes`;
+  throw new DataError(
+    `found ${found} for a source of ${height}x${width}, where algorithm.advantage.region is 'label'`,
+    {
+      where: id,
+      next: "Train on data whose samples have labels of their source's size, or set algorithm.advantage.region to 'group'.",
+    },
+  );
+}
+
+function isOfSize(grid: CodeGrid, { height, width }: CodeGrid): boolean {
+  return grid.height === height && grid.width === width;
+}
+
+function differing(grid: CodeGrid, source: CodeGrid): Uint8Array {
+  return Uint8Array.from(grid.codes, (code, i) => (code === source.codes[i] ? 0 : 1));
 }

@@ -4,12 +4,14 @@ import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.j
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import type { VisionGrpoSettings } from '../../schema/algorithm.js';
+import type { DrawnCells, Regions } from '../../train/credit.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
 import { makeData, sampleEdits } from './data.js';
 import { editLabels } from './labelled.js';
-import { drawnCells } from './drawn_cells.js';
+import { drawnCells, labelledCells } from './drawn_cells.js';
 import { ImageEditTask, spaceOf, type EditPrompt } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
@@ -25,13 +27,23 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
     labels: ({ sft }) => editLabels(task, sft, settings.validation.prompts),
     trained: (algorithm) => (iteration, prompt, answer) =>
       trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format),
-    regions: ({ advantage }) => {
-      if (settings.reward.terms.every(({ credit }) => credit === 'all')) return {};
-      const { space } = format;
-      const cellsOf = (prompt: EditPrompt, answer: TokenAnswer) => drawnCells(prompt, answer, space);
-      return { regions: { cellsOf, border: advantage.region_border } };
-    },
+    regions: ({ advantage }) => (paysRegions(settings) ? { regions: regionsOf(task, advantage) } : {}),
   });
+}
+
+function paysRegions({ reward }: ImageEditSettings): boolean {
+  return reward.terms.some(({ credit }) => credit !== 'all');
+}
+
+/** Raises DataError where the first sample of a dataset lacks the label that is to tell its region. */
+function regionsOf(
+  { space, data }: ImageEditTask,
+  { region, region_share: share, region_border: border }: VisionGrpoSettings['advantage'],
+): Regions<EditPrompt, TokenAnswer> {
+  const cellsOf = (prompt: EditPrompt, answer: TokenAnswer): DrawnCells | null => drawnCells(prompt, answer, space);
+  if (region === 'group') return { cellsOf, share, border };
+  for (const source of data.train) labelledCells(source.read(0));
+  return { cellsOf, share, border, labelled: ({ sample }) => labelledCells(sample) };
 }
 
 /** The policy that this process trains: from the referenced model, or with random weights. */

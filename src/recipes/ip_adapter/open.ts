@@ -40,8 +40,7 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     keepReference: algorithm.type !== 'sft',
   });
   const samplings = samplingsOf(settings);
-  // The divergence of Gaussians is computed exactly, not estimated.
-  const learnt = algorithm.type === 'sft' ? algorithm : { ...algorithm, kl_estimator: 'k3' as const };
+  const learnt = algorithm.type === 'sft' ? algorithm : { ...algorithm, ...PLAIN };
   return openTraining({ ...settings, algorithm: learnt }, context, {
     task,
     policy: trained,
@@ -56,6 +55,9 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     }),
   });
 }
+
+/** A picture has equally many steps in every answer, and the divergence of Gaussians is computed exactly, not estimated. */
+const PLAIN = { kl_estimator: 'k3', kl_where: 'loss', ratio: 'token', aggregation: 'token' } as const;
 
 /** Default clip range for log-probabilities that are means over a picture. */
 const CLIP_RANGE = 1e-4;

@@ -408,6 +408,10 @@ function plainLoss(
             loss.policy === 'ratio' && loss.clip !== null
               ? Math.min(ratio * advantage, Math.max(1 - loss.clip, Math.min(1 + loss.clip, ratio)) * advantage)
               : ratio * advantage,
+          cispo:
+            loss.policy === 'cispo'
+              ? advantage * (Math.min(ratio, loss.most) + loss.most * Math.max(0, Math.log(ratio / loss.most)))
+              : NaN,
         };
         const kl = loss.policy === 'likelihood' ? null : loss.kl;
         sum += w * (-gains[loss.policy] + (kl === null ? 0 : kl.coefficient * divergence![t]));

@@ -57,6 +57,9 @@ describe('a loss told by its derivatives', () => {
     { policy: 'ratio', clip: null, kl: null },
     { policy: 'ratio', clip: 0.2, kl: null },
     { policy: 'ratio', clip: 0.2, kl: kl('k3') },
+    { policy: 'ratio', clip: 0.1, clipHigh: 0.3, kl: null },
+    { policy: 'cispo', most: 1.15, kl: null },
+    { policy: 'cispo', most: 1.15, kl: kl('k3') },
   ])('%j equals the graph', async (loss) => {
     const expected = await byGraph(loss);
     const found = linearLoss(loss, logProbs, target);
@@ -64,6 +67,30 @@ describe('a loss told by its derivatives', () => {
     found.push.forEach((one, t) => expect(Math.abs(one - expected.push[t])).toBeLessThan(2e-6 + 1e-5 * Math.abs(one)));
     expect(found.push.some((one) => one !== 0)).toBe(true);
     expect(found.klClamped).toBe(loss.kl?.estimator === 'k3' ? 1 : 0);
+  });
+
+  /** The losses as their papers write them, in float64, with the log-probabilities that carry a gradient apart from those that carry none. */
+  const published: readonly (readonly [LossSpec, (r: number, fixed: number, logProb: number, a: number) => number])[] =
+    [
+      [
+        { policy: 'ratio', clip: 0.1, clipHigh: 0.3, kl: null },
+        (r, _fixed, _logProb, a) => Math.min(r * a, Math.max(0.9, Math.min(1.3, r)) * a),
+      ],
+      [{ policy: 'cispo', most: 1.15, kl: null }, (_r, fixed, logProb, a) => Math.min(fixed, 1.15) * a * logProb],
+    ];
+  it.each(published)('%j has the gradient of its published form', (loss, gain) => {
+    const { push } = linearLoss(loss, logProbs, target);
+    push.forEach((one, t) => {
+      const { weights, advantages, old } = inputs;
+      const at = (shift: number): number => {
+        const logProb = logProbs[t] + shift;
+        return gain(Math.exp(logProb - old[t]), Math.exp(logProbs[t] - old[t]), logProb, advantages[t]);
+      };
+      const slope = (at(1e-6) - at(-1e-6)) / 2e-6;
+      expect(Math.abs(one - weights[t] * slope)).toBeLessThan(1e-7 + 1e-5 * Math.abs(one));
+    });
+    const ratios = logProbs.map((one, t) => Math.exp(one - inputs.old[t]));
+    expect(ratios.some((one) => one > 1.3) && ratios.some((one) => one < 0.9)).toBe(true);
   });
 
   it('reads one advantage for all actions', () => {

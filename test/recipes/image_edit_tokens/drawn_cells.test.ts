@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { drawnCells } from '../../../src/recipes/image_edit_tokens/drawn_cells.js';
+import { drawnCells, labelledCells } from '../../../src/recipes/image_edit_tokens/drawn_cells.js';
 import type { CodeGrid } from '../../../src/data/types.js';
 import { SAMPLED, smallSpace } from '../../policies/small_policy.js';
 
@@ -33,5 +33,19 @@ describe.each([
     expect(drawnCells(prompt, { ids: ids.subarray(0, ids.length - 4) }, space)).toBeNull();
     const other = { height: 3, width: 2, codes: source.codes };
     expect(drawnCells({ ...prompt, sample: { source: other } }, { ids }, space)).toBeNull();
+  });
+});
+
+describe('labelled cells', () => {
+  it('are where the label differs from the source', () => {
+    expect([...labelledCells({ id: 'a', source, target: edited })]).toEqual([0, 0, 1, 0, 0, 1]);
+  });
+
+  it('need a label of the size of its source', () => {
+    expect(() => labelledCells({ id: 'a', source, target: null })).toThrow(
+      /found no labelled edit for a source of 2x3, where algorithm.advantage.region is 'label'/,
+    );
+    const other = { height: 3, width: 2, codes: source.codes };
+    expect(() => labelledCells({ id: 'a', source, target: other })).toThrow(/found a labelled edit of 3x2 codes/);
   });
 });

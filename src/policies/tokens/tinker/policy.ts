@@ -65,7 +65,7 @@ export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extend
 export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements LanguagePolicy<P> {
   readonly actions = 'tokens';
   readonly capabilities: Capabilities = {
-    losses: ['likelihood', 'reinforce', 'ratio'],
+    losses: ['likelihood', 'reinforce', 'ratio', 'cispo'],
     reference: true,
     average: false,
     hiddenStates: false,

@@ -1,0 +1,83 @@
+/**
+ * Ratios of whole answers (GSPO: Zheng et al., "Group Sequence Policy Optimization", 2025, arXiv 2507.18071):
+ *
+ *   s = exp(mean over the trained actions of log p - log p_old)
+ *
+ * takes the place of each action's own ratio. By every action's log-probability s has the derivative s / n, so at the weights of now the gradient is
+ * that of a loss that is linear in log-probabilities: what `reinforce` computes with the advantages given here. No graph has to join the actions of
+ * an answer, and a remote trainer needs no such loss. Pure functions.
+ */
+import type { Advantages, Lesson, Statistics, Target } from '../policies/policy.js';
+
+export interface AnswerRatio {
+  readonly surrogate: 'ppo' | 'cispo';
+  /** Ratios beyond 1 - low and 1 + high are clipped; null clips nothing. */
+  readonly clip: { readonly low: number; readonly high: number } | null;
+}
+
+/** The ratio of an answer, over the actions whose weight is not 0; 1 without any. */
+export function answerRatioOf(weights: Float32Array, now: Statistics, old: Statistics): number {
+  let [sum, count] = [0, 0];
+  weights.forEach((weight, t) => {
+    if (weight === 0) return;
+    sum += now.logProbs[t] - old.logProbs[t];
+    count += 1;
+  });
+  return count === 0 ? 1 : Math.exp(sum / count);
+}
+
+/** An action's gain, and the factor of its log-probability in the gradient, for the ratio s of its answer and its advantage. */
+function gainAt(s: number, advantage: number, { surrogate, clip }: AnswerRatio): { gain: number; factor: number } {
+  const whole = s * advantage;
+  if (clip === null) return { gain: whole, factor: whole };
+  if (surrogate === 'cispo') {
+    const factor = Math.min(s, 1 + clip.high) * advantage;
+    return { gain: factor, factor };
+  }
+  const clipped = Math.min(Math.max(s, 1 - clip.low), 1 + clip.high) * advantage;
+  return clipped < whole ? { gain: clipped, factor: 0 } : { gain: whole, factor: whole };
+}
+
+/** Lessons whose linear loss has the gradient of the answers' ratios. */
+export interface RatioLessons<P, A> {
+  readonly lessons: readonly Lesson<P, A>[];
+  /** The loss without KL: -sum_a w_a gain_a. */
+  readonly loss: number;
+  /** What the linear loss is without KL: -sum_a w_a A'_a log p_a, with the advantages A' of `lessons`. */
+  readonly linear: number;
+}
+
+/** `now` are the statistics of the lessons' answers under the weights of now. Every target must have old ones. */
+export function withAnswerRatios<P, A>(
+  lessons: readonly Lesson<P, A>[],
+  now: readonly (readonly Statistics[])[],
+  settings: AnswerRatio,
+): RatioLessons<P, A> {
+  let [loss, linear] = [0, 0];
+  const changed = (target: Target, current: Statistics): Target => {
+    const { weights, advantages, old } = target;
+    if (old === null) return target;
+    const s = answerRatioOf(weights, current, old);
+    const factors = new Float32Array(weights.length);
+    weights.forEach((weight, t) => {
+      if (weight === 0) return;
+      const { gain, factor } = gainAt(s, advantageOf(advantages, t), settings);
+      factors[t] = factor;
+      loss -= weight * gain;
+      linear -= weight * factor * current.logProbs[t];
+    });
+    return { ...target, advantages: factors };
+  };
+  return {
+    lessons: lessons.map((lesson, i) => ({
+      ...lesson,
+      targets: lesson.targets.map((target, g) => changed(target, now[i][g])),
+    })),
+    loss,
+    linear,
+  };
+}
+
+function advantageOf(advantages: Advantages, t: number): number {
+  return typeof advantages === 'number' ? advantages : advantages[t];
+}
