@@ -331,6 +331,49 @@ describe('a config that does not validate', () => {
     expect(await withSets('algorithm.kl_estimator=k2', 'algorithm.minibatches=4')).toBe('loads');
   });
 
+  it('has options about ratios that are all 1, or that contradict each other', async () => {
+    expect(await withSets('algorithm.clip_range_high=0.3', 'algorithm.surrogate=cispo', 'algorithm.ratio=answer'))
+      .toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 3 problems
+        (--set) algorithm.clip_range_high: found 0.3 with one optimizer step an iteration (inner_epochs 1, minibatches 1), in which every ratio is 1; allowed: null, or more steps
+        (--set) algorithm.surrogate: found cispo with one optimizer step an iteration (inner_epochs 1, minibatches 1), in which every ratio is 1; allowed: ppo, or more steps
+        (--set) algorithm.ratio: found answer with one optimizer step an iteration (inner_epochs 1, minibatches 1), in which every ratio is 1; allowed: token, or more steps
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+    const steps = 'algorithm.minibatches=4';
+    expect(await withSets(steps, 'algorithm.surrogate=cispo')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: algorithm.clip_range_high: found null with surrogate 'cispo' and clip_range null; allowed: a number above 0, which 1 is added to for the largest ratio
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+    expect(await withSets(steps, 'algorithm.clip_range_high=0.3')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: algorithm.clip_range: found null with clip_range_high 0.3; allowed: a number above 0, the range below 1
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+    const terms = 'reward.terms=[{"name":"viescore","weight":1}]';
+    expect(await withSets(terms, 'algorithm.kl_where=reward', 'algorithm.advantage.per_term=true'))
+      .toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) algorithm.kl_where: found 'reward' with algorithm.advantage.per_term, which compares terms and not their sum; allowed: 'loss'
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+    expect(await withSets('algorithm.kl_where=reward', 'algorithm.advantage.scope=prompt_history'))
+      .toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) algorithm.kl_where: found 'reward' with algorithm.advantage.scope 'prompt_history', which compares with rewards as they were given; allowed: 'loss', or another scope
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+    expect(await withSets('rollout.importance_cap=null', 'rollout.importance_above=left_out')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) rollout.importance_above: found 'left_out' with rollout.importance_cap null, which corrects nothing; allowed: 'cut', or set the cap
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+    for (const sets of [
+      [steps, 'algorithm.surrogate=cispo', 'algorithm.clip_range_high=4'],
+      [steps, 'algorithm.clip_range=0.2', 'algorithm.clip_range_high=0.28', 'algorithm.aggregation=dapo'],
+      [steps, 'algorithm.ratio=answer', 'algorithm.clip_range=3e-4', 'algorithm.aggregation=answer'],
+      ['algorithm.kl_where=reward', 'algorithm.kl_estimator=k1'],
+    ]) {
+      expect(await withSets(...sets)).toBe('loads');
+    }
+  });
+
   it('has neither a start nor an architecture: it is a base for others, and cannot run', async () => {
     const { settings } = await loadEvaluated({ ...base, sets: ['policy.model=null'] });
     expect(cannotRunYet(settings)).toMatchInlineSnapshot(`
