@@ -318,7 +318,7 @@ describe('a config that does not validate', () => {
       ),
     ).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 4 problems
-        (--set) algorithm.kl_estimator: found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3
+        (--set) algorithm.kl_estimator: found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3, or algorithm.kl_where 'reward'
         (--set) algorithm.minibatches: found 5; allowed: a divisor of the 32 prompts of an iteration (rollout.episodes_per_iteration / rollout.generations_per_sample)
         (--set) validation.weights: found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it
         (--set) algorithm.advantage.per_term: found true with algorithm.advantage.scope 'batch'; allowed: only with 'group', which each term is normalised within

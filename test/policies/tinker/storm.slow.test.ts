@@ -5,7 +5,7 @@ import { trained } from './lessons.js';
 import { servedPolicy, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
 
-const ITERATIONS = 110;
+const ITERATIONS = 130;
 const KINDS = ['lost', 'repeated', 'late', 'cut', 'half', '408', '429', '500', '503', 'forgotten'];
 
 it('ends at the same weights through a thousand faults, and takes no step twice', async () => {

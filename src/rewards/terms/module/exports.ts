@@ -151,8 +151,9 @@ export function requireSyntax(file: string): void {
 
 export function requireShape(file: string, { is, has, needs }: Shape): void {
   if (is === 'function') return;
-  if (is !== 'object')
-    {throw moduleError(file, is === 'undefined' ? 'has no default export' : `its default export is ${is}`);}
+  if (is !== 'object') {
+    throw moduleError(file, is === 'undefined' ? 'has no default export' : `its default export is ${is}`);
+  }
   if (has.score !== 'function' && has.create !== 'function') {
     throw moduleError(file, 'its default export has no function score, nor create');
   }
