@@ -1,4 +1,5 @@
 /** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
+import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { isObject, markOf } from '../../schema/walk.js';
@@ -109,7 +110,10 @@ const replyTokens = section(
 /** The kinds with a field whose default is another one than what its absence in a record means. */
 const namesWithOtherDefaults: ReadonlySet<unknown> = new Set(
   termNames.filter((name) =>
-    Object.values<z.ZodType>(termKinds[name].fields).some((one) => markOf(one).absent !== undefined),
+    Object.values<z.ZodType>(termKinds[name].fields).some((field) => {
+      const { absent } = markOf(field);
+      return absent !== undefined && !isDeepStrictEqual(absent, field.safeParse(undefined).data);
+    }),
   ),
 );
 
