@@ -50,6 +50,9 @@ const refusal = (loading: Promise<unknown>): Promise<string> =>
     (error: Error) => error.message,
   );
 
+/** A ratio is 1 within an iteration's only step. */
+const twoSteps = { algorithm: { inner_epochs: 2 } };
+
 describe("a flat file of TRL's GRPO", () => {
   it('means what it means to its own program', async () => {
     const { settings, warnings } = await load(whole);
@@ -124,6 +127,14 @@ describe("a flat file of TRL's GRPO", () => {
     [{ scale_rewards: 'batch' }, { algorithm: { advantage: { scale: 'global_std' } } }],
     [{ top_k: 50, top_p: 0.9 }, { rollout: { top_k: 50, top_p: 0.9 } }],
     [{ epsilon: 0.2 }, { algorithm: { clip_range: 0.2 } }],
+    [{ loss_type: 'grpo' }, { algorithm: { aggregation: 'answer' } }],
+    [{ loss_type: 'dr_grpo' }, { algorithm: { aggregation: 'dr_grpo' } }],
+    [{ ...twoSteps, epsilon: 0.2, epsilon_high: 0.28 }, { algorithm: { clip_range: 0.2, clip_range_high: 0.28 } }],
+    [{ ...twoSteps, importance_sampling_level: 'sequence' }, { algorithm: { ratio: 'answer' } }],
+    [
+      { ...twoSteps, loss_type: 'cispo', epsilon_high: 5 },
+      { algorithm: { surrogate: 'cispo', clip_range_high: 4, aggregation: 'dapo' } },
+    ],
     [{ max_prompt_length: null }, { policy: { model_context_size: 4096 } }],
     [{ model_revision: 'v2' }, { policy: { model: { revision: 'v2' } } }],
     [{ loss_type: 'dapo', min_p: null, load_in_4bit: false }, { rollout: { generations_per_sample: 8 } }],
@@ -133,7 +144,10 @@ describe("a flat file of TRL's GRPO", () => {
   });
 
   it.each([
-    [{ loss_type: 'grpo' }, `loss_type: found "grpo"; allowed: "dapo" or "dr_grpo", or left out: losses of all tokens`],
+    [{ loss_type: 'sapo' }, 'loss_type: found "sapo"; allowed: "grpo", "bnpo", "dr_grpo", "dapo", "cispo"'],
+    [{ importance_sampling_level: 'word' }, 'importance_sampling_level: found "word"; allowed: "token", "sequence"'],
+    [{ ...twoSteps, loss_type: 'cispo', epsilon_high: 0.3 }, 'epsilon_high: found 0.3; allowed: with loss_type'],
+    [{ epsilon: 0.2, epsilon_high: 0.28 }, 'found 0.28 with one optimizer step an iteration'],
     [{ load_in_4bit: true }, 'load_in_4bit: found true; allowed: false, or left out: frozen weights stay as they are'],
     [
       { reward_weights: [1, 2] },
@@ -251,7 +265,7 @@ use_cpu: false
       run_name: 'drgrpo_qwenie',
       base_exp_dir: 'outputs',
       num_iterations: 1000,
-      algorithm: { kl_coeff: 0 },
+      algorithm: { kl_coeff: 0, aggregation: 'dr_grpo' },
       optimizer: { learning_rate: 1e-5, per_device_batch_size: 2, gradient_checkpointing: false },
       rollout: { episodes_per_iteration: 16, generations_per_sample: 16, max_response_tokens: 1024 },
       policy: {
@@ -271,7 +285,6 @@ use_cpu: false
     const said = warnings.join('\n');
     const without = ['deepspeed_config', 'mixed_precision', 'complexity', 'image_type', 'n_evals', 'save_only_model'];
     for (const name of without) expect(said).toContain(`${name} has no meaning here`);
-    expect(said).toContain("loss_type 'dr_grpo' divides by answers times max_completion_length");
   });
 
   it.each([

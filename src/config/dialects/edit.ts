@@ -38,15 +38,15 @@ const keys = {
   quality_weight: { to: 'reward.terms', joint: true },
   eval_steps: { to: 'validation.every_n_iterations' },
   // Only one value of each of these matches what this program does.
-  loss_type: { to: null, joint: true },
+  loss_type: { to: 'algorithm.aggregation', joint: true },
   steps_per_generation: { to: null, joint: true },
   generation_batch_size: { to: 'rollout.episodes_per_iteration', joint: true, shared: true },
   mask_truncated_completions: { to: null, joint: true },
   sync_ref_model: { to: null, joint: true },
   min_p: { to: null, joint: true },
   repetition_penalty: { to: null, joint: true },
-  importance_sampling_level: { to: null, joint: true },
-  epsilon_high: { to: null, joint: true },
+  importance_sampling_level: { to: 'algorithm.ratio', joint: true },
+  epsilon_high: { to: 'algorithm.clip_range_high', joint: true },
   delta: { to: null, joint: true },
   reward_weights: { to: null, joint: true },
   load_in_8bit: { to: null, joint: true },
@@ -156,10 +156,6 @@ interface Only {
 
 /** Keys that would change what is learnt: the values that match what is done here, and what that is. */
 const ONLY: Readonly<Partial<Record<EditName, Only>>> = {
-  loss_type: {
-    values: ['dapo', 'dr_grpo'],
-    because: "losses of all tokens of an iteration count alike, as with 'dapo' and 'dr_grpo'",
-  },
   steps_per_generation: {
     values: [null],
     because: 'an iteration samples once; algorithm.minibatches has several steps',
@@ -168,9 +164,7 @@ const ONLY: Readonly<Partial<Record<EditName, Only>>> = {
   sync_ref_model: { values: [false], because: 'the reference is the frozen start' },
   min_p: { values: [null, 0], because: 'tokens are sampled by temperature, top_p and top_k' },
   repetition_penalty: { values: [1], because: 'tokens are sampled by temperature, top_p and top_k' },
-  importance_sampling_level: { values: ['token'], because: 'ratios are those of tokens' },
-  epsilon_high: { values: [null], because: 'ratios are clipped alike on both sides' },
-  delta: { values: [null], because: 'ratios are clipped alike on both sides' },
+  delta: { values: [null], because: 'a ratio below 1 of a good answer is not clipped' },
   reward_weights: { values: [null], because: 'reward.terms has the weights' },
   load_in_8bit: { values: [false], because: 'frozen weights stay as they are' },
   load_in_4bit: { values: [false], because: 'frozen weights stay as they are' },
@@ -188,6 +182,21 @@ const SCALES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   ['batch', 'global_std'],
   [false, 'none'],
   ['none', 'none'],
+]);
+
+/** By TRL's `loss_type`. An iteration without minibatches has the loss of 'dapo' by default. */
+const AGGREGATIONS: ReadonlyMap<unknown, string | null> = new Map<unknown, string | null>([
+  ['grpo', 'answer'],
+  ['bnpo', 'token'],
+  ['dr_grpo', 'dr_grpo'],
+  ['dapo', null],
+  ['cispo', 'dapo'],
+]);
+
+/** By TRL's `importance_sampling_level`. */
+const RATIOS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
+  ['token', 'token'],
+  ['sequence', 'answer'],
 ]);
 
 const sections = Object.keys(editResponse.schema.shape);
@@ -208,11 +217,6 @@ function translate(raw: Record<string, unknown>, source: DialectSource): Transla
     );
   }
   const file: File = new TrainerTranslator(raw, source, { keys, absent, task: editResponse.name, sections });
-  if (raw['loss_type'] === 'dr_grpo') {
-    warnings.push(
-      "loss_type 'dr_grpo' divides by answers times max_completion_length, here by the tokens that are trained: the gradient differs in its length alone, which AdamW takes out and max_grad_norm may not",
-    );
-  }
   if ('n_evals' in raw) warnings.push('each picture is graded once, whatever n_evals says');
   if ('complexity' in raw || 'image_type' in raw) {
     warnings.push(
@@ -241,6 +245,7 @@ function translate(raw: Record<string, unknown>, source: DialectSource): Transla
   adapter(file);
   sampling(file);
   scale(file);
+  loss(file);
   reward(file);
   system(file);
   datasets(file);
@@ -326,6 +331,26 @@ function scale(file: File): void {
     return file.wrong('scale_rewards', found, [...SCALES.keys()].map((value) => JSON.stringify(value)).join(', '));
   }
   file.put('algorithm.advantage.scale', scaled, 'scale_rewards');
+}
+
+/** TRL's CISPO cuts ratios at `epsilon_high` itself, here at 1 + clip_range_high. */
+function loss(file: File): void {
+  const { loss_type: type = 'dapo', importance_sampling_level: level = 'token', epsilon_high: high = null } = file.raw;
+  const aggregation = AGGREGATIONS.get(type);
+  const ratio = RATIOS.get(level);
+  const listed = (known: ReadonlyMap<unknown, unknown>): string =>
+    [...known.keys()].map((one) => JSON.stringify(one)).join(', ');
+  if (aggregation === undefined) return file.wrong('loss_type', type, listed(AGGREGATIONS));
+  if (ratio === undefined) return file.wrong('importance_sampling_level', level, listed(RATIOS));
+  if (aggregation !== null) file.put('algorithm.aggregation', aggregation, 'loss_type');
+  if (ratio !== 'token') file.put('algorithm.ratio', ratio, 'importance_sampling_level');
+  const isCispo = type === 'cispo';
+  if (isCispo) file.put('algorithm.surrogate', 'cispo', 'loss_type');
+  if (high === null) return;
+  if (isCispo && (typeof high !== 'number' || high <= 1)) {
+    return file.wrong('epsilon_high', high, "with loss_type 'cispo' the largest ratio, a number above 1");
+  }
+  file.put('algorithm.clip_range_high', isCispo ? Number(high) - 1 : high, 'epsilon_high');
 }
 
 /** A list of edits: its path, or its name in the data's folder. */
