@@ -32,7 +32,7 @@ interface ServedRun extends NamedRun, CertifiedSettings {
   readonly policy: CertifiedSettings['policy'] & { readonly model_context_size: number };
 }
 
-/** Those that what is looked at before depends on. */
+/** The settings that the checks before a run depend on. */
 interface CertifiedSettings {
   readonly run_name: string;
   readonly seed: number;

@@ -199,7 +199,7 @@ function attempts(paths: RunPaths): number {
   return readRecord(paths)?.attempts.length ?? 0;
 }
 
-/** Of what was started here, which may not have a folder yet. */
+/** Statuses of runs that were started here; none as long as they have no folder. */
 async function statusesOrNone(
   args: Arguments,
 ): Promise<Pick<Awaited<ReturnType<typeof statusesOf>>, 'runs' | 'problems'>> {

@@ -327,19 +327,18 @@ function sampling(file: File): void {
 function scale(file: File): void {
   const found = file.given('scale_rewards');
   const scaled = SCALES.get(found);
-  if (scaled === undefined) {
-    return file.wrong('scale_rewards', found, [...SCALES.keys()].map((value) => JSON.stringify(value)).join(', '));
-  }
+  if (scaled === undefined) return file.wrong('scale_rewards', found, listed(SCALES));
   file.put('algorithm.advantage.scale', scaled, 'scale_rewards');
 }
+
+const listed = (known: ReadonlyMap<unknown, unknown>): string =>
+  [...known.keys()].map((one) => JSON.stringify(one)).join(', ');
 
 /** TRL's CISPO cuts ratios at `epsilon_high` itself, here at 1 + clip_range_high. */
 function loss(file: File): void {
   const { loss_type: type = 'dapo', importance_sampling_level: level = 'token', epsilon_high: high = null } = file.raw;
   const aggregation = AGGREGATIONS.get(type);
   const ratio = RATIOS.get(level);
-  const listed = (known: ReadonlyMap<unknown, unknown>): string =>
-    [...known.keys()].map((one) => JSON.stringify(one)).join(', ');
   if (aggregation === undefined) return file.wrong('loss_type', type, listed(AGGREGATIONS));
   if (ratio === undefined) return file.wrong('importance_sampling_level', level, listed(RATIOS));
   if (aggregation !== null) file.put('algorithm.aggregation', aggregation, 'loss_type');

@@ -48,7 +48,7 @@ function objectIn(file: string): CardContent['config'] {
   return typeof value === 'object' ? (value as CardContent['config']) : null;
 }
 
-/** Of the model that an adapter stands on. An adapter can be exported without it. */
+/** Config of the model that an adapter stands on; null if it cannot be read, since an adapter can be exported without it. */
 function configBelow(checkpoint: string): CardContent['config'] {
   if (!existsSync(join(checkpoint, ADAPTER_CONFIG_FILE))) return null;
   try {

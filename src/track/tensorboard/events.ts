@@ -34,7 +34,7 @@ const TENSOR = { dtype: 1, shape: 2, strings: 8 } as const;
 const SHAPE = { dim: 2 } as const;
 const DIM = { size: 1 } as const;
 const DTYPE = { float: 1, string: 7 } as const;
-/** Of the plugin `hparams`. */
+/** Field numbers of the plugin `hparams`. */
 const HPARAMS = { start: 3, end: 4 } as const;
 const START = { hparams: 1, group: 4, at: 5 } as const;
 const END = { status: 1, at: 2 } as const;

@@ -8,7 +8,7 @@ import { OutputFollower, type OutputPlace } from '../output_lines.js';
 import type { WandbCursor } from './cursor.js';
 import type { MediaFile } from './upload_types.js';
 
-/** Of a longer output the end is uploaded; its stream has all of it. */
+/** The end of a longer output is uploaded; its stream has all of it. */
 const MOST_OUTPUT_LETTERS = 16 * 1024 * 1024;
 
 /** The run's config as its page has it: each top-level entry is `{value}`. */

@@ -134,7 +134,7 @@ function newCursor(found: ServerRun | null, created_at: string, iterationOf: (ro
   const end = { history: there.history, events: there.events, output: there.output, step: nextFreeStep(there) };
   const isNew = there.history === 0 && there.events === 0 && there.output === 0;
   const isOurs = placed !== null && (there.history <= placed.base.history || endsWithOurs(placed, there, iterationOf));
-  // Of output and load it is not noted what others wrote.
+  // What others wrote to output and load is not noted.
   const shared = placed === null || placed.behind.length === 0 ? {} : { events: there.events, output: there.output };
   const cursor = {
     format: 1 as const,

@@ -102,7 +102,7 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
   ];
 }
 
-/** Those that stand first: it is these that a reader has to look at. */
+/** Names of the alarms, standing ones first: a reader has to look at these. */
 function alarmNames({ alarms }: RunReport): string {
   const order = [...alarms].sort((a, b) => Number(b.standing) - Number(a.standing));
   return [...new Set(order.map(({ name }) => name))].join(', ');

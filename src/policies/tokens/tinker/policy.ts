@@ -74,7 +74,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   #steps = 0;
   /** SHA-256 of all that has been done to the weights, which stands for the weights themselves. */
   #lineage: string;
-  /** Of what was learnt since the last step; null for nothing. */
+  /** Hash of what was learnt since the last step; null if nothing was. */
   #pending: Hash | null = null;
   #isOpen = false;
   /** The lineage of what the service samples with. */
@@ -284,7 +284,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return { at, pushes: targets.map((target, i) => linearLoss(loss, at[i], target).push) };
   }
 
-  /** Of answers under the weights being trained; computed once for one lineage. */
+  /** Log-probabilities of answers under the weights being trained, computed once per lineage. */
   async #logProbs(
     sequences: readonly Sequence[],
     service: TinkerService,

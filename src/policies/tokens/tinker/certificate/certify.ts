@@ -231,7 +231,7 @@ async function ownPairs(
   return answers.map(({ prompt }, i) => ({ one: trained[i], other: atAnswer(prompt, found[i]) }));
 }
 
-/** Of all positions but the last, those of the answer. */
+/** Places an answer's log-probabilities among all positions but the last; NaN at those of the prompt. */
 function atAnswer(prompt: readonly number[], logProbs: ByPosition): ByPosition {
   return [...new Array<number>(prompt.length - 1).fill(NaN), ...Array.from(logProbs)];
 }
