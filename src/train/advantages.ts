@@ -150,16 +150,16 @@ export function outcomeAdvantages(
   penalties: Penalties | null = null,
 ): GroupAdvantages[] {
   if (!per_term) {
-    return groupAdvantages(
-      outcomes.map((group, g) =>
-        group.map((outcome, i) => {
-          const reward = rewardOf(outcome);
-          return reward === null || penalties === null ? reward : reward - penalties[g][i];
-        }),
-      ),
-      { ...options, factor },
-      history,
+    const rewards = outcomes.map((group) => group.map(rewardOf));
+    const compare = (given: readonly GroupRewards[]): GroupAdvantages[] =>
+      groupAdvantages(given, { ...options, factor }, history);
+    const plain = compare(rewards);
+    if (penalties === null) return plain;
+    const penalised = compare(
+      rewards.map((group, g) => group.map((reward, i) => (reward === null ? null : reward - penalties[g][i]))),
     );
+    // Penalties always differ: whether the answers do is a matter of their rewards.
+    return penalised.map((group, g) => ({ ...group, zeroSpread: plain[g].zeroSpread }));
   }
   return outcomeTermAdvantages(outcomes, options, weights, factor).groups;
 }

@@ -77,7 +77,8 @@ export function regionOf(
   const pictures = drawn.filter((one) => one !== null);
   if (pictures.length === 0) return null;
   const [{ height, width }] = pictures;
-  const needed = Math.max(1, share * pictures.length);
+  // A share of 0.28 of 25 pictures is 7, which their product is not quite.
+  const needed = Math.max(1, share * pictures.length - 1e-9);
   const votes = (cell: number): number => pictures.reduce((sum, { changed }) => sum + changed[cell], 0);
   const core = labelled ?? Uint8Array.from({ length: height * width }, (_, cell) => (votes(cell) >= needed ? 1 : 0));
   return core.includes(1) ? { height, width, cells: widened(core, { height, width }, border) } : null;

@@ -169,7 +169,12 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const { regions, reward, algorithm } = this.deps;
     if (regions === undefined) return null;
     const drawn = groups.map(({ prompt, answers }) => answers.map((answer) => regions.cellsOf(prompt, answer)));
-    const found = groups.map(({ prompt }, i) => regionOf(drawn[i], regions, regions.labelled?.(prompt)));
+    const { labelled } = regions;
+    const found = groups.map(({ prompt }, i) => {
+      if (labelled === undefined) return regionOf(drawn[i], regions);
+      const cells = labelled(prompt);
+      return cells === null ? null : regionOf(drawn[i], regions, cells);
+    });
     const { terms } = reward;
     const { advantage, reward_scale: factor } = algorithm;
     return creditByRegion(outcomes, drawn, found, advantages, { terms, advantage, factor });

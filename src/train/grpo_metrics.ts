@@ -111,8 +111,10 @@ export class UpdateTotals {
     return {
       // If no action carries the loss, nothing was learnt and there is no loss.
       ...(this.#losses.length === 0 ? {} : { 'policy/loss': average(this.#losses) }),
-      ...(this.#kl === null ? {} : { 'policy/kl': this.#kl / this.#weight, 'policy/kl_clamped': this.#klClamped }),
-      ...(this.#entropy === null ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
+      ...(this.#kl === null || this.#weight === 0
+        ? {}
+        : { 'policy/kl': this.#kl / this.#weight, 'policy/kl_clamped': this.#klClamped }),
+      ...(this.#entropy === null || this.#weight === 0 ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
       ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),
       ...(count === 0 || this.#range === null ? {} : { 'policy/ratio_clipped': clipped / count }),
     };

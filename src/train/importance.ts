@@ -78,7 +78,7 @@ export class ImportanceWeights {
       'policy/importance_mean': this.#sum / this.#count,
       'policy/importance_max': this.#largest,
       'policy/importance_cut': this.#cut / this.#count,
-      'policy/importance_ess': this.#cutSum ** 2 / this.#cutSquares / this.#count,
+      'policy/importance_ess': this.#cutSquares === 0 ? 0 : this.#cutSum ** 2 / this.#cutSquares / this.#count,
     };
   }
 

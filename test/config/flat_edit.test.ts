@@ -135,6 +135,7 @@ describe("a flat file of TRL's GRPO", () => {
       { ...twoSteps, loss_type: 'cispo', epsilon_high: 5 },
       { algorithm: { surrogate: 'cispo', clip_range_high: 4, aggregation: 'dapo' } },
     ],
+    [{ ...twoSteps, loss_type: 'dapo' }, { algorithm: { aggregation: 'dapo' } }],
     [{ max_prompt_length: null }, { policy: { model_context_size: 4096 } }],
     [{ model_revision: 'v2' }, { policy: { model: { revision: 'v2' } } }],
     [{ loss_type: 'dapo', min_p: null, load_in_4bit: false }, { rollout: { generations_per_sample: 8 } }],
@@ -143,11 +144,17 @@ describe("a flat file of TRL's GRPO", () => {
     expect((await load({ ...whole, ...given })).settings).toMatchObject(expected);
   });
 
+  it('says that options about ratios have no effect with one step', async () => {
+    const { settings, warnings } = await load({ ...whole, loss_type: 'cispo', epsilon_high: 5 });
+    expect(settings).toMatchObject({ algorithm: { surrogate: 'ppo', clip_range_high: null, aggregation: 'dapo' } });
+    expect(warnings.join()).toContain('loss_type, epsilon_high: without effect in an iteration of one optimizer step');
+  });
+
   it.each([
     [{ loss_type: 'sapo' }, 'loss_type: found "sapo"; allowed: "grpo", "bnpo", "dr_grpo", "dapo", "cispo"'],
     [{ importance_sampling_level: 'word' }, 'importance_sampling_level: found "word"; allowed: "token", "sequence"'],
     [{ ...twoSteps, loss_type: 'cispo', epsilon_high: 0.3 }, 'epsilon_high: found 0.3; allowed: with loss_type'],
-    [{ epsilon: 0.2, epsilon_high: 0.28 }, 'found 0.28 with one optimizer step an iteration'],
+    [{ ...twoSteps, loss_type: 'cispo' }, 'epsilon_high: found null; allowed: with loss_type'],
     [{ load_in_4bit: true }, 'load_in_4bit: found true; allowed: false, or left out: frozen weights stay as they are'],
     [
       { reward_weights: [1, 2] },

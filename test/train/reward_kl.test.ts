@@ -39,6 +39,8 @@ describe('a KL penalty in the reward', () => {
     const settings = { scope: 'group', scale: 'none', eps: 1e-4, clip: null, per_term: false } as const;
     const given = [[scored(4), scored(6), { kind: 'zero_by_rule', reason: 'unfinished', parts: {} } as const]];
     const [{ advantages }] = outcomeAdvantages(given, settings, [], 1, [], [[1, 0, 2]]);
+    const [alike] = outcomeAdvantages([[scored(5), scored(5)]], settings, [], 1, [], [[1, 0]]);
+    expect(alike).toEqual({ advantages: [-0.5, 0.5], dropped: false, zeroSpread: true });
     // 3, 6 and -2 around their mean.
     [3, 6, -2].forEach((reward, i) => expect(advantages[i]).toBeCloseTo(reward - 7 / 3, 9));
   });

@@ -9,6 +9,7 @@ import { basename, isAbsolute, join } from 'node:path';
 import { editResponse } from '../../recipes/edit_response/settings.js';
 import { getPath, hasPath } from '../../schema/paths.js';
 import { type Dialect, type DialectSource, type TableKey, type Translation } from './dialect.js';
+import { listed, loss } from './edit_loss.js';
 import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator } from './trainer.js';
 
 const keys = {
@@ -184,21 +185,6 @@ const SCALES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   ['none', 'none'],
 ]);
 
-/** By TRL's `loss_type`. An iteration without minibatches has the loss of 'dapo' by default. */
-const AGGREGATIONS: ReadonlyMap<unknown, string | null> = new Map<unknown, string | null>([
-  ['grpo', 'answer'],
-  ['bnpo', 'token'],
-  ['dr_grpo', 'dr_grpo'],
-  ['dapo', null],
-  ['cispo', 'dapo'],
-]);
-
-/** By TRL's `importance_sampling_level`. */
-const RATIOS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
-  ['token', 'token'],
-  ['sequence', 'answer'],
-]);
-
 const sections = Object.keys(editResponse.schema.shape);
 
 /** A file is in this dialect if it names no task and has a key that only this dialect has. */
@@ -245,7 +231,7 @@ function translate(raw: Record<string, unknown>, source: DialectSource): Transla
   adapter(file);
   sampling(file);
   scale(file);
-  loss(file);
+  loss(file, warnings);
   reward(file);
   system(file);
   datasets(file);
@@ -329,27 +315,6 @@ function scale(file: File): void {
   const scaled = SCALES.get(found);
   if (scaled === undefined) return file.wrong('scale_rewards', found, listed(SCALES));
   file.put('algorithm.advantage.scale', scaled, 'scale_rewards');
-}
-
-const listed = (known: ReadonlyMap<unknown, unknown>): string =>
-  [...known.keys()].map((one) => JSON.stringify(one)).join(', ');
-
-/** TRL's CISPO cuts ratios at `epsilon_high` itself, here at 1 + clip_range_high. */
-function loss(file: File): void {
-  const { loss_type: type = 'dapo', importance_sampling_level: level = 'token', epsilon_high: high = null } = file.raw;
-  const aggregation = AGGREGATIONS.get(type);
-  const ratio = RATIOS.get(level);
-  if (aggregation === undefined) return file.wrong('loss_type', type, listed(AGGREGATIONS));
-  if (ratio === undefined) return file.wrong('importance_sampling_level', level, listed(RATIOS));
-  if (aggregation !== null) file.put('algorithm.aggregation', aggregation, 'loss_type');
-  if (ratio !== 'token') file.put('algorithm.ratio', ratio, 'importance_sampling_level');
-  const isCispo = type === 'cispo';
-  if (isCispo) file.put('algorithm.surrogate', 'cispo', 'loss_type');
-  if (high === null) return;
-  if (isCispo && (typeof high !== 'number' || high <= 1)) {
-    return file.wrong('epsilon_high', high, "with loss_type 'cispo' the largest ratio, a number above 1");
-  }
-  file.put('algorithm.clip_range_high', isCispo ? Number(high) - 1 : high, 'epsilon_high');
 }
 
 /** A list of edits: its path, or its name in the data's folder. */

@@ -36,6 +36,11 @@ export interface LabelledSample {
   readonly target: CodeGrid | null;
 }
 
+/** Whether a sample has labels of its source's size. */
+export function hasLabel({ source, target }: LabelledSample): boolean {
+  return target !== null && isOfSize(target, source);
+}
+
 /** Per cell, 1 where the labelled codes differ from the source's. Raises DataError for a sample without labels of the source's size. */
 export function labelledCells({ id, source, target }: LabelledSample): Uint8Array {
   if (target !== null && isOfSize(target, source)) return differing(target, source);

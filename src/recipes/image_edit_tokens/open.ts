@@ -11,7 +11,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
 import { makeData, sampleEdits } from './data.js';
 import { editLabels } from './labelled.js';
-import { drawnCells, labelledCells } from './drawn_cells.js';
+import { drawnCells, hasLabel, labelledCells } from './drawn_cells.js';
 import { ImageEditTask, spaceOf, type EditPrompt } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
@@ -43,7 +43,7 @@ function regionsOf(
   const cellsOf = (prompt: EditPrompt, answer: TokenAnswer): DrawnCells | null => drawnCells(prompt, answer, space);
   if (region === 'group') return { cellsOf, share, border };
   for (const source of data.train) labelledCells(source.read(0));
-  return { cellsOf, share, border, labelled: ({ sample }) => labelledCells(sample) };
+  return { cellsOf, share, border, labelled: ({ sample }) => (hasLabel(sample) ? labelledCells(sample) : null) };
 }
 
 /** The policy that this process trains: from the referenced model, or with random weights. */

@@ -33,7 +33,7 @@ export function decidingTerms({ mode, terms, defaults }: Deciding): ChosenTerm[]
 
 /** The terms that are only recorded: those of `also_compute` that do not decide. */
 export function recordedTerms(choice: Choice): ChosenTerm[] {
-  const names: readonly string[] = decidingTerms(choice).map(({ kind }) => kind.name);
+  const names: readonly string[] = decidingTerms(choice).map(({ name }) => name);
   return [...new Set(choice.also_compute)]
     .filter((name) => !names.includes(name))
     .map((name) => byDefault(name, choice.defaults));
