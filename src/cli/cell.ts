@@ -1,4 +1,4 @@
-/** `editrl cell FILE INDEX`: what a task of a Slurm job array runs. Not listed: `editrl sweep` and `editrl run` submit it. */
+/** `editrl cell FILE INDEX`: runs one task of a Slurm job array. It is not listed, since only `editrl sweep` and `editrl run` submit it. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { ChainProgress } from '../launch/live/progress.js';
 import { noView, openView } from '../launch/live/view.js';

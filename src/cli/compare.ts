@@ -1,4 +1,4 @@
-/** `editrl compare A B …`: runs side by side. */
+/** `editrl compare A B …`: shows runs side by side. */
 import { UsageError } from '../core/errors.js';
 import { compareRuns, type Comparison } from '../run/report/compare.js';
 import { formatComparison } from '../run/report/compare_text.js';
@@ -37,7 +37,7 @@ export const compareVerb: Action = {
   },
 };
 
-/** The runs that the flags name, compared with the first. Raises UsageError for fewer than two, or for an experiment. */
+/** Compares the runs that the flags name with the first of them. Raises UsageError for fewer than two, or for an experiment. */
 export function comparisonOf(args: Arguments): Comparison {
   const names = texts(args, 'runs');
   const paths = names.map((name) => {

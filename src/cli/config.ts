@@ -1,4 +1,4 @@
-/** editrl config show|check|diff|explain|schema: what a config evaluates to, whether it is right, and what may stand in it. */
+/** editrl config show|check|diff|explain|schema: what a config evaluates to, whether it is valid, and what it may contain. */
 import { experimentSchema } from '../config/experiment/schema.js';
 import { jsonSchema } from '../config/json_schema.js';
 import { originsOf, type LoadedConfig } from '../config/load.js';
@@ -81,17 +81,17 @@ async function show(args: Arguments): Promise<number> {
   return 0;
 }
 
-/** What became of one file. */
+/** The result of checking one file. */
 export interface CheckedFile {
   readonly file: string;
-  /** Whether the config is right, whatever is in the way of its run here. */
+  /** Whether the config is valid, even if something prevents its run on this machine. */
   readonly ok: boolean;
   readonly error?: string;
   readonly run_name?: string;
   readonly warnings?: readonly string[];
   readonly resultHash?: string;
   readonly in_the_way?: readonly { readonly run: string; readonly message: string }[];
-  /** What is not in the way, but a person should know: of models to be downloaded, and with `--deep` of its servers. */
+  /** Remarks that prevent nothing: models that have to be downloaded and, with `--deep`, notes about its servers. */
   readonly notes?: readonly string[];
 }
 
@@ -143,7 +143,7 @@ export async function checkConfigs(
       const room = await rooms.of(left, new Set(found.map(({ run }) => run)));
       const remarks = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
       const notes = [...remarks, ...room.warnings];
-      // A server that cannot be asked may be found by the rewards that are tried, too.
+      // The trial of the rewards may already have reported that a server cannot be reached.
       const told = new Set(found.map(({ error }) => error.toText()));
       const all = [
         ...found,
@@ -165,13 +165,13 @@ export async function checkConfigs(
   return { configs, exitCode };
 }
 
-/** Where `--deep` asks for judgements; an embedded judge is started with the run, and one whose host is not known yet is not asked. */
+/** The judge that `--deep` asks; null for an embedded judge, which starts with the run, and for one whose host is not known yet. */
 async function judgeOf({ endpoint }: RewardSettings): Promise<JudgeAddress | null> {
   const isThere = typeof endpoint === 'string' ? endpoint !== '' && endpoint !== 'embedded' : Array.isArray(endpoint);
   return isThere ? { endpoint, token: null } : null;
 }
 
-/** The servers and the Hub, asked together. */
+/** Checks servers and the Hub together. */
 async function openNetwork() {
   const [{ ServerChecks }, { HubModels }] = await Promise.all([
     import('../launch/preflight/reachable.js'),
@@ -200,7 +200,7 @@ export function schemaOf(args: Arguments): Readonly<Record<string, unknown>> {
   return flag(args, 'experiment') ? experimentSchema() : jsonSchema(text(args, 'task') || null);
 }
 
-/** On standard error, so that standard output stays one document. */
+/** Prints to standard error, so that standard output stays one document. */
 function printRemarks(config: LoadedConfig): void {
   printWarnings(config.warnings);
   for (const reason of cannotRunYet(config.settings)) printNote(reason);

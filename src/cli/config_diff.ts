@@ -1,4 +1,4 @@
-/** editrl config diff: what two configs or runs differ in. */
+/** editrl config diff: how two configs or runs differ. */
 import { existsSync, statSync } from 'node:fs';
 import { extname } from 'node:path';
 import { settingsDifferences, type Difference, type Side } from '../config/diff.js';
@@ -53,7 +53,7 @@ export const diffAction: Action & { readonly summary: string } = {
   },
 };
 
-/** Files are configs, and what is named like one that is not there; everything else is a run. */
+/** A config is an existing file, or a name with a config's extension even if no such file exists; any other name is a run. */
 function isConfig(name: string): boolean {
   return ['.jsonnet', '.libsonnet', '.json'].includes(extname(name)) || (existsSync(name) && statSync(name).isFile());
 }

@@ -1,4 +1,4 @@
-/** `editrl config explain KEY`: what a key means, what may stand there, its default, and what a config sets it to. */
+/** `editrl config explain KEY`: shows a key's meaning, allowed values and default, and its value in a config. */
 import { explain, type Explanation } from '../config/explain.js';
 import { originsOf } from '../config/load.js';
 import { wrap } from '../core/table.js';
@@ -43,7 +43,7 @@ interface Value {
   readonly set_by: string;
 }
 
-/** What a config has at a key and below it. */
+/** The values of a config at a key and below it. */
 async function valuesOf(args: Arguments, key: string): Promise<readonly Value[]> {
   const config = await configOf(args);
   printWarnings(config.warnings);
@@ -84,7 +84,7 @@ function printExplanation(
   if (!everywhere) printLine(indented(`recipes: ${recipes.join(', ')}`));
 }
 
-/** The meaning of a key of a section; the first of several, where recipes or variants differ. */
+/** The meaning of a section's key; the first one if recipes or variants differ. */
 function meaningOf(key: string): string {
   const [first, ...others] = new Set(explain(key).map(({ meaning }) => meaning));
   return others.length === 0 ? first : `${first} (One of ${others.length + 1} meanings: config explain ${key}.)`;

@@ -1,4 +1,4 @@
-/** `editrl dashboard`: a page that shows runs while they go on, served until it is told to stop. */
+/** `editrl dashboard`: serves a page that shows runs while they train, until it is told to stop. */
 import { must } from '../core/errors.js';
 import { newToken } from '../launch/servers/token.js';
 import { requireToken } from '../http/guard.js';
@@ -44,7 +44,7 @@ export const dashboardVerb: Action = {
       onDefect: (error) => printError(error instanceof Error ? (error.stack ?? error.message) : String(error)),
     });
     const stopped = new Promise<void>((resolve) => onReasonToStop(args, () => resolve()));
-    // A browser keeps what follows the # to itself: the token is in no request's address. One that the caller knows is not repeated.
+    // A browser does not send the part after the #, so no request's address has the token. A token that the caller chose is not repeated.
     const address = named === null ? `${dashboard.url}/#token=${token}` : `${dashboard.url}/`;
     if (flag(args, 'json')) {
       printLine(JSON.stringify({ url: dashboard.url, address, ...(named === null ? { token } : {}), folders }));

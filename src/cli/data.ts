@@ -1,4 +1,4 @@
-/** editrl data: makes the tiny world's data, packs one's own pictures, reads datasets through, and writes records for other programs. */
+/** editrl data: makes the tiny world's data, packs the user's own pictures, checks datasets, and writes records for other programs. */
 import { join } from 'node:path';
 import { must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
@@ -23,13 +23,13 @@ import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
 
-/** What configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data made. */
+/** The number that configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data already made. */
 const LABELLED_EDITS = 800;
 
 /** Opens a trained image tokenizer by its path. Raises CheckpointError. */
 export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;
 
-/** A flag that has a default. */
+/** Reads a whole-number flag that has a default. */
 function count(args: Arguments, name: string, least: number): number {
   return must(wholeNumber(args, name, least), `--${name}`);
 }
@@ -134,7 +134,7 @@ const SAMPLES: Record<DatasetReport['kind'], string> = {
   texts: 'prompts',
 };
 
-/** On one line of a terminal, which goes with the last sample. */
+/** Shows progress on one line of a terminal, which is cleared after the last sample. */
 function showProgress(done: number, total: number): void {
   const line = done === total ? '' : `${done} of ${total} questions about videos`;
   process.stderr.write(`\r${line}\u001b[K`);
@@ -148,10 +148,10 @@ function printReport(report: DatasetReport): void {
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
 }
 
-/** The columns of rows that may be called otherwise. */
+/** The columns of rows that may be renamed. */
 const COLUMNS = { ...PICTURED_COLUMNS, ...TEXT_COLUMNS };
 
-/** Null where none is renamed. Raises UsageError for a name that edits in rows have not. */
+/** The renamed columns; null if none is renamed. Raises UsageError for a name that is not a column of edits in rows. */
 function columnsOf(pairs: readonly string[]): Partial<PicturedColumns & TextColumns> | null {
   if (pairs.length === 0) return null;
   return Object.fromEntries(
@@ -242,7 +242,7 @@ const check: Action & { readonly summary: string } = {
   },
 };
 
-/** The verb, with what opens an image tokenizer where there is one. */
+/** The verb, with the opener of image tokenizers if there is one. */
 export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
   return { actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, check, frame: frameAction } };
 }

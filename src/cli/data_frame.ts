@@ -1,4 +1,4 @@
-/** editrl data frame: a run's or an experiment's records as parquet files. */
+/** editrl data frame: writes a run's or an experiment's records as parquet files. */
 import { UsageError } from '../core/errors.js';
 import { findReported } from '../run/report/find.js';
 import { printError, printJson, printLine } from './output.js';

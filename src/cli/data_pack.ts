@@ -1,4 +1,4 @@
-/** editrl data pack: a dataset of one's own pictures. */
+/** editrl data pack: makes a dataset from the user's own pictures. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
@@ -12,7 +12,7 @@ import { readState } from '../run/state.js';
 import { printJson, printLine } from './output.js';
 import { expDirOption, flag, text, type Action } from './verb.js';
 
-/** Lines between two signs of progress. */
+/** Lines between two progress messages. */
 const PROGRESS_EVERY = 1000;
 
 export const packAction: Action & { readonly summary: string } = {
@@ -69,7 +69,7 @@ export const packAction: Action & { readonly summary: string } = {
   },
 };
 
-/** `48` or `48x32`; null where nothing is given. Raises UsageError for anything else. */
+/** Reads `48` or `48x32`; null if nothing is given. Raises UsageError for anything else. */
 function sizeOf(given: string): PictureSize | null {
   if (given === '') return null;
   const [, width, height = width] = /^([1-9]\d{0,4})(?:x([1-9]\d{0,4}))?$/.exec(given) ?? [];
@@ -81,7 +81,7 @@ function sizeOf(given: string): PictureSize | null {
   throw new UsageError(`--size: found ${given}; allowed: at most ${mostImagePixels / 1e6} million pixels`);
 }
 
-/** The folder of a model, given as it is or by the finished run that trained it. */
+/** The folder of an image tokenizer, given by its path or by the finished run that trained it. */
 function tokenizerFolder(given: string, expDir: string): string {
   if (existsSync(join(given, CONFIG_FILE))) return given;
   const paths = findRun(given, expDir);
@@ -95,7 +95,7 @@ function tokenizerFolder(given: string, expDir: string): string {
   return parentCheckpoint(paths.baseExpDir, paths.runName, []).dir;
 }
 
-/** Loads what computes only when it is needed. Raises CheckpointError where the folder holds another kind of model. */
+/** Opens an image tokenizer; the code that computes is loaded only here. Raises CheckpointError if the folder holds another kind of model. */
 async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Promise<void> }> {
   const { codebook_size, patch } = readConfig<{ codebook_size?: unknown; patch?: unknown }>(folder);
   if (typeof codebook_size !== 'number' || typeof patch !== 'number') {

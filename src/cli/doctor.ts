@@ -1,4 +1,4 @@
-/** editrl doctor: what this machine has and lacks, and what to do about it. */
+/** editrl doctor: checks what this machine has and lacks, and says what to do about it. */
 import { execFile } from 'node:child_process';
 import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
@@ -11,10 +11,10 @@ import { flag, type Verb } from './verb.js';
 
 export interface Finding {
   readonly name: string;
-  /** `missing` fails the check; `absent` is about something that is only useful. */
+  /** `missing` fails the check; `absent` is for something that is useful but not required. */
   readonly state: 'ok' | 'missing' | 'absent';
   readonly detail: string;
-  /** What to do; null where nothing has to be done. */
+  /** What to do; null if nothing has to be done. */
   readonly next: string | null;
 }
 
@@ -39,7 +39,7 @@ export const doctorVerb: Verb = {
   },
 };
 
-/** Looks at everything that editrl needs or can use. */
+/** Checks everything that editrl needs or can use. */
 export async function examine(): Promise<Finding[]> {
   return Promise.all([
     Promise.resolve(nodeVersion(process.versions.node)),
@@ -61,7 +61,7 @@ function isUsable(findings: readonly Finding[]): boolean {
   return findings.every(({ state }) => state !== 'missing');
 }
 
-/** Where what was found begins, behind its state and name. */
+/** The column at which a finding's detail begins, after its state and name. */
 const INDENT = 22;
 
 function printFinding({ name, state, detail, next }: Finding): void {
@@ -92,7 +92,7 @@ async function program(name: string, commands: readonly string[], next: string):
   return { name, state: 'missing', detail: `none of ${commands.join(', ')} runs`, next };
 }
 
-/** Only videos need it. */
+/** Only videos need ffmpeg. */
 async function ffmpeg(): Promise<Finding> {
   const name = 'ffmpeg';
   const [version, probe] = await Promise.all([
@@ -109,7 +109,7 @@ async function firstLineOf(command: string, args: readonly string[]): Promise<st
     const { stdout } = await run(command, [...args], { timeout: 10_000 });
     return stdout.split('\n', 1)[0].trim();
   } catch {
-    return null; // Not running is the answer to the question asked, not a failure.
+    return null; // A command that does not run is an answer here, not a failure.
   }
 }
 
@@ -141,7 +141,7 @@ async function onnxRuntime(): Promise<Finding> {
   }
 }
 
-/** `available` and `total` in bytes. The tiny size stays below a gigabyte. */
+/** `available` and `total` are in bytes. Runs of the tiny size need less than a gigabyte. */
 export function memory(available: number, total: number): Finding {
   const isEnough = available >= 2 ** 30;
   return {

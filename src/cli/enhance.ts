@@ -1,4 +1,4 @@
-/** `editrl enhance "a cat"`: prompts rewritten for an image model, by a trained run or by a model as it is. */
+/** `editrl enhance "a cat"`: rewrites prompts for an image model, with a trained run or an unmodified model. */
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DataError, UsageError } from '../core/errors.js';
@@ -72,7 +72,7 @@ export const enhanceVerb: Action = {
   },
 };
 
-/** A person sees what was rewritten, too; a program that reads lines gets a rewrite on each. */
+/** Prints one rewrite per line; on a terminal, the original prompt as well. */
 function print({ prompt, enhanced_prompt: rewrite, finished, unread, prompt_unread }: EnhancedPrompt): void {
   if (process.stdout.isTTY) printLine(styled(prompt, 'dim'));
   printLine(rewrite);

@@ -1,4 +1,4 @@
-/** `editrl export RUN`: a run's model in a folder that other programs load. */
+/** `editrl export RUN`: writes a run's model to a folder that other programs can load. */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { CheckpointError, EditrlError, UsageError } from '../core/errors.js';
@@ -97,7 +97,7 @@ export const exportVerb: Action = {
   },
 };
 
-/** `--hub`: as a repository's commit instead of a folder. */
+/** `--hub`: publishes the model as a commit of a repository instead of a folder. */
 async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckpoint): Promise<number> {
   if (text(args, 'out') !== '') {
     throw new UsageError('found --out and --hub', { next: 'Export twice: into a folder, and to the Hub.' });
@@ -126,7 +126,7 @@ async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckp
   return 0;
 }
 
-/** The checkpoint of an iteration, or the last whole one. Raises CheckpointError where there is none. */
+/** The checkpoint of an iteration, or the last complete one. Raises CheckpointError if there is none. */
 function chosen(paths: RunPaths, iteration: number | null): WholeCheckpoint {
   const there = listCheckpoints(paths);
   if (iteration !== null && there.includes(iteration)) {
@@ -145,7 +145,7 @@ function chosen(paths: RunPaths, iteration: number | null): WholeCheckpoint {
   );
 }
 
-/** Makes a folder's content beside it, so that it is whole or not there. Raises UsageError for one that holds something. */
+/** Writes a folder's content beside it and moves it into place, so that the folder is complete or missing. Raises UsageError if it is not empty. */
 function inFolder(out: string, write: (folder: string) => void): void {
   const isFolder = existsSync(out) && statSync(out).isDirectory();
   if (existsSync(out) && (!isFolder || readdirSync(out).length > 0)) {

@@ -1,4 +1,4 @@
-/** editrl gateway: serves equal judges as one until it is told to stop. */
+/** editrl gateway: serves several identical judges as one until it is told to stop. */
 import { UsageError } from '../core/errors.js';
 import { genericCanaries } from '../rewards/gateway/canary_set.js';
 import type { ChooseCanaries } from '../rewards/gateway/canary_scoring.js';
@@ -12,7 +12,7 @@ import { flag, numberOf, numberOption, text, texts, type Arguments, type Verb } 
 
 const fields = gatewayOptionsSchema.shape;
 
-/** Flags that stand for one option each: its field, and the type that yargs reads. */
+/** Flags that set one option each: the option's field, and the type that yargs reads. */
 const optionFlags = {
   model: ['model', 'string'],
   host: ['host', 'string'],

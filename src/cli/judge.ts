@@ -1,4 +1,4 @@
-/** editrl judge: serves the tiny world's rule judge until it is told to stop, faultlessly or not. */
+/** editrl judge: serves the tiny world's rule judge until it is told to stop, optionally with injected faults. */
 import { faultHelp, Faults, readFaultSpec } from '../tiny/judge/faults.js';
 import { JUDGE_MODEL, startJudge } from '../tiny/judge/server.js';
 import { printLine } from './output.js';

@@ -1,6 +1,6 @@
 /**
- * `editrl launch-check CONFIG`: whether a run's processes start, meet and exchange tensors, what each of them has, and what the server computes that
- * trains it.
+ * `editrl launch-check CONFIG`: whether a run's processes start, connect and exchange tensors, which devices each of them has, and, if a server
+ * trains the run, what that server computes.
  */
 import { randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
@@ -35,20 +35,20 @@ export interface RankReport {
   readonly gpus: readonly Pick<Gpu, 'index' | 'uuid' | 'name'>[];
   /** Cores that the system lets it use. */
   readonly cpus: number;
-  /** CPU threads that it is to use; null where none are prescribed. */
+  /** CPU threads that it should use; null if no number is prescribed. */
   readonly threads: number | null;
-  /** Memory that can be had, in bytes: free GPU memory, or the machine's; null where the driver does not tell. */
+  /** Available memory in bytes: free GPU memory, or the machine's; null if the driver does not report it. */
   readonly free_bytes: number | null;
   /** Tensor bytes summed over all ranks per second, as this rank saw it; null for a single rank. */
   readonly bytes_per_second: number | null;
-  /** What its sessions run on, with the speed of a matrix product there; null where another program trains. */
+  /** The provider that its sessions run on, with the speed of a matrix product there; null if another program trains. */
   readonly engine: ProbedProvider | null;
 }
 
 const FLOATS = 4 * 2 ** 20;
 const ROUNDS = 8;
 const TIMEOUT_S = 60;
-/** Begins the one line of a rank's output that is for this program. */
+/** The prefix of the one line of a rank's output that is meant for this program. */
 const MARK = 'launch-check:';
 
 export const launchCheckVerb: Action = {
@@ -79,7 +79,7 @@ export const launchCheckVerb: Action = {
   },
 };
 
-/** What the server is found to compute that trains the policy; null where this machine does. */
+/** The certificate of what the training server computes; null if this machine trains the policy. */
 async function checkTrainer(settings: RunSettings): Promise<Certificate | null> {
   const stop = new AbortController();
   const onSignal = (): void => stop.abort();
@@ -139,12 +139,12 @@ async function startRanks(
   });
 }
 
-/** The provider of what a run learns; empty where another program trains. */
+/** The provider that a run trains on; empty if another program trains. */
 function providerOf(settings: RunSettings): string {
   return isTrainable(settings) ? enginesOf(settings)[0].provider : '';
 }
 
-/** What each of the started processes does, given the provider of its sessions. */
+/** The work of each started process, given the provider of its sessions. */
 async function runAsRank(provider: string): Promise<number> {
   const group = await openProcessGroup(process.env, { timeoutMs: TIMEOUT_S * 1000 });
   try {
@@ -171,7 +171,7 @@ async function runAsRank(provider: string): Promise<number> {
   }
 }
 
-/** Sums a tensor over the ranks, checks the sum, and says how many of its bytes went through per second. */
+/** Sums a tensor over the ranks, checks the sum, and returns the throughput in bytes per second; null for a single rank. */
 async function timeAllReduce(group: ProcessGroup): Promise<number | null> {
   if (group.size === 1) return null;
   const tensor = new Float32Array(FLOATS);
@@ -182,7 +182,7 @@ async function timeAllReduce(group: ProcessGroup): Promise<number | null> {
     await group.barrier();
     const before = performance.now();
     await group.sum([tensor]);
-    // The first round makes room for what the others receive.
+    // The first round allocates the buffers that later rounds receive into.
     if (round > 0) seconds += (performance.now() - before) / 1000;
     if (tensor.some((value) => value !== expected)) {
       throw new InternalError(`rank ${group.rank} received a wrong sum of the tensors`);

@@ -1,4 +1,4 @@
-/** `editrl logs RUN`: what a run has printed, and prints. */
+/** `editrl logs RUN`: shows what a run has printed, and follows it. */
 import { printable } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import { followLog, readLog, type LogChoice } from '../run/follow_log.js';
@@ -6,7 +6,7 @@ import { readStatus } from '../run/status.js';
 import { printError } from './output.js';
 import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
 
-/** How many lines a followed log begins with. */
+/** The number of lines that a followed log begins with. */
 const FOLLOWED_LINES = 20;
 
 export const logsVerb: Action = {
@@ -42,11 +42,11 @@ export const logsVerb: Action = {
       attempt: wholeNumber(args, 'attempt', 1),
       lines: wholeNumber(args, 'lines', 0) ?? (follow ? FOLLOWED_LINES : null),
     };
-    // A letter may lie across two chunks.
+    // A character may be split across two chunks.
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
     const stop = new AbortController();
     const end = (): void => stop.abort();
-    // A reader that has seen enough (`| head`) closes the pipe: that is no error.
+    // A reader that has seen enough (`| head`) closes the pipe; this is not an error.
     const onPipeError = (error: NodeJS.ErrnoException): void => {
       if (error.code !== 'EPIPE') throw error;
       end();

@@ -12,12 +12,12 @@ import type { Action, Verb } from './verb.js';
 
 interface Entry {
   readonly summary: string;
-  /** Kept out of the list of verbs: it is there for other programs to call. */
+  /** Whether the verb is left out of the list, since only other programs call it. */
   readonly hidden?: true;
   readonly load: () => Promise<Verb>;
 }
 
-/** A verb is one file beside this one and one line here. */
+/** The table of verbs; each is a file beside this one and a line here. */
 const verbs: Readonly<Record<string, Entry>> = {
   run: { summary: 'train what a config describes', load: async () => (await import('./run.js')).runVerb },
   sweep: { summary: 'run a matrix to its result table', load: async () => (await import('./sweep.js')).sweepVerb },
@@ -94,7 +94,7 @@ export async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function dispatch(argv: readonly string[]): Promise<number> {
-  // A shell that completes a line asks with the line's words, the program's own name first.
+  // A shell asks for completions with the words of the line, of which the first is the program's name.
   const completing = argv[0] === '--get-yargs-completions';
   const [name, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
   const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
@@ -126,7 +126,7 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   return outcome.code;
 }
 
-/** A verb with its arguments, as far as it is known. */
+/** The usage line of a verb, as far as the verb is known. */
 function usageOf(name = '<verb>', second = '<action>', verb?: Verb): string {
   if (verb === undefined) return 'editrl <verb>';
   if (!('actions' in verb)) return `editrl ${name} ${verb.positionals}`.trim();
@@ -188,12 +188,12 @@ function baseParser(argv: readonly string[], usage: string): Argv {
       } as unknown as string,
     })
     .fail((message, error) => {
-      // yargs types both as always present: either is missing at times. Wrong usage that it sees while it reads the words is a YError.
+      // yargs types both as always present, but either can be missing. Wrong usage that it finds while parsing is a YError.
       const cause = error as Error | undefined;
       if (cause !== undefined && cause.name !== 'YError') throw cause;
       const text = cause?.message ?? message;
       const unknown = /^Unknown arguments?: ([^,]+)/.exec(text)?.[1];
-      // Its letters would be told apart as flags of their own.
+      // yargs reads each letter of a word with one dash as a flag.
       const dashed = unknown === undefined ? undefined : argv.find((word) => /^-[A-Za-z][\w-]/.test(word));
       const close = nearestFlag(/^-([\w-]+)/.exec(dashed ?? '')?.[1] ?? unknown, parser);
       const help = `Write: ${usage} (with --help it lists its flags, with an example)`;
@@ -204,14 +204,14 @@ function baseParser(argv: readonly string[], usage: string): Argv {
   return parser;
 }
 
-/** The flag that an unknown one was meant to be. The types leave out that yargs tells its options. */
+/** The known flag nearest to an unknown one. The types of yargs lack `getOptions`. */
 function nearestFlag(unknown: string | undefined, parser: Argv): string | null {
   if (unknown === undefined) return null;
   const { key } = (parser as Argv & { getOptions(): { key: Readonly<Record<string, unknown>> } }).getOptions();
   return nearest(unknown, Object.keys(key));
 }
 
-/** Prints an error for a person; a stack trace only on request, or when the defect is ours. */
+/** Prints an error for a person, with a stack trace only if `debug` is set; returns the exit code. */
 function report(error: unknown, debug: boolean): number {
   if (error instanceof EditrlError) {
     printError(debug ? (error.stack ?? error.toText()) : `editrl: ${error.toText()}`);
@@ -232,7 +232,7 @@ if (process.argv[1] !== undefined && isEntryPoint(process.argv[1])) {
   process.exitCode = await main(process.argv.slice(2));
 }
 
-/** True when node was started with this file, also through the link that npm makes for the binary. */
+/** Whether node was started with this file, directly or through the link that npm makes for the binary. */
 function isEntryPoint(script: string): boolean {
   try {
     return realpathSync(script) === fileURLToPath(import.meta.url);

@@ -1,4 +1,4 @@
-/** `editrl mcp`: this program's verbs as tools of an agent, over standard input and output. */
+/** `editrl mcp`: offers this program's verbs to an agent as tools, over standard input and output. */
 import { once } from 'node:events';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import { mcpServer, protocolStream } from './mcp/server.js';

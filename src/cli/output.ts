@@ -1,4 +1,4 @@
-/** Printing: tables, JSON, and colour where a person is watching. */
+/** Printing: tables, JSON, and colour on terminals. */
 
 import { painter, type Style } from '../core/colour.js';
 import { printable } from '../core/errors.js';
@@ -7,21 +7,21 @@ import * as table from '../core/table.js';
 export { hasColour, type Style } from '../core/colour.js';
 export type { Cell, Column } from '../core/table.js';
 
-/** Text in a style on a terminal, as it is elsewhere. */
+/** Text in a style on a terminal; unchanged elsewhere. */
 export function styled(text: string, style: Style, stream: NodeJS.WriteStream = process.stdout): string {
   return painter(stream)(text, style);
 }
 
 const USUAL_WIDTH = 80;
 
-/** How wide what is printed may be: as the terminal is, or as `COLUMNS` says where there is none. */
+/** The width of the output: the terminal's, or that of `COLUMNS` if there is no terminal. */
 export function outputWidth(stream: NodeJS.WriteStream = process.stdout, env: NodeJS.ProcessEnv = process.env): number {
   if (stream.isTTY) return stream.columns || USUAL_WIDTH;
   const said = Number(env['COLUMNS']);
   return Number.isInteger(said) && said > 0 ? said : USUAL_WIDTH;
 }
 
-/** A table that fits standard output as far as its columns give way. */
+/** A table that is fitted to standard output as far as its columns can shrink. */
 export function formatTable(
   columns: readonly table.Column[],
   rows: readonly (readonly table.Cell[])[],
@@ -30,32 +30,32 @@ export function formatTable(
   return table.formatTable(columns, rows, { width: outputWidth(), ...options });
 }
 
-/** One line on standard output. */
+/** Prints one line to standard output. */
 export function printLine(text = ''): void {
   process.stdout.write(`${text}\n`);
 }
 
-/** A text on standard output in lines that break between words. */
+/** Prints a text to standard output, wrapped between words. */
 export function printWrapped(text: string): void {
   printLine(table.wrap(text, outputWidth()).join('\n'));
 }
 
-/** A sentence on standard output: on a terminal in lines that break between words, elsewhere in one. */
+/** Prints a sentence to standard output: wrapped between words on a terminal, else on one line. */
 export function printSentence(text: string): void {
   printLine(process.stdout.isTTY ? table.wrap(text, outputWidth()).join('\n') : text);
 }
 
-/** One line on standard error. */
+/** Prints one line to standard error. */
 export function printError(text: string): void {
   process.stderr.write(`${text}\n`);
 }
 
-/** On standard error, so that standard output stays one document. */
+/** Prints to standard error, so that standard output stays one document. */
 export function printWarnings(warnings: readonly string[]): void {
   for (const warning of warnings) printError(`${styled('warning', 'yellow', process.stderr)}: ${warning}`);
 }
 
-/** One JSON document on standard output, for machines; spelled out as JSON has them, letters that a terminal would obey are the same to these. */
+/** Prints one JSON document to standard output, for machines. Control characters are written as JSON escapes, which do not change the values. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${printable(JSON.stringify(value, null, 2))}\n`);
 }

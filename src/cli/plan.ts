@@ -1,4 +1,4 @@
-/** `editrl plan EXPERIMENT`: which runs there would be, and what is done already. Nothing is started. */
+/** `editrl plan EXPERIMENT`: shows which runs there would be, and which are already done. Nothing is started. */
 import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/machine/devices.js';
 import { unfinished } from '../launch/preflight/preflight.js';
@@ -45,7 +45,7 @@ export interface PlanDocument extends ExperimentPlan {
   readonly warnings: readonly string[];
 }
 
-/** What the flags' experiment would run, and what its evaluation warns of. Raises what loading it raises. */
+/** The plan of the experiment that the flags name, and the warnings of its evaluation. Raises the errors of loading it. */
 export async function planOf(args: Arguments): Promise<{ plan: PlanDocument; warnings: readonly string[] }> {
   const file = text(args, 'experiment');
   const experiment = await loadExperiment({ file, ...changesOf(args) });
@@ -71,8 +71,8 @@ function count(number: number, word: string): string {
 }
 
 /**
- * Cells are shown by their axes: the experiment's name stands above. What they start from and differ in stands below, dim, because
- * it takes more room than a line has.
+ * Cells are shown by their axes, since the experiment's name is above. The run that a cell starts from and its differences are below, dimmed,
+ * because they do not fit on its line.
  */
 function table(title: string, runs: readonly PlannedRun[], experiment: string): string {
   const columns = [
@@ -113,14 +113,14 @@ function deviceCount({ devices, device }: PlannedRun): string {
 
 const SHOWN_DIFFERENCES = 3;
 
-/** A few settings; what names another run is seen under "starts from". */
+/** A few of the differing settings; references to other runs are shown under "starts from". */
 function differencesOf(differs: PlannedRun['differs']): string {
   const shown = Object.entries(differs).filter(([, value]) => typeof value !== 'object' || value === null);
   const words = shown.slice(0, SHOWN_DIFFERENCES).map(([key, value]) => printable(`${key}=${String(value)}`));
   return [...words, ...(shown.length > SHOWN_DIFFERENCES ? [`+${shown.length - SHOWN_DIFFERENCES}`] : [])].join(' ');
 }
 
-/** What all runs together may still cost, by currency. */
+/** The remaining cost of all runs together, by currency. */
 function costs(runs: readonly PlannedRun[]): string[] {
   const served = runs.flatMap((run) => run.served ?? []);
   const currencies = [...new Set(served.flatMap(({ currency }) => currency ?? []))];

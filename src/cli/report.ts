@@ -1,4 +1,4 @@
-/** `editrl report RUN|EXPERIMENT`: what a run or an experiment learned, from their own records. */
+/** `editrl report RUN|EXPERIMENT`: shows what a run or an experiment learned, from its own records. */
 import { existsSync, statSync } from 'node:fs';
 import { extname, join, resolve } from 'node:path';
 import { RunError, UsageError } from '../core/errors.js';
@@ -55,7 +55,7 @@ export const htmlOption = {
   describe: 'write one self-contained page, to this file or to its usual place',
 } as const;
 
-/** What the flags name. Raises UsageError for changes to what was recorded, and what finding it raises. */
+/** The run or experiment that the flags name. Raises UsageError for changes to recorded settings, and the errors of the look-up. */
 export async function reportedOf(args: Arguments): Promise<Found> {
   const name = text(args, 'run');
   const isFile = extname(name) === '.jsonnet' || (existsSync(name) && statSync(name).isFile());
@@ -68,7 +68,7 @@ export async function reportedOf(args: Arguments): Promise<Found> {
   return findReported(name, text(args, 'exp-dir'));
 }
 
-/** What a file says is looked for where its runs lie: an experiment, or the run of a config. */
+/** Finds the experiment or the run of a config file in the folder of its runs. */
 async function ofFile(file: string, args: Arguments): Promise<Found> {
   const [{ loadExperiment }, { recordOf }, { RunPaths }] = await Promise.all([
     import('../config/experiment/load.js'),
@@ -117,7 +117,7 @@ async function reportExperiment(
   return 0;
 }
 
-/** The document of `--json`: numbers that are not finite are texts there. */
+/** The document of `--json`; numbers that are not finite are strings in it. */
 export function documentOf(value: object): Record<string, unknown> {
   return JSON.parse(encodeLine(value).line) as Record<string, unknown>;
 }
@@ -128,7 +128,7 @@ export function experimentDocument({ record, results, runs }: ExperimentReport):
   return documentOf({ experiment: record.experiment, runs: states, results });
 }
 
-/** Writes a report's page where `--html` says, else to its usual place, and says where. */
+/** Writes a report's page to the file of `--html`, else to its usual place, and prints the path. */
 export function writePage(page: string, args: Arguments, usual: string): number {
   const path = text(args, 'html') === '' ? usual : text(args, 'html');
   writeFileAtomic(path, page);
@@ -137,7 +137,7 @@ export function writePage(page: string, args: Arguments, usual: string): number 
   return 0;
 }
 
-/** A run that may be read but not written, such as a colleague's, still has its report. */
+/** A report must also work for a run that may be read but not written, such as a colleague's. */
 async function drawCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promise<void> {
   try {
     await writeCurve(paths, lines);

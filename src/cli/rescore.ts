@@ -1,4 +1,4 @@
-/** `editrl rescore RUN`: scores a run's episodes again by another reward, from its records where they suffice. */
+/** `editrl rescore RUN`: scores a run's episodes again with another reward, using its records where they suffice. */
 import { basename, extname } from 'node:path';
 import { canonicalJson } from '../config/hash.js';
 import { loadConfig } from '../config/load.js';
@@ -116,8 +116,8 @@ export const rescoreVerb: Action = {
 };
 
 /**
- * The terms of --measure, and the reward that says where the judge is. Raises ConfigError for terms that cannot score the run's answers, UsageError
- * beside what names a reward.
+ * The terms of --measure, and the reward with the judge's endpoint. Raises ConfigError for terms that cannot score the run's answers, and UsageError
+ * if another flag names a reward.
  */
 function measuresOf(
   args: Arguments,
@@ -143,7 +143,7 @@ function measuresOf(
   return { terms: rewards.flatMap(({ measure }) => measure ?? []), endpoint: rewards[0] };
 }
 
-/** The run's own reward with what was asked for over it, or a config's. Raises ConfigError for one that cannot work. */
+/** The run's own reward with the flags' changes, or a config's reward. Raises ConfigError for a reward that cannot work. */
 async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord): Promise<RewardSettings> {
   const [mode, config] = [text(args, 'reward'), text(args, 'config')];
   if (mode !== '' && config !== '') {
@@ -174,8 +174,8 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
 }
 
 /**
- * What follows from naming a reward: it takes the place of the run's, and nothing is computed besides unless asked for. `perTerm`: whether the run
- * normalised terms one by one, which a supervised one has no key for.
+ * The settings that follow from naming a reward: it replaces the run's reward, and nothing else is computed unless asked for. `perTerm`: whether the
+ * run normalised each term separately; a supervised run has no key for this.
  */
 function implied(given: ReadonlySet<string>, perTerm: boolean): string[] {
   return [
@@ -191,7 +191,7 @@ function requireReward(settings: RunSettings, where: string): RewardSettings {
   return reward;
 }
 
-/** `--name`, else the mode, else a name that follows from what is scored by. */
+/** `--name`, else the mode, else a name derived from the reward's settings. */
 function fileName(args: Arguments, reward: RewardSettings): string {
   const given = text(args, 'name');
   const { mode, terms, model, prompts } = reward;

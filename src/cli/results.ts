@@ -1,10 +1,10 @@
-/** The result table of an experiment, as verbs print it. */
+/** The result table of an experiment, as the verbs print it. */
 import { type Results } from '../run/report/results.js';
 import { resultCaption, resultRows } from '../run/report/results_text.js';
 import { formatTable, outputWidth, styled } from './output.js';
 import { wrap } from '../core/table.js';
 
-/** What the numbers are, and the table, best first. */
+/** A caption that explains the numbers, and the table, best first. */
 export function formatResults(results: Results): string {
   const { titles, rows, leftColumns } = resultRows(results);
   const columns = titles.map((title, index) => ({

@@ -1,4 +1,4 @@
-/** `editrl resume RUN_NAME`: continues a run, or a fork of it, from its own records. */
+/** `editrl resume RUN_NAME`: continues a run, or forks it, from its own records. */
 import type { LoadedConfig } from '../config/load.js';
 import { isSet } from '../config/origin.js';
 import { dependencies } from '../config/models.js';
@@ -65,12 +65,12 @@ export const resumeVerb: Action = {
       return trainOrSubmit(restartConfig(source, record, request, fork !== null), { ...how, fresh: true });
     }
     if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), how);
-    // A refused change has to leave no fork behind.
+    // The changes are checked first: a refused change must not leave a fork behind.
     const forked = recordedConfig(source, record, { ...request, runName: fork.name });
     const parents = dependencies(forked.settings).map(({ run }) => run);
     const changed = changesSince(record, forked.settings, request.allowChanges);
     const changes = withMovedPins(changed, source.baseExpDir, record.parents, parents);
-    // A fork is another run: it takes the settings that it was given by name. What changed behind its back is refused as ever.
+    // A fork is another run, so it accepts the settings that were given by name. Any other change is refused, as for the run itself.
     const given = changes.map(({ key }) => key).filter((key) => isSet(key, request.sets));
     const config = { ...forked, allowChanges: [...new Set([...given, ...request.allowChanges])] };
     checkChanges(source.runName, changes, config.allowChanges);
@@ -80,7 +80,7 @@ export const resumeVerb: Action = {
   },
 };
 
-/** The recorded config of a run that is to begin anew. Raises UsageError where that would make another run of it. */
+/** The recorded config of a run that starts over. Raises UsageError if the request would make it another run. */
 function restartConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest, forks: boolean): LoadedConfig {
   if (forks || (request.allowChanges ?? []).length > 0) {
     throw new UsageError(`found --fresh and ${forks ? '--from' : '--allow-changes'}`, {

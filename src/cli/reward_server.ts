@@ -1,4 +1,4 @@
-/** editrl reward-server: holds rewards and scores what it is sent until it is told to stop. */
+/** editrl reward-server: loads rewards and scores the requests that it receives until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { EndpointError, must, UsageError } from '../core/errors.js';
@@ -30,12 +30,12 @@ const MIB = 1024 * 1024;
 
 interface LimitFlag {
   readonly limit: keyof ServerLimits;
-  /** What one of the flag's unit is in the limit's. */
+  /** One unit of the flag, in units of the limit. */
   readonly unit: number;
   readonly describe: string;
 }
 
-/** One flag for each limit that users may want to move. */
+/** One flag for each limit that users may want to change. */
 const limitFlags: Readonly<Record<string, LimitFlag>> = {
   'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'megabytes of one request' },
   'max-held-mb': { limit: 'heldBytes', unit: MIB, describe: 'megabytes of all requests that are held or still arrive' },
@@ -84,13 +84,13 @@ async function serve(args: Arguments): Promise<number> {
   const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
   const host = text(args, 'host');
   const token = tokenOf(args, defaultTokenVariable);
-  // Before anything heavy is loaded: a server that may not start there should say so at once.
+  // Checked before anything heavy is loaded: a server that may not listen there should fail at once.
   requireToken(host, token);
   const { settings, runs } = await readSettings(args);
   const stop = new AbortController();
   const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve()));
   onReasonToStop(args, () => {
-    // A second one ends what the first could not.
+    // A second reason to stop ends the process, in case the first could not.
     if (stop.signal.aborted) process.exit(INTERRUPTED);
     stop.abort();
   });
@@ -165,13 +165,13 @@ function readLimits(args: Arguments): Partial<ServerLimits> {
   return Object.fromEntries(entries) as Partial<ServerLimits>;
 }
 
-/** Whoever waits for the file finds it whole. */
+/** Writes a file that appears complete to whoever waits for it. */
 function writeWhole(path: string, content: string): void {
   writeFileSync(`${path}.part`, content);
   renameSync(`${path}.part`, path);
 }
 
-/** A server without its judge has nothing to give: others of its pool are asked instead. */
+/** A server without its judge cannot score: it ends, so that the other servers of its pool are asked instead. */
 function throwIfJudgeLost({ reason }: AbortSignal): void {
   if (reason instanceof EndpointError) throw reason;
 }

@@ -1,4 +1,4 @@
-/** `editrl run CONFIG`: trains what the config describes, after the runs that it starts from. */
+/** `editrl run CONFIG`: trains a config's run, after the runs that it starts from. */
 import { growable, optimizerSteps } from '../config/growth.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
@@ -57,7 +57,7 @@ export const runVerb: Action = {
   },
 };
 
-/** Runs a config where `launch.backend` says; returns the process's exit code. */
+/** Runs a config on its `launch.backend`; returns the process's exit code. */
 export async function trainOrSubmit(config: LoadedConfig, how: OutputOptions): Promise<number> {
   return config.settings.launch.backend === 'slurm' ? submit(config, how) : trainAndReport(config, how);
 }
@@ -65,11 +65,11 @@ export async function trainOrSubmit(config: LoadedConfig, how: OutputOptions): P
 export interface OutputOptions {
   readonly json: boolean;
   readonly view: View;
-  /** Begins anew, and keeps what lies under the run_name beside it. */
+  /** Starts over, and moves the existing folder of this run_name aside. */
   readonly fresh?: boolean;
 }
 
-/** Where Slurm places the run, it is submitted; what it learns, `editrl report` shows later. */
+/** Submits the run to Slurm; `editrl report` shows later what it learned. */
 async function submit(config: LoadedConfig, { json, fresh = false }: OutputOptions): Promise<number> {
   const { aside, ...submitted } = await submitRun(config, [process.execPath, process.argv[1]], fresh);
   if (aside !== null && !json) printLine(`${config.settings.run_name} begins anew; what was there is now ${aside}`);
@@ -96,10 +96,10 @@ export function allowedChanges(args: Arguments): string[] {
   );
 }
 
-/** Where a run is left that was stopped, and what makes it go on. */
+/** Where a run stopped, and how to continue it. */
 export function describeInterruption(paths: RunPaths): string {
   const stopped = `${paths.runName} stopped${readState(paths)?.reason === KILLED ? ` (${KILLED})` : ''}`;
-  // What another trainer saves is known to it alone.
+  // Only the other trainer knows which checkpoints it saved.
   if (stopsByFile(paths)) return `${stopped}; run the same command to continue.`;
   const last = listCheckpoints(paths).at(-1);
   return last === undefined
@@ -107,7 +107,7 @@ export function describeInterruption(paths: RunPaths): string {
     : `${stopped} with a checkpoint of iteration ${last}; run the same command to continue.`;
 }
 
-/** Files and connections of a launcher, its servers and workers: channels, logs, datasets, and one connection for each question to a judge. */
+/** Open files and connections of a launcher, its servers and workers: channels, logs, datasets, and one connection per question to a judge. */
 const NEEDED_FILES = 512;
 
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
@@ -132,7 +132,7 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
     else {
       const ending = describeEnding(config.settings, readState(paths), result.kind === 'already_finished');
       if (ending !== null) printSentence(ending);
-      // What rewards consist of is left to `editrl report`: this fits on a terminal.
+      // The parts of the reward are left to `editrl report`, so that this fits on a terminal.
       const short = { ...report, heldout: { ...report.heldout, parts: {} } };
       printLine(`\n${formatReport(short, outputWidth())}`);
     }
@@ -142,7 +142,7 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
   }
 }
 
-/** Why a run is at its end though there is more to be had, and what makes it go on; null where its report says it all. */
+/** Why a run ended although it could train further, and how to continue it; null if its report says enough. */
 export function describeEnding(settings: RunSettings, state: RunState | null, already: boolean): string | null {
   const { run_name, num_iterations } = settings;
   const patience = isTrainable(settings) ? recipeOf(settings).patience(settings) : null;
@@ -166,10 +166,10 @@ export function describeEnding(settings: RunSettings, state: RunState | null, al
   return `${run_name} is finished${why}, and its learning rate has fallen to the end. ${further}`;
 }
 
-/** The first Ctrl-C, or a terminal that closes, asks the run to checkpoint and stop; the second ends its processes at once; the third ends this one. */
+/** The first Ctrl-C or hang-up asks the run to checkpoint and stop; the second ends its processes at once; the third ends this process. */
 function stopOnSignals(view: View): { stop: AbortSignal; kill: AbortSignal } {
   const told = 'stopping after this iteration (once more to stop at once)';
-  // Above the screen where there is one; else where a person looks whose standard output goes to a file.
+  // Above the live screen if there is one; else on standard error, since standard output goes to a file.
   const [stop, kill] = abortOnSignals(2, () => (process.stdout.isTTY ? view.say(told) : printError(told)), view);
   return { stop, kill };
 }

@@ -1,4 +1,4 @@
-/** editrl runs rm|clean: makes room on the disk, and never takes what another run starts from. */
+/** editrl runs rm|clean: frees disk space, and never removes what another run starts from. */
 import { resolve } from 'node:path';
 import { folderActivity } from '../launch/slurm/status.js';
 import { findRun, searchFolders } from '../run/find.js';
@@ -98,7 +98,7 @@ async function clean(args: Arguments): Promise<number> {
   return 0;
 }
 
-/** A run that is named twice is removed once. */
+/** Drops duplicates, so that a run that is named twice is removed once. */
 function distinct(runs: readonly RunPaths[]): RunPaths[] {
   return [...new Map(runs.map((paths) => [resolve(paths.dir), paths])).values()];
 }

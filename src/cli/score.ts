@@ -1,4 +1,4 @@
-/** `editrl score CONFIG`: what the terms of a config's reward give for rows of its datasets, by answers that need no model. */
+/** `editrl score CONFIG`: scores rows of a config's datasets with the terms of its reward, using answers that need no model. */
 import { clip } from '../core/table.js';
 import { EditrlError, printable, UsageError } from '../core/errors.js';
 import type { AskJudge, TrialRow, TermTrial } from '../launch/reward/trial.js';
@@ -61,14 +61,14 @@ export const scoreVerb: Action = {
 const NO_ROWS =
   'There is no row to score: data.train names none, or its samples hold the codes of pictures alone, which a model would have to draw.';
 
-/** A term, with what keeps it from scoring. */
+/** A term, with the error that keeps it from scoring. */
 type Shown = TermTrial & { readonly error?: EditrlError };
 
 function exitCodeOf({ error, tried }: Shown): number {
   return error?.exitCode ?? (tried.some(({ problem }) => problem !== null) ? 1 : 0);
 }
 
-/** Rows of the training datasets, as many of each; of the held-out ones where no others are scored. */
+/** Rows of the training datasets, the same number from each; held-out datasets are used if there are no training ones. */
 function chosenRows(sets: readonly SampledSet[], count: number): SampleRow[] {
   const training = sets.filter(({ heldOut }) => !heldOut);
   const from = training.length > 0 ? training : sets;
@@ -97,10 +97,10 @@ function printTerm({ name, weight, tried, untried, error }: Shown): void {
 }
 
 const MOST_WRONG = 3;
-/** Letters of a text in a table. */
+/** The most characters of a text in a table. */
 const MOST_SHOWN = 120;
 
-/** A row's prompt stands beside the first of its answers. */
+/** The cells of the table; a row's prompt is shown beside its first answer only. */
 function cellsOf(tried: readonly TrialRow[]): string[][] {
   let number = 0;
   return tried.map(({ row, answer, outcome, problem }, at) => {
@@ -134,7 +134,7 @@ function scoreText(outcome: Outcome | null): string {
   }
 }
 
-/** Parts without the term's name before them. */
+/** Parts, without the term's name as their prefix. */
 function partsText(outcome: Outcome | null): string {
   const parts = Object.entries(outcome?.parts ?? {});
   return printable(
@@ -142,7 +142,7 @@ function partsText(outcome: Outcome | null): string {
   );
 }
 
-/** Pictures are left out: `answer` says which of them was scored. */
+/** The document of `--json`. Pictures are left out; `answer` says which one was scored. */
 function document(run: string, rows: readonly SampleRow[], shown: readonly Shown[]): object {
   return {
     run_name: run,

@@ -1,10 +1,10 @@
-/** What the verbs that serve have in common: the token, and when to stop. */
+/** What the serving verbs share: the token, and when to stop. */
 import type { Socket } from 'node:net';
 import type { Argv } from 'yargs';
 import { UsageError } from '../core/errors.js';
 import { flag, text, type Arguments } from './verb.js';
 
-/** @param preset a variable that holds the token where none is named. */
+/** @param preset the variable that holds the token if --token-env names none. */
 export function servingOptions(yargs: Argv, preset?: string): Argv {
   const otherwise = preset === undefined ? '' : ` (${preset} where it is set)`;
   return yargs
@@ -20,7 +20,7 @@ export function servingOptions(yargs: Argv, preset?: string): Argv {
     .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' });
 }
 
-/** Raises UsageError for a variable that was named and is not set: nobody should be let in by mistake. */
+/** The token that callers must send; null if there is none. Raises UsageError if a named variable is not set: no server is open by mistake. */
 export function tokenOf(args: Arguments, preset?: string): string | null {
   const named = text(args, 'token-env');
   const variable = named === '' ? preset : named;
@@ -33,18 +33,18 @@ export function tokenOf(args: Arguments, preset?: string): string | null {
   });
 }
 
-/** Calls back at every reason to stop, with how many there were: signals, and the end of standard input where that is asked for. */
+/** Calls back at every reason to stop, with the number so far. Reasons are signals and, with --exit-with-parent, the end of standard input. */
 export function onReasonToStop(args: Arguments, callback: (times: number) => void): void {
   let times = 0;
   const stop = (): void => callback(++times);
   process.on('SIGINT', stop).on('SIGTERM', stop);
   if (!flag(args, 'exit-with-parent')) return;
-  // A parent that ends this process by a signal closes its input as well, which is no second reason.
+  // A parent that ends this process with a signal closes its input as well; this does not count as a second reason.
   const parentIsGone = (): void => {
     if (times === 0) stop();
   };
   process.stdin.once('close', parentIsGone).once('error', () => undefined);
   process.stdin.resume();
-  // Input that stays open must not keep a server alive that has stopped.
+  // An open input must not keep a stopped server alive.
   (process.stdin as Partial<Pick<Socket, 'unref'>>).unref?.();
 }

@@ -1,12 +1,12 @@
-/** What a person's side does to a program that trains: Ctrl-C, a terminal that closes, a reader that goes away. */
+/** How a training program reacts to Ctrl-C, to a terminal that closes, and to a reader of its output that goes away. */
 import { readFileSync } from 'node:fs';
 
 /** The exit code of a program that was told to stop. */
 export const INTERRUPTED = 130;
 
 /**
- * Calls `onSignal` at SIGINT, SIGTERM, and when the terminal hangs up. A hang-up counts once, since it can come from the shell and
- * from the kernel; it is left alone where it was to be ignored (`nohup`).
+ * Calls `onSignal` at SIGINT, at SIGTERM, and when the terminal hangs up. A hang-up counts once, since both the shell and the kernel can
+ * send it; if the caller ignores it (`nohup`), it stays ignored.
  */
 function onStopSignals(onSignal: () => void): void {
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
@@ -19,8 +19,8 @@ function onStopSignals(onSignal: () => void): void {
 }
 
 /**
- * As many abort signals as there are stages: the first stop signal (see `onStopSignals`) calls `told` and aborts the first, each further one aborts
- * the next, and one more than there are stages ends this process.
+ * One abort signal per stage. The first stop signal (see `onStopSignals`) calls `told` and aborts the first stage, each further one aborts the next
+ * stage, and a stop signal after the last stage ends this process.
  */
 export function abortOnSignals(stages: number, told: () => void, view: { end(): void }): AbortSignal[] {
   const stops = Array.from({ length: stages }, () => new AbortController());
@@ -36,7 +36,7 @@ export function abortOnSignals(stages: number, told: () => void, view: { end(): 
   return stops.map(({ signal }) => signal);
 }
 
-/** Whether a hang-up would end this process: false where the caller ignores it, and where that cannot be told. */
+/** Whether a hang-up would end this process: false if the caller ignores it or if this is unknown. */
 function hangUpEnds(): boolean {
   if (process.platform !== 'linux') return false;
   const ignored = /^SigIgn:\s*([0-9a-f]+)$/m.exec(readFileSync('/proc/self/status', 'utf8'));
@@ -45,8 +45,8 @@ function hangUpEnds(): boolean {
 }
 
 /**
- * Lets work go on when nobody reads what it prints any more (`| head`, `| tee` that Ctrl-C ended, a terminal that is gone): from then
- * on that is dropped. A run's own logs have it all.
+ * Keeps the program working when nobody reads its output any more (`| head`, `| tee` ended by Ctrl-C, a closed terminal): from then on the
+ * output is dropped. A run's own logs are complete.
  */
 export function outliveReaders(): void {
   for (const stream of [process.stdout, process.stderr]) {

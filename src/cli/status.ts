@@ -1,4 +1,4 @@
-/** `editrl status [RUN…]`: what runs are doing. */
+/** `editrl status [RUN…]`: shows what runs are doing. */
 import { printable } from '../core/errors.js';
 import { formatAge } from '../run/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
@@ -47,8 +47,8 @@ export const statusVerb: Action = {
 };
 
 /**
- * The statuses of the runs that the flags name, or of all: of a run, of a run's folder, or of an experiment's runs that have begun. Raises RunError for a
- * name of none of these, or of several.
+ * The statuses of the runs that the flags name, or of all runs. A name is a run, a run's folder, or an experiment, which stands for its runs that
+ * have begun. Raises RunError for a name that is none of these, or that several runs have.
  */
 export async function statusesOf(args: Arguments): Promise<{
   readonly runs: readonly RunStatus[];
@@ -69,14 +69,14 @@ export async function statusesOf(args: Arguments): Promise<{
   const { statuses, problems } = await readStatuses([...listed, ...elsewhere], folders);
   const wanted = new Set([...names, ...elsewhere.map(({ runName }) => runName)]);
   const runs = statuses.filter(({ run_name }) => asked.length === 0 || wanted.has(run_name));
-  // A run that Slurm holds in its queue has no folder yet; any other name has to be that of one run.
+  // A run in Slurm's queue has no folder yet; any other name has to match exactly one run.
   for (const { name, runs: ofExperiment } of known) {
     if (ofExperiment === null && runs.filter(({ run_name }) => run_name === name).length !== 1) findRun(name, expDir);
   }
   return { runs, problems, folders };
 }
 
-/** The runs of an experiment; null for a name that is none. */
+/** The runs of an experiment; null if the name is not an experiment's. */
 function runsOfExperiment(name: string, expDir: string): string[] | null {
   if (!listExperiments(searchFolders(expDir)).some((one) => one.name === name)) return null;
   const found = findReported(name, expDir);
@@ -85,7 +85,7 @@ function runsOfExperiment(name: string, expDir: string): string[] | null {
   return [...parents, ...cells].map(({ run_name }) => run_name);
 }
 
-/** The table for people; where a run is and why stands below its row. */
+/** The table for people; a run's place and reason are below its row. */
 export function formatStatuses(statuses: readonly RunStatus[]): string {
   const columns = [
     { title: 'run', alone: true },

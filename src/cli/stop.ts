@@ -45,23 +45,23 @@ export const stopVerb: Action = {
     const say = json ? () => undefined : printLine;
     try {
       const options = { now, onProgress: say, stop: stop.signal };
-      // Before the runs, of which it would start the next ones.
+      // Sweeps are stopped before runs, since they would start the next ones.
       const swept = await Promise.all(sweeps.map((sweep) => stopSweep(sweep, options, say)));
-      // Slurm is asked about runs that may be its own: where it does not answer, those of this machine can be stopped all the same.
+      // Slurm is asked only about runs that may be its own: if it does not answer, runs of this machine can still be stopped.
       const atHand = runs.filter(isHeldHere);
       const others = runs.filter((paths) => !atHand.includes(paths));
       const slurm = stoppedBySlurm(others, now, say);
       const results = await Promise.all(
         runs.map(async (paths) => {
           try {
-            // A job checkpoints and ends by itself, on whichever machine it is.
+            // A job checkpoints and ends by itself, on any machine.
             const told = !atHand.includes(paths) && (await slurm).has(paths.runName);
             if (told) return { run_name: paths.runName, outcome: 'told_slurm' as const };
             const result = await stopRun(paths, options);
             say(sentence(result));
             return result;
           } catch (error) {
-            // One run that cannot be stopped from here must not keep the others going.
+            // One run that cannot be stopped from here must not keep the others from being stopped.
             if (!(error instanceof EditrlError)) throw error;
             printError(`editrl: ${paths.runName}: ${error.toText()}`);
             return { run_name: paths.runName, outcome: 'refused' as const, reason: error.toText() };
@@ -84,7 +84,7 @@ interface SweepResult {
   readonly reason?: string;
 }
 
-/** A scheduler ends its own runs, each with a checkpoint; one that is killed takes them with it. */
+/** Stops a sweep's scheduler, which ends its own runs, each with a checkpoint; if the scheduler is killed, its runs die with it. */
 async function stopSweep(
   { experiment, paths }: LiveSweep,
   options: StopOptions,

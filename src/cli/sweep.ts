@@ -1,4 +1,4 @@
-/** `editrl sweep EXPERIMENT`: runs a matrix to its result table, and goes on with one that was interrupted. */
+/** `editrl sweep EXPERIMENT`: runs a matrix to its result table, or continues an interrupted one. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
 import type { LoadedConfig } from '../config/load.js';
 import { painter, plainPaint } from '../core/colour.js';
@@ -59,7 +59,7 @@ export const sweepVerb: Action = {
     const retries = wholeNumber(args, 'retries', 0) ?? 0;
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
     const json = flag(args, 'json');
-    // With --json standard output holds the document alone; what happens is still said, beside it.
+    // With --json, standard output holds only the document; progress goes to standard error.
     const shown = json ? new PlainView((line) => void process.stderr.write(line)) : openView(process.stdout);
     const file = text(args, 'experiment');
     shown.busy(`reading ${file}`);
@@ -91,7 +91,7 @@ function configsOf({ jobs }: PreparedSweep): LoadedConfig[] {
   return jobs.map(({ config }) => config);
 }
 
-/** Folders with other settings are refused one by one, while the other runs continue. */
+/** Run folders that have other settings are refused one by one, while the other runs continue. */
 function preflightOptionsOf({ devices }: PreparedSweep): PreflightCheckOptions {
   return { devices: () => devices, claimed: [] };
 }
@@ -100,7 +100,7 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
   const view = new SweepReporter(prepared.experiment.name, shown, json ? plainPaint : painter(process.stdout));
   const told = (): void => view.remark('stopping: runs under way write a checkpoint first (once more to stop at once)');
   const [stop] = abortOnSignals(1, told, view);
-  // What trains is loaded once it is known that there is something to train.
+  // The training code is loaded only when there is something to train.
   const { Launcher } = await import('../launch/launcher.js');
   const launcher = new Launcher({
     view: shown,
@@ -163,7 +163,7 @@ function unfinishedLines(runs: readonly RunOutcome[]): string {
   return formatTable([{ title: 'not finished' }, { title: 'state' }, { title: 'why' }], oneLine(rows));
 }
 
-/** Cells of a table hold one line; more of a reason stands where it happened. */
+/** A table cell holds one line; the full reason is printed where it happened. */
 function oneLine(rows: readonly (readonly string[])[]): string[][] {
   return rows.map((row) => row.map((cell) => cell.split('\n')[0]));
 }

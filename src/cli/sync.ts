@@ -1,4 +1,4 @@
-/** `editrl sync RUN…`: passes on what tracking has not passed on yet. */
+/** `editrl sync RUN…`: sends the measurements that tracking has not sent yet. */
 import { EditrlError, UsageError } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';

@@ -1,4 +1,4 @@
-/** What a verb is: one file that exports one of these, and one line in the table of main.ts. */
+/** The type of a verb. Each verb is a file that exports one, and a line in the table of main.ts. */
 import type { Argv } from 'yargs';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
@@ -12,36 +12,36 @@ export interface Action {
   readonly run: (args: Arguments) => Promise<number>;
 }
 
-/** A verb either does something itself, or has actions of its own (`editrl config show`). */
+/** A verb either does the work itself or has actions (`editrl config show`). */
 export type Verb = Action | { readonly actions: Readonly<Record<string, Action & { readonly summary: string }>> };
 
 /** Parsed flags by name, as yargs gives them. */
 export type Arguments = Readonly<Record<string, unknown>>;
 
-/** A flag that holds one text. Raises UsageError when it is given more than once. */
+/** The value of a string flag; '' if it is not given. Raises UsageError if it is given more than once. */
 export function text(args: Arguments, name: string): string {
   const value = args[name];
   if (Array.isArray(value)) throw new UsageError(`--${name} is given ${value.length} times; allowed: once`);
   return typeof value === 'string' ? value : '';
 }
 
-/** A flag that may be given several times. */
+/** The values of a string flag that may be given several times. */
 export function texts(args: Arguments, name: string): string[] {
   const value = args[name];
   const list: unknown[] = Array.isArray(value) ? value : [value];
   return list.filter((item) => typeof item === 'string');
 }
 
-/** An option that `wholeNumber` or `numberOf` reads: without a type, because yargs then gives what is no number as it was written. */
+/** An option that `wholeNumber` or `numberOf` reads. It has no type, so that yargs keeps a value that is not a number as it was written. */
 export const numberOption = { requiresArg: true } as const;
 
-/** A flag that holds a whole number; null where it is not given. Raises UsageError for any other value. */
+/** The value of a whole-number flag; null if it is not given. Raises UsageError for any other value. */
 export function wholeNumber(args: Arguments, name: string, least: number, most = Infinity): number | null {
   const allowed = `a whole number ${most === Infinity ? `>= ${least}` : `from ${least} to ${most}`}`;
   return numberOf(args, name, allowed, (value) => Number.isInteger(value) && value >= least && value <= most);
 }
 
-/** A flag that holds a finite number; null where it is not given. Raises UsageError, which says what is `allowed`, for any other value. */
+/** The value of a flag with a finite number; null if it is not given. Raises UsageError, which says what is `allowed`, for any other value. */
 export function numberOf(
   args: Arguments,
   name: string,
@@ -55,12 +55,12 @@ export function numberOf(
   throw new UsageError(`--${name}: found ${found}; allowed: ${allowed}`);
 }
 
-/** A switch. */
+/** The value of a switch. */
 export function flag(args: Arguments, name: string): boolean {
   return args[name] === true;
 }
 
-/** `--with`: what lies over the config. */
+/** `--with`: overlays that are merged over the config. */
 export const overlayOption = {
   type: 'string',
   array: true,
@@ -123,7 +123,7 @@ export async function configOf(args: Arguments, file = text(args, 'config')): Pr
   return loadConfig({ file, ...changesOf(args) });
 }
 
-/** What the flags of a verb change in a config: `--with`, `--set`, and `--exp-dir`, which is one more `--set`. */
+/** A verb's changes to a config: `--with`, `--set`, and `--exp-dir`, which acts as one more `--set`. */
 export function changesOf(args: Arguments): { overlays: string[]; sets: string[] } {
   const expDir = text(args, 'exp-dir');
   const place = expDir === '' ? [] : [`base_exp_dir=${JSON.stringify(expDir)}`];
@@ -144,7 +144,7 @@ export const expDirOption = {
   describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
 } as const;
 
-/** The options of every verb that trains: what may change on the way, and how the report is printed. */
+/** The options of every verb that trains: which keys may change when a run continues, and how the report is printed. */
 export const trainingOptions = {
   'allow-changes': {
     type: 'string',

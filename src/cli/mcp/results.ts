@@ -1,7 +1,7 @@
-/** What the tools of `editrl mcp` give back: the documents that the verbs print with `--json`. */
+/** The results of the tools of `editrl mcp`: the documents that the verbs print with `--json`. */
 import { z } from 'zod';
 
-/** JSON has no number that is not finite. */
+/** JSON has only finite numbers, so others are strings. */
 const number = z.union([z.number(), z.enum(['NaN', 'Infinity', '-Infinity'])]);
 const texts = z.array(z.string());
 const words = z.record(z.string(), z.string());

@@ -28,7 +28,7 @@ export function mcpServer(started: StartedCommands): McpServer {
   return server;
 }
 
-/** What a tool gives, also as text for clients that read no structure; or the message that the command line would print. */
+/** A tool's result, also as text for clients that do not read structured content; or the error message that the command line would print. */
 async function answer(
   tool: Tool,
   args: Readonly<Record<string, unknown>>,
@@ -43,7 +43,7 @@ async function answer(
   }
 }
 
-/** A stream to what standard output was; from now on whatever else is written to standard output goes to standard error. */
+/** A stream to the original standard output; from now on anything else that is written to standard output goes to standard error. */
 export function protocolStream(
   stdout: Pick<NodeJS.WriteStream, 'write'> = process.stdout,
   stderr: Pick<NodeJS.WriteStream, 'write'> = process.stderr,

@@ -1,4 +1,4 @@
-/** Commands that an agent starts: each in a process that outlives this one, as if a person had typed it. */
+/** Commands that an agent starts: each runs in a process that outlives this one, as if a person had typed it. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunError } from '../../core/errors.js';
 import { startCommand } from '../../web/actions.js';
@@ -12,14 +12,14 @@ export interface StartedCommand {
   readonly ended: string | null;
 }
 
-/** A command that is waited for until it is under way or refuses. */
+/** The longest wait for a command to be under way or to refuse. */
 const LONGEST_START_MS = 20_000;
 const LOOK_EVERY_MS = 100;
 
 export class StartedCommands {
   readonly #all: { name: string; command: string; ended: string | null }[] = [];
 
-  /** @param program starts this program's command line. */
+  /** @param program the words that start this program's command line. */
   constructor(
     private readonly program: readonly string[],
     private readonly longestStartMs = LONGEST_START_MS,
@@ -30,8 +30,8 @@ export class StartedCommands {
   }
 
   /**
-   * Starts a command, and returns once `isUnderWay` says so, once it has ended, or after a while. Raises RunError, with the end of what it printed, if it
-   * failed by then.
+   * Starts a command, and returns when `isUnderWay` is true, when the command has ended, or after the longest wait. Raises RunError, with the end of
+   * its output, if it has failed by then.
    */
   async start(name: string, args: readonly string[], isUnderWay: () => boolean): Promise<StartedCommand> {
     const started: { name: string; command: string; ended: string | null } = {

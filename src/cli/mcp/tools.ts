@@ -1,4 +1,4 @@
-/** The tools of `editrl mcp`: verbs, called by an agent. None of them deletes anything. */
+/** The tools of `editrl mcp`: verbs that an agent can call. None of them deletes anything. */
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import { RunError } from '../../core/errors.js';
@@ -27,7 +27,7 @@ export interface Tool {
   readonly description: string;
   readonly input: z.ZodObject;
   readonly output: z.ZodObject;
-  /** Whether it starts something; all others only read. */
+  /** Whether the tool starts something; all others only read. */
   readonly starts: boolean;
   /** `args`: the arguments by the names of the verb's flags. Raises what the verb raises. */
   readonly call: (args: Arguments, started: StartedCommands) => Promise<object>;
@@ -183,7 +183,7 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
   },
 };
 
-/** What stands by itself in a command. */
+/** The arguments that are positional in a command. */
 const POSITIONALS: readonly string[] = ['config', 'experiment'];
 
 /** The flags of a command, as a person would write them. */
@@ -199,7 +199,7 @@ function attempts(paths: RunPaths): number {
   return readRecord(paths)?.attempts.length ?? 0;
 }
 
-/** Statuses of runs that were started here; none as long as they have no folder. */
+/** Statuses of runs that were started here; empty as long as they have no folder. */
 async function statusesOrNone(
   args: Arguments,
 ): Promise<Pick<Awaited<ReturnType<typeof statusesOf>>, 'runs' | 'problems'>> {
