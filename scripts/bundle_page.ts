@@ -1,6 +1,6 @@
 /**
- * Bundles what runs in a browser to dist/page: one script for the dashboard, one for reports, and their style. A report is a single file that is opened
- * from a disk, where a browser loads no modules; the dashboard's page is served from the same bundle.
+ * Bundles the code for browsers into dist/page: one script for the dashboard, one for reports, and their style. A report is a single file that is
+ * opened from disk, where a browser loads no modules; the dashboard's page is served from the same bundle.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import { build } from 'rolldown';
 const ENTRIES = ['main', 'report'];
 const STYLES = ['node_modules/uplot/dist/uPlot.min.css', 'src/web/page/page.css'];
 
-/** Raises with the bundler's message where a module is missing or is no valid code. Types are the compiler's matter. */
+/** Writes the bundle. Raises with the bundler's message if a module is missing or has invalid syntax. The compiler checks types, not this. */
 export async function bundlePage(root = process.cwd()): Promise<void> {
   const page = join(root, 'src', 'web', 'page');
   const out = join(root, 'dist', 'page');

@@ -1,11 +1,11 @@
 /**
- * Measures EARL's family at laptop size over three seeds and writes two pages of experiments/results: earl_table.md has every run, shaped as
- * EARL reports its own; earl_tiny.md has four of them seed by seed, each beside SFT that goes on for the same seconds.
+ * Measures EARL's family at laptop size with three seeds and writes two pages of experiments/results: earl_table.md has every run, in the format
+ * of EARL's own table; earl_tiny.md has four of them seed by seed, each beside SFT that continues for the same number of seconds.
  *
  *   npm run build && node dist/scripts/earl_table.js
  *
- * The runs are those of `editrl sweep experiments/earl_table.jsonnet`. Finished ones are taken as they are: the command may be stopped
- * and given again. With --tables nothing is trained, and the pages show what is finished.
+ * The runs are those of `editrl sweep experiments/earl_table.jsonnet`. Finished runs are reused, so the command may be stopped and started
+ * again. With --tables nothing is trained, and the pages show the finished runs.
  */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
@@ -41,7 +41,7 @@ const FAMILY = [
 ] as const;
 type Recipe = (typeof FAMILY)[number];
 type Start = Recipe['start'];
-/** What a start has seen, as the table calls it. */
+/** The table's names for the data that a start was trained on. */
 const STARTS: Readonly<Record<Start, string>> = {
   sft_s: 'S',
   sft_sc: 'SC',
@@ -50,7 +50,7 @@ const STARTS: Readonly<Record<Start, string>> = {
 };
 /** The runs that are shown seed by seed. */
 const CLOSER: readonly string[] = ['sft_s__rl_s', 'sft_s__rl_c', 'sft_sc__rl_sc', 'sft_think_s__rl_s'];
-/** The run that says how long RL takes from a start, where SFT goes on for the same seconds. */
+/** The run that determines how long RL takes from a start; SFT from that start continues for the same number of seconds. */
 const CLOCK_RUNS: Partial<Record<Start, Recipe['run']>> = {
   sft_s: 'sft_s__rl_s',
   sft_sc: 'sft_sc__rl_sc',
@@ -62,7 +62,7 @@ interface Measured {
   readonly stderr: number;
 }
 
-/** One seed of one run: held-out reward before, after, and after supervised training for the same seconds. */
+/** One seed of one run: the held-out reward before, after, and after supervised training for the same number of seconds. */
 interface Row {
   readonly seed: number;
   readonly before: Readonly<Record<string, Measured>>;
@@ -82,8 +82,8 @@ async function main(): Promise<void> {
 }
 
 /**
- * What one iteration takes is measured in short runs of their own, both kinds in the same minutes: the seconds that the sweep's runs
- * recorded hold whatever else the machine did.
+ * The time of one iteration is measured in separate short runs, of RL and SFT in the same minutes, because the seconds that the sweep's
+ * runs recorded depend on what else the machine did.
  */
 async function trainAll(): Promise<void> {
   await editrl(['sweep', EXPERIMENT]);
@@ -101,16 +101,16 @@ async function trainAll(): Promise<void> {
   await sweepOf(CONTINUED, SEEDS, Object.fromEntries(continued));
 }
 
-/** A recipe of the family once more: what is set over its laptop size. */
+/** Another run of a recipe of the family, with settings that override its laptop size. */
 interface Again {
   readonly config: string;
-  /** Fields of a Jsonnet object. */
+  /** The overriding settings, as fields of a Jsonnet object. */
   readonly set: string;
 }
 
 const rlAgain = (run: string, iterations: number): Again => ({ config: run, set: `num_iterations: ${iterations}` });
 
-/** Supervised training that goes on from where the start ended, for so long, without an end of its own. */
+/** Supervised training that continues from the end of a start, for this many iterations and without early stopping. */
 const sftAgain = (start: Start, iterations: number): Again => ({
   config: start,
   set: `num_iterations: ${iterations},
@@ -148,7 +148,7 @@ ${each((recipe, { set }) => `{ cell: { recipe: '${recipe}' }, set: { ${set} } }`
   await editrl(['sweep', file]);
 }
 
-/** Raises RunError where the command ends otherwise than well. */
+/** Runs an `editrl` command. Raises RunError if it fails. */
 async function editrl(args: readonly string[]): Promise<void> {
   const main = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
   const child = spawn(process.execPath, [main, ...args], {
@@ -170,14 +170,14 @@ function paths(run: string): RunPaths {
   return new RunPaths(BASE_EXP_DIR, run);
 }
 
-/** The median; the first iteration pays for warming up. */
+/** The median time of an iteration; the first one is left out, since it includes the warm-up. */
 function secondsPerIteration(run: string): number {
   const seconds = readMetrics(paths(run)).flatMap(({ metrics }) => metrics['time/total'] ?? []);
   const sorted = seconds.slice(1).sort((a, b) => a - b);
   return sorted[sorted.length >> 1];
 }
 
-/** What an RL run takes from a start; null where it was not clocked. */
+/** The seconds that an RL run takes from a start; null if it was not timed. */
 function secondsOfRl(start: Start, run: string): number | null {
   const clock = cell(CLOCK, `rl_from_${start}`, CLOCKED);
   return isFinished(clock) ? secondsPerIteration(clock) * lastIteration(run) : null;
@@ -187,7 +187,7 @@ function lastIteration(run: string): number {
   return readMetrics(paths(run)).at(-1)!.iteration;
 }
 
-/** None where the run is not finished. */
+/** The row of one seed; empty if the run is not finished. */
 function measure({ run, start }: Recipe, seed: number): Row[] {
   const name = rlRun(run, seed);
   if (!isFinished(name)) return [];
@@ -208,7 +208,7 @@ function isFinished(run: string): boolean {
   return readState(paths(run))?.state === 'finished';
 }
 
-/** `<set>/<manner>` to mean and standard error; the set `all` is both together. */
+/** Maps `<set>/<manner>` to a mean and its standard error; the set `all` is both sets together. */
 function heldOut(metrics: Metrics): Record<string, Measured> {
   const out: Record<string, Measured> = {};
   for (const [name, mean] of Object.entries(metrics)) {
@@ -223,7 +223,7 @@ function heldOut(metrics: Metrics): Record<string, Measured> {
   return out;
 }
 
-/** One row for each start and RL data: means over seeds of the sampled held-out reward, the start beside RL. */
+/** One row per start and RL data: the sampled held-out reward of the start and after RL, as means over seeds. */
 function familyTable(rows: ReadonlyMap<string, readonly Row[]>): string {
   const sets = ['s', 'c', 'all'];
   const show = (values: readonly number[]): string => {
@@ -277,7 +277,7 @@ function seedTable(run: string, rows: readonly Row[]): string {
   return `## ${run}\n\n${lines.join('\n')}\n`;
 }
 
-/** What holds of every seed's own figures. */
+/** The note below the figures of single seeds. */
 const MEASURED =
   'Mean ± standard error over the prompts. Seconds depend on what else the machine does: RL and SFT were timed side by side, so that their ratio holds.';
 

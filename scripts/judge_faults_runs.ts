@@ -1,12 +1,12 @@
 /**
- * Does a judge that fails in 30% of all requests change what a run learns? Trains the tiny run sft_s__rl_s per seed against a sound and
- * against a faulty rule judge, and prints the paired difference of the final held-out reward with its standard error.
+ * Does a judge that fails in 30% of all requests change what a run learns? Trains the tiny run sft_s__rl_s with each seed, once with a sound and
+ * once with a faulty rule judge, and prints the paired difference of the final held-out reward with its standard error.
  *
  *   npm run build && node dist/scripts/judge_faults_runs.js --seeds 1,2,3,4,5
  *
- * The runs are those of a sweep. Finished ones are taken as they are: the command may be stopped and given again. `--with FILE` makes
- * the runs of another size (and wants another --name). With `--max-parallel 2` it takes half as long, and a judge that is late because the
- * machine is busy counts as one that fails: both arms may see such faults.
+ * The runs form a sweep. Finished runs are reused, so the command may be stopped and started again. `--with FILE` makes runs of another
+ * size (and needs another --name). With `--max-parallel 2` it takes half as long, but a judge that is late because the machine is busy counts as
+ * failing, so both arms may see such faults.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
@@ -20,8 +20,8 @@ import { readMetrics, type Metrics } from '../src/run/metrics.js';
 import { RunPaths } from '../src/run/paths.js';
 
 /**
- * 30% of all requests, evenly in every way, but for two kinds that only cost time: each death of the server halts all questions, and
- * an absurd Retry-After is waited out up to the client's 30 s.
+ * 30% of all requests, spread evenly over all kinds of faults. Two kinds are rarer, since they only cost time: each death of the server stops all
+ * questions, and the client waits out an absurd Retry-After up to its limit of 30 s.
  */
 const FAULTS = 'rate=0.3,engine_death=0.0005,http429_absurd=0.0001,latency_ms=200,down_s=1';
 const ARMS = ['sound', 'faulty'] as const;
@@ -40,7 +40,7 @@ const { values: flags } = parseArgs({
 });
 
 const base = process.env['APP__BASE_EXP_DIR'] ?? 'runs';
-/** Where the tiny overlay puts runs. */
+/** The folder in which the tiny overlay puts runs. */
 const BASE_EXP_DIR = base === 'runs' ? join('runs', 'tiny') : base;
 const experimentFile = join(BASE_EXP_DIR, `${flags.name}.jsonnet`);
 
@@ -60,7 +60,7 @@ async function main(): Promise<void> {
   console.log(compare(seeds));
 }
 
-/** The seeds times the two judges. Where the judge is does not belong to what decides a run, so a resumed run may find it elsewhere. */
+/** The matrix of the seeds and the two judges. The judge's address does not decide the result, so it may change when a run is resumed. */
 function experiment(seeds: readonly string[], urls: Readonly<Record<Arm, string>>): string {
   const judge = (arm: Arm): string => `${arm}: { reward+: { endpoint: '${urls[arm]}' } }`;
   const overlays = ['configs/lib/tiny.libsonnet', ...flags.with].map((file) => JSON.stringify(resolve(file)));

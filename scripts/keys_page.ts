@@ -15,7 +15,7 @@ interface Part {
   readonly allOf?: readonly Part[];
 }
 
-/** A key as one recipe or several have it. */
+/** The description of a key, with the recipes that share it. */
 interface Key {
   readonly description: string;
   readonly default: string;
@@ -23,13 +23,13 @@ interface Key {
   readonly recipes: Set<string>;
 }
 
-/** Every key by its dotted path, an element of a list as `[]` and a name of one's own as `*`, with what recipes say of it. */
+/** All keys by their dotted paths, with their descriptions by recipe. `[]` is an element of a list, `*` a name chosen by the user. */
 function keysOf(root: Part & { readonly $defs: Readonly<Record<string, Part>> }): Map<string, Key[]> {
   const found = new Map<string, Key[]>();
   const visit = (part: Part, path: string, recipe: string, seen: readonly string[]): void => {
     if (part.$ref !== undefined) {
       const name = part.$ref.replace('#/$defs/', '');
-      // A value that may hold others of its kind has no keys of its own.
+      // A recursive type is not visited again: a nested value of the same type adds no keys.
       if (!seen.includes(name)) visit(root.$defs[name], path, recipe, [...seen, name]);
     }
     for (const inner of [...(part.anyOf ?? []), ...(part.oneOf ?? []), ...(part.allOf ?? [])]) {
@@ -62,12 +62,12 @@ function keysOf(root: Part & { readonly $defs: Readonly<Record<string, Part>> })
   return found;
 }
 
-/** The dotted paths of all keys, as the page has them. */
+/** The dotted paths of all keys, as written on the page. */
 export function keyPaths(): ReadonlySet<string> {
   return new Set(keysOf(jsonSchema() as unknown as Parameters<typeof keysOf>[0]).keys());
 }
 
-/** A default longer than this is a section's, whose fields are listed one by one. */
+/** A longer default belongs to a section, whose fields are listed one by one. */
 const LONGEST_DEFAULT = 60;
 
 /** The page; its keys are those of `config schema`. */
@@ -87,7 +87,7 @@ export function keysPage(): string {
     if (first !== section) lines.push('', `## ${first}`, '');
     section = first;
     const entries = keys.get(key) ?? [];
-    // A section that a recipe has with defaults of its own is described where it stands without them.
+    // A recipe's section with its own defaults has no description; it takes that of the same section without them.
     const usual =
       entries.find(({ description }) => description !== '')?.description ??
       `Part of \`${key.replace(/(\[\]|\.\*)*\.\w+$/, '')}\`.`;

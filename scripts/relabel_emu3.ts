@@ -1,4 +1,4 @@
-/** Gives Emu3's decoder the name of Llama, whose shape it has: servers that do not know Emu3 then train and sample it. */
+/** Renames Emu3's decoder to Llama, which has the same architecture, so that servers without support for Emu3 can train and sample it. */
 import { copyFileSync, existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { extname, join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
@@ -7,12 +7,12 @@ import { CONFIG_FILE, readConfig, tensorFiles } from '../src/models/files.js';
 import { checkDecoder, describeDecoder } from '../src/nets/decoder/files.js';
 
 const EMU3: ReadonlySet<unknown> = new Set(['Emu3', 'emu3_text_model']);
-/** What Emu3's own code would be fetched by. */
+/** The keys of the config that are for Emu3's own code, which would be fetched from the Hub. */
 const OWN_CODE = ['auto_map', 'boi_token_id', 'eoi_token_id', 'eof_token_id', 'eol_token_id', 'img_token_id'];
 
 /**
- * Makes the folder `out`: its config says Llama with the same numbers, weights are links to those of `folder`, and every other file is a copy. Raises
- * CheckpointError for another model, for weights that do not fit, for names that a Llama's weights do not have, and where `out` is there already.
+ * Makes the folder `out`: its config is a Llama's with the same numbers, its weights are links to those of `folder`, and all other files are copies.
+ * Raises CheckpointError for another model, for weights that do not fit, for names that a Llama's weights do not have, and if `out` already exists.
  */
 export function relabelEmu3(folder: string, out: string): void {
   const json = readConfig<Record<string, unknown>>(folder);
@@ -55,7 +55,7 @@ export function relabelEmu3(folder: string, out: string): void {
     else copyFileSync(join(folder, name), join(out, name));
   }
   writeFileSync(join(out, CONFIG_FILE), `${JSON.stringify(relabelled, null, 2)}\n`);
-  // A Llama's config says of each bias whether it is there.
+  // A Llama's config states for each bias whether it exists.
   const told = { ...architecture, config: { ...config, attention_output_bias: false, mlp_bias: false } };
   if (!isDeepStrictEqual(describeDecoder(out), told)) {
     throw new InternalError(`${out} is not the model of ${folder}`);

@@ -1,6 +1,6 @@
 /**
- * EARL's published datasets, as archives of the Hub: fetched into the Hub's cache, where a download that was cut goes on, and unpacked into
- * the folder that configs name as APP__DATA_DIR. What is there already is left as it is.
+ * Fetches EARL's published datasets, which are archives on the Hub, into the Hub's cache, where an interrupted download continues, and unpacks them
+ * into the folder that configs name as APP__DATA_DIR. Existing folders are left unchanged.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
@@ -12,7 +12,7 @@ import type { HubClient } from '../src/models/hub/client.js';
 import { download } from '../src/models/hub/download.js';
 import { megabytes } from '../src/models/hub/fetch.js';
 
-/** An archive of a dataset's repository. */
+/** An archive in a dataset's repository. */
 export interface Archive {
   /** OWNER/NAME. */
   readonly dataset: string;
@@ -22,7 +22,7 @@ export interface Archive {
 
 const omniedit = { dataset: 'mair-lab/omniedit-got-tokenized-256', revision: 'main' };
 
-/** What EARL trains and evaluates on. */
+/** The datasets that EARL trains and evaluates on. */
 export const published: readonly Archive[] = [
   { ...omniedit, file: 'validation_22march_256.tar.gz' },
   { ...omniedit, file: 'train_22march_256.tar.gz' },
@@ -31,7 +31,7 @@ export const published: readonly Archive[] = [
 
 const SUFFIX = /\.(?:tar\.gz|tgz|tar)$/;
 
-/** `OWNER/NAME:FILE` or `OWNER/NAME@REVISION:FILE`. Raises ConfigError for anything else. */
+/** Reads `OWNER/NAME:FILE` or `OWNER/NAME@REVISION:FILE`. Raises ConfigError for anything else. */
 export function readArchive(text: string): Archive {
   const [, dataset, revision = 'main', file] = /^([\w.-]+\/[\w.-]+)(?:@([\w./-]+))?:([\w./-]+)$/.exec(text) ?? [];
   if ((dataset as string | undefined) !== undefined && SUFFIX.test(file)) return { dataset, revision, file };
@@ -39,8 +39,8 @@ export function readArchive(text: string): Archive {
 }
 
 /**
- * Fetches archives one after another and unpacks them below a folder; says what it does. An archive whose folder is there is not asked for. Raises
- * what the Hub's client raises, ConfigError where a repository has no such file, DataError for an archive that cannot be unpacked.
+ * Fetches archives one after another and unpacks them into subfolders of a folder; reports progress with `say`. An archive whose folder exists is
+ * not fetched. Raises the errors of the Hub's client, ConfigError if a repository has no such file, DataError for an archive that cannot be unpacked.
  */
 export async function setUpDatasets(
   folder: string,
@@ -82,12 +82,12 @@ async function fetchArchive(
   return join(snapshotFolder(client.environment, reference.hub, commit), file);
 }
 
-/** Unpacks beside the place, which appears whole or not at all. Nothing of an archive may come to lie outside. */
+/** Unpacks an archive beside `place` and moves it there, so that it is complete or missing. No entry may be written outside of it. */
 function unpack(archive: string, place: string): void {
   const staging = `${place}.unpacking`;
   rmSync(staging, { recursive: true, force: true });
   mkdirSync(staging);
-  // GNU tar and BSD's both drop leading slashes, and refuse paths with `..`.
+  // Both GNU tar and BSD tar drop leading slashes and refuse paths with `..`.
   const flags = ['--extract', '--no-same-owner', '--no-same-permissions', '--file', archive, '--directory', staging];
   const { status, stderr, error } = spawnSync('tar', flags, { encoding: 'utf8' });
   if (error !== undefined) {
@@ -109,14 +109,14 @@ function unpack(archive: string, place: string): void {
       next: 'A dataset has files and folders alone: the archive is another one, or was tampered with.',
     });
   }
-  // Archives of one folder of the same name, and those of what would be in it.
+  // An archive holds either one folder with its own name, or the content of that folder.
   const inner = join(staging, basename(place));
   const alone = readdirSync(staging).length === 1 && existsSync(inner);
   renameSync(alone ? inner : staging, place);
   rmSync(staging, { recursive: true, force: true });
 }
 
-/** EARL reads lists from beside the samples, where archives with a folder `feature` do not have them. */
+/** EARL reads the lists from the folder of the samples. Archives with a folder `feature` have them beside it, so they are linked. */
 function linkLists(place: string): void {
   const feature = join(place, 'feature');
   const isThere = existsSync(feature) && lstatSync(feature).isDirectory() && existsSync(join(place, 'list'));

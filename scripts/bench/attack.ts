@@ -1,6 +1,6 @@
 /**
- * Attacks on the gateway, the reward server and the rule judge as they run by default, each on servers of its own, over loopback. Beside
- * every attack an innocent run asks at a steady pace. A server has to stay up, below 1 GB resident, and the innocent run
+ * Attacks on the gateway, the reward server and the rule judge with their defaults, each attack on its own servers, over loopback. During
+ * every attack an innocent run sends requests at a steady pace. A server has to stay up with less than 1 GB resident, and the innocent run
  * has to keep 80% of its rate. `npm run bench -- attack [NAME]`; `EDITRL_BENCH_COMMAND` names another build's dist/src/cli/main.js.
  */
 import { readFileSync } from 'node:fs';
@@ -56,7 +56,7 @@ async function tryAttack(name: string, attack: Attack): Promise<boolean> {
     const args = [...attack.server(folder, upstreams), '--port', '0', '--json', '--exit-with-parent'];
     const server = await start(command, args);
     const { url } = server.ready as { url: string };
-    // A gateway listens before its judges are ready, and would refuse an attack for that alone.
+    // A gateway listens before its judges are ready, and would refuse every request until then.
     while (!(await fetch(new URL('/health', url))).ok) await new Promise((resolve) => setTimeout(resolve, 100));
     const { innocent: asks = 'gateway' } = attack;
     const innocent = asks === false ? null : await start(roles, ['innocent', innocentOptions(url, asks)]);
@@ -87,9 +87,9 @@ interface Seen {
   readonly told: { readonly text: string; readonly held: boolean };
   readonly quiet: Asked | null;
   readonly beside: Asked | null;
-  /** The most that the server held. */
+  /** The server's peak resident memory in MB; null if it is not known. */
   readonly mb: number | null;
-  /** Whether it lives, as far as it should. */
+  /** Whether the server is alive, unless the attack ends it. */
   readonly up: boolean;
 }
 
@@ -107,7 +107,7 @@ function report(name: string, { told, quiet, beside, mb, up }: Seen): boolean {
   return held;
 }
 
-/** The most that a process has held (Linux: VmHWM); null for one that ended. */
+/** The peak resident memory of a process in MB (Linux: VmHWM); null for a process that ended. */
 function peakMb(pid: number): number | null {
   try {
     const kb = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];

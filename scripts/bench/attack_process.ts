@@ -1,6 +1,6 @@
 /**
- * A process of the attack benchmark: `node attack_process.js ROLE OPTIONS`. It prints lines of JSON and ends with its standard input.
- * `upstream`: a judge that answers what the attack needs. `innocent`: a run that asks at a steady pace and counts what it gets.
+ * A process of the attack benchmark: `node attack_process.js ROLE OPTIONS`. It prints lines of JSON and ends when its standard input is closed.
+ * `upstream`: a judge whose answers the attack determines. `innocent`: a run that sends requests at a steady pace and counts the replies.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -12,7 +12,7 @@ import { encodePng } from '../../src/core/image.js';
 export const attackedModel = 'attacked-judge';
 const ruleJudgeModel = 'editrl-rule-judge';
 
-/** Words in a request that decide how the upstream of an attack answers it. */
+/** Words in a request that determine how the upstream of an attack answers. */
 export const unfit = 'an unfit picture';
 export const thinking = 'think for ever';
 export const large = 'a large reply:';
@@ -60,8 +60,8 @@ function completion(message: Record<string, unknown>, finish = 'stop'): unknown 
 }
 
 /**
- * For each line it reads, asks for so many seconds, so many at once, at most so many a second, and says what it got: `good` whole
- * completions and `other` by their statuses.
+ * For each line, a number of seconds, sends requests for that long, `atOnce` at once and at most `perSecond` a second, and prints the number of
+ * `good` replies, which are complete, and of `other` ones by their statuses.
  */
 async function innocent(options: unknown): Promise<void> {
   const {
@@ -93,7 +93,7 @@ async function innocent(options: unknown): Promise<void> {
 }
 
 const asks = ['gateway', 'judge', 'reward'] as const;
-/** Which server an innocent run asks. */
+/** The kind of server that an innocent run asks. */
 export type Asks = (typeof asks)[number];
 
 interface Question {

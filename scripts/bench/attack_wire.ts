@@ -1,4 +1,4 @@
-/** Raw requests of attackers: what a well-behaved client would not send. */
+/** Raw requests of attackers, which a well-behaved client would not send. */
 import { connect, type Socket } from 'node:net';
 import { attackedModel } from './attack_process.js';
 
@@ -38,7 +38,7 @@ export function statusOf(
   return status;
 }
 
-/** The status of what comes over a connection: a number, `reset` where it broke, `silent` where nothing came in time. Ends the connection. */
+/** The status of a connection's reply: a number, `reset` if the connection broke, `silent` if nothing came in time. Closes the connection. */
 export function replyOf(socket: Socket, withinMs: number): Promise<string> {
   return new Promise((resolve) => {
     const end = (status: string): void => {
@@ -57,14 +57,14 @@ export function replyOf(socket: Socket, withinMs: number): Promise<string> {
   });
 }
 
-/** A connection whose errors are nobody's concern. */
+/** Opens a connection whose errors are ignored. */
 export function open({ host, port }: Address): Socket {
   const socket = connect(port, host);
   socket.on('error', () => undefined);
   return socket;
 }
 
-/** Writes as fast as the other side takes it, until all is gone or the connection is. */
+/** Writes as fast as the other side reads, until everything is sent or the connection is closed. */
 export async function pour(socket: Socket, piece: Buffer, times: number): Promise<void> {
   for (let i = 0; i < times && !socket.destroyed; i++) {
     if (socket.write(piece)) continue;

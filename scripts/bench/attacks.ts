@@ -6,25 +6,25 @@ import { attackedModel, large, swift, thinking, unfit, type Asks } from './attac
 import { addressOf, chatBody, counted, open, post, pour, replyOf, statusOf } from './attack_wire.js';
 import { cpuSecondsOf } from './judge_helpers.js';
 
-/** What an attack may use. */
+/** The server that an attack is aimed at. */
 export interface Scene {
-  /** Base URL, as the server said it. */
+  /** The base URL that the server printed. */
   readonly url: string;
   readonly pid: number;
 }
 
 export interface Attack {
-  /** Judges behind the server. */
+  /** The number of judges behind the server. */
   readonly upstreams?: number;
-  /** The command's arguments. */
+  /** The arguments of the command that starts the server. */
   readonly server: (folder: string, upstreams: readonly string[]) => readonly string[];
-  /** Lays out the folder before the server starts. */
+  /** Prepares the folder before the server starts. */
   readonly before?: (folder: string) => Promise<void>;
-  /** The server is told to end. */
+  /** Set if the attack tells the server to end. */
   readonly ends?: true;
-  /** What the innocent run asks, the gateway unless it is said; false where nobody else asks meanwhile. */
+  /** The kind of server that the innocent run asks, by default the gateway; false if there is no innocent run. */
   readonly innocent?: Asks | false;
-  /** What came of it, and whether the server did what it should as far as the attacker sees. */
+  /** Attacks; returns a description of the outcome, and whether the server behaved correctly as far as the attacker can see. */
   readonly run: (scene: Scene) => Promise<{ readonly text: string; readonly held: boolean }>;
 }
 
@@ -40,7 +40,7 @@ const ruleJudge: Attack['server'] = () => ['judge'];
 const chat = '/v1/chat/completions';
 const mb = 1_000_000;
 
-/** Statuses of requests that were sent one after another, by several senders at once. */
+/** Sends requests with several concurrent senders, each one request after another; returns the statuses. */
 async function fetchMany(
   url: string,
   {
@@ -73,13 +73,13 @@ async function fetchMany(
   return statuses;
 }
 
-/** Unfit requests that every judge answers with 500. */
+/** Sends unfit requests, which every judge answers with 500. */
 async function sendUnfit({ url }: Scene): ReturnType<Attack['run']> {
   const statuses = await fetchMany(url, { times: 120, atOnce: 64, body: (i) => chatBody(`${unfit} ${i}`) });
   return { text: `120 unfit requests: ${counted(statuses)}`, held: statuses.every((status) => status === '500') };
 }
 
-/** Bodies of so many bytes, just below the limit, of what costs most: tiny values, an image, text, letters beyond ASCII. */
+/** Bodies of this many bytes, just below the limit, with the most expensive content: tiny values, an image, text, non-ASCII characters. */
 function costlyBodies(bytes: number): readonly Buffer[] {
   const around = (content: string, more = ''): Buffer =>
     Buffer.from(`{"model":"${attackedModel}","messages":[{"role":"user","content":${content}}]${more}}`);
@@ -115,14 +115,14 @@ async function sendBodies({ url }: Scene, bodies: readonly Buffer[], path = chat
   };
 }
 
-/** Bodies that are announced and sent but for their ends. */
+/** Sends bodies without their ends. */
 async function sendUnfinished({ url }: Scene): ReturnType<Attack['run']> {
   const piece = Buffer.alloc(mb, 'x');
   let sentMb = 0;
   const statuses = await Promise.all(
     Array.from({ length: 40 }, async () => {
       const socket = open(addressOf(url));
-      // A body that came on for a window is looked at again after the next one.
+      // If a body made progress within a time window, the server checks it again only after the next window.
       const status = replyOf(socket, 60_000);
       socket.write(post(chat, 15 * mb));
       for (let i = 0; i < 14 && !socket.destroyed && socket.writable; i++) {
@@ -140,13 +140,13 @@ async function sendUnfinished({ url }: Scene): ReturnType<Attack['run']> {
   };
 }
 
-/** Connections that are opened and say nothing. */
+/** Opens connections that send nothing. */
 async function holdConnections({ url }: Scene): ReturnType<Attack['run']> {
-  // Whoever does not read never hears of the end.
+  // The sockets must be read from, or they would not notice that the server closed them.
   const sockets = Array.from({ length: 3_000 }, () => open(addressOf(url)).resume());
   const kept = (): number => sockets.filter((socket) => !socket.closed).length;
   await pause(5_000);
-  // On a busy machine the ends of the last ones are still on their way.
+  // On a busy machine the last connections may not be closed yet.
   let left = Infinity;
   for (let looks = 0, same = 0; same < 5 && looks < 30; looks++) {
     same = left === kept() ? same + 1 : 0;
@@ -157,7 +157,7 @@ async function holdConnections({ url }: Scene): ReturnType<Attack['run']> {
   return { text: `3,000 silent connections: ${left} were kept`, held: left > 1_000 && left <= 2_048 };
 }
 
-/** Large replies that are kept. */
+/** Requests large replies that the cache keeps. */
 async function fillCache({ url }: Scene): ReturnType<Attack['run']> {
   const body = (i: number): string => chatBody(`${large}15000000 ${i}`, { temperature: 0, seed: i });
   const statuses = await fetchMany(url, { times: 100, atOnce: 2, body });
@@ -167,7 +167,7 @@ async function fillCache({ url }: Scene): ReturnType<Attack['run']> {
   };
 }
 
-/** A cache's file of four gigabytes that lies there already. */
+/** Writes a cache file of four gigabytes that exists before the server starts. */
 async function openLargeCache(folder: string): Promise<void> {
   const file = await openFile(join(folder, 'replies.jsonl'), 'w');
   const text = 'x'.repeat(15 * mb);
@@ -200,8 +200,8 @@ async function sendManyImages({ url, pid }: Scene): ReturnType<Attack['run']> {
 }
 
 /**
- * Twenty senders that ask again as soon as they are answered, of judges that do not take a moment: what the gateway itself costs decides. Whether
- * they are answered (`words`: '') or fail each time (`unfit`), the innocent run beside them is to keep the same share.
+ * Twenty senders that send a request as soon as the last one is answered, to judges that answer at once, so that the cost of the gateway decides.
+ * Whether the requests succeed (`words`: '') or always fail (`unfit`), the innocent run beside them should keep the same share.
  */
 function sendLanes(words: string): Attack['run'] {
   return async ({ url, pid }) => {
@@ -224,7 +224,7 @@ function sendLanes(words: string): Attack['run'] {
   };
 }
 
-/** More at once than there is room for, each under a name of its own. */
+/** Sends more concurrent requests than there is room for, each with a different run name. */
 async function sendFreshNames({ url }: Scene): ReturnType<Attack['run']> {
   const until = performance.now() + 6_000;
   const statuses: string[] = [];
@@ -266,7 +266,7 @@ async function askAsBrowser({ url }: Scene): ReturnType<Attack['run']> {
   return { text: text.join('; '), held: Object.values(statuses).every((status) => /^40[0345]$|^421$/.test(status)) };
 }
 
-/** Clients that ask for something large and do not read it, when the server is told to end. */
+/** Clients that request something large and do not read it while the server is told to end. */
 async function neverRead({ url, pid }: Scene): ReturnType<Attack['run']> {
   const body = chatBody(`${large}15000000`);
   const sockets = Array.from({ length: 10 }, () => {
@@ -299,7 +299,7 @@ async function askThinking({ url }: Scene): ReturnType<Attack['run']> {
   };
 }
 
-/** A body below the limit whose images unpack to far more. */
+/** Sends a body below the limit whose images decode to far more. */
 async function unpackImages({ url }: Scene): ReturnType<Attack['run']> {
   const side = 2_048;
   const plain = await encodePng({ width: side, height: side, data: new Uint8Array(side * side * 3).fill(7) });

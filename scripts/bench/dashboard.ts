@@ -1,6 +1,6 @@
 /**
- * The dashboard before 5,000 runs and a file of 100,000 lines of metrics: how long it takes to read them, to list them, to draw curves, and until the
- * page can be used, where a Chromium is there.
+ * The dashboard with 5,000 runs and a file of 100,000 lines of metrics: the time to read them, to list them and to draw curves and, if Chromium is
+ * installed, the time until the page can be used.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,10 +13,10 @@ const RUNS = 5_000;
 const LINES = 100_000;
 const ROUNDS = 15;
 const LONG_RUN = 'long_run';
-/** Where Debian puts it. */
+/** The paths of Chromium on Debian. */
 const BROWSERS = ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'];
 
-/** `--keep FOLDER` leaves the runs there, or takes those that are. */
+/** `--keep FOLDER` keeps the runs in a folder, and reuses runs that are already there. */
 export async function benchDashboard(): Promise<void> {
   const keep = process.argv.indexOf('--keep');
   const kept = keep < 0 ? undefined : process.argv[keep + 1];

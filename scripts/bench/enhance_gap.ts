@@ -1,8 +1,8 @@
 /**
- * How much of the gap between no rewriting and an oracle's a run of prompt_enhance has closed, over its held-out prompts: `npm run bench --
- * enhance-gap RUN [--exp-dir DIR] [--clip FOLDER] [--sheet FILE.png] [--rows N]`. The oracle says what the dataset's labels say. Answers are those
- * that the run recorded; pictures begin with the noise that the run gave them. --clip judges by another CLIP, --sheet draws some prompts' pictures:
- * by the user's words, before training, after it, and by the oracle's.
+ * How much of the gap between no rewriting and an oracle's rewriting a run of prompt_enhance has closed on its held-out prompts: `npm run bench --
+ * enhance-gap RUN [--exp-dir DIR] [--clip FOLDER] [--sheet FILE.png] [--rows N]`. The oracle writes the dataset's labels. The answers are the run's
+ * recorded ones, and pictures begin with the noise that the run gave them. --clip scores with another CLIP. --sheet draws the pictures of some
+ * prompts: from the user's words, from the rewrites before and after training, and from the oracle's words.
  */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -32,7 +32,7 @@ interface EpisodeLine {
   readonly answer: string;
 }
 
-/** For one prompt, the text given to the image model, by who wrote it. */
+/** The texts given to the image model for one prompt, by their author. */
 type Said = Readonly<Record<string, string>>;
 
 export async function benchEnhanceGap(): Promise<void> {
@@ -131,7 +131,7 @@ export async function benchEnhanceGap(): Promise<void> {
   await clip.close();
 }
 
-/** Where the tiny world's captions have their plain words. */
+/** The column with the plain words of the tiny world's captions. */
 const LABEL = 'expected';
 
 function labelOf(row: Row): string {
@@ -142,10 +142,10 @@ function labelOf(row: Row): string {
 
 const MARGIN = 2;
 
-/** Screen pixels of a pixel. */
+/** The number of screen pixels per pixel, in each direction. */
 const ZOOM = 4;
 
-/** Pictures of one size beside and below each other, enlarged. */
+/** A grid of enlarged pictures, all of the same size. */
 function grid(rows: readonly (readonly RgbImage[])[]): RgbImage {
   const [{ width: w, height: h }] = rows[0];
   const [cellWidth, cellHeight] = [ZOOM * (w + MARGIN), ZOOM * (h + MARGIN)];

@@ -1,4 +1,4 @@
-/** A flow transformer at the tiny world's size: training and sampling graphs beside their bare matrix products, and time by operator. */
+/** A flow transformer at the tiny world's size: training and sampling graphs compared with their matrix products alone, and time by operator. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -71,7 +71,7 @@ interface ProfileEvent {
   readonly args?: { readonly op_name?: string };
 }
 
-/** Milliseconds of a run by operator, the most first, as onnxruntime's own profile has them. */
+/** Milliseconds of a run by operator, the largest first, from onnxruntime's profile. */
 async function profile(graph: Graph, outputs: Readonly<Record<string, Value>>): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'editrl-profile-'));
   try {

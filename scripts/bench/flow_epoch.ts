@@ -1,6 +1,6 @@
 /**
- * An iteration of `ip_adapter` at laptop size, from the warm-up that its command leaves behind, beside a torch loop of the same steps on
- * diffusers' transformer of the same sizes, in turns; and the share of an iteration that neither onnxruntime nor rewards take.
+ * An iteration of `ip_adapter` at laptop size, from the warm-up that its command trained, compared with a torch loop of the same steps on
+ * diffusers' transformer of the same sizes, in turns; and the share of an iteration that is spent neither in onnxruntime nor in rewards.
  */
 import { execFileSync } from 'node:child_process';
 import { availableParallelism, cpus } from 'node:os';
@@ -14,10 +14,10 @@ import { median, shortRun } from './short_run.js';
 
 const EPISODES = 256;
 const EPOCHS = 6;
-/** The first one compiles sessions; torch's first is no yardstick either. */
+/** The first epoch is not counted: it compiles sessions, and torch's first epoch is not representative either. */
 const WARM_UP = 1;
 
-/** Seconds of an epoch's parts. */
+/** The seconds of an epoch by part. */
 interface Split {
   readonly rollout: number;
   readonly update: number;
@@ -63,7 +63,7 @@ function iterations(): Promise<Metrics[]> {
   return shortRun('bench_flow_epoch', sets, WARM_UP, SOURCE);
 }
 
-/** Folder of the model that the runs start from. */
+/** The folder of the model that the runs start from. */
 function warmUpFolder(): string {
   const base = process.env['APP__BASE_EXP_DIR'] ?? 'runs/tiny';
   const checkpoint = latestWhole(new RunPaths(base, 'ip_adapter_warmup'));

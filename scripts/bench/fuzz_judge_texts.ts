@@ -1,14 +1,14 @@
-/** Throws garbled judge texts at the readers of scores: good replies that are mutated by rule, and plain noise. */
+/** Feeds garbled judge texts to the readers of scores: good replies that are mutated by rules, and plain noise. */
 import { RandomStream } from '../../src/core/random.js';
 import { parseExpectedDigit } from '../../src/rewards/judge/first_token.js';
 import { parseScores, parseScoreTag, type Parsed } from '../../src/rewards/judge/parse.js';
 
-/** A reader of scores, and what may come out of it. */
+/** A reader of scores, and the range of its results. */
 interface Reader {
   readonly read: (text: string) => Parsed;
-  /** The upper end of each score that it gives. */
+  /** The upper bound of each of its scores. */
   readonly highest: readonly number[];
-  /** Whether its scores are numbers of the text itself, instead of worked out from them. */
+  /** Whether its scores are numbers that occur in the text, not computed from them. */
   readonly quotes: boolean;
 }
 
@@ -25,14 +25,14 @@ export type ReaderName = keyof typeof readers;
 export interface FuzzReport {
   readonly texts: number;
   readonly readers: Readonly<Record<ReaderName, { readonly scored: number; readonly rejected: number }>>;
-  /** The first ones that broke a promise, with what was found. */
+  /** The first texts for which a reader broke a promise, with the result. */
   readonly failures: readonly string[];
 }
 
 /**
- * Reads so many texts with every reader and checks what each promises: it does not throw, gives as many scores as asked, finite and in range,
- * none that the text does not hold; the same text gives the same result, at once and at the end; and nobody asks for a random number
- * (`Math.random` raises meanwhile).
+ * Reads this many texts with every reader and checks its promises: it does not throw, and it gives the requested number of scores, finite, in range
+ * and contained in the text; the same text gives the same result, at once and at the end; and no reader uses random numbers (`Math.random` raises
+ * meanwhile).
  */
 export function fuzzJudgeTexts({ texts, seed }: { readonly texts: number; readonly seed: string }): FuzzReport {
   const random = new RandomStream('judge texts', seed);
@@ -97,7 +97,7 @@ function brokenPromise({ highest, quotes }: Reader, parsed: Parsed, text: string
   return made.length === 0 ? null : `${made.join(', ')} is not in the text`;
 }
 
-/** A text as some judge might send it: most often a good reply after up to six mutations. */
+/** A text that a judge might send: most often a good reply with up to six mutations. */
 function judgeText(random: RandomStream): string {
   const kind = random.integer(10);
   if (kind === 0) return noise(random, random.integer(80));
@@ -161,7 +161,7 @@ function alternatives(random: RandomStream): string {
   return JSON.stringify(Array.from({ length: 1 + random.integer(20) }, () => [random.pick(tokens), logprob()]));
 }
 
-/** Any code units, so also halves of surrogate pairs, and characters from all over Unicode. */
+/** Random code units, including halves of surrogate pairs, and characters from all of Unicode. */
 function noise(random: RandomStream, length: number): string {
   let text = '';
   for (let i = 0; i < length; i++) {
@@ -263,7 +263,7 @@ const mutations: readonly ((text: string, random: RandomStream) => string)[] = [
   // Cut off.
   (text, random) => text.slice(0, random.integer(text.length + 1)),
   (text, random) => text.slice(random.integer(text.length + 1)),
-  // A piece more, a piece less, a piece twice.
+  // A piece is inserted, removed or doubled.
   (text, random) => insert(text, random, random.pick(fragments)),
   (text, random) => insert(text, random, noise(random, 1 + random.integer(4))),
   (text, random) => {
@@ -274,9 +274,9 @@ const mutations: readonly ((text: string, random: RandomStream) => string)[] = [
     const at = random.integer(text.length + 1);
     return insert(text, random, text.slice(at, at + random.integer(24)));
   },
-  // Another reply inside, before or behind.
+  // Another reply is put inside, before or after.
   (text, random) => insert(text, random, goodReply(random)),
-  // Another number in the place of one.
+  // A number is replaced by another.
   (text, random) => {
     const numbers = [...text.matchAll(/-?\d+(?:\.\d+)?/g)];
     if (numbers.length === 0) return text;
@@ -293,7 +293,7 @@ function insert(text: string, random: RandomStream, piece: string): string {
   return text.slice(0, at) + piece + text.slice(at);
 }
 
-/** One million texts, with the counts of what the readers made of them. */
+/** Reads one million texts and prints how many each reader scored and rejected. */
 export async function benchFuzz(): Promise<void> {
   const texts = 1_000_000;
   const before = process.cpuUsage();

@@ -1,4 +1,4 @@
-/** Where the time of a GRPO iteration goes, at the tiny size, and how much slower the training graph is than its own matrix products alone. */
+/** How the time of a GRPO iteration is spent at the tiny size, and how much slower the training graph is than its matrix products alone. */
 import { availableParallelism, cpus } from 'node:os';
 import { Graph } from '../../src/graph/ir.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
@@ -55,7 +55,7 @@ export async function benchIteration(): Promise<void> {
   await benchLoop();
 }
 
-/** The split of real iterations of 128 episodes, from the start that `npm run quickstart` leaves behind. */
+/** The time by part of real iterations with 128 episodes, from the start that `npm run quickstart` trained. */
 async function benchLoop(): Promise<void> {
   const lines = await shortRun(
     'bench_iteration',

@@ -1,7 +1,7 @@
 /**
- * What judging costs: one stub judge with a fixed latency and a cap, in a process of its own, and the client in front of it, directly,
- * through the gateway, from several processes, and inside a run. `npm run bench -- judge` measures all of it; a part's name after it measures that
- * part: client, gateway, burst, iteration, faults [judgements]. `EDITRL_BENCH_ROUNDS` measures fewer times than three.
+ * The cost of judging, with a stub judge in its own process that has a fixed latency and a cap on concurrency. The client asks it directly,
+ * through the gateway, from several processes, and inside a run. `npm run bench -- judge` measures all parts but the last; with a part's name it
+ * measures one: client, gateway, burst, iteration, faults [judgements]. `EDITRL_BENCH_ROUNDS` sets another number of rounds than three.
  */
 import { UsageError } from '../../src/core/errors.js';
 import { encodePng } from '../../src/core/image.js';
@@ -20,7 +20,7 @@ const LEAST_SHARE = 0.9;
 const MOST_CLIENT_MS = 1.5;
 const MOST_GATEWAY_MS = 1;
 const CLIENTS = 4;
-/** A gateway stands for a whole sweep; its first thousands of calls pay for compiling what the others run. */
+/** A gateway serves a whole sweep, so its first thousands of calls, in which its code is compiled, are not counted. */
 const GATEWAY_WARM_UP = 3;
 const ROUNDS = Number(process.env['EDITRL_BENCH_ROUNDS'] ?? 3);
 
@@ -31,7 +31,7 @@ const parts: Readonly<Record<string, () => Promise<void>>> = {
   iteration: measureIterations,
 };
 
-/** Prints every figure beside what it has to be. */
+/** Prints every figure beside its required value. */
 export async function benchJudge(): Promise<void> {
   const part = process.argv[3];
   if (part === 'faults') await benchFaults(Number(process.argv[4] ?? 10_000));
@@ -41,7 +41,7 @@ export async function benchJudge(): Promise<void> {
 }
 
 const stubArgs = ['--scores', 'digest', '--latency', String(LATENCY_MS)];
-/** What the cap allows, in seconds. */
+/** The shortest time that the cap allows, in seconds. */
 const ideal = (CALLS * LATENCY_MS) / 1000 / CAP;
 
 async function benchClient(): Promise<void> {
@@ -51,7 +51,7 @@ async function benchClient(): Promise<void> {
     for (let round = 0; round <= ROUNDS; round++) {
       const encoding = await cpuOfEncoding(items);
       const scoring = await scoreAll(stub.url, items, CAP);
-      // A process's first thousand calls pay for compiling what the others run.
+      // During a process's first thousand calls its code is compiled.
       report(round === 0 ? 'directly, the first of this process' : 'directly', scoring);
       const each = ((scoring.cpuSeconds - encoding) / CALLS) * 1000;
       console.log(
@@ -66,7 +66,7 @@ async function benchClient(): Promise<void> {
   }
 }
 
-/** The same images, encoded as the client encodes them: each once. */
+/** CPU seconds of encoding the same images as the client does, each once. */
 async function cpuOfEncoding(items: readonly JudgeItem[]): Promise<number> {
   const images = new Set(items.flatMap(({ source, edited }) => [source, edited]));
   const cpu = process.cpuUsage();
@@ -82,7 +82,7 @@ async function benchGateway(): Promise<void> {
   const gateway = await startGatewayProcess(stub.url);
   const items = editedItems(IMAGES);
   try {
-    // In the first passes the gateway also finds out what its judge takes.
+    // In the first passes the gateway also measures how many requests its judge accepts at once.
     for (let round = -GATEWAY_WARM_UP; round < ROUNDS; round++) {
       const direct = await scoreAll(stub.url, items, CAP);
       const before = cpuSecondsOf(gateway.pid);
@@ -104,7 +104,7 @@ async function benchGateway(): Promise<void> {
 }
 
 async function benchBurst(): Promise<void> {
-  // Without a limit of its own, so that it sees whatever comes.
+  // The stub has no limit, so that it sees all requests that arrive.
   const stub = await startStub(stubArgs);
   const gateway = await startGatewayProcess(stub.url);
   const clients: Helper[] = [];
@@ -137,7 +137,7 @@ async function benchFaults(judgements: number): Promise<void> {
   const spec = 'rate=0.3,down_s=0.2,latency_ms=200';
   const trial = { episodes: judgements / 2, episodesPerIteration: 256, seed: 1 };
   await faultTrial(spec, ['--faults', spec, '--faults-seed', '1'], trial);
-  // Patient, since here nothing but a busy machine is late.
+  // Long timeouts, since only a busy machine causes delays here.
   await faultTrial('without faults', [], { ...trial, policy: { attemptTimeoutMs: 60_000 }, queryTimeoutMs: 300_000 });
 }
 

@@ -1,8 +1,8 @@
 /**
- * Judgements under faults: many episodes, all different, are scored through the client by a judge that misbehaves, a chunk at a time as a
- * run does it, and every outcome is held against what the judge would have said. The judge is the one with digest scores
- * (`editrl judge --scores digest`): they follow from what was sent, so that the truth is computed here without asking anybody,
- * and a reply that reaches the wrong question shows.
+ * Judgements under faults: a judge that misbehaves scores many different episodes through the client, a chunk at a time as in a run, and
+ * every outcome is compared with the score that the judge would have given without faults. The judge gives digest scores
+ * (`editrl judge --scores digest`), which follow from the request, so that the true scores can be computed here, and a reply to the wrong
+ * question is noticed.
  */
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
@@ -21,7 +21,7 @@ import { judgedReward, type JudgedMode } from './judge_scoring.js';
 export interface Trial {
   /** Base URL of the judge with digest scores. */
   readonly url: string;
-  /** Two questions each. */
+  /** The number of episodes; each takes two questions. */
   readonly episodes: number;
   readonly episodesPerIteration: number;
   readonly seed: number;
@@ -30,22 +30,22 @@ export interface Trial {
   readonly maxUnscoredFraction?: number;
 }
 
-/** What became of the episodes. */
+/** The outcomes of the episodes. */
 export interface Tally {
   readonly episodes: number;
-  /** Scored with exactly the true parts. */
+  /** The number of episodes that were scored with exactly the true parts. */
   readonly right: number;
-  /** Scored with anything else: keys and what was found. */
+  /** Episodes that were scored with other parts: their keys and the parts. */
   readonly wrong: readonly string[];
   /** Keys of judgements whose text was written for another question. */
   readonly foreign: readonly string[];
-  /** Without a score in the end, by reason. */
+  /** The number of episodes without a score in the end, by reason. */
   readonly masked: Readonly<Record<string, number>>;
-  /** Without a score before the iteration was settled, by reason. */
+  /** The number of episodes without a score before the iteration was settled, by reason. */
   readonly unscoredAtFirst: Readonly<Record<string, number>>;
-  /** Episodes that have neither a score nor a reason. */
+  /** The number of episodes with neither a score nor a reason. */
   readonly lost: number;
-  /** Different sets of true parts: how well the truth tells the episodes apart. */
+  /** The number of different sets of true parts, which shows how well the true scores tell episodes apart. */
   readonly differentTruths: number;
   readonly judgements: number;
   readonly requests: number;
@@ -63,7 +63,7 @@ export const hasty: Partial<TransportPolicy> = {
   breakerPauseMs: 200,
 };
 
-/** Both forms of reply occur: lists alone in even episodes, a list and a tag in odd ones. */
+/** Both forms of reply occur: only lists in even episodes, a list and a tag in odd ones. */
 const modes: readonly JudgedMode[] = ['viescore', 'sqrt(viescore_pqxground_score)'];
 const modeOf = (episode: number): JudgedMode => modes[episode % 2];
 
@@ -72,12 +72,12 @@ const side = 32;
 function noise(...key: readonly (number | string)[]): RgbImage {
   const random = new RandomStream(...key);
   const data = new Uint8Array(side * side * 3);
-  // A few dozen different pixels tell images apart; the rest would only cost time to draw.
+  // A few dozen random pixels are enough to tell images apart; more would only take time to draw.
   for (let i = 0; i < 96; i++) data[i * 32] = random.integer(256);
   return { width: side, height: side, data };
 }
 
-/** An episode unlike every other: its own instruction, source, edit and label. */
+/** An episode that differs from all others in its instruction, source, edit and label. */
 export function trialItem(seed: number, episode: number): JudgeItem {
   return {
     key: `1/${seed}/${episode}`,
@@ -89,7 +89,7 @@ export function trialItem(seed: number, episode: number): JudgeItem {
   };
 }
 
-/** What the judge says about an item when nothing goes wrong, by question. */
+/** The judge's answers about an item without faults, by question. */
 export async function trueAnswers(item: JudgeItem): Promise<Readonly<Record<string, Answer>>> {
   const images = new JudgeImages(4);
   const url = (image: RgbImage | null): Promise<string> => {
@@ -128,7 +128,7 @@ function trueParts(mode: JudgedMode, answers: Readonly<Record<string, Answer>>):
   return { ...pq, 'ground_score/overall': ground, value: Math.sqrt(quality * ground) };
 }
 
-/** How an outcome differs from the truth; null if it does not. */
+/** How an outcome differs from the true score; null if it does not. */
 function difference(outcome: Outcome & { kind: 'scored' }, truth: Readonly<Record<string, number>>): string | null {
   const found: Readonly<Record<string, number | undefined>> = { ...outcome.parts, value: outcome.value };
   for (const [name, value] of Object.entries(truth)) {
@@ -137,7 +137,7 @@ function difference(outcome: Outcome & { kind: 'scored' }, truth: Readonly<Recor
   return Math.abs(outcome.normalised - outcome.value / 10) < 1e-12 ? null : `normalised is ${outcome.normalised}`;
 }
 
-/** Runs through a minute in a tenth of a second, for the minutes between two looks at a judge that is down. */
+/** A clock that passes a minute in a tenth of a second, for the minutes between two checks of a judge that is down. */
 const hurried: Clock = {
   now: () => performance.now() * 600,
   after(milliseconds, callback) {
@@ -146,7 +146,7 @@ const hurried: Clock = {
   },
 };
 
-/** Scores the trial's episodes and holds the outcomes against the truth. */
+/** Scores the trial's episodes and compares the outcomes with the true scores. */
 export async function judgeUnderFaults(trial: Trial): Promise<Tally> {
   const store = new MemoryJudgementStore();
   const judge = new JudgeClient({
@@ -238,7 +238,7 @@ export async function judgeUnderFaults(trial: Trial): Promise<Tally> {
   };
 }
 
-/** A reply's reasoning names the question that it was written for, unless a fault took it away. */
+/** The reasoning of a reply names the question that it was written for, unless a fault removed it. */
 function isForeign({ key, text }: Judgement, digests: ReadonlyMap<string, string>): boolean {
   const mark = /\([0-9a-f]{16}\)/.exec(text)?.[0];
   return mark !== undefined && digests.get(key)?.includes(mark) !== true;

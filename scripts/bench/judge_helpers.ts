@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { InternalError } from '../../src/core/errors.js';
 import type { JudgeStats } from '../../src/tiny/judge/load.js';
 
-/** A process that talks in lines of JSON and ends with its standard input. */
+/** A process that prints lines of JSON and ends when its standard input is closed. */
 export interface Helper {
   readonly pid: number;
   /** The first line that it printed. */
@@ -16,11 +16,11 @@ export interface Helper {
   close(): Promise<void>;
 }
 
-/** A program that says when it is ready, and ends with its standard input. */
+/** Starts a program that prints a line when it is ready, and ends when its standard input is closed. */
 export async function startHelper(file: string, args: readonly string[]): Promise<Helper> {
   const child = spawn(process.execPath, [file, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  // One that died is found by what it does not say.
+  // A process that died is noticed by its missing output.
   child.stdin.on('error', () => undefined);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const nextLine = async (): Promise<unknown> => {
@@ -41,7 +41,7 @@ export async function startHelper(file: string, args: readonly string[]): Promis
   };
 }
 
-/** A role of judge_process.ts. */
+/** Starts a role of judge_process.ts. */
 export function startProcess(role: string, options: unknown): Promise<Helper> {
   return startHelper(fileURLToPath(new URL('./judge_process.js', import.meta.url)), [role, JSON.stringify(options)]);
 }
@@ -52,7 +52,7 @@ export interface Stub {
   close(): Promise<void>;
 }
 
-/** `editrl judge` on a free port. */
+/** Starts `editrl judge` on a free port. */
 export async function startStub(args: readonly string[]): Promise<Stub> {
   const command = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
   const helper = await startHelper(command, ['judge', '--port', '0', '--json', '--exit-with-parent', ...args]);
@@ -60,7 +60,7 @@ export async function startStub(args: readonly string[]): Promise<Stub> {
   return {
     url,
     stats: async () => {
-      // A judge that is playing dead is asked again.
+      // A judge that simulates its own death is asked again.
       for (let attempt = 0; ; attempt++) {
         try {
           return (await (await fetch(url.replace(/v1$/, 'stats'))).json()) as JudgeStats;

@@ -1,4 +1,4 @@
-/** Pictures of 256x256 for the judge's benchmark: flat shapes on a ground, a source for every group of eight and an edit for every item. */
+/** Pictures of 256x256 for the judge's benchmark: flat shapes on a background, one source for every group of eight and one edit for every item. */
 import { RandomStream } from '../../src/core/random.js';
 import type { RgbImage } from '../../src/core/image.js';
 import type { JudgeItem } from '../../src/rewards/score/types.js';
@@ -7,7 +7,7 @@ const SIDE = 256;
 const SHAPES = 12;
 const GROUP = 8;
 
-/** Rectangles of one colour each. */
+/** Rectangles, each in one colour. */
 function picture(...key: readonly (number | string)[]): RgbImage {
   const random = new RandomStream(...key);
   const data = new Uint8Array(SIDE * SIDE * 3);
@@ -30,7 +30,7 @@ function fill(data: Uint8Array, [left, top, right, bottom]: readonly number[], r
   }
 }
 
-/** Items `first` to `first + count`; the same numbers are the same items. */
+/** Items `first` to `first + count`; the same number always gives the same item. */
 export function editedItems(count: number, first = 0): JudgeItem[] {
   const sources = new Map<number, RgbImage>();
   return Array.from({ length: count }, (_, i): JudgeItem => {

@@ -1,14 +1,14 @@
 /**
- * An iteration with a judge that is as slow as the rollout. Questions are put while the next chunk is sampled, so that it should take
- * max(rollout, judging) + update and one chunk, not their sum. What judging takes by itself is measured in a run that samples all
- * episodes before it asks about any. The judge's stand-in and the client share the processor with all the rest.
+ * An iteration with a judge that is as slow as the rollout. Questions are sent while the next chunk is sampled, so that the iteration should take
+ * max(rollout, judging) + update + one chunk, not the sum of all. The time of judging alone is measured in a run that samples all episodes before
+ * it sends any question. The stub judge and the client share the processor with everything else.
  */
 import { JUDGE_MODEL } from '../../src/tiny/judge/server.js';
 import { startStub } from './judge_helpers.js';
 import { median, shortRun } from './short_run.js';
 
 const ITERATIONS = 22;
-/** The first iterations compile sessions, and a few thousand calls pass before the client's code is compiled. */
+/** Iterations that are not counted: the first ones compile sessions, and the client's code is compiled only after a few thousand calls. */
 const WARM_UP = 10;
 const EPISODES = 256;
 const CHUNK_GROUPS = 4;
@@ -28,7 +28,7 @@ interface Seconds {
   readonly other: number;
 }
 
-/** Measures iterations against a fast judge, then, in both ways, against one whose latency makes judging as long as the rollout. */
+/** Measures iterations with a fast judge, then with a judge whose latency makes judging as long as the rollout, in chunks and sampled first. */
 export async function measureIterations(): Promise<void> {
   const fast = await iterationWith(0, CHUNK_GROUPS);
   const latencyMs = Math.max(1, Math.round((fast.rollout / (CALLS / CONCURRENCY)) * 1000));

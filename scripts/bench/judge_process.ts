@@ -1,6 +1,6 @@
 /**
- * A process of the judge's benchmark: `node judge_process.js ROLE OPTIONS`, the options as JSON. It prints one line of JSON when it is
- * ready or done, and ends when its standard input does.
+ * A process of the judge's benchmark: `node judge_process.js ROLE OPTIONS`, with the options as JSON. It prints one line of JSON when it is
+ * ready or done, and ends when its standard input is closed.
  */
 import { z } from 'zod';
 import { InternalError } from '../../src/core/errors.js';
@@ -10,7 +10,7 @@ import { JUDGE_MODEL } from '../../src/tiny/judge/server.js';
 import { scoreAll } from './judge_scoring.js';
 import { editedItems } from './judge_items.js';
 
-/** Stands before a judge until it is told to end. */
+/** Runs a gateway in front of a judge until it is told to end. */
 async function gateway(options: unknown): Promise<void> {
   const { upstream, cap } = z.object({ upstream: z.string(), cap: z.number() }).parse(options);
   const running = await startGateway(
@@ -23,7 +23,7 @@ async function gateway(options: unknown): Promise<void> {
   await running.close();
 }
 
-/** Waits for a line, so that several processes begin together; scores items; says how they ended. */
+/** Waits for a line, so that several processes begin together, then scores items and prints the outcomes. */
 async function client(options: unknown): Promise<void> {
   const { url, first, count, concurrency } = z
     .object({ url: z.string(), first: z.number(), count: z.number(), concurrency: z.number() })

@@ -1,12 +1,12 @@
 /**
- * Kills launches at random moments and counts what stays behind:
+ * Kills launches at random moments and counts what they leave behind:
  *
- *   node dist/scripts/bench/kill_launches.js [--foreign N] [--native N] [--seed S]     (100 foreign kills unless said otherwise)
+ *   node dist/scripts/bench/kill_launches.js [--foreign N] [--native N] [--seed S]     (100 foreign kills by default)
  *
  * The launcher, one worker or a whole process group gets SIGKILL or SIGTERM, the same run is started again, and in the end it is
- * compared with a run that nobody killed. A foreign run is a shell script of two ranks that counts in a file and begins where it
- * stopped. A native one is GRPO of two processes at the smallest size, with a judge of its own: its last weights, its optimizer's
- * state and its metrics, but for those of time, have to be the same.
+ * compared with a run that was not killed. A foreign run is a shell script with two ranks that counts in a file and continues where it
+ * stopped. A native run is GRPO with two processes at the smallest size and its own judge: its last weights, its optimizer's
+ * state and its metrics, except times, have to be the same.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -21,23 +21,23 @@ import { RandomStream } from '../../src/core/random.js';
 const COMMAND = resolve(import.meta.dirname, '../../src/cli/main.js');
 /** The checkout: this file is compiled to dist/scripts/bench. */
 const ROOT = resolve(import.meta.dirname, '../../..');
-/** Carried by everything that is started here. */
+/** An environment variable that marks all processes started here. */
 const MARK = 'EDITRL_KILL_BENCH';
-/** Processes of a killed launcher may take so long to end. */
+/** The time that processes of a killed launcher may take to end. */
 const ENDING_MS = 8000;
 
-/** What is launched and killed. */
+/** A kind of run that is launched and killed. */
 interface Kind {
   readonly name: 'foreign' | 'native';
-  /** Arguments of `editrl` that run it; `dir` is the bench's folder. */
+  /** The arguments of `editrl` that start the run; `dir` is the bench's folder. */
   readonly command: (dir: string, runName: string) => readonly string[];
-  /** What a finished run made, as one text; null where it is not whole. */
+  /** The results of a finished run as one text; null if they are incomplete. */
   readonly product: (runDir: string) => string | null;
 }
 
 const FOREIGN_STEPS = 12;
 
-/** Adds a line a step, the first rank alone; a line is appended whole, so that a kill tears none. */
+/** Adds a line per step, only on the first rank; each line is appended in one write, so that a kill cannot split it. */
 const TRAINER = `
 n=$(cat "$RUN_DIR/count" 2>/dev/null | wc -l)
 while [ $n -lt ${FOREIGN_STEPS} ]; do
@@ -92,7 +92,7 @@ const native: Kind = {
   },
 };
 
-/** A line of metrics without what depends on how fast the machine was. */
+/** A line of metrics without the values that depend on the machine's speed. */
 function withoutTimes(line: string): string {
   const all = Object.entries(JSON.parse(line) as Record<string, unknown>);
   return JSON.stringify(all.filter(([name]) => !/^time|tokens\/s|latency|seconds|_ms$|_s$/.test(name)));
@@ -136,7 +136,7 @@ class Bench {
       const hit = await this.#killOnce(name, this.random.uniform() * wholeMs);
       if (hit) this.tally.kills++;
       else this.tally.missed++;
-      // A few kills to every run, and then to its end.
+      // Each run is killed a few times and then runs to its end.
       if (hit && attempts % 3 !== 2) continue;
       await this.#untilDone(name);
       if (!this.#equal(name, 'untouched')) this.tally.differences++;
@@ -158,7 +158,7 @@ class Bench {
     });
   }
 
-  /** Starts the run once and must see it finish: a lock that needs a hand shows here. */
+  /** Starts the run once; it must finish. A lock that has to be removed by hand is noticed here. */
   async #untilDone(name: string): Promise<void> {
     const launcher = this.#start(name);
     let errors = '';
@@ -169,7 +169,7 @@ class Bench {
     process.stderr.write(`${name} did not finish (code ${code}):\n${errors}\n`);
   }
 
-  /** True when something was hit while the run was under way. */
+  /** Starts the run and kills a part of it; returns whether a process was killed while the run was under way. */
   async #killOnce(name: string, afterMs: number): Promise<boolean> {
     const launcher = this.#start(name);
     launcher.stderr?.resume();
@@ -198,11 +198,11 @@ class Bench {
       process.kill(chosen, signal);
       return true;
     } catch {
-      return false; // It ended in this very moment, or it leads no group.
+      return false; // The process has just ended, or it does not lead a group.
     }
   }
 
-  /** Live processes that were started here. */
+  /** Processes started here that are still alive. */
   #left(): number[] {
     return readdirSync('/proc')
       .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
@@ -216,7 +216,7 @@ class Bench {
   }
 }
 
-/** A process's environment, each entry ended by a NUL; '' when it is gone. */
+/** A process's environment, with a NUL after each entry; '' if the process is gone. */
 function argumentOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/environ`, 'utf8');

@@ -1,4 +1,4 @@
-/** Run directories as trainings leave them, made up: for measuring and testing those who look at runs. */
+/** Made-up run directories that look like those of trainings, for benchmarks and tests of code that shows runs. */
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { encodePng, sha256, type RgbImage } from '../../src/core/image.js';
@@ -13,22 +13,22 @@ export interface MadeRun {
   readonly iteration: number;
   readonly numIterations: number;
   readonly reason?: string | null;
-  /** What differs from the settings that all of them have. */
+  /** Settings that differ from the common ones. */
   readonly algorithm?: Readonly<Record<string, unknown>>;
   readonly reward?: Readonly<Record<string, unknown>>;
   readonly seed?: number;
-  /** Lines of metrics; by default as many as iterations. */
+  /** The number of lines of metrics; by default the number of iterations. */
   readonly lines?: number;
-  /** Where its rewards end. */
+  /** The value that its rewards end at. */
   readonly level?: number;
-  /** A hack alarm that is active from one iteration to another; by default it stands at the end. */
+  /** A hack alarm that is active from one iteration to another; by default it is still active at the end. */
   readonly alarm?: { readonly name: string; readonly from: number; readonly to?: number };
   readonly log?: string;
-  /** Milliseconds since 1970. */
+  /** The run's time, in milliseconds since 1970. */
   readonly at?: number;
 }
 
-/** Writes a run; nothing holds it. */
+/** Writes a run; no process holds it. */
 export function writeRun(folder: string, run: MadeRun): RunPaths {
   const paths = new RunPaths(folder, run.name);
   const { state, iteration, numIterations, reason = null, at = Date.UTC(2026, 0, 1) } = run;
@@ -69,7 +69,7 @@ export function writeRun(folder: string, run: MadeRun): RunPaths {
   return paths;
 }
 
-/** Writes metrics with the size and names of a training run of the tiny world. */
+/** Writes metrics that have the size and names of a training run of the tiny world. */
 function writeMetrics(paths: RunPaths, { lines, iteration, numIterations, level = 6, seed = 1, alarm }: MadeRun): void {
   const count = lines ?? iteration;
   const random = new RandomStream(seed, 'made metrics');

@@ -1,4 +1,4 @@
-/** What a gradient takes in memory beside what `editrl plan` says of it, by the lengths of sequences: a process of its own for each. */
+/** The memory of a gradient compared with the estimate of `editrl plan`, for several lengths of sequences, each in a separate process. */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { InternalError } from '../../src/core/errors.js';
@@ -6,7 +6,7 @@ import { decoderActivations, decoderParameters, trainingBytes } from '../../src/
 
 const PROCESS = fileURLToPath(new URL('./memory_process.js', import.meta.url));
 
-/** Large enough that attention weighs as much as the rest does, and small enough for any machine. */
+/** Large enough that attention takes as much as the rest, and small enough for any machine. */
 export const shape = {
   vocab_size: 1000,
   hidden_size: 128,
@@ -26,7 +26,7 @@ export interface Measured {
   readonly gradientCheckpointing: boolean;
 }
 
-/** Prints a line for each: the peak of the resident memory, what `plan` estimates, and how they compare. */
+/** Prints a line for each case: the peak of the resident memory, the estimate of `plan`, and their ratio. */
 export function benchMemory(): void {
   for (const gradientCheckpointing of [false, true]) {
     for (const [prompts, answersPerPrompt] of [

@@ -1,4 +1,4 @@
-/** Takes the gradient of one micro-batch three times, and prints the peak of this process's resident memory in bytes. */
+/** Computes the gradient of one micro-batch three times, and prints the peak of this process's resident memory in bytes. */
 import { RandomStream } from '../../src/core/random.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { initDecoder } from '../../src/nets/decoder/config.js';
@@ -32,7 +32,7 @@ const learner = new Learner(
 const stream = new RandomStream('bench');
 const tokens = (length: number): number[] => Array.from({ length }, () => stream.integer(config.vocab_size));
 const lessons = Array.from({ length: prompts }, (): TokenLesson => ({
-  // The last token of a prompt stands among the answers'.
+  // The last token of a prompt is counted with the answers.
   prompt: { tokens: { ids: tokens(promptTokens + 1) } },
   answers: Array.from({ length: answersPerPrompt }, () => ({ ids: Int32Array.from(tokens(answerTokens)) })),
   targets: Array.from({ length: answersPerPrompt }, () => ({
@@ -46,5 +46,5 @@ for (let round = 0; round < 3; round++) {
   await learner.learn(lessons, { policy: 'reinforce', kl: null });
   await learner.gradients();
 }
-// Linux and macOS differ in the unit; `resourceUsage` gives kilobytes on both.
+// The unit differs between Linux and macOS, but `resourceUsage` gives kilobytes on both.
 console.log(process.resourceUsage().maxRSS * 1024);

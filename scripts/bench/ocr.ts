@@ -1,4 +1,4 @@
-/** What reading text costs, and how much of it is right. */
+/** The cost of reading text, and its accuracy. */
 import type { RgbImage } from '../../src/core/image.js';
 import type { OcrEngine } from '../../src/rewards/terms/ocr/engine.js';
 import { openPaddle } from '../../src/rewards/terms/ocr/paddle/engine.js';
@@ -28,7 +28,7 @@ interface Sign {
   readonly image: RgbImage;
 }
 
-/** Signs of 256x256 pixels in letters of 16 to 36 pixels, dark on light and light on dark. */
+/** Signs of 256x256 pixels with letters of 16 to 36 pixels, dark on light and light on dark. */
 function signs(): readonly Sign[] {
   return Array.from({ length: IMAGES }, (_, i) => {
     const word = WORDS[i % WORDS.length];
@@ -59,7 +59,7 @@ async function measure(label: string, open: () => Promise<OcrEngine>, images: re
   );
 }
 
-/** Tesseract with one and two threads; PaddleOCR, too, where EDITRL_PADDLEOCR_DIR names an export. */
+/** Measures Tesseract and, if EDITRL_PADDLEOCR_DIR names an export, PaddleOCR, each with one and two workers. */
 export async function benchOcr(): Promise<void> {
   const images = signs();
   const folder = process.env['EDITRL_PADDLEOCR_DIR'] ?? '';

@@ -1,4 +1,4 @@
-/** What `editrl plan` takes for ten thousand cells: the command as a person calls it, from its start to its last line. */
+/** The cost of `editrl plan` for ten thousand cells: the command as a person calls it, from its start to its last line. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
@@ -13,10 +13,10 @@ const RECIPE = 'configs/sft_s__rl_s.jsonnet';
 const TINY = 'configs/lib/tiny.libsonnet';
 const COMMAND = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
 const ROUNDS = 3;
-/** A full-size config has to name a judge; nothing asks it. */
+/** A full-size config has to name a judge, but nothing asks it. */
 const JUDGE = { APP__REWARD_FUNCTION_API_BASE: 'http://localhost:4877' };
 
-/** How many values each of two axes has. */
+/** The number of values of each of the two axes. */
 const shapes = [
   [100, 100],
   [10, 1000],
@@ -27,7 +27,7 @@ const sizes = { tiny: [TINY], full: [] } as const;
 interface Binding {
   /** The base of the matrix, as Jsonnet. */
   readonly base: (overlays: readonly string[]) => Promise<string>;
-  /** What the i-th value of each axis sets, as Jsonnet. */
+  /** The fields that the i-th value of each axis sets, as Jsonnet. */
   readonly values: readonly [string, string];
 }
 
@@ -47,9 +47,9 @@ const bindings: Readonly<Record<'early' | 'late', Binding>> = {
 };
 
 /**
- * Measures every shape, once over settings that are written out, with values that refer to nothing, and once over the config itself,
- * whose fields refer to each other, with values that refer to what is below them and to what the other axis sets. Prints the median
- * of the wall-clock seconds of the command, and the sum of the peaks of the resident memory of its Node processes.
+ * Measures every shape twice: with settings that are written out and axis values without references, and with the config itself, whose
+ * fields refer to each other, and axis values that refer to the config below them and to fields that the other axis sets. Prints the
+ * median wall-clock seconds of the command, and the sum of the peak resident memory of its Node processes.
  */
 export async function benchPlan(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'editrl-bench-'));
@@ -74,7 +74,7 @@ export async function benchPlan(): Promise<void> {
   }
 }
 
-/** The settings that a config and overlays come to. References to runs are relative to their own config; a copy lies elsewhere. */
+/** The evaluated settings of a config with overlays. References to runs are relative to their own config, but a copy is in another folder. */
 async function writtenOut(overlays: readonly string[]): Promise<string> {
   const settings = (await loadConfig({ file: RECIPE, overlays, env: JUDGE })).settings as ImageEditSettings;
   const policy = { ...settings.policy, model: 'start', init: null, tokenizer: 'start' };
@@ -95,7 +95,7 @@ function experiment(base: string, counts: readonly [number, number], values: rea
 `;
 }
 
-/** Runs the command once. Every Node process below it tells its peak when it ends. */
+/** Runs the command once. Each of its Node processes reports its peak memory when it ends. */
 function plan(file: string, folder: string): { readonly seconds: number; readonly megabytes: number } {
   const [preload, peaks] = [join(folder, 'peak.mjs'), join(folder, 'peaks')];
   writeFileSync(

@@ -1,6 +1,6 @@
 /**
- * Data parallelism: two processes with one thread each beside one process with two threads, on the same iterations of 256 episodes, in
- * turns, from the start that `npm run quickstart` leaves behind. What counts is the ratio; seconds of a shared machine say little.
+ * Data parallelism: two processes with one thread each compared with one process with two threads, on the same iterations of 256 episodes,
+ * in turns, from the start that `npm run quickstart` trained. The ratio is what counts; seconds on a shared machine say little.
  */
 import { median, shortRun } from './short_run.js';
 
@@ -16,7 +16,7 @@ export async function benchProcesses(): Promise<void> {
   const ratios: number[] = [];
   const splits: Record<'one' | 'two', Seconds[]> = { one: [], two: [] };
   for (let round = 0; round < ROUNDS; round++) {
-    // Which comes first changes from round to round.
+    // The order changes from round to round.
     const order = round % 2 === 0 ? (['one', 'two'] as const) : (['two', 'one'] as const);
     for (const which of order) splits[which].push(await measure(which === 'one' ? 1 : 2));
     ratios.push(splits.one[round].total / splits.two[round].total);

@@ -1,6 +1,6 @@
 /**
- * How much slower a training graph is than its own matrix products alone: the same products on operands of the same shapes, all in a second
- * session of the same process, in turns with the graph; and each of them as a run of its own, summed, which pays for starting a run every time.
+ * How much slower a training graph is than its matrix products alone: the same products on operands of the same shapes, all in a second
+ * session of the same process, in turns with the graph; and the sum of the products as separate runs, which includes the start of each run.
  */
 import { Session, type TensorData } from '../../src/engines/onnx/session.js';
 import { apply, slice, reshape } from '../../src/graph/build.js';
@@ -10,7 +10,7 @@ import { median } from './short_run.js';
 
 const ROUNDS = 15;
 
-/** Prints times of one graph, whose inputs `feed` makes. */
+/** Prints the times of one graph, whose inputs `feed` makes. */
 export async function besideProducts(
   name: string,
   graph: Graph,
@@ -24,7 +24,7 @@ export async function besideProducts(
   const { session: products, feeds: operands, flops } = await productsAlone(Object.values(outputs));
   const graphMs: number[] = [];
   const bareMs: number[] = [];
-  // The learner has each gradient written where the one before is.
+  // The learner writes each gradient into the buffer of the previous one.
   const into = await whole.run(feeds, weights);
   for (let round = 0; round < ROUNDS + 2; round++) {
     const start = performance.now();
@@ -60,7 +60,7 @@ const productsOf = (outputs: readonly Value[]): { readonly origin: Product; read
       : [],
   );
 
-/** Adds one product on inputs of its own, and what feeds them. */
+/** Adds one product with its own inputs to a graph, and the inputs' values to `feeds`. */
 function bareProduct(
   graph: Graph,
   { op, attributes, inputs }: Product,
@@ -75,7 +75,7 @@ function bareProduct(
   return apply(op, operands, attributes);
 }
 
-/** Milliseconds of every matrix product as a session and a run of its own, its median, summed over the graph. */
+/** The median milliseconds of each matrix product in a separate session and run, summed over the graph. */
 async function productsOneByOne(outputs: readonly Value[]): Promise<number> {
   const known = new Map<string, number>();
   let sum = 0;
@@ -102,7 +102,7 @@ async function productsOneByOne(outputs: readonly Value[]): Promise<number> {
   return sum;
 }
 
-/** All matrix products of a graph, each on inputs of its own, as one session. */
+/** One session with all matrix products of a graph, each with its own inputs. */
 async function productsAlone(
   outputs: readonly Value[],
 ): Promise<{ session: Session; feeds: Record<string, TensorData>; flops: number }> {
@@ -113,7 +113,7 @@ async function productsAlone(
   for (const { origin, size } of productsOf(outputs)) {
     const index = Object.keys(results).length;
     const product = bareProduct(graph, origin, feeds, String(index));
-    // One element leaves the session, so that copying results out is not timed; the product itself is computed whole.
+    // Only one element leaves the session, so that copying the result is not timed; the whole product is still computed.
     results[`one${index}`] = slice(reshape(product, [product.size]), 0, 0, 1);
     const transA = 'transA' in origin.attributes && origin.attributes.transA;
     flops += 2 * size * origin.inputs[0].shape.at(transA ? -2 : -1)!;

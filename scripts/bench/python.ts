@@ -1,7 +1,7 @@
-/** What benches that run beside a Python program share. */
+/** Helpers of the benches that compare with a Python program. */
 import { execFileSync } from 'node:child_process';
 
-/** What every part is told. */
+/** The options of every part. */
 export interface BesidePython {
   /** A folder that `scripts/fetch_smollm2` made. */
   readonly model: string;
@@ -13,7 +13,7 @@ export interface BesidePython {
   readonly tokens: number;
 }
 
-/** Why Python cannot import these packages; null where it can. */
+/** Why Python cannot import these packages; null if it can. */
 export function missingInPython(python: string, packages: readonly string[]): string | null {
   try {
     execFileSync(python, ['-c', `import ${packages.join(', ')}`], { stdio: ['ignore', 'ignore', 'pipe'] });

@@ -1,4 +1,4 @@
-/** A few iterations of a recipe at laptop size, from the start that its command leaves behind: what several benches time. */
+/** A few iterations of a recipe at laptop size, from the start that its command trained; several benches time them. */
 import { rmSync } from 'node:fs';
 import { loadConfig } from '../../src/config/load.js';
 import { noView } from '../../src/launch/live/view.js';
@@ -9,8 +9,8 @@ import { RunPaths } from '../../src/run/paths.js';
 const quickstart = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'] };
 
 /**
- * Trains under `name` with these settings and without evaluations between, and returns the metrics of the iterations after `warmUp`, in
- * which sessions are compiled. Its directory is gone before and after.
+ * Trains the run `name` with these settings and without evaluations in between, and returns the metrics of the iterations after the first
+ * `warmUp`, in which sessions are compiled. Its directory is removed before and after.
  */
 export async function shortRun(
   name: string,
@@ -34,7 +34,7 @@ export async function shortRun(
   }
 }
 
-/** NaN for no values. */
+/** The median; NaN for no values. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length / 2;

@@ -1,6 +1,6 @@
 /**
  * SmolLM2-135M here and in Python's transformers and peft, one process each, in turns: float32, LoRA of rank 16 on all linear
- * layers. A part that Python lacks the packages for is left out with its reason.
+ * layers. If Python lacks the packages for a part, the part is left out and the reason is printed.
  */
 import { existsSync } from 'node:fs';
 import { availableParallelism, cpus } from 'node:os';

@@ -1,9 +1,9 @@
-/** The parts of the bench that learn: a micro-batch's gradient beside torch's with peft, and an optimizer step over as many weights. */
+/** The training parts of the bench: the gradient of a micro-batch compared with torch and peft, and an optimizer step over as many weights. */
 import { fileURLToPath } from 'node:url';
 import { missingInPython, type BesidePython } from './python.js';
 import { race, TurnTaker } from './turns.js';
 
-/** What is measured, and what Python needs for it. */
+/** The measurements, and the packages that Python needs for each. */
 const WORKS = {
   lora: {
     title: 'gradient of LoRA r 16 on all linear layers, 16 answers',

@@ -12,7 +12,7 @@ import { answerTurns } from './turns.js';
 const [folder, work, threads] = process.argv.slice(2) as [string, Work, string];
 const [prompts, answers, promptTokens, answerTokens] = [2, 8, 43, 64];
 
-/** Reads the model, and returns what is measured. */
+/** The measurements by name: each reads the model, and returns the function that is timed. */
 const works: Readonly<Record<Work, () => () => Promise<void>>> = {
   lora: () => gradient(true),
   all: () => gradient(false),

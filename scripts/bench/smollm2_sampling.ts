@@ -1,6 +1,6 @@
 /**
- * The parts of the bench that sample: 16 answers to two prompts of 43 tokens, beside `generate` of transformers; and, where all weights
- * train, with steps that are fed them beside steps that hold them packed, which packs them in every turn.
+ * The sampling parts of the bench: 16 answers to two prompts of 43 tokens, compared with `generate` of transformers; and, if all weights
+ * train, steps that get the weights as inputs compared with steps that hold them packed, which packs them in every turn.
  */
 import { fileURLToPath } from 'node:url';
 import { RandomStream } from '../../src/core/random.js';
@@ -13,13 +13,13 @@ import { answerTurns, race, TurnTaker } from './turns.js';
 const ANSWERS_PER_PROMPT = 8;
 const PROMPT_TOKENS = 43;
 
-/** Ids of prompts; what they say does not matter to the time. */
+/** Token ids of prompts; their content does not affect the time. */
 const promptIds = (prompts: number): number[][] =>
   Array.from({ length: prompts }, (_, p) =>
     Array.from({ length: PROMPT_TOKENS }, (_, i) => 100 + ((i * 37 + p * 11) % 40_000)),
   );
 
-/** What a process of ours samples with. */
+/** The options of an editrl process that samples. */
 interface Sampled {
   readonly model: string;
   /** Whether adapters train, or all weights. */
@@ -88,7 +88,7 @@ export async function racePacking({ model, rounds, threads, tokens }: BesidePyth
   }
 }
 
-/** One turn of ours for each line of the input. */
+/** Samples once for each line of the input. */
 async function sampleInTurns({ model, adapted, packed, prompts, threads, tokens: maxTokens }: Sampled): Promise<void> {
   const opened = openModel(model);
   const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
@@ -124,7 +124,7 @@ async function sampleInTurns({ model, adapted, packed, prompts, threads, tokens:
         random: (p, g) => new RandomStream(1, p, g),
       },
       weights,
-      // As if every turn were an iteration.
+      // Every turn counts as an iteration.
       String(turn++),
     );
   });

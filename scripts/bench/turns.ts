@@ -1,18 +1,18 @@
-/** Processes that do one piece of work each time they are asked, so that several programs are timed in turns on one machine. */
+/** Processes that do one piece of work per request, so that several programs can be timed in turns on one machine. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { InternalError } from '../../src/core/errors.js';
 import { median } from './short_run.js';
 
-/** What a process says of one turn, a line of JSON. */
+/** A process's report about one turn, a line of JSON. */
 export interface Turn {
   readonly seconds: number;
   readonly cpu_seconds: number;
-  /** The most memory that the process has held so far, in MiB. */
+  /** The peak memory of the process so far, in MiB. */
   readonly peak_mib: number;
 }
 
-/** A program that answers each line of its standard input with a `Turn`; what else it prints is left out. */
+/** A program that answers each line of its standard input with a `Turn`; other output is ignored. */
 export class TurnTaker {
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
@@ -28,13 +28,13 @@ export class TurnTaker {
       'data',
       (chunk: Buffer) => (this.#errors = `${this.#errors}${chunk.toString()}`.slice(-4000)),
     );
-    // A program that cannot be started or has gone says so through its missing answer.
+    // A program that cannot be started or has ended is noticed by its missing answer.
     this.#child.on('error', (error) => (this.#errors += error.message));
     this.#child.stdin!.on('error', () => {});
     this.#lines = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator]();
   }
 
-  /** Raises InternalError with the program's last words where it ends without an answer. */
+  /** Takes one turn. Raises InternalError with the program's last output if it ends without an answer. */
   async take(): Promise<Turn> {
     this.#child.stdin!.write('go\n');
     for (;;) {
@@ -49,7 +49,7 @@ export class TurnTaker {
   }
 }
 
-/** On the other side of a `TurnTaker`: does `work` for each line of the standard input. */
+/** The other side of a `TurnTaker`: does `work` for each line of the standard input. */
 export async function answerTurns(work: () => Promise<void>): Promise<void> {
   const asked = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
   while ((await asked.next()).done !== true) {
@@ -65,7 +65,7 @@ export async function answerTurns(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Asks each in turn, once to warm up and then `rounds` times; prints medians, and how many times as long as the first each other takes. */
+/** Lets each take turns, once to warm up and then `rounds` times; prints medians, and the ratio of each to the first. */
 export async function race(takers: readonly [TurnTaker, ...TurnTaker[]], rounds: number): Promise<void> {
   const turns = new Map(takers.map((taker) => [taker, [] as Turn[]]));
   for (const taker of takers) await taker.take();

@@ -1,6 +1,6 @@
 /**
- * Thousands of wrong configs, overlays, experiments and command lines through the command itself: each has to end soon, with a message
- * that a person can use, and never in an error of our own.
+ * Runs the command with thousands of wrong configs, overlays, experiments and command lines: each run has to end soon, with a message that
+ * a person can use, and never with an internal error.
  */
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
@@ -22,7 +22,7 @@ export interface CaseResult extends Case {
   readonly seconds: number;
 }
 
-/** What an evaluation may take here, and what a whole case may: the process of the evaluation ends first. */
+/** The limits of an evaluation and, below, of a whole case; the process of the evaluation ends first. */
 const LIMITS = { EDITRL_JSONNET_MEMORY_MB: '400', EDITRL_JSONNET_SECONDS: '5' };
 const CASE_SECONDS = 30;
 
@@ -31,7 +31,7 @@ const sourceNames = (folder: string, ending: string): string[] =>
     .filter((name) => name.endsWith(ending))
     .sort();
 
-/** Wrong inputs in a folder of their own, which are made from the configs and experiments that stand in `root`. */
+/** Wrong inputs in a folder of their own, made from the configs and experiments in `root`. */
 export class WrongInputs {
   readonly #texts = new Map<string, string>();
   readonly #env: NodeJS.ProcessEnv;
@@ -174,7 +174,7 @@ export class WrongInputs {
     }
   }
 
-  /** Calls the built command in a process of its own. */
+  /** Calls the built command in a separate process. */
   callCommand(one: Case, command: string): CaseResult {
     const start = performance.now();
     const { status, stdout, stderr, signal } = spawnSync(process.execPath, [command, ...one.argv], {
@@ -188,17 +188,17 @@ export class WrongInputs {
   }
 }
 
-/** What no message may hold: errors of our own or of the language, and values that were printed by mistake. */
+/** Text that no message may contain: errors of this program or of the language, and values that were printed by mistake. */
 const telltale =
   /internal:|\b(Internal|Type|Range|Reference|Syntax)Error\b|\n\s+at \S+ \(|with --debug|\[object |\bundefined\b(?! external)|Maximum call stack|basic_filebuf|ERR_[A-Z]|[\u0000-\u0008\u000b-\u001f\u007f]/;
 
-/** What is wrong with how a case ended; null where nothing is. */
+/** What is wrong with the result of a case; null if nothing is wrong. */
 export function complaint({ code, err, out, seconds }: CaseResult): string | null {
   if (seconds > CASE_SECONDS) return `took ${seconds.toFixed(0)} s`;
   if (code !== 0 && err.trim() === '' && out.trim() === '') return `exit code ${code} without a word`;
   const found = telltale.exec(err);
   if (found !== null) return `says ${JSON.stringify(found[0])}`;
-  // 1 is for runs that are not there.
+  // Exit code 1 is for runs that do not exist.
   return [0, 1, 2].includes(code) ? null : `exit code ${code}`;
 }
 
@@ -207,12 +207,12 @@ export interface FuzzOptions {
   readonly folder: string;
   readonly seed: string;
   readonly numbers: Iterable<number>;
-  /** The built command, and every how manieth case it gets in a process of its own; without it none. */
+  /** The built command; every `every`-th case calls it in a separate process. Without this field, no case does. */
   readonly command?: { readonly file: string; readonly every: number };
   readonly onCase?: (result: CaseResult, wrong: string | null) => void;
 }
 
-/** Calls all cases; returns the complaints, with what it takes to see each again. */
+/** Runs all cases; returns the complaints, each with what is needed to reproduce it, and the number of refused inputs. */
 export async function fuzzInputs(
   options: FuzzOptions,
 ): Promise<{ readonly refused: number; readonly complaints: string[] }> {

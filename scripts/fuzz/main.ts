@@ -1,4 +1,4 @@
-/** `npm run fuzz -- --count 10000 --seed 1 --sample 200`: wrong inputs through the command; ends with 1 where one ends badly. */
+/** `npm run fuzz -- --count 10000 --seed 1 --sample 200`: runs the command with wrong inputs; exits with 1 if a case goes wrong. */
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -11,11 +11,11 @@ const { values } = parseArgs({
   options: {
     count: { type: 'string', default: '10000' },
     seed: { type: 'string', default: '1' },
-    /** So many messages, evenly over the cases, are printed. */
+    /** The number of messages that are printed, spread evenly over the cases. */
     sample: { type: 'string', default: '0' },
     /** The first case. */
     from: { type: 'string', default: '0' },
-    /** So many cases get a process of their own. */
+    /** The number of cases that run in a separate process. */
     commands: { type: 'string', default: '200' },
     log: { type: 'string' },
   },

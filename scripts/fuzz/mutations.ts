@@ -1,4 +1,4 @@
-/** Wrong inputs: configs, overlays, experiments and command lines that are made from right ones by rule. */
+/** Wrong inputs: configs, overlays, experiments and command lines that are derived from valid ones by rules. */
 import type { RandomStream } from '../../src/core/random.js';
 
 type Random = RandomStream;
@@ -47,7 +47,7 @@ const values: readonly Write[] = [
   (random) => '['.repeat(1 + random.integer(60)) + ']'.repeat(60),
 ];
 
-/** What Jsonnet cannot evaluate, or not within bounds. */
+/** Jsonnet that cannot be evaluated, or only beyond the limits. */
 const failures: readonly Write[] = [
   () => "error 'mine'",
   () => 'error { a: 1 }',
@@ -143,7 +143,7 @@ export function wrongText(text: string, random: Random): string {
   return changed;
 }
 
-/** Dotted paths of everything in a value that is no list. */
+/** Dotted paths of all fields of a value, without the elements of lists. */
 export function pathsOf(value: unknown, prefix = ''): string[] {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return [];
   return Object.entries(value).flatMap(([key, child]) => [`${prefix}${key}`, ...pathsOf(child, `${prefix}${key}.`)]);
@@ -161,7 +161,7 @@ export function wrongOverlay(paths: readonly string[], random: Random): string {
   return Array.from({ length: 1 + random.integer(3) }, one).join(' + ');
 }
 
-/** A `--set` that is wrong in its key, its form or its value. */
+/** A `--set` with a wrong key, form or value. */
 export function wrongSet(paths: readonly string[], random: Random): string {
   const path = random.pick(paths);
   const key = random.integer(3) === 0 ? path.replace(/[^.]+$/, (name) => misspelt(name, random)) : path;
@@ -177,7 +177,7 @@ export function wrongSet(paths: readonly string[], random: Random): string {
   ]);
 }
 
-/** The parts of a small right experiment, as Jsonnet. */
+/** The parts of a small valid experiment, as Jsonnet. */
 const experimentParts: Readonly<Record<string, string>> = {
   name: "'fuzz'",
   description: "'what it is about'",
@@ -244,7 +244,7 @@ const flags = [
   'h0',
 ];
 
-/** Flags that mean nothing, lack their value or have a strange one. */
+/** Flags that do not exist, lack their value, or have an odd one. */
 export function wrongFlags(random: Random): string[] {
   const flag = (): string[] => {
     const name = `${random.pick(['--', '--', '--', '-', '--no-'])}${random.pick(flags)}`;

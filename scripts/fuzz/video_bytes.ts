@@ -1,12 +1,12 @@
-/** What is drawn into video files so that each frame tells which it is, and how bytes of an .mp4 are changed. */
+/** Draws frames that can be told apart into video files, and changes bytes of an .mp4. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { RgbImage } from '../../src/core/image.js';
 
-/** The grey of a frame. */
+/** The grey level of a frame. */
 export const grey = (frame: number): number => 16 + 7 * frame;
 
-/** Frames whose greys differ. */
+/** The most frames whose grey levels differ. */
 export const MOST_FRAMES = 34;
 
 export function ffmpeg(args: readonly string[], input?: Uint8Array): void {
@@ -14,7 +14,7 @@ export function ffmpeg(args: readonly string[], input?: Uint8Array): void {
   if (ended.status !== 0) throw new Error(`ffmpeg ${args.join(' ')}: ${ended.stderr.toString()}`);
 }
 
-/** A picture of RGB that is of the frame's grey, and white in its upper left corner. */
+/** An RGB picture in the frame's grey, with a white upper left corner. */
 export function drawFrame(frame: number, width: number, height: number): Buffer {
   const pixels = Buffer.alloc(width * height * 3, grey(frame));
   const corner = Math.floor(width / 4) * 3;
@@ -22,13 +22,13 @@ export function drawFrame(frame: number, width: number, height: number): Buffer 
   return pixels;
 }
 
-/** The number of the frame that a picture shows, by its middle. */
+/** The number of the frame that a picture shows, read from its middle. */
 export function frameShown({ width, height, data }: RgbImage): number {
   const [left, right] = middle(width);
   const [top, bottom] = middle(height);
   let sum = 0;
   for (let y = top; y < bottom; y++) for (let x = left; x < right; x++) sum += data[(y * width + x) * 3];
-  // Never the zero below zero, which tests hold to be another.
+  // Adding 0 avoids -0, which tests tell apart from 0.
   return Math.round((sum / ((right - left) * (bottom - top)) - 16) / 7) + 0;
 }
 
@@ -44,13 +44,13 @@ export function whiteCorner({ width, height, data }: RgbImage): string {
   return found?.[0] ?? 'lower right';
 }
 
-/** The first share of a file's bytes. */
+/** Copies only the first `share` of a file's bytes. */
 export function cutOff(from: string, to: string, share: number): void {
   const bytes = readFileSync(from);
   writeFileSync(to, bytes.subarray(0, Math.floor(bytes.length * share)));
 }
 
-/** What a player does with a picture, as the matrix of ISO/IEC 14496-12 has it: a, b, u, c, d, v, x, y, w. */
+/** How a player transforms a picture: the matrix of ISO/IEC 14496-12, in the order a, b, u, c, d, v, x, y, w. */
 const TURNED = {
   90: [0, 1, 0, -1, 0, 0, 0, 0, 16384],
   180: [-1, 0, 0, 0, -1, 0, 0, 0, 16384],
@@ -58,22 +58,22 @@ const TURNED = {
   mirrored: [-1, 0, 0, 0, 1, 0, 0, 0, 16384],
 } as const;
 
-/** How a picture is to be shown: turned clockwise by degrees, or with left and right exchanged. */
+/** How a picture is shown: rotated clockwise by degrees, or with left and right exchanged. */
 export type Turn = keyof typeof TURNED;
 
-/** Marks the pictures of an .mp4 as to be turned. */
+/** Sets the rotation of an .mp4's pictures. */
 export function markTurned(from: string, to: string, turn: Turn): void {
   const bytes = readFileSync(from);
-  // The matrix comes 44 bytes behind the name of the track's header.
+  // The matrix begins 44 bytes after the start of the track header's name.
   const matrix = bytes.indexOf('tkhd') + 44;
   for (const [i, value] of TURNED[turn].entries()) bytes.writeInt32BE(value * 65536, matrix + 4 * i);
   writeFileSync(to, bytes);
 }
 
-/** Lets the edit list of an .mp4 show `length` ticks of the film's clock (milliseconds by default), from `from` ticks of the track's on. */
+/** Makes the edit list of an .mp4 show `length` ticks of the movie's clock (milliseconds by default), from `from` ticks of the track's clock on. */
 export function markCut(path: string, from: number, length: number): void {
   const bytes = readFileSync(path);
-  // Behind its name come 8 bytes of version and count, then the first entry: its length, and where in the track it begins.
+  // After the box's name come 8 bytes of version and count, then the first entry: its length, and its start in the track.
   const entry = bytes.indexOf('elst') + 12;
   bytes.writeUInt32BE(length, entry);
   bytes.writeInt32BE(bytes.readInt32BE(entry + 4) + from, entry + 4);

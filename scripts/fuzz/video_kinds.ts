@@ -1,6 +1,6 @@
 /**
- * Odd video files by a seeded plan, each with what is to be expected of it: which frames are seen when follows from what was drawn, and not from
- * how the program reads it.
+ * Odd video files from a seeded plan, each with the expected result. The frames and times expected follow from what was drawn, not from how the
+ * program reads the file.
  */
 import { copyFileSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import type { RandomStream } from '../../src/core/random.js';
@@ -20,15 +20,15 @@ import {
   type Writing,
 } from './video_writing.js';
 
-/** What is to come of a file: all that was drawn, one message that fits, or, where both are right, either. */
+/** The expected result of a file: all drawn frames, one matching message, or either of them if both are right. */
 export interface Expected {
   readonly drawn: Drawn | null;
   readonly told: RegExp | null;
-  /** Damage that a decoder cannot know of, since codings carry no checksums: the pictures need not be those that were drawn. */
+  /** Whether the damage is undetectable, since codecs have no checksums; then the pictures may differ from the drawn ones. */
   readonly untold?: true;
 }
 
-/** How a kind's file is made at a path; what is beside it has that path and more. */
+/** Makes a file of a kind at a path; the names of files made beside it begin with that path. */
 type Make = (path: string, random: RandomStream) => Expected;
 
 const frames = (drawn: Drawn): Expected => ({ drawn, told: null });
@@ -36,7 +36,7 @@ const message = (told: RegExp): Expected => ({ drawn: null, told });
 
 const named = (path: string, ending: string): string => path.replace(/[^.]*$/, ending);
 
-/** A coding in each of its containers, at any rate and size. */
+/** A codec in one of its containers, at any rate and size. */
 const coded =
   (name: string): Make =>
   (path, random) =>
@@ -52,7 +52,7 @@ function writeAs(path: string, coding: Coding, random: RandomStream): Drawn {
 const H264 = CODINGS['h264'];
 const SMALL = { frames: 24, width: 48, height: 32 } as const;
 const STEADY: Shape = { ...SMALL, timing: { rate: '10' } };
-/** A clock whose ticks are whole milliseconds, for what is said in them. */
+/** A clock whose ticks are milliseconds, for times that are given in milliseconds. */
 const MILLISECONDS = words('-video_track_timescale 1000 -f mp4');
 const ANY_COMPLAINT = /\S/;
 const ENDS_EARLY = /ends early|cut off/;
@@ -83,7 +83,7 @@ const turned =
     return frames({ ...drawn, turn });
   };
 
-/** Frames that begin within the edit list's one piece. */
+/** A file whose edit list shows one section: only frames that begin within it are seen. */
 const cut: Make = (path, random) => {
   const step = 40;
   const count = 30;
@@ -100,7 +100,7 @@ const cut: Make = (path, random) => {
   return frames({ ...drawnOf(shape), first, times: shown.map((time) => (time - shown[0]) / 1000), last: null });
 };
 
-/** The beginning is cut off without coding again: what stands before the cut is in the file, and not shown. */
+/** The beginning is cut off without re-encoding: frames before the cut are in the file but are not shown. */
 const copiedCut: Make = (path, random) => {
   const whole = named(path, 'whole.mp4');
   write(whole, { ...STEADY, frames: 30 }, x264('yuv420p', '-g', '30', '-bf', '0'));
@@ -127,11 +127,11 @@ const truncated =
     const size = readFileSync(whole).length;
     const left = random.pick([0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 1 - 1 / size, 1 - (1 + random.integer(40)) / size]);
     cutOff(whole, path, left);
-    // Behind the frames there may be an index that nobody needs.
+    // The cut may have removed only an index after the frames, which is not needed.
     return { drawn: layout === 'index_first' ? null : drawn, told: ENDS_EARLY };
   };
 
-/** Bytes of the frames themselves are overwritten. */
+/** Overwrites bytes of the frames. */
 const damaged =
   (name: string): Make =>
   (path, random) => {
@@ -149,7 +149,7 @@ const damaged =
     return { drawn, told: ANY_COMPLAINT, untold: true };
   };
 
-/** Changes the four bytes at a place behind a box's name. */
+/** Changes the four bytes at an offset from a box's name. */
 const changed =
   (box: string, offset: number, value: number | string, told: RegExp): Make =>
   (path) => {
@@ -169,7 +169,7 @@ const holding =
     return message(told);
   };
 
-/** Another kind of file under the name of a video. */
+/** A file of another type with a video's name. */
 const renamed =
   (args: readonly string[], told: RegExp): Make =>
   (path) => {

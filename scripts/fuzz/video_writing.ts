@@ -1,12 +1,12 @@
-/** Writing videos of what codes, sizes and times one likes. */
+/** Writes videos with any frame codes, sizes and times. */
 import type { RandomStream } from '../../src/core/random.js';
 import { drawFrame, ffmpeg, MOST_FRAMES, type Turn } from './video_bytes.js';
 
-/** What was drawn: frames by their codes, from 0 on. */
+/** The drawn frames, identified by their codes, which count from 0. */
 export interface Drawn {
-  /** When each frame is shown first, in seconds from the first. */
+  /** The time at which each frame appears, in seconds after the first frame. */
   readonly times: readonly number[];
-  /** How long the last frame stays, in seconds; null where the file may say what it likes. */
+  /** The duration of the last frame, in seconds; null if the file decides it. */
   readonly last: number | null;
   /** The code of the first frame. */
   readonly first: number;
@@ -15,16 +15,16 @@ export interface Drawn {
   readonly turn: Turn | null;
 }
 
-/** Arguments as one writes them. */
+/** Splits arguments that are written as one string. */
 export const words = (text: string): string[] => text.split(' ').filter((word) => word !== '');
 
 export interface Coding {
   readonly endings: readonly string[];
   readonly args: readonly string[];
-  /** Sides are multiples of it. */
+  /** Width and height are multiples of this. */
   readonly side?: number;
   readonly least?: number;
-  /** The clock cannot be finer than 1/65535 s, nor the rate odd. */
+  /** The clock cannot be finer than 1/65535 s, and only common rates work. */
   readonly plainRates?: true;
 }
 
@@ -137,7 +137,7 @@ export const RATES = [
 ];
 const PLAIN_RATES = ['5', '10', '24', '25', '30', '50', '60'];
 
-/** When frames are shown: at a steady rate, or each at a time of its own in whole milliseconds. */
+/** When frames are shown: at a steady rate, or each at its own time in whole milliseconds. */
 type Timing = { readonly rate: string } | { readonly milliseconds: readonly number[] };
 
 export interface Shape {
@@ -176,7 +176,7 @@ export function shapeFor({ side = 1, least = 2, plainRates }: Coding, random: Ra
   };
 }
 
-/** From bursts to long stays. */
+/** Times in milliseconds whose gaps range from bursts to long pauses. */
 function unevenTimes(frames: number, random: RandomStream): number[] {
   let time = 0;
   const gap = (): number => random.pick([5, 17, 40, 100, 333, 2500]) + random.integer(5);
@@ -184,7 +184,7 @@ function unevenTimes(frames: number, random: RandomStream): number[] {
 }
 
 export interface Writing {
-  /** Inputs beside the frames, which are the first. */
+  /** More inputs after the frames, which are the first input. */
   readonly inputs?: readonly string[];
   readonly filters?: readonly string[];
   readonly outputs?: readonly string[];

@@ -1,6 +1,6 @@
 /**
- * Odd video files through the reader of clips, and through the check of a dataset: each has to give the frames that are seen at the times asked for,
- * or one clear message.
+ * Reads odd video files with the clip reader and with the dataset check: each file has to give the frames that are visible at the requested times, or
+ * one clear message.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,18 +21,18 @@ export interface OddCase {
   readonly sampling: Sampling;
 }
 
-/** How a case ended: with a clip or a message, and what is wrong with that; null where nothing is. */
+/** The result of a case: a clip or a message, and what is wrong with it; null if nothing is wrong. */
 export interface OddResult extends OddCase {
   readonly message: string | null;
   readonly wrong: string | null;
-  /** Whether it shows other pictures than were drawn, of damage that no decoder can know of. */
+  /** Whether the clip differs from the drawn pictures because of damage that no decoder can detect. */
   readonly untold: boolean;
 }
 
-/** How far apart two times may be that are the same: files round them to ticks of at most 1/600 s. */
+/** The tolerance for equal times, in seconds: files round times to ticks of at most 1/600 s. */
 const TICK = 0.00168;
 
-/** Writes the file of a case; the same number gives the same file. Each kind comes once before any comes again. */
+/** Writes the file of a case; the same number gives the same file. All kinds take turns. */
 export function makeOddVideo(folder: string, seed: string, number: number): OddCase {
   const kinds = Object.keys(KINDS);
   const kind = kinds[number % kinds.length];
@@ -44,14 +44,14 @@ export function makeOddVideo(folder: string, seed: string, number: number): OddC
   const sampling: Sampling = {
     minFrames,
     maxFrames: minFrames + random.integer(12),
-    // No video's length is halfway between two multiples of these, where rounding errors would decide.
+    // No video's length is halfway between two multiples of these intervals, so rounding errors decide nothing.
     interval: random.pick([0.0513, 0.2037, 0.5171, 2.0393]),
     segments: count > 12 && random.integer(3) === 0 ? [5, count - 5] : null,
   };
   return { number, kind, path, expected, sampling };
 }
 
-/** Reads the file of a case. Raises what is no message about data: a defect. */
+/** Reads the file of a case. An error that is not a DataError is a defect, and is raised. */
 export async function readOddVideo(one: OddCase): Promise<OddResult> {
   const where = `odd.json:sample ${one.number + 1}`;
   const { drawn, told, untold = false } = one.expected;
@@ -67,7 +67,7 @@ export async function readOddVideo(one: OddCase): Promise<OddResult> {
   }
 }
 
-/** What keeps a message from being one that a person can use. */
+/** Why a message is not useful to a person; null if it is. */
 function unclear(error: DataError, told: RegExp, path: string, where: string): string | null {
   const { message } = error;
   if (error.where !== where) return `names ${error.where ?? 'no place'}`;
@@ -80,7 +80,7 @@ function unclear(error: DataError, told: RegExp, path: string, where: string): s
   return told.test(rest) ? null : `says something else than ${told.source}`;
 }
 
-/** How a clip differs from what was drawn. */
+/** How a clip differs from the drawn frames; null if it does not. */
 function unlike({ frames, times, seconds }: Clip, drawn: Drawn, sampling: Sampling): string | null {
   const { times: all, last, first, turn } = drawn;
   const sideways = turn === 90 || turn === 270;
@@ -118,7 +118,7 @@ interface Segment {
   readonly shown: number;
 }
 
-/** As docs/video_actions.md has it: n = round(d / interval), within the limits. */
+/** The segments of a video, and the number of frames shown of each, as in docs/video_actions.md: n = round(d / interval), within the limits. */
 function segmentsOf(
   { times, last }: Drawn,
   { segments, minFrames, maxFrames, interval }: Sampling,
@@ -127,7 +127,7 @@ function segmentsOf(
   let from = 0;
   return (segments ?? [times.length]).map((count) => {
     const to = from + count - 1;
-    // The only thing believed from the file itself is how long the last frame stays.
+    // The duration of the last frame is the only value taken from the file itself.
     const end = times[to + 1] ?? (last === null ? seconds : times[to] + last);
     const wanted = Math.round((end - times[from]) / interval);
     const shown = Math.min(Math.max(wanted, minFrames), maxFrames, count);
@@ -137,12 +137,12 @@ function segmentsOf(
   });
 }
 
-/** For each of the times, evenly from the first frame to the last, the frames that may be seen then. */
+/** The frames that may be visible at each of the times, which are spread evenly from the first frame to the last. */
 function seenIn(times: readonly number[], { from, to, shown }: Segment): number[][] {
   const steady = isSteady(times.slice(from, to + 1));
   return Array.from({ length: shown }, (_, i) => {
     if (shown === 1) return [from];
-    // As numpy.linspace(0, c - 1, n, dtype=int), in whole numbers.
+    // The same as numpy.linspace(0, c - 1, n, dtype=int), in integers.
     if (steady) return [from + Math.floor((i * (to - from)) / (shown - 1))];
     const time = times[from] + ((times[to] - times[from]) * i) / (shown - 1);
     const seenAt = (at: number): number => times.findLastIndex((shownFrom, frame) => frame <= to && shownFrom <= at);
@@ -155,7 +155,7 @@ function isSteady(times: readonly number[]): boolean {
   return times.every((time, i) => Math.abs(time - times[0] - i * step) < 1e-6);
 }
 
-/** Reads all files as one dataset; returns what of the list of broken samples is not as reading them one by one has it. */
+/** Checks all files as one dataset; returns how the list of broken samples differs from the results of reading the files one by one. */
 export async function checkOddVideos(folder: string, results: readonly OddResult[]): Promise<string[]> {
   const list = join(folder, 'conversations.json');
   const conversations = [
@@ -174,7 +174,7 @@ export async function checkOddVideos(folder: string, results: readonly OddResult
   writeFileSync(list, JSON.stringify(samples));
   const { problems } = await checkDataset(list);
   const listed = problems.map(({ where }) => Number(/\d+$/.exec(where ?? '')?.[0]));
-  // Damage of one frame is met by those alone who are shown it, and a check knows of no interval.
+  // Only a reader that decodes a damaged frame notices the damage, and the check does not use the case's interval.
   const chance = results.flatMap(({ expected }, i) => (expected.untold ? [i + 1] : []));
   const refused = results.flatMap(({ message }, i) => (message === null ? [] : [i + 1]));
   const missing = refused.filter((sample) => !listed.includes(sample) && !chance.includes(sample));

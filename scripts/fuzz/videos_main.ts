@@ -1,4 +1,4 @@
-/** `npm run fuzz:videos -- --count 200 --seed 1`: odd video files through the reader of clips; ends with 1 where one ends badly. */
+/** `npm run fuzz:videos -- --count 200 --seed 1`: reads odd video files with the clip reader; exits with 1 if a case goes wrong. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ const { values } = parseArgs({
   options: {
     count: { type: 'string', default: '200' },
     seed: { type: 'string', default: '1' },
-    /** Where the files are made, and kept; without it they go. */
+    /** The folder in which the files are made and kept; by default they are deleted. */
     folder: { type: 'string' },
     /** Prints every message. */
     messages: { type: 'boolean', default: false },

@@ -1,7 +1,7 @@
 /**
- * `npm run mutate -- FILES`: puts every small mistake that Stryker knows into the given sources, one at a time, and says which of them the
- * fast tests notice. FILES are files of `src/`, taken whole; and, where the tests of the folders that mirror theirs are not what is meant,
- * files of `test/`. Ends with 1 where less than 85 % are noticed.
+ * `npm run mutate -- FILES`: puts every mutation that Stryker knows into the given sources, one at a time, and reports which of them the
+ * fast tests notice. FILES are whole files of `src/` and, optionally, files of `test/`, which replace the default: the tests of the folders that
+ * mirror the sources. Exits with 1 if less than 85 % are noticed.
  */
 import { existsSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -29,7 +29,7 @@ if (sources.length === 0 || wrong !== undefined) {
     testRunner: 'vitest',
     vitest: { configFile: 'vitest.mutate.config.ts', related: false },
     coverageAnalysis: 'perTest',
-    // Far beyond any test's own time: on a busy machine a slow test must not count as one that a mistake made endless.
+    // Far more than any test needs: on a busy machine, a slow test must not count as an endless one.
     timeoutMS: 30_000,
     concurrency: 2,
     ignorePatterns: ['dist', 'runs', 'data', 'reports'],

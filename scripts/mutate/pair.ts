@@ -1,21 +1,21 @@
-/** One small mistake in the source, and who is to notice it. */
+/** A small mistake in the source, and the tests that should notice it. */
 import { readFileSync } from 'node:fs';
 
 export interface Pair {
   readonly id: string;
   /** The file of `src/` that holds `text`. */
   readonly file: string;
-  /** Stands in the file exactly once. */
+  /** Text that occurs in the file exactly once. */
   readonly text: string;
-  /** The mistake: what stands there instead. */
+  /** The mistake that replaces the text. */
   readonly replacement: string;
   /** Files of the fast tier; at least one of them has a test that fails with the mistake. */
   readonly tests: readonly string[];
-  /** Why the mistake changes nothing that can be reached; such a pair is not run. */
+  /** Why the mistake changes no reachable behaviour; such a pair is not run. */
   readonly equivalent?: string;
 }
 
-/** What is wrong with a pair on today's code; null where its text stands in its file once. */
+/** Why a pair does not fit the current code; null if its text occurs in its file exactly once. */
 export function mismatch({ file, text, replacement }: Pair): string | null {
   if (text === replacement) return 'text and replacement are the same';
   let source: string;

@@ -1,7 +1,7 @@
 /**
- * `npm run mutate:pairs [-- IDS]`: puts each mistake of the table, or each named one, into its source, runs the fast tests that have to
- * notice it, and says whether they did. Ends with 1 where one was not noticed, or no longer matches its source. The files themselves stay
- * as they are: a mistake is put in while vitest reads its source, so that nothing has to be restored when this is interrupted.
+ * `npm run mutate:pairs [-- IDS]`: puts each mistake of the table, or each named one, into its source, runs the fast tests that should
+ * notice it, and reports whether they did. Exits with 1 if a mistake was not noticed or no longer matches its source. The files
+ * do not change: the mistake is inserted while vitest reads the source, so nothing has to be restored after an interruption.
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -11,10 +11,10 @@ import { UsageError } from '../../src/core/errors.js';
 import { mismatch, type Pair } from './pair.js';
 import { pairs } from './pairs/table.js';
 
-/** Far beyond any file's own time: what still runs then was made endless by its mistake. */
+/** Far more than any test file needs: a mistake has made the tests endless if they still run after this time. */
 const LONGEST_MS = 300_000;
 
-/** What vitest's JSON reporter writes, as far as it is read here. */
+/** The fields of vitest's JSON report that are read here. */
 interface Results {
   readonly testResults: readonly {
     readonly name: string;
@@ -26,7 +26,7 @@ interface Results {
 
 interface Run {
   readonly failed: readonly string[];
-  /** Why the tests did not run as they should; null where they did. */
+  /** Why the tests did not run properly; null if they did. */
   readonly broken: string | null;
   readonly endless: boolean;
 }
@@ -46,13 +46,13 @@ async function runTests(tests: readonly string[], pair: Pair | null): Promise<Ru
     {
       env: {
         ...process.env,
-        // What killed tests leave goes with the folder.
+        // Files that killed tests leave behind are removed with the folder.
         TMPDIR: folder,
         MUTATE_TESTS: JSON.stringify(tests),
         ...(pair === null ? {} : { MUTATE_PAIR: JSON.stringify({ ...pair, file: resolve(pair.file) }) }),
       },
       stdio: ['ignore', 'ignore', 'pipe'],
-      // A group of its own, so that its workers end with it.
+      // The child leads its own process group, so that its workers can be killed with it.
       detached: true,
     },
   );
@@ -87,7 +87,7 @@ function killGroup({ pid }: ReturnType<typeof spawn>): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // It has ended already.
+    // The process has already ended.
   }
 }
 

@@ -1,4 +1,4 @@
-/** Mistakes in what is read and compared: configs, data, judges' answers, tokenizers, recorded runs. */
+/** Mistakes in reading and comparing: configs, data, judges' answers, tokenizers, recorded runs. */
 import type { Pair } from '../pair.js';
 
 export const readingPairs: readonly Pair[] = [

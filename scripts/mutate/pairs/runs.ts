@@ -1,4 +1,4 @@
-/** Mistakes in a run's folder and in who looks after runs. */
+/** Mistakes in a run's folder and in the code that supervises runs. */
 import type { Pair } from '../pair.js';
 
 export const runPairs: readonly Pair[] = [

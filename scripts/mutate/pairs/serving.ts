@@ -1,4 +1,4 @@
-/** Mistakes in what is asked of servers, in what servers answer, and in what is forwarded. */
+/** Mistakes in requests to servers, in their replies, and in what the gateway forwards. */
 import type { Pair } from '../pair.js';
 
 export const servingPairs: readonly Pair[] = [

@@ -1,4 +1,4 @@
-/** Every pair: mistakes that the fast tier once did not notice. Whoever moves or changes the source of one brings its text up to date. */
+/** All pairs: mistakes that the fast tests once did not notice. A change that moves or edits a quoted source line has to update its pair. */
 import type { Pair } from '../pair.js';
 import { learningPairs } from './learning.js';
 import { readingPairs } from './reading.js';
