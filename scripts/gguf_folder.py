@@ -36,7 +36,7 @@ def hub_name(name):
 
 
 def half_split(weight, heads):
-    """Rows of q and k from pairs that lie side by side, as GGUF has them for rotation, to halves, as transformers has them."""
+    """Reorders rows of q and k from adjacent pairs, which GGUF rotates, to halves, which transformers rotates."""
     rows, columns = weight.shape
     return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
@@ -116,7 +116,7 @@ def main(source, folder):
         "num_attention_heads": int(heads["attn_q"]),
         "num_key_value_heads": int(heads["attn_k"]),
         "max_position_embeddings": int(field("llama.context_length")),
-        # The file has it as float32.
+        # The file stores it as float32.
         "rms_norm_eps": float(f"{field('llama.attention.layer_norm_rms_epsilon'):.6g}"),
         "rope_theta": float(field("llama.rope.freq_base")),
         "hidden_act": "silu",

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Starts several reward servers and keeps them together: free ports, one log each, a list of their addresses; one that ends is started again
-# where it was; Ctrl-C stops them all.
+# Starts several reward servers and supervises them: free ports, one log each, and a list of their addresses. A server that ends is restarted
+# at its address; Ctrl-C stops all of them.
 #
 #   scripts/run_server.sh --terms ocr_confidence=0.6,align_quality=0.4 --endpoint http://127.0.0.1:4877
 #   COUNT=4 scripts/run_server.sh --config configs/my_run.jsonnet
 #
-# COUNT    how many; default: one for each GPU in CUDA_VISIBLE_DEVICES, each seeing its own; else 1
-# OUT      the folder for server_0.log, ... and urls.txt (one address a line, whole once all are ready); default: reward_servers
-# WAIT_S   how long the servers may take to get ready, in seconds; default: 7200 (a judge may still be loading)
+# COUNT    the number of servers; default: one for each GPU in CUDA_VISIBLE_DEVICES, which sees only this GPU; else 1
+# OUT      the folder for server_0.log, ... and urls.txt (one address per line, written when all are ready); default: reward_servers
+# WAIT_S   the most seconds that the servers may take to get ready; default: 7200 (a judge may still be loading)
 # EDITRL   the command; default: node with the built command line of this checkout
-# All arguments go to `editrl reward-server`; the port is its own choice, so that no two of them want the same.
+# All arguments are passed to `editrl reward-server`. Each server chooses its own port, so that no two conflict.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -58,7 +58,7 @@ for ((i = 0; i < count; i++)); do
   launch "$i" 0 "$@"
 done
 
-# ended SERVER: whether it has; sets `code`. In this shell: a subshell that is made at that moment is not told the code.
+# ended SERVER: whether the server has ended; sets `code`. It must run in this shell, since a subshell cannot wait for the code.
 ended() {
   if kill -0 "${pids[$1]}" 2>/dev/null; then return 1; fi
   code=0
@@ -97,11 +97,11 @@ mv "$out/urls.txt.part" "$out/urls.txt"
 echo "$count reward servers are ready; their addresses are in $out/urls.txt. Ctrl-C stops them."
 cat "$out/urls.txt"
 
-# One that ends so often within so many seconds of its start does not work.
+# A server that ends `most` times in a row within `soon_s` seconds of its start does not work.
 most=5
 soon_s=10
 
-# Starts a server again that has ended, at the address that the list has.
+# Restarts the servers that have ended, at their addresses in the list.
 replace() {
   local i code port
   for ((i = 0; i < count; i++)); do
@@ -116,7 +116,7 @@ replace() {
 
 while true; do
   replace "$@"
-  # In the background, so that a signal is not kept waiting.
+  # Sleeps in the background, so that a signal is handled at once.
   sleep 1 &
   wait $! || true
 done

@@ -55,7 +55,7 @@ fi
 [[ $gpus =~ ^(1|2|4|8)$ ]] || fail "--gpus $gpus: a model is split over 1, 2, 4 or 8 GPUs"
 [[ $memory =~ ^[1-9][0-9]*$ ]] || fail "--memory $memory: should be the gigabytes of one GPU"
 
-# Gigabytes that one copy needs.
+# The gigabytes that one copy needs.
 need() {
   case "$1" in
     *-72B-*AWQ*) echo 48 ;;
@@ -75,7 +75,7 @@ fi
 needed=$(need "$model")
 ((needed <= gpus * memory)) || fail "$model needs about $needed GB, and $gpus x $memory GB are there"
 
-# The smallest split that holds one copy; a model that is not known here is split over all GPUs.
+# The smallest number of GPUs that holds one copy; an unknown model is split over all GPUs.
 tensor=1
 while ((tensor * memory < needed)); do tensor=$((tensor * 2)); done
 ((needed > 0)) || tensor=$gpus
@@ -84,7 +84,7 @@ data=$((gpus / tensor))
 dtype=bfloat16
 [[ $model == *AWQ* ]] && dtype=float16
 
-# It can be reached from other machines where it tells them its name, and from nowhere else unless that is asked for.
+# With --node-file, other machines can reach the server; otherwise only this machine can, unless --host says so.
 host=${host:-$([[ -n $node_file ]] && echo 0.0.0.0 || echo 127.0.0.1)}
 command=(
   vllm serve "$model"
@@ -93,9 +93,9 @@ command=(
   --tensor-parallel-size "$tensor"
   --max-model-len "$max_model_len"
   --max-num-seqs "$max_num_seqs"
-  # Two images in a request; no memory is kept for videos.
+  # A request has at most two images; no memory is reserved for videos.
   --limit-mm-per-prompt '{"image":2,"video":0}'
-  # Requests say all their sampling themselves; the checkpoint's near-greedy defaults stay out.
+  # Requests set all sampling options themselves, so the checkpoint's near-greedy defaults are not used.
   --generation-config vllm
 )
 # The vision encoder is small: each GPU runs all of it on its share of the images.
@@ -114,14 +114,14 @@ case "$host" in
     key=${VLLM_API_KEY:-}
     ((${#key} >= 16)) || fail "other machines can reach $host, so callers need a key of at least 16 characters: \
 export VLLM_API_KEY=\$(openssl rand -hex 32), and the same as OPENAI_API_KEY where the run is"
-    # By its environment: arguments can be read by everybody on the machine.
+    # The key is passed in the environment, since every user of the machine can read arguments.
     export VLLM_API_KEY
     ;;
 esac
 command -v vllm >/dev/null || fail 'there is no vllm here: pip install vllm'
 
 if [[ -n $node_file ]]; then
-  # Whole or not at all: a run may be waiting for it.
+  # The file appears complete, since a run may be waiting for it.
   hostname >"$node_file.$$"
   mv "$node_file.$$" "$node_file"
   trap 'rm -f "$node_file"' EXIT
@@ -129,5 +129,5 @@ fi
 "${command[@]}" &
 server=$!
 trap 'kill -TERM "$server" 2>/dev/null || true' TERM INT
-# A signal ends the first wait; the second one sees the server's own end.
+# A signal ends the first wait; the second one waits for the server to end.
 wait "$server" || wait "$server"

@@ -1,9 +1,9 @@
-"""An epoch of flow-GRPO with diffusers' FLUX transformer, without rewards: pictures by SDE steps, then a policy step on the noisy ones.
+"""An epoch of flow-GRPO with diffusers' FLUX transformer, without rewards: pictures from SDE steps, then a policy step on the noisy pictures.
 
     python flow_epoch.py '{"folder": TRANSFORMER, "rows": 4, "columns": 8, "text_tokens": 3, ...}'
 
 Prints a JSON line for each epoch: seconds of sampling and of learning. The transformer has the sizes of the folder's config.json and random
-weights. It has no IP-Adapter, no masks and no decoding, which editrl's run has: here is less to do.
+weights. Unlike editrl's run it has no IP-Adapter, no masks and no decoding, so there is less work here.
 """
 
 import json
@@ -21,7 +21,7 @@ sizes = json.loads((Path(asked["folder"]) / "config.json").read_text())
 fields = (
     "in_channels out_channels num_layers num_single_layers attention_head_dim num_attention_heads joint_attention_dim axes_dims_rope"
 )
-# diffusers always has a summary of the text: the narrowest.
+# diffusers requires a pooled text embedding, so it gets the smallest width.
 model = FluxTransformer2DModel(
     patch_size=1, pooled_projection_dim=1, guidance_embeds=False, **{name: sizes[name] for name in fields.split()}
 )

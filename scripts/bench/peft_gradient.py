@@ -1,4 +1,4 @@
-"""A gradient of SmolLM2's, with peft or of all weights, or a step of torch's AdamW; one measurement for every line of the input.
+"""Measures a gradient of SmolLM2, with peft or of all weights, or a step of torch's AdamW; one measurement for every line of the input.
 
     python peft_gradient.py FOLDER lora|all|adamw THREADS
 
@@ -17,7 +17,7 @@ PARAMETERS = 134_515_008
 
 
 def gradient(folder: str, adapted: bool):
-    """The gradient of a policy loss over 16 answers of 64 tokens to 43, with the logits of the answers alone."""
+    """The gradient of a policy loss over 16 answers of 64 tokens to prompts of 43, with only the answers' logits."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -42,7 +42,7 @@ def gradient(folder: str, adapted: bool):
 
 
 def adamw():
-    """Clipping and AdamW over as many parameters as SmolLM2 has, in tensors of 1.2 million."""
+    """Clipping and AdamW over the number of parameters of SmolLM2, in tensors of 1.2 million."""
     size = 1_228_800
     parameters = [torch.nn.Parameter(torch.randn(size)) for _ in range(round(PARAMETERS / size))]
     for parameter in parameters:

@@ -1,4 +1,4 @@
-"""One turn of `generate` for each line of the standard input: FOLDER plain|lora REQUEST, see smollm2_sampling.ts."""
+"""Runs one turn of `generate` for each line of the standard input. Arguments: FOLDER plain|lora REQUEST, see smollm2_sampling.ts."""
 import json
 import resource
 import sys

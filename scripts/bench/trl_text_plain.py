@@ -66,7 +66,7 @@ def evaluate(model, tokenizer, held_out, greedy, tokens):
 
 
 class TimeLimit(TrainerCallback):
-    """Ends training after the iteration in which so many seconds are over."""
+    """Ends training after the iteration in which this many seconds have passed."""
 
     def __init__(self, seconds):
         self.seconds = seconds

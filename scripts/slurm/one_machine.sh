@@ -23,7 +23,7 @@ write_config() {
   local host
   host="$(hostname -s)"
   mkdir -p "$dir"/{log,state,spool}
-  # A GPU is any device file: nothing opens it.
+  # Any device file can stand for a GPU, since nothing opens it.
   ln -sf /dev/null "$dir/gpu0"
   ln -sf /dev/zero "$dir/gpu1"
   cat >"$dir/slurm.conf" <<CONF
@@ -50,7 +50,7 @@ SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,defer_batch,bf_inte
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 JobAcctGatherType=jobacct_gather/none
-# A test looks at jobs only a little later; squeue forgets them after this many seconds.
+# squeue forgets finished jobs after this many seconds; tests look at them a little after they end.
 MinJobAge=300
 KillWait=5
 ReturnToService=2
