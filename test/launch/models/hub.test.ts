@@ -186,7 +186,7 @@ describe('the models of the Hub that a run needs', () => {
     expect(held).toEqual({
       'some/transformer': ['config.json', 'diffusion_pytorch_model.safetensors'],
       'some/vae': ['config.json', 'diffusion_pytorch_model.safetensors'],
-      'some/words': ['clip', 'clip/tokenizer.json', 'config.json', 'model.onnx', 'onnx__MatMul_1'],
+      'some/words': ['README.md', 'clip', 'clip/tokenizer.json', 'config.json', 'model.onnx', 'onnx__MatMul_1'],
       'some/looks': ['config.json', 'model.onnx', 'preprocessor_config.json'],
     });
   });

@@ -59,9 +59,9 @@ describe('parsing answers', () => {
   const whole = space.answer(grid(2, 3, 2), [], true);
 
   it('reads back what it spells: with the image opened, and after a thought', async () => {
-    expect(space.parse(Int32Array.from(whole), true)).toEqual({ text: '', grid: grid(2, 3, 2) });
+    expect(space.parse(Int32Array.from(whole), true)).toMatchObject({ text: '', grid: grid(2, 3, 2) });
     const thought = Int32Array.from(space.answer(grid(2, 3, 2), await space.thought('the red circle'), false));
-    expect(space.parse(thought, false)).toEqual({
+    expect(space.parse(thought, false)).toMatchObject({
       text: 'the red circle <|end thinking|>',
       grid: grid(2, 3, 2),
     });
@@ -101,8 +101,11 @@ describe('parsing answers', () => {
 
   it('keeps the words of an answer without an image', () => {
     const words = Int32Array.from(smallTokenizer().encode('the red circle'));
-    expect(space.parse(words, false)).toEqual({ text: 'the red circle', grid: null });
-    expect(space.parse(Int32Array.of(...words, imageStart), false)).toEqual({ text: 'the red circle', grid: null });
+    expect(space.parse(words, false)).toMatchObject({ text: 'the red circle', grid: null });
+    expect(space.parse(Int32Array.of(...words, imageStart), false)).toMatchObject({
+      text: 'the red circle',
+      grid: null,
+    });
   });
 
   describe('whose header was sampled', () => {
@@ -116,8 +119,8 @@ describe('parsing answers', () => {
     it.each(['2 * 2', '3 * 7', '', 'red <|extra_200|> circle <|image end|>'])(
       'takes the size from the rows: after %j',
       (header) => {
-        expect(parse(`${header} ${rows} ${ends}`)).toEqual({ text: '', grid: found });
-        expect(parse(`the red <|image start|> ${header} ${rows} ${ends}`, false)).toEqual({
+        expect(parse(`${header} ${rows} ${ends}`)).toMatchObject({ text: '', grid: found });
+        expect(parse(`the red <|image start|> ${header} ${rows} ${ends}`, false)).toMatchObject({
           text: 'the red',
           grid: found,
         });
@@ -125,8 +128,8 @@ describe('parsing answers', () => {
     );
 
     it('needs no image start, and says what stands before the image', () => {
-      expect(parse(`the red ${rows} ${ends}`, false)).toEqual({ text: 'the red', grid: found });
-      expect(parse('the red', false)).toEqual({ text: 'the red', grid: null });
+      expect(parse(`the red ${rows} ${ends}`, false)).toMatchObject({ text: 'the red', grid: found });
+      expect(parse('the red', false)).toMatchObject({ text: 'the red', grid: null });
     });
 
     it.each([

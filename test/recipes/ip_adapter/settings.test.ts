@@ -151,7 +151,7 @@ describe('the settings of ip_adapter', () => {
     ],
     [
       { algorithm: { kl_estimator: 'k2' } },
-      'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, drop_zero_spread, inner_epochs, kl_coeff, minibatches, reward_scale, type, warmup_steps',
+      'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, clip_range_high, drop_zero_spread, inner_epochs, kl_coeff, minibatches, reward_scale, surrogate, type, warmup_steps',
     ],
     [
       { optimizer: { gradient_checkpointing: true } },
