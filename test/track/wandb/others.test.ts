@@ -1,4 +1,5 @@
 /** A W&B run that others write to as well: nothing of theirs is lost, and nothing of the run's own. */
+import { setTimeout as delay } from 'node:timers/promises';
 import { rmSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { readWandbCursor } from '../../../src/track/wandb/cursor.js';
@@ -148,6 +149,8 @@ it('does not take as many rows of others for its own, which never arrived', asyn
   const tracking = following(run, stub, said);
   await until(() => readWandbCursor(run.paths)?.sending !== null);
   await tracking.giveUp();
+  // What had left before is cut off, too.
+  await delay(200);
   stub.fault = () => null;
   stub.write(
     'run',
