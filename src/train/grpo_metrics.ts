@@ -65,6 +65,14 @@ export function logProbMismatch(
   return mismatch;
 }
 
+type ClipSettings = Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate'>;
+
+/** Ratios from the least to the most. */
+interface Range {
+  readonly least: number;
+  readonly most: number;
+}
+
 /**
  * Aggregates the reports of an iteration's steps over the actions that carry the loss, with the loss's weights. The loss, the KL to the reference (in
  * nats per action) and the entropy are those of the first epoch; the ratio to the weights that sampled and the number of clamped KL terms are over
@@ -78,12 +86,15 @@ export class UpdateTotals {
   #kl: number | null = null;
   #entropy: number | null = null;
   #klClamped = 0;
+  readonly #range: Range | null;
   readonly #ratios = { count: 0, sum: 0, largest: 0, clipped: 0 };
 
   constructor(
     private readonly policy: Pick<Policy<never, Answer, never>, 'divergence'>,
-    private readonly algorithm: Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate'>,
-  ) {}
+    private readonly algorithm: ClipSettings,
+  ) {
+    this.#range = unclippedRange(algorithm);
+  }
 
   add(
     lessons: readonly Lesson<unknown, unknown>[],
@@ -120,14 +131,6 @@ export class UpdateTotals {
     };
   }
 
-  /** The ratios that are not clipped; null if all are. */
-  get #range(): { readonly least: number; readonly most: number } | null {
-    const { clip_range: low, clip_range_high: high, surrogate } = this.algorithm;
-    const range = high ?? low;
-    if (range === null) return null;
-    return { least: surrogate === 'cispo' ? 0 : 1 - (low ?? range), most: 1 + range };
-  }
-
   #addRatios(weights: Float32Array, now: Statistics, old: Statistics): void {
     if (this.algorithm.ratio === 'answer') {
       if (weights.some((w) => w !== 0)) this.#addRatio(answerRatioOf(weights, now, old));
@@ -145,6 +148,13 @@ export class UpdateTotals {
     ratios.largest = Math.max(ratios.largest, ratio);
     if (range !== null && (ratio < range.least || ratio > range.most)) ratios.clipped += 1;
   }
+}
+
+/** The ratios that are not clipped; null if nothing is clipped. */
+function unclippedRange({ clip_range: low, clip_range_high: high, surrogate }: ClipSettings): Range | null {
+  const range = high ?? low;
+  if (range === null) return null;
+  return { least: surrogate === 'cispo' ? 0 : 1 - (low ?? range), most: 1 + range };
 }
 
 function addWeighted(total: number | null, weights: Float32Array, values: Float32Array | Float64Array): number {

@@ -41,9 +41,9 @@ export class ImportanceWeights {
   ): Float32Array[] {
     return answers.map((answer, g) => {
       const untold = lacksLogProbs(answer);
-      const exponents = answer.logProbs.map((logProb, t) => old[g].logProbs[t] - logProb);
+      const exponents = Float64Array.from(answer.logProbs, (logProb, t) => old[g].logProbs[t] - logProb);
       const whole = exponents.reduce((sum, one, t) => (trained[g][t] === 0 ? sum : sum + one), 0);
-      return exponents.map((own, t) => {
+      return Float32Array.from(exponents, (own, t) => {
         if (untold) return 1;
         const exponent = this.settings.importance_of === 'answer' ? whole : own;
         const weight = Math.exp(Math.max(-LARGEST_EXPONENT, Math.min(LARGEST_EXPONENT, exponent)));

@@ -53,9 +53,6 @@ export interface UpdateOptions<P, A extends Answer> {
   readonly alarm: (message: string) => void;
 }
 
-/** The largest ratio of 'cispo' where no range is set: rules refuse that. */
-const UNBOUNDED = Infinity;
-
 /**
  * The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. Ratios of whole
  * answers come with the advantages of a linear loss.
@@ -65,7 +62,9 @@ export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): 
   const { kl_coeff: coefficient, kl_where, kl_estimator: estimator } = algorithm;
   const kl = coefficient > 0 && kl_where === 'loss' ? { coefficient, estimator } : null;
   if (ratio === 'answer' || (clip === null && inner_epochs * minibatches === 1)) return { policy: 'reinforce', kl };
-  if (surrogate === 'cispo') return { policy: 'cispo', most: 1 + (high ?? clip ?? UNBOUNDED), kl };
+  if (surrogate === 'cispo') {
+    return { policy: 'cispo', most: 1 + must(high ?? clip, "the largest ratio of 'cispo'"), kl };
+  }
   return { policy: 'ratio', clip, ...(high === null ? {} : { clipHigh: high }), kl };
 }
 
@@ -149,12 +148,12 @@ export async function update<P, A extends Answer>(
     longest: updater.longestAnswer,
   };
   let steps = 0;
-  const learnFrom = async (lessons: readonly Lesson<P, A>[], answers: AnswerRatio | null): Promise<LearnReport> => {
+  const learnFrom = async (lessons: readonly Lesson<P, A>[]): Promise<LearnReport> => {
     // Before the first step the weights of now are those that sampled.
     const isFirst = steps++ === 0;
-    if (answers === null) return policy.learn(lessons, loss, answered);
+    if (ofAnswers === null) return policy.learn(lessons, loss, answered);
     const now = isFirst ? lessons.map(oldOf) : await policy.statistics(lessons, 'current', answered);
-    const taught = withAnswerRatios(lessons, now, answers);
+    const taught = withAnswerRatios(lessons, now, ofAnswers);
     const report = await policy.learn(taught.lessons, loss, answered);
     return { ...report, loss: report.loss - taught.linear + taught.loss };
   };
@@ -164,7 +163,7 @@ export async function update<P, A extends Answer>(
       const random = new RandomStream(updater.seed, 'minibatches', iteration, epoch);
       for (const groups of minibatchesBy[unit](used, minibatches, random)) {
         const lessons = lessonsOf(groups, algorithm.aggregation, whole);
-        const report = await learnFrom(lessons, ofAnswers);
+        const report = await learnFrom(lessons);
         totals.add(lessons, report, epoch === 0);
         const learningRate = learningRateAt(policy.steps, schedule);
         const { gradNorm, applied } = await policy.step(learningRate);
