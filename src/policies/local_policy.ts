@@ -4,7 +4,7 @@ import { TrainedWeights, type WeightsLayout } from '../engines/onnx/trained_weig
 import type { Weights } from '../models/files.js';
 import type { OptimizerSettings } from '../schema/training.js';
 import { recordedBase, refuseOtherBase, type AdapterBase } from './adapter_files.js';
-import type { LossSpec } from './losses/table.js';
+import type { LossName, LossSpec } from './losses/table.js';
 import type { AnsweredPrompt, Capabilities, LearnReport, Lesson, StepReport, WeightsOf } from './policy.js';
 
 /** Computes gradients, micro-batch by micro-batch. */
@@ -30,6 +30,8 @@ export interface LocalPolicyOptions {
   /** The adapter's base; null if no adapter is trained. */
   readonly base: AdapterBase | null;
   readonly hiddenStates: boolean;
+  /** Losses that it has besides those of every policy. */
+  readonly ownLosses?: readonly LossName[];
 }
 
 export abstract class LocalPolicy<P, A> {
@@ -38,10 +40,10 @@ export abstract class LocalPolicy<P, A> {
   protected abstract readonly learner: Learner<P, A>;
 
   constructor(private readonly held: LocalPolicyOptions) {
-    const { trained, optimizer, layout, reference, hiddenStates } = held;
+    const { trained, optimizer, layout, reference, hiddenStates, ownLosses = [] } = held;
     this.trained = new TrainedWeights(trained, optimizer, layout);
     this.capabilities = {
-      losses: ['likelihood', 'reinforce', 'ratio', 'cispo'],
+      losses: ['likelihood', 'reinforce', 'ratio', 'cispo', ...ownLosses],
       reference: reference !== null,
       average: this.trained.averages !== null,
       hiddenStates,

@@ -33,6 +33,8 @@ export interface Statistics {
   readonly means?: readonly Float32Array[];
   /** Per action, in nats: KL to the reference, if learning has computed it along the way. */
   readonly divergence?: Float32Array;
+  /** Per action, in nats per element: KL to the weights that sampled, if a loss compares the means of Gaussians. */
+  readonly moved?: Float32Array;
 }
 
 /** One advantage per action of an answer, or a single number if all are equal, so that a long answer takes no memory for it. */
@@ -116,12 +118,14 @@ export interface Policy<P, A extends Answer, H> {
   outline?(answer: A): A;
   /**
    * Statistics of all groups, on every rank. `among`, here and in learning, is all groups of the iteration that these belong to, if these are not all
-   * of them. Values that are compared with each other need the same `among` to have the same bits under the same weights.
+   * of them. Values that are compared with each other need the same `among` to have the same bits under the same weights. Means of Gaussians come
+   * with those of the reference, and `withMeans` with all.
    */
   statistics(
     groups: readonly AnsweredPrompt<P, A>[],
     of: WeightsOf,
     among?: readonly AnsweredPrompt<P, A>[],
+    withMeans?: boolean,
   ): Promise<Statistics[][]>;
   /** Per action, in nats: an estimate of KL(now || reference), for people to look at. */
   divergence(now: Statistics, reference: Statistics): Float64Array;

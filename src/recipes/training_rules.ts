@@ -108,7 +108,18 @@ function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly
               ),
         ),
   );
-  if (idle.length > 0 || low !== null) return idle;
+  if (idle.length > 0) return idle;
+  if (surrogate === 'dppo') {
+    return [['clip_range', low] as const, ['clip_range_high', high] as const].flatMap(([key, range]) =>
+      whenSet([range], (found) =>
+        problem(
+          `algorithm.${key}`,
+          `found ${found} with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null`,
+        ),
+      ),
+    );
+  }
+  if (low !== null) return [];
   if (surrogate === 'cispo') {
     return problemUnless(
       high !== null,

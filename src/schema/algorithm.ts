@@ -227,12 +227,24 @@ export const contrastiveAlgorithm = section(
     .prefault({}),
 );
 
+const SURROGATE = grpo.shape.surrogate.description ?? '';
+
 /** Its KL is known in closed form. */
 const flowGrpo = grpo.omit({ kl_estimator: true, kl_where: true, ratio: true, aggregation: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
   clip_range: result(
     'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
     positive.nullable().default(1e-4),
+  ),
+  surrogate: result(
+    `${SURROGATE.slice(0, -1)}; 'dppo', with clip_range null, asks in place of the range how far the step's Gaussian has moved from the weights that sampled: from divergence_limit on, a step that would move on teaches no more (Flow-DPPO: arXiv 2606.11025).`,
+    z.enum(['ppo', 'cispo', 'dppo']).default('ppo'),
+    { absent: 'ppo' },
+  ),
+  divergence_limit: result(
+    "With surrogate 'dppo': mean((m - m_old)^2) / (2 s^2) over the elements of a picture, s the step's own deviation, from which on a step teaches no more that would move on.",
+    positive.default(1e-5),
+    { absent: 1e-5, idle: (read) => read('algorithm.surrogate') !== 'dppo' },
   ),
   kl_coeff: result(
     "Weight of the KL penalty to the frozen start: mean((m - m_ref)^2) / (2 s^2) over the elements, s the step's own deviation. flow_grpo divides by sigma_t alone, so that its beta counts 1 / |dt| times as much here.",
@@ -280,8 +292,13 @@ export const flowAlgorithm = section(
   z.discriminatedUnion('type', [flowGrpo, flowPpo, flowSft]),
 );
 
+type FlowOutput = z.output<typeof flowGrpo>;
+
 /** Learning from rewards; ppo is GRPO with other defaults. */
-export type GrpoSettings = Omit<z.output<typeof grpo>, 'type'> & { type: 'grpo' | 'ppo' };
+export type GrpoSettings = Omit<z.output<typeof grpo>, 'type' | 'surrogate'> & {
+  type: 'grpo' | 'ppo';
+} & Pick<FlowOutput, 'surrogate'> &
+  Partial<Pick<FlowOutput, 'divergence_limit'>>;
 export type VisionGrpoSettings = z.output<typeof visionGrpo>;
 export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator' | 'kl_where' | 'ratio' | 'aggregation'>;
 export type SftSettings = z.output<typeof sft>;

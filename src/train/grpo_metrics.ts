@@ -1,9 +1,10 @@
 /** Metrics of a GRPO iteration: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
 import type { GrpoSettings } from '../schema/algorithm.js';
-import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
+import type { Answer, AnsweredPrompt, LearnReport, Lesson, Policy, Statistics, Target } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
+import { isMasked } from '../policies/losses/dppo.js';
 import { answerRatioOf } from './answer_ratio.js';
 import { lacksLogProbs } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';
@@ -65,7 +66,14 @@ export function logProbMismatch(
   return mismatch;
 }
 
-type ClipSettings = Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate'>;
+type ClipSettings = Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate' | 'divergence_limit'>;
+
+/** Statistics of an answer under the weights of now, and under those that sampled. */
+interface Moved {
+  readonly now: Statistics;
+  readonly old: Statistics;
+  readonly moved: Float32Array;
+}
 
 /** Ratios from the least to the most. */
 interface Range {
@@ -75,8 +83,8 @@ interface Range {
 
 /**
  * Aggregates the reports of an iteration's steps over the actions that carry the loss, with the loss's weights. The loss, the KL to the reference (in
- * nats per action) and the entropy are those of the first epoch; the ratio to the weights that sampled and the number of clamped KL terms are over
- * all steps.
+ * nats per action) and the entropy are those of the first epoch; the ratio to the weights that sampled, the divergence from them and the number of
+ * clamped KL terms are over all steps.
  */
 export class UpdateTotals {
   /** Statistics of the first step, which are those of the policy that sampled if the first step learns from all groups in their order. */
@@ -88,6 +96,7 @@ export class UpdateTotals {
   #klClamped = 0;
   readonly #range: Range | null;
   readonly #ratios = { count: 0, sum: 0, largest: 0, clipped: 0 };
+  readonly #moved = { count: 0, sum: 0, masked: 0 };
 
   constructor(
     private readonly policy: Pick<Policy<never, Answer, never>, 'divergence'>,
@@ -105,7 +114,7 @@ export class UpdateTotals {
     if (this.#losses.length === 0) this.first = statistics;
     if (isFirstEpoch) this.#losses.push(loss);
     lessons.forEach(({ targets }, i) =>
-      targets.forEach(({ weights, reference, old }, g) => {
+      targets.forEach(({ weights, advantages, reference, old }, g) => {
         const now = statistics[i][g];
         if (isFirstEpoch) {
           weights.forEach((w) => (this.#weight += w));
@@ -113,12 +122,16 @@ export class UpdateTotals {
           if (now.entropy !== undefined) this.#entropy = addWeighted(this.#entropy, weights, now.entropy);
         }
         if (old !== null) this.#addRatios(weights, now, old);
+        if (old !== null && now.moved !== undefined) {
+          this.#addMoved({ weights, advantages, now, old, moved: now.moved });
+        }
       }),
     );
   }
 
   metrics(): Record<string, number> {
     const { count, sum, largest, clipped } = this.#ratios;
+    const moved = this.#moved;
     return {
       // If no action carries the loss, nothing was learnt and there is no loss.
       ...(this.#losses.length === 0 ? {} : { 'policy/loss': average(this.#losses) }),
@@ -128,6 +141,9 @@ export class UpdateTotals {
       ...(this.#entropy === null || this.#weight === 0 ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
       ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),
       ...(count === 0 || this.#range === null ? {} : { 'policy/ratio_clipped': clipped / count }),
+      ...(moved.count === 0
+        ? {}
+        : { 'policy/moved': moved.sum / moved.count, 'policy/masked': moved.masked / moved.count }),
     };
   }
 
@@ -138,6 +154,19 @@ export class UpdateTotals {
     }
     weights.forEach((w, t) => {
       if (w !== 0) this.#addRatio(Math.exp(now.logProbs[t] - old.logProbs[t]));
+    });
+  }
+
+  /** How far actions have moved from the weights that sampled, and which of them a mask leaves out. */
+  #addMoved({ weights, advantages, now, old, moved }: Pick<Target, 'weights' | 'advantages'> & Moved): void {
+    const { divergence_limit: limit = Infinity } = this.algorithm;
+    weights.forEach((w, t) => {
+      if (w === 0) return;
+      const logRatio = now.logProbs[t] - old.logProbs[t];
+      const advantage = typeof advantages === 'number' ? advantages : advantages[t];
+      this.#moved.count += 1;
+      this.#moved.sum += moved[t];
+      if (isMasked(limit, { logRatio, advantage, moved: moved[t] })) this.#moved.masked += 1;
     });
   }
 

@@ -4,7 +4,7 @@ import { must } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { shareOf } from '../group/peers.js';
-import type { LossSpec } from '../policies/losses/table.js';
+import { ruleOf, type LossSpec } from '../policies/losses/table.js';
 import type {
   Advantages,
   Answer,
@@ -28,6 +28,7 @@ export interface UpdateOptions<P, A extends Answer> {
     | 'clip_range'
     | 'clip_range_high'
     | 'surrogate'
+    | 'divergence_limit'
     | 'ratio'
     | 'aggregation'
     | 'inner_epochs'
@@ -65,6 +66,9 @@ export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): 
   if (surrogate === 'cispo') {
     return { policy: 'cispo', most: 1 + must(high ?? clip, "the largest ratio of 'cispo'"), kl };
   }
+  if (surrogate === 'dppo') {
+    return { policy: 'dppo', limit: must(algorithm.divergence_limit, "the limit of 'dppo'"), kl };
+  }
   return { policy: 'ratio', clip, ...(high === null ? {} : { clipHigh: high }), kl };
 }
 
@@ -77,7 +81,10 @@ function answerRatio({
 }: UpdateOptions<unknown, Answer>['algorithm']): AnswerRatio | null {
   if (ratio === 'token') return null;
   const range = high ?? low;
-  return { surrogate, clip: range === null ? null : { low: low ?? range, high: range } };
+  return {
+    surrogate: surrogate === 'cispo' ? 'cispo' : 'ppo',
+    clip: range === null ? null : { low: low ?? range, high: range },
+  };
 }
 
 /** A group that teaches something. */
@@ -116,7 +123,8 @@ export async function update<P, A extends Answer>(
   const { inner_epochs, minibatches } = algorithm;
   const loss = lossOf(algorithm);
   const ofAnswers = answerRatio(algorithm);
-  const hasRatio = loss.policy === 'ratio' || loss.policy === 'cispo' || ofAnswers !== null;
+  const { reads, ofMeans = false } = ruleOf(loss);
+  const hasRatio = reads.includes('old') || ofAnswers !== null;
   const answered = kept.map(({ group }) => group);
   const reference =
     loss.kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
@@ -125,7 +133,7 @@ export async function update<P, A extends Answer>(
     told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap, updater.importance) : null;
   const old =
     hasRatio || importance !== null
-      ? await watch.time('reference', () => policy.statistics(answered, 'current', answered))
+      ? await watch.time('reference', () => policy.statistics(answered, 'current', answered, ofMeans))
       : null;
   const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => {
     const trained = group.answers.map((answer, g) =>

@@ -30,6 +30,7 @@ const SPECS: Readonly<Record<LossName, LossSpec>> = {
   reinforce: { policy: 'reinforce', kl },
   ratio: { policy: 'ratio', clip: 0.2, kl },
   cispo: { policy: 'cispo', most: 1.2, kl },
+  dppo: { policy: 'dppo', limit: 0.01, kl },
 };
 
 const norm = (lists: readonly (readonly { readonly logProbs: Float32Array }[])[]): number[] =>
@@ -60,7 +61,10 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
     spread: (advantage: number, length: number) => Advantages = (advantage) => advantage,
   ): Promise<Lesson<P, A>[]> {
     const groups = prompts.map((prompt, p) => ({ prompt, answers: answers[p] }));
-    const [old, reference] = [await policy.statistics(groups, 'current'), await policy.statistics(groups, 'reference')];
+    const [old, reference] = [
+      await policy.statistics(groups, 'current', groups, true),
+      await policy.statistics(groups, 'reference'),
+    ];
     return groups.map((group, p) => ({
       ...group,
       targets: group.answers.map(({ logProbs: { length } }, g) => ({

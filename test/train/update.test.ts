@@ -27,8 +27,13 @@ class NotingPolicy implements Policy<string, Answer, never> {
   sample(): Promise<Answer[][]> {
     throw new Error('not asked for');
   }
-  async statistics(groups: readonly { readonly answers: readonly Answer[] }[], of: string): Promise<Statistics[][]> {
-    this.asked.push(of);
+  async statistics(
+    groups: readonly { readonly answers: readonly Answer[] }[],
+    of: string,
+    _among?: unknown,
+    withMeans = false,
+  ): Promise<Statistics[][]> {
+    this.asked.push(withMeans ? `${of} with means` : of);
     return this.#statistics(groups, of === 'reference' ? -3 : -1 + 0.5 * this.steps);
   }
   divergence(now: Statistics, reference: Statistics): Float64Array {
@@ -222,6 +227,10 @@ describe('loss options', () => {
     expect(cispo.policy.taken[0].loss).toEqual({ policy: 'cispo', most: 5, kl: null });
     // Ratios are 1 and e^0.5: none is above the largest.
     expect(cispo.metrics['policy/ratio_clipped']).toBe(0);
+    const dppo = await run({ surrogate: 'dppo', divergence_limit: 1e-5, minibatches: 2, kl_coeff: 0 });
+    expect(dppo.policy.taken[0].loss).toEqual({ policy: 'dppo', limit: 1e-5, kl: null });
+    expect(dppo.policy.asked).toEqual(['current with means']);
+    expect(high.policy.asked).toEqual(['current']);
   });
 
   it('take ratios of whole answers into the advantages, from statistics before each step but the first', async () => {

@@ -45,6 +45,13 @@ export const learningPairs: readonly Pair[] = [
     tests: ['test/policies/flow/steps.test.ts'],
   },
   {
+    id: 'mask-of-what-moves-back',
+    file: 'src/policies/losses/dppo.ts',
+    text: 'where(movesOn, graph.scalar(0), whole)',
+    replacement: 'where(movesOn, whole, graph.scalar(0))',
+    tests: ['test/policies/flow/objective.test.ts'],
+  },
+  {
     id: 'least-noise-level',
     file: 'src/nets/flow/transformer.ts',
     text: 'const LEAST_LEVEL = 0.05;',

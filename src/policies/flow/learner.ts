@@ -1,11 +1,10 @@
 /** Log-probabilities of given actions of a flow policy and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { InternalError, must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
-import { add, mul, reduceSum, reshape, slice, sub } from '../../graph/build.js';
+import { slice } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
-import { weightedLoss } from '../../nets/losses.js';
 import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transformer.js';
 import { Backward, trainingOutputs } from '../backward.js';
@@ -16,6 +15,7 @@ import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowRequest, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
 import { guidedValues } from './guidance.js';
 import { trainedPart, type FlowModel } from './model.js';
+import { flowActions, flowObjective, type FlowActions } from './objective.js';
 import { countedOf, concatArrays, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
 import type { FlowSampler } from './sampler.js';
 
@@ -41,12 +41,15 @@ interface ActionRow extends FlowAction {
   readonly home: number | null;
   /** [N, C] its mean under the frozen start; null if not needed. */
   readonly reference: Float32Array | null;
+  /** [N, C] its mean under the weights that sampled; null if not needed. */
+  readonly old: Float32Array | null;
 }
 
 /** The values computed for an action, which every rank receives. */
 interface ActionStatistics {
   readonly logProb: number;
   readonly divergence?: number;
+  readonly moved?: number;
 }
 
 /** A micro-batch, and the indices of its rows among all rows. */
@@ -86,7 +89,7 @@ export class FlowLearner {
       const result = await this.#forward.use(
         { shape, withMeans },
         (graph) => {
-          const { logProbs, means } = this.#gaussians(graph, shape);
+          const { logProbs, means } = this.#actions(graph, shape);
           return { logProbs, ...(withMeans ? { means } : {}) };
         },
         async (session) => session.run(await this.#feeds(part, shape, weights), weights),
@@ -134,46 +137,21 @@ export class FlowLearner {
 
   /** The training graph of one micro-batch: loss, statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
-    const { logProbs, means, precision, counted } = this.#gaussians(graph, shape);
-    const input = (name: string): Value => graph.input(name, [shape.batch]);
-    const { kl = null } = loss;
-    const divergence =
-      kl === null ? null : mul(precision, meanSquare(sub(means, graph.input('reference', means.shape)), counted));
-    const scalar = weightedLoss(
-      input('weights'),
-      ruleOf(loss).gain(loss, logProbs, input),
-      kl === null || divergence === null ? null : mul(divergence, graph.scalar(kl.coefficient)),
-    );
+    const { scalar, told } = flowObjective(this.#actions(graph, shape), loss);
     const trains = trainedPart(this.model);
-    return trainingOutputs(scalar, { logProbs, ...(divergence === null ? {} : { divergence }) }, (name) =>
-      trains.has(name),
-    );
+    return trainingOutputs(scalar, told, (name) => trains.has(name));
   }
 
-  /**
-   * For every action of a micro-batch: log-probability [B], the Gaussian's mean [B, N, C] and precision [B], and the weight of each element [B, N,
-   * C], null if all weigh the same.
-   */
-  #gaussians(
-    graph: Graph,
-    shape: FlowShape,
-  ): { logProbs: Value; means: Value; precision: Value; counted: Value | null } {
+  /** The actions of a micro-batch, from the model's inputs. */
+  #actions(graph: Graph, shape: FlowShape): FlowActions {
     const { config, adapter } = this.model;
-    const { batch } = shape;
     const inputs = flowInputs(graph, config, shape);
     const found = velocity(graph, config, shape, inputs, adapter);
     const { guidance } = this.options;
     const v = this.#isAskedTwice
       ? guidedValues(found, graph.input('unguided', found.shape), guidance ?? 1, config)
       : found;
-    const x = slice(inputs.hidden, 2, 0, velocityWidth(config));
-    const scalars = (name: string): Value => graph.input(name, [batch]);
-    const wide = (value: Value): Value => reshape(value, [batch, 1, 1]);
-    const means = add(mul(wide(scalars('of_x')), x), mul(wide(scalars('of_velocity')), v));
-    const precision = scalars('precision');
-    const counted = shape.hasSecond === true ? graph.input('counted', means.shape) : null;
-    const error = meanSquare(sub(graph.input('drawn', means.shape), means), counted);
-    return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision, counted };
+    return flowActions(slice(inputs.hidden, 2, 0, velocityWidth(config)), v, shape.hasSecond === true);
   }
 
   /** Whether guidance needs the model's unconditional velocity. */
@@ -216,8 +194,8 @@ export class FlowLearner {
     const rankOf = (i: number): number => ranks[i];
     const homeOf = (i: number): number => rows[i].home ?? rankOf(i);
     const brought = await carried(peers, rows.length, { from: homeOf, to: rankOf }, (i) => {
-      const { x, drawn, reference } = rows[i];
-      return { x, drawn, reference };
+      const { x, drawn, reference, old } = rows[i];
+      return { x, drawn, reference, old };
     });
     const { start, end } = shareOf(all.length, peers);
     const whole = (i: number): ActionRow => ({ ...rows[i], ...brought.get(i) });
@@ -237,7 +215,8 @@ export class FlowLearner {
       at.forEach((i, b) => found.set(rows[i], parts[p][b])),
     );
     // Answers that are left out entirely report the same fields as the others.
-    const measured = [...found.values()].some(({ divergence }) => divergence !== undefined);
+    const tells = (what: 'divergence' | 'moved'): boolean => [...found.values()].some((one) => one[what] !== undefined);
+    const [measured, compared] = [tells('divergence'), tells('moved')];
     let next = 0;
     return groups.map(({ answers }) =>
       answers.map(({ actions }) => {
@@ -247,6 +226,7 @@ export class FlowLearner {
           logProbs: Float32Array.from(told, ({ logProb }) => logProb),
           ...(means === null ? {} : { means: own.map((row) => must(means.get(row), 'the mean of an action')) }),
           ...(measured ? { divergence: Float32Array.from(told, ({ divergence }) => divergence ?? 0) } : {}),
+          ...(compared ? { moved: Float32Array.from(told, ({ moved }) => moved ?? 0) } : {}),
         };
       }),
     );
@@ -267,13 +247,6 @@ function keptOf({ kept }: FlowCondition): KeptPicture {
   return must(kept, 'what stays of a picture');
 }
 
-/** [B] means of x^2 over all but the first axis, each element weighted by `counted`. */
-function meanSquare(x: Value, counted: Value | null): Value {
-  const [batch] = x.shape;
-  const squares = counted === null ? mul(x, x) : mul(mul(x, x), counted);
-  return mul(reshape(reduceSum(squares, [1, 2]), [batch]), x.graph.scalar(batch / x.size));
-}
-
 /** Every action in the order of groups, answers and steps. */
 function rowsOf(
   groups: readonly {
@@ -291,6 +264,7 @@ function rowsOf(
         ...of,
         at,
         reference: target?.reference?.means?.[at] ?? null,
+        old: target?.old?.means?.[at] ?? null,
       }));
     }),
   );
@@ -306,24 +280,28 @@ function lossFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossS
     if (target === null) throw new InternalError('an action without a target');
     return { target, from: at, count: 1, row };
   });
-  const reference = (): Float32Array => {
-    const means = part.map(({ reference: mean, x }) => {
-      if (mean?.length !== x.length) throw new InternalError('a reference without its means');
+  const meansOf = (what: 'reference' | 'old'): Float32Array => {
+    const means = part.map(({ [what]: mean, x }) => {
+      if (mean?.length !== x.length) throw new InternalError(`${what} statistics without their means`);
       return mean;
     });
     return concatArrays(filled(means, batch));
   };
+  const { reads, ofMeans = false } = ruleOf(loss);
   return {
-    ...targetFeeds(['weights', ...ruleOf(loss).reads], placed, batch),
-    ...(loss.kl ? { reference: reference() } : {}),
+    ...targetFeeds(['weights', ...reads], placed, batch),
+    ...(loss.kl ? { reference: meansOf('reference') } : {}),
+    ...(ofMeans ? { old_means: meansOf('old') } : {}),
   };
 }
 
 function actionStatistics(result: Readonly<Record<string, unknown>>, b: number): ActionStatistics {
   const divergence = result['divergence'] as Float32Array | undefined;
+  const moved = result['moved'] as Float32Array | undefined;
   return {
     logProb: (result['logProbs'] as Float32Array)[b],
     ...(divergence === undefined ? {} : { divergence: divergence[b] }),
+    ...(moved === undefined ? {} : { moved: moved[b] }),
   };
 }
 

@@ -49,6 +49,7 @@ export class FlowPolicy
       layout: over === null ? undefined : flowAdapterLayout(over, model.config),
       base: over,
       hiddenStates: false,
+      ownLosses: ['dppo'],
     });
     this.#rank = peers.rank;
     const microBatch = optimizer.per_device_batch_size;
@@ -75,8 +76,13 @@ export class FlowPolicy
   }
 
   /** Statistics of the frozen start include the means, which KL needs. */
-  statistics(groups: readonly FlowGroup[], of: WeightsOf): Promise<Statistics[][]> {
-    return this.learner.statistics(groups, this.weightsOf(of), of === 'reference');
+  statistics(
+    groups: readonly FlowGroup[],
+    of: WeightsOf,
+    _among?: readonly FlowGroup[],
+    withMeans = of === 'reference',
+  ): Promise<Statistics[][]> {
+    return this.learner.statistics(groups, this.weightsOf(of), withMeans);
   }
 
   /** mean((m - m_ref)^2) / (2 s^2), the KL of two Gaussians with the same deviation, averaged over the elements like log-probabilities. */

@@ -2,7 +2,7 @@
  * A loss and its derivatives by log-probabilities that somebody else computed. A trainer that builds no graph of ours is told these derivatives:
  * at the weights that they were taken at, a loss that is linear in the log-probabilities has the same gradient.
  */
-import { InternalError } from '../../core/errors.js';
+import { InternalError, must } from '../../core/errors.js';
 import { KL_EXPONENT_LIMIT, type KlTerm } from '../../nets/losses.js';
 import type { Target } from '../policy.js';
 import type { LossInput } from './loss.js';
@@ -27,7 +27,7 @@ const klAt: Readonly<Record<KlTerm['estimator'], (d: number) => { readonly cost:
   },
 };
 
-/** Raises InternalError where a target lacks what the loss reads. */
+/** Raises InternalError where a target lacks what the loss reads, and for a loss that is no function of log-probabilities. */
 export function linearLoss(loss: LossSpec, logProbs: Float32Array, target: Target): LinearLoss {
   const rule = ruleOf(loss);
   const kl = loss.kl ?? null;
@@ -36,7 +36,10 @@ export function linearLoss(loss: LossSpec, logProbs: Float32Array, target: Targe
   logProbs.forEach((logProb, t) => {
     const weight = target.weights[t];
     if (weight === 0) return;
-    const { gain, slope } = rule.at(loss, logProb, (name) => inputOf[name](target, t));
+    const { gain, slope } = must(
+      rule.at?.(loss, logProb, (name) => inputOf[name](target, t)),
+      'derivatives of a loss',
+    );
     const away = kl === null ? null : referenceOf(target, t) - logProb;
     const term = kl === null || away === null ? NO_KL : klAt[kl.estimator](away);
     const coefficient = kl?.coefficient ?? 0;

@@ -34,7 +34,7 @@ async function lessonsOf(answers: readonly (readonly FlowAnswer[])[], made: Part
       weights: logProbs.map((_, t) => (t === 1 ? 0 : 0.05)),
       advantages: g === 1 ? logProbs.map(() => stream.normal()) : stream.normal(),
       reference: reference[i][g],
-      old: { logProbs: logProbs.map((one) => one + 0.3 * stream.normal()) },
+      old: { logProbs: logProbs.map((one) => one + 0.3 * stream.normal()), means: reference[i][g].means! },
     })),
   }));
 }
@@ -44,6 +44,7 @@ const LOSSES: Readonly<Record<string, LossSpec>> = {
   reinforce: { policy: 'reinforce', kl: { coefficient: 0.3, estimator: 'k3' } },
   ratio: { policy: 'ratio', clip: null, kl: { coefficient: 0.3, estimator: 'k3' } },
   clipped: { policy: 'ratio', clip: 0.1, kl: null },
+  masked: { policy: 'dppo', limit: 0.01, kl: { coefficient: 0.3, estimator: 'k3' } },
 };
 
 describe('a flow policy that samples', () => {
@@ -289,7 +290,7 @@ describe('a flow policy that learns', () => {
     const learnt = async (own: readonly FlowLesson[], peers: ProcessGroup) => {
       const { learner } = open(smallFlow(), { peers });
       // Half of them, so that they are dealt otherwise than what the reference was asked of.
-      const { loss, statistics } = await learner.learn(own.slice(1), LOSSES['ratio']);
+      const { loss, statistics } = await learner.learn(own.slice(1), LOSSES['masked']);
       return { loss, statistics, gradient: [...(await learner.gradients())].map(([key, one]) => [key, one.slice()]) };
     };
     const whole = await onRanks(2, (group) => learnt(lessons, group));
@@ -333,7 +334,11 @@ describe('a flow policy that learns', () => {
       const own = lessons.map((lesson, p) => ({
         ...lesson,
         answers: groups[p].answers,
-        targets: lesson.targets.map((target, g) => ({ ...target, reference: reference[p][g] })),
+        targets: lesson.targets.map((target, g) => ({
+          ...target,
+          reference: reference[p][g],
+          old: { ...target.old!, means: reference[p][g].means! },
+        })),
       }));
       return learnt(own, peers);
     });
@@ -397,7 +402,7 @@ function plainLoss(
   let sum = 0;
   lessons.forEach(({ targets }, i) =>
     targets.forEach(({ weights, advantages, old }, g) => {
-      const { logProbs, divergence } = statistics[i][g];
+      const { logProbs, divergence, moved } = statistics[i][g];
       weights.forEach((w, t) => {
         const ratio = Math.exp(logProbs[t] - (old?.logProbs[t] ?? 0));
         const advantage = typeof advantages === 'number' ? advantages : advantages[t];
@@ -412,6 +417,8 @@ function plainLoss(
             loss.policy === 'cispo'
               ? advantage * (Math.min(ratio, loss.most) + loss.most * Math.max(0, Math.log(ratio / loss.most)))
               : NaN,
+          dppo:
+            loss.policy === 'dppo' && moved![t] >= loss.limit && advantage * (ratio - 1) > 0 ? 0 : ratio * advantage,
         };
         const kl = loss.policy === 'likelihood' ? null : loss.kl;
         sum += w * (-gains[loss.policy] + (kl === null ? 0 : kl.coefficient * divergence![t]));

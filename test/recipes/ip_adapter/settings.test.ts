@@ -151,7 +151,16 @@ describe('the settings of ip_adapter', () => {
     ],
     [
       { algorithm: { kl_estimator: 'k2' } },
-      'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, clip_range_high, drop_zero_spread, inner_epochs, kl_coeff, minibatches, reward_scale, surrogate, type, warmup_steps',
+      'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, clip_range_high, divergence_limit, drop_zero_spread, inner_epochs, kl_coeff, minibatches, reward_scale, surrogate, type, warmup_steps',
+    ],
+    [
+      { algorithm: { surrogate: 'dppo', clip_range: null } },
+      'algorithm.surrogate: found dppo with one optimizer step an iteration (inner_epochs 1, minibatches 1), in which every ratio is 1; allowed: ppo, or more steps',
+    ],
+    [
+      { algorithm: { surrogate: 'dppo', clip_range_high: 2e-4, minibatches: 2 } },
+      "algorithm.clip_range: found 0.0001 with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null",
+      "algorithm.clip_range_high: found 0.0002 with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null",
     ],
     [
       { optimizer: { gradient_checkpointing: true } },
@@ -165,6 +174,7 @@ describe('the settings of ip_adapter', () => {
     const rollout = { episodes_per_iteration: 8, generations_per_sample: 1 };
     expect(problemsOf({ algorithm: { type: 'ppo', minibatches: 3 }, rollout })).toEqual([]);
     expect(problemsOf({ algorithm: { minibatches: 5 } })).toEqual([]);
+    expect(problemsOf({ algorithm: { minibatches: 2, surrogate: 'dppo', clip_range: null } })).toEqual([]);
   });
 
   it('need a warm-up that has seen pictures without words, where they are guided, before it is made', () => {

@@ -1,0 +1,157 @@
+/** Losses on the actions of a flow policy, and their gradients by its velocities, against the published formulae in float64. */
+import { describe, expect, it } from 'vitest';
+import { RandomStream } from '../../../src/core/random.js';
+import { gradients } from '../../../src/graph/differentiate.js';
+import { Graph } from '../../../src/graph/ir.js';
+import { Session } from '../../../src/engines/onnx/session.js';
+import { isMasked } from '../../../src/policies/losses/dppo.js';
+import type { LossSpec } from '../../../src/policies/losses/table.js';
+import { flowActions, flowObjective } from '../../../src/policies/flow/objective.js';
+import { gaussianOf, type Gaussian } from '../../../src/policies/flow/steps.js';
+import { centralDifferences } from '../../graph/support.js';
+
+const [BATCH, ROWS, COLUMNS] = [12, 4, 3];
+const SIZE = ROWS * COLUMNS;
+const random = new RandomStream('flow objective');
+const array = (scale = 1): Float32Array => Float32Array.from({ length: BATCH * SIZE }, () => scale * random.normal());
+const plus = (a: Float32Array, b: Float32Array): Float32Array => a.map((one, i) => one + b[i]);
+const row = (of: ArrayLike<number>, b: number): number[] => Array.from(of).slice(b * SIZE, (b + 1) * SIZE);
+
+const steps: Gaussian[] = Array.from({ length: BATCH }, (_, b) => {
+  return gaussianOf({ sigma: 0.5, ofX: 0.97, ofVelocity: -0.1, deviation: 0.2 + 0.02 * b });
+});
+const x = array();
+/** Half of the actions are near the weights that sampled, and half are far from them. */
+const v = array();
+const near = Float32Array.from({ length: BATCH * SIZE }, (_, i) => (Math.floor(i / SIZE) % 2 === 0 ? 0.05 : 1));
+const oldVelocity = plus(
+  v,
+  near.map((one) => one * random.normal()),
+);
+const reference = plus(v, array(0.3));
+/** Two thirds of the elements are painted, where some are. */
+const counted = Float32Array.from({ length: BATCH * SIZE }, (_, i) => (i % 3 === 0 ? 0 : 1.5));
+const ofSteps = (key: keyof Gaussian): Float32Array => Float32Array.from(steps, (step) => step[key]);
+const meansOf = (velocity: ArrayLike<number>, b: number): number[] =>
+  row(velocity, b).map((one, i) => steps[b].ofX * row(x, b)[i] + steps[b].ofVelocity * one);
+const allMeans = (velocity: ArrayLike<number>): Float32Array =>
+  Float32Array.from(Array.from({ length: BATCH }, (_, b) => meansOf(velocity, b)).flat());
+const [means, oldMeans, referenceMeans] = [v, oldVelocity, reference].map(allMeans);
+/** What was drawn is nearer to the means of now for some, so that their ratio is above 1. */
+const isLikelier = (b: number): boolean => b >= 4 && b < 10;
+const drawn = plus(
+  Float32Array.from(oldMeans, (old, i) => (isLikelier(Math.floor(i / SIZE)) ? means[i] : old)),
+  array(0.1),
+);
+const weights = Float32Array.from({ length: BATCH }, (_, b) => (b === 3 ? 0 : 0.02 + 0.01 * b));
+const advantages = Float32Array.from({ length: BATCH }, (_, b) => (b % 4 < 2 ? 1 : -1) * (0.4 + 0.1 * b));
+const mean = (values: readonly number[], b: number, counts: boolean): number =>
+  values.reduce((sum, one, i) => sum + (counts ? counted[b * SIZE + i] : 1) * one, 0) / SIZE;
+
+/** In float64, of the numbers that the graph is fed. */
+function logProbOf(means: readonly number[], b: number, counts: boolean): number {
+  const { precision, offset } = steps[b];
+  const squares = means.map((m, i) => (drawn[b * SIZE + i] - m) ** 2);
+  return offset - precision * mean(squares, b, counts);
+}
+
+const distance = (a: readonly number[], to: ArrayLike<number>, b: number, counts: boolean): number =>
+  mean(
+    a.map((one, i) => (one - row(to, b)[i]) ** 2),
+    b,
+    counts,
+  );
+
+async function byGraph(loss: LossSpec, counts: boolean, old: Float32Array) {
+  const graph = new Graph('objective');
+  const shape = [BATCH, ROWS, COLUMNS];
+  const velocity = graph.input('v', shape);
+  const { scalar, told } = flowObjective(flowActions(graph.input('x', shape), velocity, counts), loss);
+  const session = await Session.compile(
+    graph,
+    { loss: scalar, slope: gradients(scalar, [velocity])[0], ...told },
+    { threads: 1 },
+  );
+  const all: Readonly<Record<string, Float32Array>> = {
+    x,
+    v,
+    drawn,
+    counted,
+    old,
+    advantages,
+    weights,
+    old_means: oldMeans,
+    reference: referenceMeans,
+    of_x: ofSteps('ofX'),
+    of_velocity: ofSteps('ofVelocity'),
+    precision: ofSteps('precision'),
+    offset: ofSteps('offset'),
+  };
+  const names = new Set(graph.inputs.map(({ name }) => name));
+  try {
+    return await session.run(Object.fromEntries(Object.entries(all).filter(([name]) => names.has(name))), new Map());
+  } finally {
+    await session.dispose();
+  }
+}
+
+describe('the loss with a mask by divergence', () => {
+  const limit = 0.01;
+  const old = Float32Array.from({ length: BATCH }, (_, b) => logProbOf(row(oldMeans, b), b, false));
+
+  it.each([
+    ['', false, null],
+    [', with a penalty', false, { coefficient: 0.3, estimator: 'k3' }],
+    [', of the painted elements alone', true, null],
+  ] as const)('has the value and the gradient of its formula%s', async (_name, counts, kl) => {
+    const oldLogProbs = Float32Array.from({ length: BATCH }, (_, b) => logProbOf(row(oldMeans, b), b, counts));
+    const loss: LossSpec = { policy: 'dppo', limit, kl };
+    const found = await byGraph(loss, counts, oldLogProbs);
+    const fixed = Float64Array.from(v);
+    const masked = Array.from({ length: BATCH }, (_, b) => {
+      const means = meansOf(fixed, b);
+      const ratio = Math.exp(logProbOf(means, b, counts) - oldLogProbs[b]);
+      const moved = steps[b].precision * distance(means, oldMeans, b, counts);
+      return moved >= limit && ((advantages[b] > 0 && ratio > 1) || (advantages[b] < 0 && ratio < 1));
+    });
+    const at = (velocity: Float64Array): number =>
+      Array.from({ length: BATCH }, (_, b) => {
+        const means = meansOf(velocity, b);
+        const ratio = Math.exp(logProbOf(means, b, counts) - oldLogProbs[b]);
+        const away = kl === null ? 0 : kl.coefficient * steps[b].precision * distance(means, referenceMeans, b, counts);
+        return weights[b] * ((masked[b] ? 0 : -advantages[b] * ratio) + away);
+      }).reduce((sum, one) => sum + one, 0);
+    const value = at(fixed);
+    expect(Math.abs((found['loss'] as Float32Array)[0] / value - 1)).toBeLessThan(1e-5);
+    const slopes = centralDifferences(fixed, () => at(fixed), 1e-5);
+    const largest = Math.max(...slopes.map(Math.abs));
+    (found['slope'] as Float32Array).forEach((one, i) =>
+      expect(Math.abs(one - slopes[i]) / largest).toBeLessThan(1e-5),
+    );
+    // Of both signs, some are masked and some are not.
+    const of = (sign: number, isMaskedOnes: boolean): boolean =>
+      masked.some((one, b) => one === isMaskedOnes && Math.sign(advantages[b]) === sign && weights[b] > 0);
+    for (const sign of [1, -1]) expect([of(sign, true), of(sign, false)]).toEqual([true, true]);
+
+    // What is reported tells the same actions.
+    const [moved, logProbs] = ['moved', 'logProbs'].map((name) => found[name] as Float32Array);
+    const told = masked.map((_, b) =>
+      isMasked(limit, { logRatio: logProbs[b] - oldLogProbs[b], advantage: advantages[b], moved: moved[b] }),
+    );
+    expect(told).toEqual(masked);
+    moved.forEach((one, b) => {
+      const exact = steps[b].precision * distance(meansOf(fixed, b), oldMeans, b, counts);
+      expect(Math.abs(one / exact - 1)).toBeLessThan(1e-4);
+    });
+  });
+
+  it('is the ratio loss where nothing has moved so far', async () => {
+    const [whole, free] = await Promise.all([
+      byGraph({ policy: 'dppo', limit: 1e6, kl: null }, false, old),
+      byGraph({ policy: 'ratio', clip: null, kl: null }, false, old),
+    ]);
+    expect(whole['loss']).toEqual(free['loss']);
+    const unsigned = (slopes: unknown): number[] => Array.from(slopes as Float32Array, (one) => one + 0);
+    expect(unsigned(whole['slope'])).toEqual(unsigned(free['slope']));
+  });
+});
