@@ -108,10 +108,13 @@ export function Picture({
   path,
   label,
   alt = label,
+  over = null,
 }: {
   readonly path: string;
   readonly label: string;
   readonly alt?: string;
+  /** Drawn over the picture once it is there. */
+  readonly over?: JSX.Element | null;
 }): JSX.Element {
   const source = useSource();
   const [holder, setHolder] = useState<HTMLElement | null>(null);
@@ -155,7 +158,12 @@ export function Picture({
 
   return (
     <figure class="picture" ref={setHolder}>
-      {url !== null && <img src={url} alt={visible(alt)} />}
+      {url !== null && (
+        <span class="picture-frame">
+          <img src={url} alt={visible(alt)} />
+          {over}
+        </span>
+      )}
       {url === null && (
         <span class="picture-missing" title={found.error ?? undefined}>
           {found.error === null ? '' : 'image is gone'}
