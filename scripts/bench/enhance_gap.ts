@@ -6,8 +6,8 @@
  */
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import sharp from 'sharp';
 import { must, UsageError } from '../../src/core/errors.js';
-import { encodePlainPng } from '../../src/core/png.js';
 import type { Row } from '../../src/data/rows.js';
 import type { RgbImage } from '../../src/core/image.js';
 import { average, standardError } from '../../src/core/statistics.js';
@@ -25,6 +25,8 @@ import { readLines } from '../../src/run/journal.js';
 import { findRun } from '../../src/run/find.js';
 import { readRecord } from '../../src/run/record.js';
 import { recordedConfig } from '../../src/run/recorded_config.js';
+import { drawSheet } from '../../src/run/report/sheet_caption.js';
+import { escapeMarkup, FONT, INK, loadFont, MUTED } from '../../src/run/report/svg.js';
 
 /** The fields of a recorded episode that are read here. */
 interface EpisodeLine {
@@ -121,8 +123,11 @@ export async function benchEnhanceGap(): Promise<void> {
   if (values.sheet !== undefined) {
     const names = ['no rewriting', 'before, greedy', 'after, greedy', 'oracle'];
     const rows = shown.slice(0, Number(values.rows));
-    const chosen = rows.map(({ said, pictures }) => names.map((name) => pictures[Object.keys(said).indexOf(name)]));
-    writeFileSync(values.sheet, encodePlainPng(grid(chosen)));
+    const chosen = rows.map(({ original, said, pictures }) => ({
+      original,
+      pictures: names.map((name) => pictures[Object.keys(said).indexOf(name)]),
+    }));
+    writeFileSync(values.sheet, await sheetOf(chosen, names, `${run}: pictures of held-out prompts as rewritten`));
     for (const { said, original } of rows) {
       console.log(['', original, ...names.slice(1).map((name) => `  ${name}: ${said[name]}`)].join('\n'));
     }
@@ -140,27 +145,44 @@ function labelOf(row: Row): string {
   throw new UsageError(`the held-out rows have no column '${LABEL}', which the oracle says`);
 }
 
-const MARGIN = 2;
+const MARGIN = 28;
+const TILE = 96;
+const GAP = 14;
+const TEXT_WIDTH = 230;
 
-/** The number of screen pixels per pixel, in each direction. */
-const ZOOM = 4;
-
-/** A grid of enlarged pictures, all of the same size. */
-function grid(rows: readonly (readonly RgbImage[])[]): RgbImage {
-  const [{ width: w, height: h }] = rows[0];
-  const [cellWidth, cellHeight] = [ZOOM * (w + MARGIN), ZOOM * (h + MARGIN)];
-  const [width, height] = [rows[0].length * cellWidth + ZOOM * MARGIN, rows.length * cellHeight + ZOOM * MARGIN];
-  const data = new Uint8Array(3 * width * height).fill(255);
-  rows.forEach((row, r) =>
-    row.forEach((picture, c) => {
-      for (let y = 0; y < ZOOM * h; y++) {
-        for (let x = 0; x < ZOOM * w; x++) {
-          const from = 3 * (Math.floor(y / ZOOM) * w + Math.floor(x / ZOOM));
-          const to = 3 * ((ZOOM * MARGIN + r * cellHeight + y) * width + ZOOM * MARGIN + c * cellWidth + x);
-          data.set(picture.data.subarray(from, from + 3), to);
-        }
-      }
-    }),
-  );
-  return { width, height, data };
+/** The pictures of some prompts under the names of who wrote the words that they are of. */
+async function sheetOf(
+  rows: readonly { readonly original: string; readonly pictures: readonly RgbImage[] }[],
+  names: readonly string[],
+  caption: string,
+): Promise<Uint8Array> {
+  await loadFont();
+  const left = (column: number): number => MARGIN + TEXT_WIDTH + column * (TILE + GAP);
+  const top = (row: number): number => MARGIN + 24 + row * (TILE + GAP);
+  const [width, height] = [left(names.length) - GAP + MARGIN, top(rows.length) - GAP + MARGIN];
+  const heads = ['prompt', ...names].map((name, at) => {
+    const place = at === 0 ? `x="${MARGIN}"` : `x="${left(at - 1) + TILE / 2}" text-anchor="middle"`;
+    const font = `font-family="${FONT}" font-size="13" font-weight="bold" fill="${MUTED}"`;
+    return `<text ${place} y="${MARGIN + 8}" ${font}>${escapeMarkup(name)}</text>`;
+  });
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">${heads.join('')}</svg>`;
+  const overlays = rows.flatMap(({ original, pictures }, row) => [
+    sharp({
+      text: {
+        ...{ text: `<span foreground="${INK}">${escapeMarkup(original)}</span>`, font: `${FONT} 14`, rgba: true },
+        ...{ width: TEXT_WIDTH - GAP, wrap: 'word-char', spacing: 4 },
+      },
+    })
+      .png()
+      .toBuffer()
+      .then((input) => ({ input, left: MARGIN, top: top(row) + 4 })),
+    ...pictures.map(({ width: w, height: h, data }, column) =>
+      sharp(data, { raw: { width: w, height: h, channels: 3 } })
+        .resize(TILE, TILE, { kernel: 'nearest', fit: 'contain', background: '#ffffff' })
+        .png()
+        .toBuffer()
+        .then((input) => ({ input, left: left(column), top: top(row) })),
+    ),
+  ]);
+  return drawSheet(svg, overlays, caption);
 }

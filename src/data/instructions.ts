@@ -11,6 +11,8 @@ export interface EditLine {
   /** Absolute paths of pictures. */
   readonly source: string;
   readonly edited: string | null;
+  /** White where the edit may change the source. */
+  readonly mask: string | null;
   readonly instruction: string;
   readonly rationale: string | null;
   readonly split: string;
@@ -21,6 +23,7 @@ const ALLOWED = {
   source: 'the path of a picture, from the folder of this file',
   instruction: 'a text',
   edited: 'the path of a picture, from the folder of this file',
+  mask: 'the path of a picture that is white where the edit may change the source, from the folder of this file',
   rationale: 'a text',
   split: 'a name of letters, digits, "_" and "-", such as train or validation',
 } as const;
@@ -30,6 +33,7 @@ const lineSchema = z.strictObject({
   source: text,
   instruction: text,
   edited: text.nullable().default(null),
+  mask: text.nullable().default(null),
   rationale: text.nullable().default(null),
   split: z
     .string()
@@ -64,7 +68,7 @@ export function readInstructions(file: string): readonly EditLine[] {
 }
 
 const FORM =
-  'Write one edit a line: {"source": "a.png", "instruction": "make it red"}, where it is known with "edited", and with "split" where it is not "train".';
+  'Write one edit a line: {"source": "a.png", "instruction": "make it red"}, where they are known with "edited" and "mask", and with "split" where it is not "train".';
 
 function textOf(file: string): string {
   try {
@@ -90,14 +94,16 @@ function readLine(line: string, where: string, folder: string): EditLine | { rea
   if (!parsed.success) return { found: parsed.error.issues.flatMap((issue) => messagesOf(issue, value)) };
   const { instruction, rationale, split } = parsed.data;
   const path = (name: string | null): string | null => (name === null ? null : resolve(folder, name));
-  const [source, edited] = [resolve(folder, parsed.data.source), path(parsed.data.edited)];
+  const source = resolve(folder, parsed.data.source);
+  const [edited, mask] = [path(parsed.data.edited), path(parsed.data.mask)];
   const found = [
     ...pictureProblem('source', source),
     ...(edited === null ? [] : pictureProblem('edited', edited)),
+    ...(mask === null ? [] : pictureProblem('mask', mask)),
     ...tokenProblem('instruction', instruction),
     ...tokenProblem('rationale', rationale ?? ''),
   ];
-  return found.length > 0 ? { found } : { where, source, edited, instruction, rationale, split };
+  return found.length > 0 ? { found } : { where, source, edited, mask, instruction, rationale, split };
 }
 
 function messagesOf(issue: z.core.$ZodIssue, value: unknown): string[] {

@@ -128,8 +128,10 @@ function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): str
     return known;
   };
   const hash = createHash('sha256').update(JSON.stringify({ FORMAT, size, tokenizer: codes?.id ?? null }));
-  for (const { source, edited, instruction, rationale, split, where } of lines) {
+  for (const { source, edited, mask, instruction, rationale, split, where } of lines) {
     const line = [pictureDigest(source, where), pictureDigest(edited, where), instruction, rationale, split];
+    // A line without a mask has the digest that it has where nobody knows of masks.
+    if (mask !== null) line.push(pictureDigest(mask, where));
     hash.update(`${JSON.stringify(line)}\n`);
   }
   return hash.digest('hex');
@@ -225,20 +227,23 @@ async function writeEdits(
   const splits = new Splits(folder, codes.id);
   for (let from = 0; from < lines.length; from += BATCH) {
     const batch = lines.slice(from, from + BATCH);
-    const pairs = await Promise.all(batch.map((line) => readPair(line, size, codes.patch)));
-    const grids = await codes.encode(pairs.flat());
+    const pictures = await Promise.all(batch.map((line) => readPictures(line, size, codes.patch)));
+    const grids = await codes.encode(
+      pictures.flatMap(({ source, edited }) => (edited === null ? [source] : [source, edited])),
+    );
     let at = 0;
     for (const [i, line] of batch.entries()) {
-      const [source, edited] = pairs[i];
+      const { source, edited, mask } = pictures[i];
       const bytes = encodeEditSample({
         instruction: line.instruction,
         source: grids[at++],
         sourcePng: await encodePng(source),
-        target: pairs[i].length > 1 ? grids[at++] : null,
-        targetPng: pairs[i].length > 1 ? await encodePng(edited) : null,
+        target: edited === null ? null : grids[at++],
+        targetPng: edited === null ? null : await encodePng(edited),
+        mask,
         rationale: line.rationale,
       });
-      splits.add(line.split, '.npz', bytes, pairs[i].length > 1);
+      splits.add(line.split, '.npz', bytes, edited !== null);
     }
     onProgress?.(from + batch.length, lines.length);
   }
@@ -253,8 +258,15 @@ function wordsOf(lines: readonly EditLine[]): string[] {
   return [...new Set(texts.flatMap((each) => each.split(/\s+/)))].filter((word) => word !== '').sort();
 }
 
-/** The pictures of an edit, fitted: the source, and the edited one where there is one. */
-async function readPair(line: EditLine, size: PictureSize | null, patch: number): Promise<RgbImage[]> {
+/** The pictures of an edit, fitted to one size. */
+interface EditPictures {
+  readonly source: RgbImage;
+  readonly edited: RgbImage | null;
+  /** Per code of the source, 1 where the edit may change it. */
+  readonly mask: Uint8Array | null;
+}
+
+async function readPictures(line: EditLine, size: PictureSize | null, patch: number): Promise<EditPictures> {
   const { where } = line;
   const source = await readFitted(line.source, where, size);
   const { width, height } = source.image;
@@ -264,12 +276,37 @@ async function readPair(line: EditLine, size: PictureSize | null, patch: number)
       { where, next: `Give --size, with sides that are multiples of ${patch}.` },
     );
   }
-  if (line.edited === null) return [source.image];
-  const edited = await readFitted(line.edited, where, size);
-  if (size === null ? sameSize(source.original, edited.original) : sameShape(source.original, edited.original)) {
-    return [source.image, edited.image];
+  const alike = async (path: string, what: string): Promise<RgbImage> => {
+    const read = await readFitted(path, where, size);
+    if (size === null ? sameSize(source.original, read.original) : sameShape(source.original, read.original)) {
+      return read.image;
+    }
+    const wanted = size === null ? 'the same size; --size makes one of all' : 'the same shape, to be cropped alike';
+    const found = `the source is ${sizeText(source.original)} pixels, the ${what} ${sizeText(read.original)}`;
+    throw new DataError(`${found}; allowed: ${wanted}`, { where });
+  };
+  return {
+    source: source.image,
+    edited: line.edited === null ? null : await alike(line.edited, 'edited picture'),
+    mask: line.mask === null ? null : markedCells(await alike(line.mask, 'mask'), patch, where),
+  };
+}
+
+/** A pixel whose red is as bright as this is white. */
+const WHITE = 128;
+
+/** Per square of pixels, 1 where any is white. Raises DataError for a mask without white. */
+function markedCells({ width, height, data }: RgbImage, patch: number, where: string): Uint8Array {
+  const columns = width / patch;
+  const cells = new Uint8Array(columns * (height / patch));
+  for (let pixel = 0; pixel < width * height; pixel++) {
+    if (data[3 * pixel] < WHITE) continue;
+    const [row, column] = [Math.floor(pixel / width), pixel % width];
+    cells[Math.floor(row / patch) * columns + Math.floor(column / patch)] = 1;
   }
-  const wanted = size === null ? 'the same size; --size makes one of all' : 'the same shape, to be cropped alike';
-  const found = `the source is ${sizeText(source.original)} pixels, the edited picture ${sizeText(edited.original)}`;
-  throw new DataError(`${found}; allowed: ${wanted}`, { where });
+  if (cells.includes(1)) return cells;
+  throw new DataError('the mask has no white, so that nothing may be changed', {
+    where,
+    next: 'Paint white what the edit may change, or leave "mask" out.',
+  });
 }

@@ -110,8 +110,8 @@ const visionGrpo = grpo.extend({
   advantage: advantageFields
     .extend({
       region: result(
-        "Which cells a reward term with another credit than 'all' tells apart: those that enough answers of the 'group' change against the source (region_share), or those in which the 'label' differs from the source.",
-        z.enum(['group', 'label']).default('group'),
+        "Which cells a reward term with another credit than 'all' tells apart: those that enough answers of the 'group' change against the source (region_share), those in which the 'label' differs from the source, or those that the data's 'mask' leaves open.",
+        z.enum(['group', 'label', 'mask']).default('group'),
         { absent: 'group', idle: paysWholeAnswers },
       ),
       region_share: result(

@@ -1,6 +1,6 @@
 /** The cells of the picture in an answer: its vision codes, compared with those of the source. Pure functions. */
 import { DataError } from '../../core/errors.js';
-import type { CodeGrid } from '../../data/types.js';
+import type { CodeGrid, EditSample } from '../../data/types.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import type { TokenSpace } from '../../policies/tokens/emu3/space.js';
@@ -53,6 +53,15 @@ export function labelledCells({ id, source, target }: LabelledSample): Uint8Arra
       next: "Train on data whose samples have labels of their source's size, or set algorithm.advantage.region to 'group'.",
     },
   );
+}
+
+/** Per cell, 1 where the sample's mask is white. Raises DataError for a sample without one. */
+export function maskedCells({ id, mask }: Pick<EditSample, 'id' | 'mask'>): Uint8Array {
+  if (mask !== null) return mask;
+  throw new DataError("found no mask, where algorithm.advantage.region is 'mask'", {
+    where: id,
+    next: 'Train on data whose samples have masks (editrl data pack, with "mask" in each line), or set algorithm.advantage.region to \'group\'.',
+  });
 }
 
 function isOfSize(grid: CodeGrid, { height, width }: CodeGrid): boolean {

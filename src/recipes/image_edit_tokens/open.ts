@@ -1,5 +1,6 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import type { ImageEditSettings } from './settings.js';
+import type { EditSample, SampleSource } from '../../data/types.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { TokenPolicy } from '../../policies/tokens/policy.js';
@@ -11,7 +12,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../open_token_policy.js';
 import { makeData, sampleEdits } from './data.js';
 import { editLabels } from './labelled.js';
-import { drawnCells, hasLabel, labelledCells } from './drawn_cells.js';
+import { drawnCells, hasLabel, labelledCells, maskedCells } from './drawn_cells.js';
 import { ImageEditTask, spaceOf, type EditPrompt } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
@@ -35,16 +36,35 @@ function paysRegions({ reward }: ImageEditSettings): boolean {
   return reward.terms.some(({ credit }) => credit !== 'all');
 }
 
-/** Raises DataError where the first sample of a dataset lacks the label that is to tell its region. */
-function regionsOf(
-  { space, data }: ImageEditTask,
-  { region, region_share: share, region_border: border }: VisionGrpoSettings['advantage'],
+/** A task, as far as its regions are concerned. */
+interface RegionTask extends Pick<ImageEditTask, 'space'> {
+  readonly data: { readonly train: readonly Pick<SampleSource<EditSample>, 'length' | 'read'>[] };
+}
+
+/**
+ * Raises DataError where the first sample of a dataset lacks the label or mask that is to tell its region, and for any sample of training with a mask of
+ * another size or an empty one.
+ */
+export function regionsOf(
+  { space, data }: RegionTask,
+  {
+    region,
+    region_share: share,
+    region_border: border,
+  }: Pick<VisionGrpoSettings['advantage'], 'region' | 'region_share' | 'region_border'>,
 ): Regions<EditPrompt, TokenAnswer> {
   const cellsOf = (prompt: EditPrompt, answer: TokenAnswer): DrawnCells | null => drawnCells(prompt, answer, space);
   if (region === 'group') return { cellsOf, share, border };
-  for (const source of data.train) labelledCells(source.read(0));
-  return { cellsOf, share, border, labelled: ({ sample }) => (hasLabel(sample) ? labelledCells(sample) : null) };
+  for (const source of data.train) firstOf[region](source.read(0));
+  if (region === 'label') {
+    return { cellsOf, share, border, labelled: ({ sample }) => (hasLabel(sample) ? labelledCells(sample) : null) };
+  }
+  // Reading checks the mask.
+  for (const source of data.train) for (let index = 0; index < source.length; index++) source.read(index);
+  return { cellsOf, share, border, labelled: ({ sample }) => sample.mask };
 }
+
+const firstOf = { label: labelledCells, mask: maskedCells };
 
 /** The policy that this process trains: from the referenced model, or with random weights. */
 export function openPolicy(

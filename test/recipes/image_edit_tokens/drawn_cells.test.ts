@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { drawnCells, labelledCells } from '../../../src/recipes/image_edit_tokens/drawn_cells.js';
+import { drawnCells, labelledCells, maskedCells } from '../../../src/recipes/image_edit_tokens/drawn_cells.js';
 import type { CodeGrid } from '../../../src/data/types.js';
 import { SAMPLED, smallSpace } from '../../policies/small_policy.js';
 
@@ -33,6 +33,15 @@ describe.each([
     expect(drawnCells(prompt, { ids: ids.subarray(0, ids.length - 4) }, space)).toBeNull();
     const other = { height: 3, width: 2, codes: source.codes };
     expect(drawnCells({ ...prompt, sample: { source: other } }, { ids }, space)).toBeNull();
+  });
+});
+
+describe('masked cells', () => {
+  it("are the sample's mask, which it has to have", () => {
+    expect(maskedCells({ id: 'a', mask: Uint8Array.of(0, 1) })).toEqual(Uint8Array.of(0, 1));
+    expect(() => maskedCells({ id: 'a', mask: null })).toThrow(
+      /found no mask, where algorithm.advantage.region is 'mask'/,
+    );
   });
 });
 
