@@ -147,7 +147,7 @@ export async function openTokenTraining<
     samplings: heldOutSampling(settings),
     longestAnswer: rollout.max_response_tokens,
     rewards: (algorithm) => ({
-      how: samplingOf(settings),
+      how: () => samplingOf(settings),
       trained: trained(algorithm),
       ...regions?.(algorithm),
       mismatchAlarm: MISMATCH_ALARM,

@@ -159,12 +159,26 @@ export const flowRollout = section(
         z.number().gt(0).max(1).default(0.99),
       ),
       sde_window: result(
-        'Only `size` steps in a row are noisy and learnt from, drawn for every group within steps [from, to) of `range`: {size, range: [from, to]}. null means all that timestep_fraction leaves.',
+        'Only `size` steps in a row are noisy and learnt from, drawn for every group within steps [from, to) of `range`, or where `slide` has moved them: {size, range: [from, to], slide}. null means all that timestep_fraction leaves.',
         z
-          .strictObject({ size: positiveInteger, range: z.tuple([count, positiveInteger]) })
+          .strictObject({
+            size: positiveInteger,
+            range: z.tuple([count, positiveInteger]),
+            slide: result(
+              'One place for all groups of an iteration: it begins at `from`, moves by `stride` steps after `every` iterations, and goes back to `from` where it would leave the range (MixGRPO: arXiv 2507.21802). Held-out answers are not sampled by it: their places are drawn, the same in every evaluation. null: a place is drawn for every group.',
+              z
+                .strictObject({
+                  every: result('Iterations at one place.', positiveInteger.default(25)),
+                  stride: result('Steps of one move.', positiveInteger.default(1)),
+                })
+                .nullable()
+                .default(null),
+              { absent: null, allowed: '{every: 25, stride: 1}, or null' },
+            ),
+          })
           .nullable()
           .default(null),
-        { allowed: '{size: 2, range: [0, 5]}, or null' },
+        { allowed: '{size: 2, range: [0, 5], slide: {every: 25, stride: 1}}, or null' },
       ),
     })
     .prefault({}),

@@ -31,8 +31,8 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly algorithm: GrpoSettings;
   readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
-  /** How answers are sampled in training. */
-  readonly how: H;
+  /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
+  readonly how: (iteration: number) => H;
   /** Tells the cells of the pictures that answers draw; absent where every term of the reward is about whole answers. */
   readonly regions?: Regions<P, A>;
   /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
@@ -246,7 +246,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     return {
       prompts,
       answersPerPrompt: rollout.generations_per_sample,
-      how,
+      how: how(iteration),
       weights: 'current',
       chunk: rollout.chunk_groups ?? prompts.length,
       random: (p, g) => new RandomStream(seed, 'rollout', iteration, p, g),

@@ -73,7 +73,7 @@ export function smallTraining(
     rollout,
     reward,
     seed,
-    how: samplingOf(settings),
+    how: () => samplingOf(settings),
     longestAnswer: rollout.max_response_tokens,
     schedule: scheduleOf(settings),
     trained: (iteration, prompt, answer) =>

@@ -10,6 +10,7 @@ import { describeFlowModel, loadFlow, requireUnconditional } from '../../policie
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
+import { windowAt } from '../../policies/flow/steps.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
@@ -48,7 +49,7 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     longestAnswer: null,
     labels: ({ sft }) => flowLabels(task, sft, settings.validation.prompts),
     rewards: ({ clip_range }) => ({
-      how: samplings.sampled,
+      how: (iteration) => sampledIn(iteration, settings),
       trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
       minibatchesOf: 'actions',
       mismatchAlarm: mismatchAlarmOf({ clip_range }),
@@ -67,12 +68,23 @@ export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | 
   return (clip_range ?? CLIP_RANGE) / 10;
 }
 
-/** As in training, but without noise. */
-function samplingsOf({
+/** How an iteration's answers are sampled. */
+export function sampledIn(iteration: number, settings: SamplingSettings): FlowSampling {
+  const { sde_window: window } = settings.rollout;
+  return { ...samplingsOf(settings).sampled, window: window === null ? null : windowAt(iteration, window) };
+}
+
+type SamplingSettings = Pick<IpAdapterSettings, 'rollout'> & {
+  readonly validation: Pick<IpAdapterSettings['validation'], 'greedy'>;
+  readonly policy: Pick<IpAdapterSettings['policy'], 'model_type'>;
+};
+
+/** How held-out answers are sampled, in every evaluation alike: as in training, though a window does not slide, and without noise. */
+export function samplingsOf({
   policy,
   rollout,
   validation,
-}: IpAdapterSettings): Record<'sampled', FlowSampling> & Partial<Record<'greedy', FlowSampling>> {
+}: SamplingSettings): Record<'sampled', FlowSampling> & Partial<Record<'greedy', FlowSampling>> {
   const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale, same_latent } =
     rollout;
   const { sigmas } = flowModelTypes[policy.model_type];
@@ -80,7 +92,7 @@ function samplingsOf({
     sigmas: (tokens) => sigmas(num_steps, tokens),
     noiseLevel: noise_level,
     fraction: timestep_fraction,
-    window: sde_window,
+    window: sde_window === null ? null : { size: sde_window.size, range: sde_window.range },
     guidance: guidance_scale,
     sameLatent: same_latent,
   };

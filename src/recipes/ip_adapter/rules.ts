@@ -103,13 +103,22 @@ function window({ rollout }: Settings): readonly Problem[] {
         `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves none to learn from; allowed: more steps`,
       );
     }
-    return whenSet([rollout?.sde_window?.size, rollout?.sde_window?.range], (size, [from, to]) =>
-      problemUnless(
-        Math.min(to, noisy) - from >= size,
-        'rollout.sde_window',
-        `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
-      ),
-    );
+    return whenSet([rollout?.sde_window?.size, rollout?.sde_window?.range], (size, [from, to]) => {
+      const room = Math.min(to, noisy) - from - size;
+      if (room < 0) {
+        return problem(
+          'rollout.sde_window',
+          `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
+        );
+      }
+      return whenSet([rollout?.sde_window?.slide?.stride], (stride) =>
+        problemUnless(
+          stride <= room,
+          'rollout.sde_window.slide',
+          `found a stride of ${stride}, but the ${size} steps have room for moves of ${room} alone within [${from}, ${Math.min(to, noisy)}); allowed: null, a smaller stride, or a wider range`,
+        ),
+      );
+    });
   });
 }
 

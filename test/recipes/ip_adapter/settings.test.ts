@@ -89,6 +89,10 @@ describe('the settings of ip_adapter', () => {
       'rollout.sde_window: found 3 steps within [2, 4), but only 3 of rollout.num_steps 4 are noisy; allowed: a window that fits, or more steps',
     ],
     [
+      { rollout: { sde_window: { size: 3, range: [2, 7], slide: { stride: 3 } } } },
+      'rollout.sde_window.slide: found a stride of 3, but the 3 steps have room for moves of 2 alone within [2, 7); allowed: null, a smaller stride, or a wider range',
+    ],
+    [
       { rollout: { num_steps: 1 } },
       'rollout.num_steps: found 1, of which rollout.timestep_fraction 0.99 leaves none to learn from; allowed: more steps',
     ],

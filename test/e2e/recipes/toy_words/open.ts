@@ -41,7 +41,7 @@ async function open(settings: ToyWordsSettings, context: TrainingContext): Promi
   return openGrpo(settings, context, {
     ...collector,
     heldOut: openHeldOut(settings, context, collector, heldOutSampling(settings), rollout.max_response_tokens),
-    how: samplingOf(settings),
+    how: () => samplingOf(settings),
     longestAnswer: rollout.max_response_tokens,
     schedule: scheduleOf(settings),
     trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
