@@ -111,7 +111,15 @@ export async function openTraining<P extends Prompt, A extends Answer, H, S exte
       algorithm: RewardAlgorithm<S>,
     ) => Pick<
       GrpoParts<P, A, H>,
-      'how' | 'trained' | 'regions' | 'mismatchAlarm' | 'importanceCap' | 'importance' | 'minibatchesOf' | 'aheadUntil'
+      | 'how'
+      | 'trained'
+      | 'sampledBy'
+      | 'regions'
+      | 'mismatchAlarm'
+      | 'importanceCap'
+      | 'importance'
+      | 'minibatchesOf'
+      | 'aheadUntil'
     >;
   },
 ): Promise<Training> {

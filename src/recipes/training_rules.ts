@@ -91,6 +91,20 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
 function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly Problem[] {
   if (algorithm === undefined || !isGrpo(algorithm)) return [];
   const { clip_range: low, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
+  const unclipped = {
+    ppo: null,
+    cispo: null,
+    dppo: 'which masks by algorithm.divergence_limit and clips no ratio',
+    nft: 'which has no ratio to clip',
+  }[surrogate ?? 'ppo'];
+  const refused = [['clip_range', low] as const, ['clip_range_high', high] as const].flatMap(([key, range]) =>
+    unclipped === null
+      ? []
+      : whenSet([range], (found) =>
+          problem(`algorithm.${key}`, `found ${found} with surrogate '${surrogate}', ${unclipped}; allowed: null`),
+        ),
+  );
+  if (surrogate === 'nft') return refused;
   const options = [
     ['clip_range_high', high, null],
     ['surrogate', surrogate, 'ppo'],
@@ -109,16 +123,7 @@ function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly
         ),
   );
   if (idle.length > 0) return idle;
-  if (surrogate === 'dppo') {
-    return [['clip_range', low] as const, ['clip_range_high', high] as const].flatMap(([key, range]) =>
-      whenSet([range], (found) =>
-        problem(
-          `algorithm.${key}`,
-          `found ${found} with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null`,
-        ),
-      ),
-    );
-  }
+  if (surrogate === 'dppo') return refused;
   if (low !== null) return [];
   if (surrogate === 'cispo') {
     return problemUnless(

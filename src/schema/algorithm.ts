@@ -227,6 +227,8 @@ export const contrastiveAlgorithm = section(
     .prefault({}),
 );
 
+const learnsNoNft = (read: ReadSettings): boolean => read('algorithm.surrogate') !== 'nft';
+
 const SURROGATE = grpo.shape.surrogate.description ?? '';
 
 /** Its KL is known in closed form. */
@@ -237,8 +239,8 @@ const flowGrpo = grpo.omit({ kl_estimator: true, kl_where: true, ratio: true, ag
     positive.nullable().default(1e-4),
   ),
   surrogate: result(
-    `${SURROGATE.slice(0, -1)}; 'dppo', with clip_range null, asks in place of the range how far the step's Gaussian has moved from the weights that sampled: from divergence_limit on, a step that would move on teaches no more (Flow-DPPO: arXiv 2606.11025).`,
-    z.enum(['ppo', 'cispo', 'dppo']).default('ppo'),
+    `${SURROGATE.slice(0, -1)}; 'dppo', with clip_range null, asks in place of the range how far the step's Gaussian has moved from the weights that sampled: from divergence_limit on, a step that would move on teaches no more (Flow-DPPO: arXiv 2606.11025); 'nft', with clip_range null and rollout.noise_level 0, asks for no ratio at all: it learns the velocities of the sampled pictures with noise, as algorithm.nft says.`,
+    z.enum(['ppo', 'cispo', 'dppo', 'nft']).default('ppo'),
     { absent: 'ppo' },
   ),
   divergence_limit: result(
@@ -246,8 +248,30 @@ const flowGrpo = grpo.omit({ kl_estimator: true, kl_where: true, ratio: true, ag
     positive.default(1e-5),
     { absent: 1e-5, idle: (read) => read('algorithm.surrogate') !== 'dppo' },
   ),
+  nft: section(
+    "With surrogate 'nft': DiffusionNFT (arXiv 2509.16117), which learns on the forward process. Pictures are sampled without noisy steps; noise is put on them at some levels, and the model's velocity there is drawn towards what leads to a good picture, and the mirrored one to a bad picture. How good it is is the advantage within advantage.clip.",
+    z
+      .strictObject({
+        beta: result(
+          'How far the two velocities are from that of the weights that sampled: 1 is the velocity itself, and its mirror image.',
+          positive.default(1),
+          { absent: 1, idle: learnsNoNft },
+        ),
+        levels: result(
+          "How many noise levels of a picture are learnt from, drawn from those of the rollout's steps that timestep_fraction leaves; null means all of them.",
+          positiveInteger.nullable().default(null),
+          { absent: null, idle: learnsNoNft },
+        ),
+        sampled_by: result(
+          "Which weights sample, and are the old ones of the loss: 'current', those that an iteration begins with, or the 'average' of optimizer.ema_decay, which follows more slowly.",
+          z.enum(['current', 'average']).default('current'),
+          { absent: 'current', idle: learnsNoNft },
+        ),
+      })
+      .prefault({}),
+  ),
   kl_coeff: result(
-    "Weight of the KL penalty to the frozen start: mean((m - m_ref)^2) / (2 s^2) over the elements, s the step's own deviation. flow_grpo divides by sigma_t alone, so that its beta counts 1 / |dt| times as much here.",
+    "Weight of the KL penalty to the frozen start: mean((m - m_ref)^2) / (2 s^2) over the elements, s the step's own deviation. flow_grpo divides by sigma_t alone, so that its beta counts 1 / |dt| times as much here. With surrogate 'nft' mean((v - v_ref)^2).",
     nonNegative.default(4e-3),
   ),
   drop_zero_spread: result(grpo.shape.drop_zero_spread.description ?? '', z.boolean().default(true)),
@@ -298,7 +322,7 @@ type FlowOutput = z.output<typeof flowGrpo>;
 export type GrpoSettings = Omit<z.output<typeof grpo>, 'type' | 'surrogate'> & {
   type: 'grpo' | 'ppo';
 } & Pick<FlowOutput, 'surrogate'> &
-  Partial<Pick<FlowOutput, 'divergence_limit'>>;
+  Partial<Pick<FlowOutput, 'divergence_limit' | 'nft'>>;
 export type VisionGrpoSettings = z.output<typeof visionGrpo>;
 export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator' | 'kl_where' | 'ratio' | 'aggregation'>;
 export type SftSettings = z.output<typeof sft>;

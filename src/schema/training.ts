@@ -147,8 +147,8 @@ export const flowRollout = section(
         { absent: false },
       ),
       noise_level: result(
-        'Scale of the noise of the SDE that is sampled in training: its steps are the actions.',
-        positive.default(0.7),
+        "Scale of the noise of the SDE that is sampled in training: its steps are the actions. 0 with algorithm.surrogate 'nft' alone, which has no noisy steps.",
+        nonNegative.default(0.7),
       ),
       guidance_scale: result(
         'Scale of classifier-free guidance, in training and evaluation; a model that embeds the guidance is told it, any other is asked twice. null means none.',

@@ -27,6 +27,7 @@ const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly inst
     instead: 'set algorithm.clip_range to null, and algorithm.inner_epochs and algorithm.minibatches to 1',
   },
   cispo: { asking: "algorithm.surrogate 'cispo'", instead: "set algorithm.surrogate to 'ppo'" },
+  nft: { asking: "algorithm.surrogate 'nft'", instead: "set algorithm.surrogate to 'ppo'" },
   dppo: { asking: "algorithm.surrogate 'dppo'", instead: "set algorithm.surrogate to 'ppo'" },
 };
 

@@ -127,6 +127,7 @@ export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H
     | 'longestAnswer'
     | 'heldOut'
     | 'trained'
+    | 'sampledBy'
     | 'regions'
     | 'mismatchAlarm'
     | 'importanceCap'

@@ -73,7 +73,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
     const { policy, algorithm, heldOut } = deps;
-    const average = heldOut.weights === 'average';
+    const average = heldOut.weights === 'average' || deps.sampledBy === 'average';
     requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), reference: this.#paysKl, average });
     this.#wholeSteps = policy.steps;
   }
@@ -242,12 +242,12 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   #asked(iteration: number, prompts: readonly P[], measured: (readonly AnswerStatistics[])[]): CollectRequest<P, H> {
-    const { rollout, how, seed } = this.deps;
+    const { rollout, how, seed, sampledBy = 'current' } = this.deps;
     return {
       prompts,
       answersPerPrompt: rollout.generations_per_sample,
       how: how(iteration),
-      weights: 'current',
+      weights: sampledBy,
       chunk: rollout.chunk_groups ?? prompts.length,
       random: (p, g) => new RandomStream(seed, 'rollout', iteration, p, g),
       key: (p, g) => `${iteration}/${p}/${g}`,

@@ -141,13 +141,15 @@ export class UpdateTotals {
       ...(this.#entropy === null || this.#weight === 0 ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
       ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),
       ...(count === 0 || this.#range === null ? {} : { 'policy/ratio_clipped': clipped / count }),
-      ...(moved.count === 0
+      ...(moved.count === 0 ? {} : { 'policy/moved': moved.sum / moved.count }),
+      ...(moved.count === 0 || this.algorithm.surrogate !== 'dppo'
         ? {}
-        : { 'policy/moved': moved.sum / moved.count, 'policy/masked': moved.masked / moved.count }),
+        : { 'policy/masked': moved.masked / moved.count }),
     };
   }
 
   #addRatios(weights: Float32Array, now: Statistics, old: Statistics): void {
+    if (this.algorithm.surrogate === 'nft') return;
     if (this.algorithm.ratio === 'answer') {
       if (weights.some((w) => w !== 0)) this.#addRatio(answerRatioOf(weights, now, old));
       return;

@@ -13,6 +13,7 @@ import type {
   Lesson,
   Policy,
   Statistics,
+  WeightsOf,
 } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { actionWeights, type Aggregation, type WholeIteration } from './aggregation.js';
@@ -29,6 +30,7 @@ export interface UpdateOptions<P, A extends Answer> {
     | 'clip_range_high'
     | 'surrogate'
     | 'divergence_limit'
+    | 'nft'
     | 'ratio'
     | 'aggregation'
     | 'inner_epochs'
@@ -36,7 +38,9 @@ export interface UpdateOptions<P, A extends Answer> {
     | 'kl_coeff'
     | 'kl_where'
     | 'kl_estimator'
-  >;
+  > & { readonly advantage?: Pick<GrpoSettings['advantage'], 'clip'> };
+  /** Which weights sample, and are the old ones of a loss; default: those of now. */
+  readonly sampledBy?: Exclude<WeightsOf, 'reference'>;
   /** The largest number of actions in an answer; null if all answers have equally many. */
   readonly longestAnswer: number | null;
   readonly seed: number;
@@ -62,6 +66,10 @@ export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): 
   const { clip_range: clip, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
   const { kl_coeff: coefficient, kl_where, kl_estimator: estimator } = algorithm;
   const kl = coefficient > 0 && kl_where === 'loss' ? { coefficient, estimator } : null;
+  if (surrogate === 'nft') {
+    const limit = must(algorithm.advantage?.clip, "the largest advantage of 'nft'");
+    return { policy: 'nft', beta: must(algorithm.nft, "the settings of 'nft'").beta, limit, kl };
+  }
   if (ratio === 'answer' || (clip === null && inner_epochs * minibatches === 1)) return { policy: 'reinforce', kl };
   if (surrogate === 'cispo') {
     return { policy: 'cispo', most: 1 + must(high ?? clip, "the largest ratio of 'cispo'"), kl };
@@ -124,7 +132,7 @@ export async function update<P, A extends Answer>(
   const loss = lossOf(algorithm);
   const ofAnswers = answerRatio(algorithm);
   const { reads, ofMeans = false } = ruleOf(loss);
-  const hasRatio = reads.includes('old') || ofAnswers !== null;
+  const asksOld = reads.includes('old') || ofMeans || ofAnswers !== null;
   const answered = kept.map(({ group }) => group);
   const reference =
     loss.kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
@@ -132,8 +140,10 @@ export async function update<P, A extends Answer>(
   const importance =
     told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap, updater.importance) : null;
   const old =
-    hasRatio || importance !== null
-      ? await watch.time('reference', () => policy.statistics(answered, 'current', answered, ofMeans))
+    asksOld || importance !== null
+      ? await watch.time('reference', () =>
+          policy.statistics(answered, updater.sampledBy ?? 'current', answered, ofMeans),
+        )
       : null;
   const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => {
     const trained = group.answers.map((answer, g) =>
@@ -145,7 +155,7 @@ export async function update<P, A extends Answer>(
       advantages: own,
       trained,
       reference: reference?.[i] ?? null,
-      old: hasRatio ? (old?.[i] ?? null) : null,
+      old: asksOld ? (old?.[i] ?? null) : null,
       importance: importance === null || old === null ? null : importance.of(group, old[i], trained),
     };
   });

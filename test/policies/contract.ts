@@ -30,6 +30,7 @@ const SPECS: Readonly<Record<LossName, LossSpec>> = {
   reinforce: { policy: 'reinforce', kl },
   ratio: { policy: 'ratio', clip: 0.2, kl },
   cispo: { policy: 'cispo', most: 1.2, kl },
+  nft: { policy: 'nft', beta: 1, limit: 2, kl },
   dppo: { policy: 'dppo', limit: 0.01, kl },
 };
 

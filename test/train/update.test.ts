@@ -93,6 +93,7 @@ async function run(
   given: readonly { advantages: readonly (number | null)[]; dropped: boolean; zeroSpread: boolean }[] = advantages,
   more: Partial<Pick<UpdateOptions<string, Answer>, 'importanceCap' | 'importance' | 'minibatchesOf' | 'trained'>> & {
     readonly sampled?: typeof groups;
+    readonly sampledBy?: 'average';
   } = {},
 ) {
   const policy = new NotingPolicy();
@@ -112,6 +113,7 @@ async function run(
       trained: (_iteration, _prompt, { logProbs }) => Float32Array.from(logProbs, (_x, t) => (t === 0 ? 1 : 0)),
       ...(more.trained === undefined ? {} : { trained: more.trained }),
       ...(more.minibatchesOf === undefined ? {} : { minibatchesOf: more.minibatchesOf }),
+      ...(more.sampledBy === undefined ? {} : { sampledBy: more.sampledBy }),
       mismatchAlarm: 1e-3,
       alarm: (message) => alarms.push(message),
     },
@@ -231,6 +233,11 @@ describe('loss options', () => {
     expect(dppo.policy.taken[0].loss).toEqual({ policy: 'dppo', limit: 1e-5, kl: null });
     expect(dppo.policy.asked).toEqual(['current with means']);
     expect(high.policy.asked).toEqual(['current']);
+    const nft = { surrogate: 'nft', nft: { beta: 0.5, levels: null, sampled_by: 'average' }, kl_coeff: 0 } as const;
+    const forward = await run({ ...nft, advantage: { clip: 5 } }, advantages, { sampledBy: 'average' });
+    expect(forward.policy.taken[0].loss).toEqual({ policy: 'nft', beta: 0.5, limit: 5, kl: null });
+    expect(forward.policy.asked).toEqual(['average with means']);
+    expect(forward.metrics).not.toHaveProperty('policy/ratio_mean');
   });
 
   it('take ratios of whole answers into the advantages, from statistics before each step but the first', async () => {

@@ -52,6 +52,13 @@ export const learningPairs: readonly Pair[] = [
     tests: ['test/policies/flow/objective.test.ts'],
   },
   {
+    id: 'mirror-image-of-nothing',
+    file: 'src/policies/losses/nft.ts',
+    text: 'cost(-beta, 1 + beta)',
+    replacement: 'cost(beta, 1 - beta)',
+    tests: ['test/policies/flow/objective.test.ts'],
+  },
+  {
     id: 'least-noise-level',
     file: 'src/nets/flow/transformer.ts',
     text: 'const LEAST_LEVEL = 0.05;',

@@ -109,7 +109,10 @@ interface Only {
 
 /** Keys that would change what is learnt: the values that match what is done here, and what that is. */
 export const FLOW_ONLY: Readonly<Partial<Record<FlowName, Only>>> = {
-  rl_method: { values: ['grpo'], because: 'DiffusionNFT is not among the algorithms here' },
+  rl_method: {
+    values: ['grpo'],
+    because: "DiffusionNFT is algorithm.surrogate 'nft' here, beside which canonical keys stand",
+  },
   rl_reward_image_from: {
     values: ['t0_latent', 'pred_x0'],
     because: 'the picture that is scored is that of the last step, which both are where that step has no noise',

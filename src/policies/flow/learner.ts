@@ -89,7 +89,7 @@ export class FlowLearner {
       const result = await this.#forward.use(
         { shape, withMeans },
         (graph) => {
-          const { logProbs, means } = this.#actions(graph, shape);
+          const { logProbs, means } = this.#actions(graph, shape).actions;
           return { logProbs, ...(withMeans ? { means } : {}) };
         },
         async (session) => session.run(await this.#feeds(part, shape, weights), weights),
@@ -137,13 +137,14 @@ export class FlowLearner {
 
   /** The training graph of one micro-batch: loss, statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
-    const { scalar, told } = flowObjective(this.#actions(graph, shape), loss);
+    const { actions, sigma } = this.#actions(graph, shape);
+    const { scalar, told } = flowObjective(actions, loss, sigma);
     const trains = trainedPart(this.model);
     return trainingOutputs(scalar, told, (name) => trains.has(name));
   }
 
-  /** The actions of a micro-batch, from the model's inputs. */
-  #actions(graph: Graph, shape: FlowShape): FlowActions {
+  /** The actions of a micro-batch, from the model's inputs, and their noise levels [B]. */
+  #actions(graph: Graph, shape: FlowShape): { readonly actions: FlowActions; readonly sigma: Value } {
     const { config, adapter } = this.model;
     const inputs = flowInputs(graph, config, shape);
     const found = velocity(graph, config, shape, inputs, adapter);
@@ -151,7 +152,8 @@ export class FlowLearner {
     const v = this.#isAskedTwice
       ? guidedValues(found, graph.input('unguided', found.shape), guidance ?? 1, config)
       : found;
-    return flowActions(slice(inputs.hidden, 2, 0, velocityWidth(config)), v, shape.hasSecond === true);
+    const x = slice(inputs.hidden, 2, 0, velocityWidth(config));
+    return { actions: flowActions(x, v, shape.hasSecond === true), sigma: inputs.sigma };
   }
 
   /** Whether guidance needs the model's unconditional velocity. */

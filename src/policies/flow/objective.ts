@@ -10,6 +10,7 @@ export interface FlowActions {
   readonly logProbs: Value;
   /** [B, N, C] */
   readonly means: Value;
+  readonly drawn: Value;
   /** [B] */
   readonly precision: Value;
   /** [B, N, C] the weight of each element, 1 on average; null if all weigh the same. */
@@ -25,34 +26,45 @@ export function flowActions(x: Value, v: Value, counts: boolean): FlowActions {
   const means = add(mul(wide(scalars('of_x')), x), mul(wide(scalars('of_velocity')), v));
   const precision = scalars('precision');
   const counted = counts ? graph.input('counted', means.shape) : null;
-  const error = meanSquare(sub(graph.input('drawn', means.shape), means), counted);
-  return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision, counted };
+  const drawn = graph.input('drawn', means.shape);
+  const off = sub(drawn, means);
+  const error = averageOf(mul(off, off), counted);
+  return { logProbs: sub(scalars('offset'), mul(precision, error)), means, drawn, precision, counted };
 }
 
-/** The scalar loss, and what is reported of each action beside it. Declares the loss's inputs. */
+/** The scalar loss, and what is reported of each action beside it; `sigma` [B] are the actions' noise levels. Declares the loss's inputs. */
 export function flowObjective(
-  { logProbs, means, precision, counted }: FlowActions,
+  { logProbs, means, drawn, precision, counted }: FlowActions,
   loss: LossSpec,
+  sigma: Value,
 ): { readonly scalar: Value; readonly told: Record<string, Value> } {
   const { graph } = logProbs;
   const input = (name: string): Value => graph.input(name, logProbs.shape);
   const { kl = null } = loss;
   const rule = ruleOf(loss);
-  const from = (name: 'reference' | 'old_means'): Value =>
-    mul(precision, meanSquare(sub(means, graph.input(name, means.shape)), counted));
-  const divergence = kl === null ? null : from('reference');
-  const gaussians = rule.ofMeans === true ? { moved: from('old_means') } : undefined;
+  const average = (of: Value): Value => averageOf(of, counted);
+  const from = (other: Value): Value => {
+    const away = sub(means, other);
+    return mul(precision, average(mul(away, away)));
+  };
+  const divergence = kl === null ? null : from(graph.input('reference', means.shape));
+  const old = rule.ofMeans === true ? graph.input('old_means', means.shape) : null;
+  const level = reshape(sigma, [sigma.size, 1, 1]);
+  const gaussians = old === null ? undefined : { means, old, drawn, level, average, moved: from(old) };
   const scalar = weightedLoss(
     input('weights'),
     rule.gain(loss, logProbs, input, gaussians),
     kl === null || divergence === null ? null : mul(divergence, graph.scalar(kl.coefficient)),
   );
-  return { scalar, told: { logProbs, ...(divergence === null ? {} : { divergence }), ...gaussians } };
+  return {
+    scalar,
+    told: { logProbs, ...(divergence === null ? {} : { divergence }), ...(gaussians && { moved: gaussians.moved }) },
+  };
 }
 
-/** [B] means of x^2 over all but the first axis, each element weighted by `counted`. */
-function meanSquare(x: Value, counted: Value | null): Value {
+/** [B] means over all but the first axis, each element weighted by `counted`. */
+function averageOf(x: Value, counted: Value | null): Value {
   const [batch] = x.shape;
-  const squares = counted === null ? mul(x, x) : mul(mul(x, x), counted);
-  return mul(reshape(reduceSum(squares, [1, 2]), [batch]), x.graph.scalar(batch / x.size));
+  const weighted = counted === null ? x : mul(x, counted);
+  return mul(reshape(reduceSum(weighted, [1, 2]), [batch]), x.graph.scalar(batch / x.size));
 }

@@ -12,6 +12,7 @@ import type { VelocityFile } from './exported.js';
 import { guidedNumbers } from './guidance.js';
 import type { FlowModel } from './model.js';
 import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
+import { levelsOf, noisedActions, type NoisedPictures } from './noised.js';
 import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
 
 /** How a flow policy samples. */
@@ -22,6 +23,8 @@ export interface FlowSampling extends NoisySteps {
   readonly guidance: number | null;
   /** Whether all answers to a prompt begin with the same noise. */
   readonly sameLatent: boolean;
+  /** For a loss on the forward process: the actions are not steps of the solver, but noised pictures. Absent: they are. */
+  readonly noised?: NoisedPictures;
 }
 
 export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'> {
@@ -35,7 +38,7 @@ export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'
 /** An answer being sampled. */
 interface Begun {
   readonly condition: FlowCondition;
-  readonly normal: () => number;
+  readonly stream: RandomStream;
   readonly noisy: readonly [number, number];
   /** Its initial noise. */
   readonly noise: Float32Array;
@@ -89,7 +92,7 @@ export class FlowSampler {
         stream.uniform();
         const own = noise(stream);
         const x = shared ?? own;
-        return { condition: flow, normal: () => stream.normal(), noisy, noise: x, x, actions: [], logProbs: [] };
+        return { condition: flow, stream, noisy, noise: x, x, actions: [], logProbs: [] };
       });
     });
     for (const { at } of microBatches(begun, this.options.config, this.options.batch)) {
@@ -104,12 +107,14 @@ export class FlowSampler {
         next: 'Go on from an earlier checkpoint with a lower optimizer.learning_rate, or with a smaller rollout.guidance_scale where one is set.',
       });
     }
-    const answers = begun.map(({ x, actions, logProbs }): FlowAnswer => ({
-      latents: x,
-      actions,
-      logProbs: Float32Array.from(logProbs),
-      finished: true,
-    }));
+    const answers = begun.map(({ x, condition, stream, actions, logProbs }): FlowAnswer => {
+      if (how.noised === undefined) {
+        return { latents: x, actions, logProbs: Float32Array.from(logProbs), finished: true };
+      }
+      const sigmas = how.sigmas(condition.rows * condition.columns);
+      const drawn = noisedActions(x, levelsOf(sigmas, how.fraction, how.noised, stream), stream);
+      return { latents: x, actions: drawn, logProbs: new Float32Array(drawn.length).fill(NaN), finished: true };
+    });
     return prompts.map((_, p) => answers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt));
   }
 
@@ -160,7 +165,7 @@ function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: num
   const drawn = new Float32Array(x.length);
   for (let i = 0; i < x.length; i++) {
     const mean = ofX * x[i] + ofVelocity * v[i];
-    drawn[i] = deviation === 0 ? mean : mean + deviation * one.normal();
+    drawn[i] = deviation === 0 ? mean : mean + deviation * one.stream.normal();
   }
   const { kept } = one.condition;
   one.x = kept === undefined ? drawn : blended(drawn, kept, one.noise, sigmas[at + 1]);

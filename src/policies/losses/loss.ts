@@ -20,6 +20,15 @@ export interface GainAt {
 export interface Gaussians {
   /** [B] in nats per element: the divergence of each action's Gaussian from that under the weights that sampled. */
   readonly moved: Value;
+  /** [B, N, C] under the weights being trained, and under those that sampled. */
+  readonly means: Value;
+  readonly old: Value;
+  /** [B, N, C] the actions themselves. */
+  readonly drawn: Value;
+  /** [B, 1, 1] the noise level of the model's input. */
+  readonly level: Value;
+  /** [B] the mean over the elements of an action, of [B, N, C]. */
+  readonly average: (of: Value) => Value;
 }
 
 /** A loss is sum_a w_a (beta KL_a - gain_a) over the actions a of a batch. */

@@ -5,11 +5,12 @@ import { cispo, type CispoLoss } from './cispo.js';
 import { dppo, type DppoLoss } from './dppo.js';
 import { likelihood, type LikelihoodLoss } from './likelihood.js';
 import type { LossRule } from './loss.js';
+import { nft, type NftLoss } from './nft.js';
 import { ratio, type RatioLoss } from './ratio.js';
 import { reinforce, type ReinforceLoss } from './reinforce.js';
 
 /** A loss as plain data that can be sent to a trainer in another process. Weights, advantages, old and reference values come with the batch. */
-export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | DppoLoss;
+export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | DppoLoss | NftLoss;
 export type LossName = LossSpec['policy'];
 
 const losses: { readonly [K in LossName]: LossRule<Extract<LossSpec, { readonly policy: K }>> } = {
@@ -18,6 +19,7 @@ const losses: { readonly [K in LossName]: LossRule<Extract<LossSpec, { readonly 
   ratio,
   cispo,
   dppo,
+  nft,
 };
 
 export function ruleOf({ policy }: LossSpec): LossRule<LossSpec> {

@@ -9,6 +9,7 @@ import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { describeFlowModel, loadFlow, requireUnconditional } from '../../policies/flow/load.js';
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
+import type { NoisedPictures } from '../../policies/flow/noised.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { windowAt } from '../../policies/flow/steps.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
@@ -48,8 +49,9 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     samplings,
     longestAnswer: null,
     labels: ({ sft }) => flowLabels(task, sft, settings.validation.prompts),
-    rewards: ({ clip_range }) => ({
-      how: (iteration) => sampledIn(iteration, settings),
+    rewards: ({ clip_range, surrogate, nft }) => ({
+      how: (iteration) => sampledIn(iteration, settings, surrogate === 'nft' ? nft : null),
+      sampledBy: surrogate === 'nft' ? nft.sampled_by : 'current',
       trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
       minibatchesOf: 'actions',
       mismatchAlarm: mismatchAlarmOf({ clip_range }),
@@ -68,10 +70,18 @@ export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | 
   return (clip_range ?? CLIP_RANGE) / 10;
 }
 
-/** How an iteration's answers are sampled. */
-export function sampledIn(iteration: number, settings: SamplingSettings): FlowSampling {
+/** How an iteration's answers are sampled; `noised` for a loss on the forward process. */
+export function sampledIn(
+  iteration: number,
+  settings: SamplingSettings,
+  noised: NoisedPictures | null = null,
+): FlowSampling {
   const { sde_window: window } = settings.rollout;
-  return { ...samplingsOf(settings).sampled, window: window === null ? null : windowAt(iteration, window) };
+  return {
+    ...samplingsOf(settings).sampled,
+    window: window === null ? null : windowAt(iteration, window),
+    ...(noised === null ? {} : { noised: { levels: noised.levels } }),
+  };
 }
 
 type SamplingSettings = Pick<IpAdapterSettings, 'rollout'> & {

@@ -20,6 +20,7 @@ export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [
   adapters,
   signs,
   window,
+  noise,
   unused,
 ];
 
@@ -120,6 +121,52 @@ function window({ rollout }: Settings): readonly Problem[] {
       );
     });
   });
+}
+
+/** Either noisy steps are learnt from, or pictures with noise on them. */
+function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] {
+  if (rollout === undefined || algorithm === undefined || algorithm.type === 'sft') return [];
+  const { noise_level: level, sde_window: windowed, num_steps, timestep_fraction } = rollout;
+  if (algorithm.surrogate !== 'nft') {
+    return problemUnless(
+      level !== 0,
+      'rollout.noise_level',
+      "found 0, which leaves no noisy step to learn from; allowed: a number above 0, or algorithm.surrogate 'nft'",
+    );
+  }
+  const { nft, advantage } = algorithm;
+  return [
+    ...problemUnless(
+      level === undefined || level === 0,
+      'rollout.noise_level',
+      `found ${level} with algorithm.surrogate 'nft', which learns from pictures and not from noisy steps; allowed: 0`,
+    ),
+    ...whenSet([validSection(windowed)], () =>
+      problem('rollout.sde_window', "found with algorithm.surrogate 'nft', which has no noisy steps; allowed: null"),
+    ),
+    ...problemUnless(
+      rollout.same_latent !== true,
+      'rollout.same_latent',
+      "found true with algorithm.surrogate 'nft', whose pictures differ by their first noise alone: a group's would all be the same; allowed: false",
+    ),
+    ...problemUnless(
+      advantage?.clip !== null,
+      'algorithm.advantage.clip',
+      "found null with algorithm.surrogate 'nft', to which this advantage is as good as it gets; allowed: a number above 0",
+    ),
+    ...whenSet([nft?.levels, num_steps, timestep_fraction], (levels, steps, fraction) =>
+      problemUnless(
+        levels <= noisySteps(steps, fraction),
+        'algorithm.nft.levels',
+        `found ${levels}; allowed: at most the ${noisySteps(steps, fraction)} levels that rollout.timestep_fraction ${fraction} leaves of rollout.num_steps ${steps}, or null for all`,
+      ),
+    ),
+    ...problemUnless(
+      nft?.sampled_by !== 'average' || optimizer?.ema_decay !== null,
+      'algorithm.nft.sampled_by',
+      "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current', or set it",
+    ),
+  ];
 }
 
 /** Settings that this recipe cannot follow. */

@@ -38,9 +38,10 @@ export const ipAdapter = preset<IpAdapterSettings>({
         },
         memory: memoryOf,
         shape: shapeOfModel,
-        rows: ({ rollout }) => {
+        rows: ({ rollout, algorithm }) => {
           const { episodes_per_iteration: episodes, num_steps, timestep_fraction, sde_window } = rollout;
-          return episodes * (sde_window?.size ?? noisySteps(num_steps, timestep_fraction));
+          const levels = algorithm.type !== 'sft' && algorithm.surrogate === 'nft' ? algorithm.nft.levels : null;
+          return episodes * (levels ?? sde_window?.size ?? noisySteps(num_steps, timestep_fraction));
         },
       },
       needs: ({ policy, algorithm, rollout }, shapeOf) => {

@@ -17,3 +17,8 @@ recipeContract(
   { ...given, overlays: [...SMALL, 'test/e2e/recipes/ip_adapter_ppo.libsonnet'] },
   'run',
 );
+recipeContract(
+  'ip_adapter on the forward process',
+  { ...given, overlays: [...SMALL, 'test/e2e/recipes/ip_adapter_nft.libsonnet'] },
+  'run',
+);

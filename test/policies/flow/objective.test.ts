@@ -7,7 +7,7 @@ import { Session } from '../../../src/engines/onnx/session.js';
 import { isMasked } from '../../../src/policies/losses/dppo.js';
 import type { LossSpec } from '../../../src/policies/losses/table.js';
 import { flowActions, flowObjective } from '../../../src/policies/flow/objective.js';
-import { gaussianOf, type Gaussian } from '../../../src/policies/flow/steps.js';
+import { gaussianOf, velocityGaussian, type Gaussian } from '../../../src/policies/flow/steps.js';
 import { centralDifferences } from '../../graph/support.js';
 
 const [BATCH, ROWS, COLUMNS] = [12, 4, 3];
@@ -29,6 +29,7 @@ const oldVelocity = plus(
   near.map((one) => one * random.normal()),
 );
 const reference = plus(v, array(0.3));
+const levels = Float32Array.from({ length: BATCH }, (_, b) => 0.1 + 0.075 * b);
 /** Two thirds of the elements are painted, where some are. */
 const counted = Float32Array.from({ length: BATCH * SIZE }, (_, i) => (i % 3 === 0 ? 0 : 1.5));
 const ofSteps = (key: keyof Gaussian): Float32Array => Float32Array.from(steps, (step) => step[key]);
@@ -62,11 +63,21 @@ const distance = (a: readonly number[], to: ArrayLike<number>, b: number, counts
     counts,
   );
 
-async function byGraph(loss: LossSpec, counts: boolean, old: Float32Array) {
+/** `given` are fed in place of what is fed otherwise. */
+async function byGraph(
+  loss: LossSpec,
+  counts: boolean,
+  old: Float32Array,
+  given: Readonly<Record<string, Float32Array>> = {},
+) {
   const graph = new Graph('objective');
   const shape = [BATCH, ROWS, COLUMNS];
   const velocity = graph.input('v', shape);
-  const { scalar, told } = flowObjective(flowActions(graph.input('x', shape), velocity, counts), loss);
+  const { scalar, told } = flowObjective(
+    flowActions(graph.input('x', shape), velocity, counts),
+    loss,
+    graph.input('sigma', [BATCH]),
+  );
   const session = await Session.compile(
     graph,
     { loss: scalar, slope: gradients(scalar, [velocity])[0], ...told },
@@ -86,6 +97,8 @@ async function byGraph(loss: LossSpec, counts: boolean, old: Float32Array) {
     of_velocity: ofSteps('ofVelocity'),
     precision: ofSteps('precision'),
     offset: ofSteps('offset'),
+    sigma: levels,
+    ...given,
   };
   const names = new Set(graph.inputs.map(({ name }) => name));
   try {
@@ -153,5 +166,84 @@ describe('the loss with a mask by divergence', () => {
     expect(whole['loss']).toEqual(free['loss']);
     const unsigned = (slopes: unknown): number[] => Array.from(slopes as Float32Array, (one) => one + 0);
     expect(unsigned(whole['slope'])).toEqual(unsigned(free['slope']));
+  });
+});
+
+describe('the loss on the forward process', () => {
+  const velocities = Object.fromEntries(
+    (['ofX', 'ofVelocity', 'precision', 'offset'] as const).map((key) => {
+      const name = { ofX: 'of_x', ofVelocity: 'of_velocity', precision: 'precision', offset: 'offset' }[key];
+      return [name, new Float32Array(BATCH).fill(velocityGaussian[key])];
+    }),
+  );
+  /** Pictures and their noise; one velocity leads exactly from the one to the other. */
+  const [pictures, noises] = [array(), array()];
+  const wanted = noises.map((eps, i) => (Math.floor(i / SIZE) === 7 ? v[i] : eps - pictures[i]));
+  const given = { ...velocities, drawn: wanted, old_means: oldVelocity, reference };
+
+  it.each([
+    ['', 1, false, null],
+    [', of velocities half as far', 0.5, false, null],
+    [', with a penalty', 1, false, { coefficient: 0.3, estimator: 'k3' }],
+    [', of the painted elements alone', 0.7, true, null],
+  ] as const)('has the value and the gradient of its formula%s', async (_name, beta, counts, kl) => {
+    const limit = 0.8;
+    const found = await byGraph({ policy: 'nft', beta, limit, kl }, counts, new Float32Array(BATCH), given);
+    const fixed = Float64Array.from(v);
+    /** x0(u) - x0 of the mixture of both velocities, from a picture that leads to what is wanted. */
+    const off = (velocity: ArrayLike<number>, b: number, ofNew: number): number[] =>
+      row(velocity, b).map((one, i) => {
+        const at = b * SIZE + i;
+        const x0 = pictures[at];
+        const noised = (1 - levels[b]) * x0 + levels[b] * (wanted[at] + x0);
+        return noised - levels[b] * (ofNew * one + (1 - ofNew) * oldVelocity[at]) - x0;
+      });
+    const weight = (b: number, ofNew: number): number =>
+      Math.max(mean(off(fixed, b, ofNew).map(Math.abs), b, counts), 1e-5);
+    const kept = Array.from({ length: BATCH }, (_, b) => [weight(b, beta), weight(b, -beta)]);
+    const at = (velocity: Float64Array): number =>
+      kept.reduce((sum, [toPlus, toMinus], b) => {
+        const squared = (ofNew: number): number =>
+          mean(
+            off(velocity, b, ofNew).map((one) => one * one),
+            b,
+            counts,
+          );
+        const r = 0.5 + Math.max(-1, Math.min(1, advantages[b] / limit)) / 2;
+        const own = (r / beta) * (squared(beta) / toPlus) + ((1 - r) / beta) * (squared(-beta) / toMinus);
+        const away = kl === null ? 0 : kl.coefficient * distance(row(velocity, b), reference, b, counts);
+        return sum + weights[b] * (limit * own + away);
+      }, 0);
+    expect(Math.abs((found['loss'] as Float32Array)[0] / at(fixed) - 1)).toBeLessThan(1e-5);
+    // The loss is quadratic where its weights are fixed, so that differences are exact.
+    const slopes = centralDifferences(fixed, () => at(fixed), 1e-3);
+    const largest = Math.max(...slopes.map(Math.abs));
+    (found['slope'] as Float32Array).forEach((one, i) =>
+      expect(Math.abs(one - slopes[i]) / largest).toBeLessThan(1e-5),
+    );
+    expect(advantages.some((one) => Math.abs(one) > limit) && advantages.some((one) => Math.abs(one) < limit)).toBe(
+      true,
+    );
+    (found['moved'] as Float32Array).forEach((one, b) =>
+      expect(Math.abs(one / distance(row(v, b), oldVelocity, b, counts) - 1)).toBeLessThan(1e-5),
+    );
+  });
+
+  it('draws towards a good picture and away from a bad one, where nothing has been learnt yet', async () => {
+    const sampledWith = { ...given, old_means: v };
+    const { slope } = await byGraph(
+      { policy: 'nft', beta: 1, limit: 5, kl: null },
+      false,
+      new Float32Array(BATCH),
+      sampledWith,
+    );
+    for (let b = 0; b < BATCH; b++) {
+      if (b === 3 || b === 7) continue;
+      const along = row(slope as Float32Array, b).reduce(
+        (sum, one, i) => sum + one * (wanted[b * SIZE + i] - v[b * SIZE + i]),
+        0,
+      );
+      expect(Math.sign(along)).toBe(-Math.sign(advantages[b]));
+    }
   });
 });

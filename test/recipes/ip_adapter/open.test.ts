@@ -19,4 +19,6 @@ it('slides its window with the iterations of training, and never in held-out eva
   expect(sampledIn(31, sliding).window).toEqual({ ...window, slid: { stride: 1, moves: 3 } });
   expect(samplingsOf(sliding).sampled.window).toEqual(window);
   expect(sampledIn(31, settings(null)).window).toEqual(window);
+  expect(sampledIn(31, sliding)).not.toHaveProperty('noised');
+  expect(sampledIn(31, sliding, { levels: 2 }).noised).toEqual({ levels: 2 });
 });

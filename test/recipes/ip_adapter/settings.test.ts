@@ -155,7 +155,30 @@ describe('the settings of ip_adapter', () => {
     ],
     [
       { algorithm: { kl_estimator: 'k2' } },
-      'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, clip_range_high, divergence_limit, drop_zero_spread, inner_epochs, kl_coeff, minibatches, reward_scale, surrogate, type, warmup_steps',
+      'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, clip_range_high, divergence_limit, drop_zero_spread, inner_epochs, kl_coeff, minibatches, nft, reward_scale, surrogate, type, warmup_steps',
+    ],
+    [
+      {
+        algorithm: {
+          surrogate: 'nft',
+          clip_range_high: 2e-4,
+          advantage: { clip: null },
+          nft: { levels: 10, sampled_by: 'average' },
+        },
+        rollout: { sde_window: { size: 2, range: [0, 5] }, same_latent: true },
+      },
+      "algorithm.clip_range: found 0.0001 with surrogate 'nft', which has no ratio to clip; allowed: null",
+      "algorithm.clip_range_high: found 0.0002 with surrogate 'nft', which has no ratio to clip; allowed: null",
+      "rollout.noise_level: found 0.7 with algorithm.surrogate 'nft', which learns from pictures and not from noisy steps; allowed: 0",
+      "rollout.sde_window: found with algorithm.surrogate 'nft', which has no noisy steps; allowed: null",
+      "rollout.same_latent: found true with algorithm.surrogate 'nft', whose pictures differ by their first noise alone: a group's would all be the same; allowed: false",
+      "algorithm.advantage.clip: found null with algorithm.surrogate 'nft', to which this advantage is as good as it gets; allowed: a number above 0",
+      'algorithm.nft.levels: found 10; allowed: at most the 9 levels that rollout.timestep_fraction 0.99 leaves of rollout.num_steps 10, or null for all',
+      "algorithm.nft.sampled_by: found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current', or set it",
+    ],
+    [
+      { rollout: { noise_level: 0 } },
+      "rollout.noise_level: found 0, which leaves no noisy step to learn from; allowed: a number above 0, or algorithm.surrogate 'nft'",
     ],
     [
       { algorithm: { surrogate: 'dppo', clip_range: null } },
@@ -179,6 +202,10 @@ describe('the settings of ip_adapter', () => {
     expect(problemsOf({ algorithm: { type: 'ppo', minibatches: 3 }, rollout })).toEqual([]);
     expect(problemsOf({ algorithm: { minibatches: 5 } })).toEqual([]);
     expect(problemsOf({ algorithm: { minibatches: 2, surrogate: 'dppo', clip_range: null } })).toEqual([]);
+    const nft = { algorithm: { surrogate: 'nft', clip_range: null, nft: { levels: 3 } }, rollout: { noise_level: 0 } };
+    expect(problemsOf(nft)).toEqual([]);
+    const settings = settingsOf({ ...nft, optimizer: { per_device_batch_size: 1 } });
+    expect(recipeOf(settings).microBatches(settings)).toBe(8 * 3);
   });
 
   it('need a warm-up that has seen pictures without words, where they are guided, before it is made', () => {
