@@ -46,6 +46,8 @@ export interface Task<P extends Prompt, A> {
   /** The prompt at a global position of the endless training order. */
   prompt(globalIndex: number): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
+  /** By name, the prompts of `validation` with something about them undone that answers should depend on. Absent if there are none. */
+  readonly controls?: Readonly<Record<string, readonly PromptSource<P>[]>>;
   /** `weights`: the weights of the policy that answered, for an environment that is conditioned on it. */
   render(chunk: readonly Answers<P, A>[], weights: Exclude<WeightsOf, 'reference'>): Promise<Rendered[][]>;
   /**

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../src/core/png.js';
+import { soloGroup } from '../../src/group/process_group.js';
 import type { Answer, Policy } from '../../src/policies/policy.js';
 import type { JudgeItem } from '../../src/rewards/score/types.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
@@ -10,7 +11,15 @@ import type { Prompt } from '../../src/scoring/task.js';
 import { HeldOut } from '../../src/train/held_out.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
-import { scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
+import {
+  scored,
+  scorerOf,
+  smallTraining,
+  unscored,
+  zero,
+  type SmallTraining,
+  type SmallTrainingMore,
+} from './small_training.js';
 
 const root = mkdtempSync(join(tmpdir(), 'held-out-'));
 let world: SmallWorld;
@@ -22,8 +31,12 @@ afterAll(async () => {
   await Promise.all(open.map(({ training }) => training.dispose()));
   rmSync(root, { recursive: true });
 });
-function make(scorer: Scorer, changes: Record<string, Record<string, unknown>> = {}): SmallTraining {
-  const made = smallTraining(smallSettings(world, changes), scorer);
+function make(
+  scorer: Scorer,
+  changes: Record<string, Record<string, unknown>> = {},
+  more: SmallTrainingMore = {},
+): SmallTraining {
+  const made = smallTraining(smallSettings(world, changes), scorer, soloGroup(), more);
   open.push(made);
   return made;
 }
@@ -72,6 +85,34 @@ describe('held-out evaluation', () => {
       expect(metrics[`${name}/measure/viescore/stderr`]).toBeCloseTo(Math.sqrt(5 / 12), 12);
       expect(metrics[`${name}/measure/viescore/unscored`]).toBe(0);
     }
+  });
+
+  it('compares the prompts of a control with the prompts themselves, one by one', async () => {
+    const byNumber = [scored(6), unscored, zero, scored(3)];
+    const controlled = [scored(5), scored(9), zero, unscored];
+    const lines: object[] = [];
+    const made = make(
+      scorerOf((key) => {
+        const at = Number(key.split('/').at(-1));
+        return key.includes('/s+mirrored/') ? controlled[at] : byNumber[at];
+      }),
+      {},
+      { recordHeldOut: (_iteration, episodes) => void lines.push(...episodes) },
+    );
+    const { task } = made;
+    Object.assign(task, { controls: { mirrored: task.validation } });
+    const metrics = await made.heldOut.evaluate(7);
+    for (const manner of ['sampled', 'greedy']) {
+      const of = (name: string) => metrics[`control/mirrored/${manner}/${name}`];
+      expect(of('mean')).toBeCloseTo(14 / 3, 12);
+      expect(of('unscored')).toBe(1);
+      // 6 - 5 and 0 - 0: mean 0.5, population variance 0.25.
+      expect(of('drop')).toBeCloseTo(0.5, 12);
+      expect(of('drop_stderr')).toBeCloseTo(0.5, 12);
+      expect(metrics[`validation/${manner}/mean`]).toBeCloseTo(3, 12);
+    }
+    // One line for each prompt and manner: answers to controls are not among them.
+    expect(lines).toHaveLength(8);
   });
 
   it('refuses a measure that no held-out prompt has what it needs for', async () => {

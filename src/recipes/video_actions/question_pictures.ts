@@ -2,7 +2,8 @@
 import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
 import pLimit from 'p-limit';
-import { encodePng, shrinkImage, type RgbImage } from '../../core/image.js';
+import { encodePng, sha256, shrinkImage, type RgbImage } from '../../core/image.js';
+import { RandomStream } from '../../core/random.js';
 import { clipOf, type UsualSampling, type VideoQuestion } from '../../data/conversations.js';
 import { readFitted } from '../../data/pictures.js';
 import { withPictures, type PictureTokens } from '../../models/pictures/placeholders.js';
@@ -13,6 +14,22 @@ import type { VideoSource } from './questions.js';
 
 /** Longest side of frames that are shown to people. */
 const SHOWN_SIDE = 160;
+
+/** The order in which a clip's frames are shown. */
+export type FrameOrder = (frames: readonly RgbImage[]) => readonly RgbImage[];
+
+/** A random order that follows from the seed and the frames; another one than their own if there are two or more. */
+export function shuffledFrames(seed: number): FrameOrder {
+  return (frames) => {
+    if (frames.length < 2) return frames;
+    const random = new RandomStream(seed, 'frames', sha256(Buffer.concat(frames.map(({ data }) => data))));
+    const own = frames.map((_, at) => at);
+    for (;;) {
+      const order = random.shuffled(own);
+      if (order.some((at, i) => at !== i)) return order.map((at) => frames[at]);
+    }
+  };
+}
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
 export class VideoSight implements QuestionPictures {
@@ -31,6 +48,7 @@ export class VideoSight implements QuestionPictures {
     private readonly processor: PictureProcessor,
     private readonly tokens: PictureTokens,
     private readonly usual: UsualSampling,
+    private readonly order: FrameOrder = (frames) => frames,
   ) {}
 
   mostTokens({ questions }: VideoSource, index: number): number {
@@ -90,7 +108,8 @@ export class VideoSight implements QuestionPictures {
     const pictures: Picture[] = [];
     for (const { type } of question.turns.flatMap(({ parts }) => parts)) {
       if (type === 'video') {
-        const { frames, seconds } = await clipOf(question, this.usual, where);
+        const { frames: inOrder, seconds } = await clipOf(question, this.usual, where);
+        const frames = this.order(inOrder);
         pictures.push(await this.processor.video(frames, seconds / frames.length, where));
       } else if (type === 'image') {
         const { image } = await readFitted(String(images.next().value), where, null);

@@ -10,7 +10,7 @@ import { WordsTask } from '../open_words_task.js';
 import { seenWords } from '../open_seen_words.js';
 import { askedSource, type VideoSource } from './questions.js';
 import type { VideoActionsSettings } from './settings.js';
-import { VideoSight } from './question_pictures.js';
+import { shuffledFrames, VideoSight } from './question_pictures.js';
 
 /** The task, and how its policy sees. */
 export interface VideoTask {
@@ -47,7 +47,12 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const { min, max, interval } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
-  const sight = new VideoSight(seeing.processor, seeing.tokens, usual);
-  const task = await WordsTask.open(settings, { words, data: datasets, sight });
+  const { processor, tokens } = seeing;
+  const sight = new VideoSight(processor, tokens, usual);
+  const { shuffled_frames, seed } = settings.validation;
+  const controlSights = shuffled_frames
+    ? { shuffled_frames: new VideoSight(processor, tokens, usual, shuffledFrames(seed)) }
+    : {};
+  const task = await WordsTask.open(settings, { words, data: datasets, sight, controlSights });
   return { task, seeing };
 }
