@@ -1,6 +1,6 @@
 /**
- * The dashboard with 5,000 runs and a file of 100,000 lines of metrics: the time to read them, to list them and to draw curves and, if Chromium is
- * installed, the time until the page can be used.
+ * The dashboard with 5,000 runs, ten of 10,000 lines of metrics and one of 100,000: the time to read them, to list them and to draw curves and,
+ * if Chromium is installed, the time until the page can be used, and until ten runs are overlaid.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,6 +13,9 @@ const RUNS = 5_000;
 const LINES = 100_000;
 const ROUNDS = 15;
 const LONG_RUN = 'long_run';
+const OVERLAID = 10;
+const OVERLAID_LINES = 10_000;
+const overlaid = (index: number): string => `overlaid_${index}`;
 /** The paths of Chromium on Debian. */
 const BROWSERS = ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'];
 
@@ -26,7 +29,14 @@ export async function benchDashboard(): Promise<void> {
       const began = performance.now();
       writeManyRuns(folder, RUNS);
       writeRun(folder, { name: LONG_RUN, state: 'finished', iteration: LINES, numIterations: LINES });
-      say(`wrote ${RUNS} runs and one of ${LINES} lines`, performance.now() - began);
+      for (let i = 0; i < OVERLAID; i++) {
+        const lines = { iteration: OVERLAID_LINES, numIterations: OVERLAID_LINES, seed: i, level: 3 + i / 2 };
+        writeRun(folder, { name: overlaid(i), state: 'finished', ...lines });
+      }
+      say(
+        `wrote ${RUNS} runs, ${OVERLAID} of ${OVERLAID_LINES} lines and one of ${LINES} lines`,
+        performance.now() - began,
+      );
     }
     await measure(folder);
   } finally {
@@ -140,6 +150,17 @@ async function measurePage(address: string): Promise<void> {
       const typed = performance.now();
       await page.getByText('50 of ').waitFor();
       say('the list after a word was written in the filter', performance.now() - typed);
+      await page.close();
+    }
+    for (const time of ['first', 'again']) {
+      const page = await browser.newPage();
+      await page.goto(address);
+      await page.locator('table.runs tbody tr').first().waitFor();
+      const asked = performance.now();
+      const runs = Array.from({ length: OVERLAID }, (_, i) => `run=0/${overlaid(i)}`).join('&');
+      await page.evaluate(`location.hash = '#/compare?${runs}'`);
+      await page.getByRole('img', { name: /^reward in training: .*overlaid_9/ }).waitFor();
+      say(`the curves of ${OVERLAID} runs of ${OVERLAID_LINES} lines, ${time}`, performance.now() - asked);
       await page.close();
     }
   } finally {

@@ -9,7 +9,7 @@ import type { WireCurves } from './wire.js';
 
 /** How long an answer waits for a file that has not been read yet. */
 const WAIT_MS = 120;
-/** Number of sampled lines that represent a file while it is still being read. */
+/** Number of sampled lines that represent the files of an answer that are still being read. */
 const SAMPLED_LINES = 1_000;
 
 export interface CurvesRequest {
@@ -74,13 +74,21 @@ interface ReadColumns {
   readonly sampled: boolean;
 }
 
-/** Waits for all files together no longer than for one. */
+/**
+ * Waits for all files together no longer than for one, and reads them one after another: many that are read at once would keep the answer waiting. Those
+ * that it does not come to are read when the page asks again.
+ */
 async function readColumns(cache: SeriesCache, all: readonly RunPaths[]): Promise<ReadColumns[]> {
   const series = all.map((paths) => ({ paths, one: cache.get(paths.metrics) }));
-  await Promise.all(series.map(({ one }) => one.read(WAIT_MS)));
+  const until = performance.now() + WAIT_MS;
+  for (const { one } of series) {
+    const left = until - performance.now();
+    if (left > 0) await one.read(left);
+  }
+  const unread = series.filter(({ one }) => !one.whole).length;
   return series.map(({ paths, one }) => {
     const sampled = !one.whole;
-    return { sampled, columns: sampled ? sampleLines(paths.metrics, SAMPLED_LINES) : one.columns };
+    return { sampled, columns: sampled ? sampleLines(paths.metrics, Math.ceil(SAMPLED_LINES / unread)) : one.columns };
   });
 }
 

@@ -346,10 +346,11 @@ function meanSpeed(lines: readonly MetricsLine[]): RunReport['speed'] {
 function sumByPrefix(lines: readonly MetricsLine[], prefix: string): Record<string, number> {
   const sums: Record<string, number> = {};
   for (const line of lines) {
-    for (const [name, value] of Object.entries(line.metrics)) {
+    // Lists of entries would take most of the time of reading a long run.
+    for (const name in line.metrics) {
       if (!name.startsWith(prefix)) continue;
       const reason = name.slice(prefix.length);
-      sums[reason] = (sums[reason] ?? 0) + value;
+      sums[reason] = (sums[reason] ?? 0) + line.metrics[name];
     }
   }
   return sums;
