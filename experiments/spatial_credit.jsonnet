@@ -11,6 +11,17 @@ local parts(advantage, credits={}) = {
     ],
   },
 };
+// Half of the reward is VIEScore itself, paid to whole answers.
+local both(credits={}) = {
+  algorithm+: { advantage+: { per_term: true } },
+  reward+: {
+    mode: null,
+    terms: [{ name: 'viescore', weight: 0.5 }] + [
+      { name: 'viescore', part: part, weight: 0.25, credit: std.get(credits, part, 'all') }
+      for part in ['edit_success', 'overedit']
+    ],
+  },
+};
 local regions = { edit_success: 'changed', overedit: 'kept' };
 {
   name: 'spatial_credit',
@@ -25,6 +36,9 @@ local regions = { edit_success: 'changed', overedit: 'kept' };
       spatial: parts({ region_share: 0 }, regions),
       // VIEScore itself, whose root and minima let no part make up for another.
       viescore: {},
+      // VIEScore and two of its parts: all paid to whole answers, and the parts to the cells that most answers change, and the others.
+      both_plain: both(),
+      both: both(regions),
     },
     seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3', '4', '5'] },
   },
