@@ -1,0 +1,25 @@
+// What a flow policy learns by, at laptop size: one step on its noisy steps as shipped; two, with a mask by how far a step has moved (Flow-DPPO); and
+// none of them, but the sampled pictures with noise put on them (DiffusionNFT):
+//   editrl sweep experiments/flow_losses.jsonnet --max-parallel 1
+// Nine cells of forty iterations, and before them an autoencoder and a warm-up of some five minutes for each seed.
+{
+  name: 'flow_losses',
+  base: import '../configs/ip_adapter.jsonnet',
+  with: ['../configs/lib/ip_adapter_tiny.libsonnet'],
+  axes: {
+    loss: {
+      flow_grpo: {},
+      dppo: { algorithm+: { minibatches: 2, surrogate: 'dppo', clip_range: null, divergence_limit: 1e-5 } },
+      nft: {
+        algorithm+: { surrogate: 'nft', clip_range: null, nft: { levels: 3 } },
+        // Without noisy steps the pictures of a group differ by their first noise alone.
+        rollout+: { noise_level: 0, sde_window: null, same_latent: false },
+      },
+    },
+    seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3'] },
+  },
+  design: 'product',
+  // Every seed has its own start.
+  share: ['seed'],
+  baseline: { loss: 'flow_grpo' },
+}
