@@ -8,7 +8,7 @@ import { sampleLines, type Columns, type SeriesCache } from './series.js';
 import type { WireCurves } from './wire.js';
 
 /** How long an answer waits for a file that has not been read yet. */
-const WAIT_MS = 120;
+const WAIT_MS = 40;
 /** Number of sampled lines that represent the files of an answer that are still being read. */
 const SAMPLED_LINES = 1_000;
 

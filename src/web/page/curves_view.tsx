@@ -22,17 +22,22 @@ export interface CurvesOf {
   readonly experiment?: string;
 }
 
-/** `without` is a metric that is shown elsewhere already; `scale` is what rewards measure, such as `viescore, 0 to 10`. */
+/**
+ * `without` is a metric that is shown elsewhere already; `scale` is what rewards measure, such as `viescore, 0 to 10`. `onSettled` is called once there are
+ * curves, or none to wait for.
+ */
 export function CurvesView({
   place,
   of = {},
   without = null,
   scale = null,
+  onSettled,
 }: {
   readonly place: Place;
   readonly of?: CurvesOf;
   readonly without?: string | null;
   readonly scale?: string | null;
+  readonly onSettled?: () => void;
 }): JSX.Element {
   // The cells of an experiment are known to the server alone, so any run that changes may be one of them.
   const about = of.experiment !== undefined ? null : typeof of.run === 'string' ? [of.run] : (of.run ?? []);
@@ -61,6 +66,10 @@ export function CurvesView({
     }, POLL_AGAIN_MS);
     return () => clearTimeout(timer);
   }, [data, names.data]);
+  const settled = data ?? error ?? names.error ?? (metric.length === 0 ? names.data : null);
+  useEffect(() => {
+    if (settled !== null) onSettled?.();
+  }, [settled !== null]);
   /** Keeps the lists identical while the data is the same, so that charts are redrawn only for new data. */
   const { charts, constants } = useMemo(() => chartsOf(panels, data, search === ''), [data, names.data, search]);
   const setRange = withRange(place);
