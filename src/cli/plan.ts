@@ -92,12 +92,13 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
   const from = (run: PlannedRun): string => run.parents.map((name) => shortName(experiment, name)).join(', ');
   const shared = runs.length > 1 && runs.every((run) => from(run) === from(runs[0])) ? from(runs[0]) : '';
   const below = (row: number): string[] => {
-    const { differs, placement, served } = runs[row];
+    const { differs, placement, episodes, served } = runs[row];
     const own = from(runs[row]);
     const differences = differencesOf(differs);
     const all = [
       ...(own === '' || own === shared ? [] : [`starts from ${own}`]),
       ...(placement === null ? [] : [placement]),
+      ...(episodes === null ? [] : [`from ${episodes.from} to ${episodes.to} answers in an iteration (rollout.refill)`]),
       ...(served === null ? [] : [showServedTokens(served)]),
       ...(differences === '' ? [] : [`differs in ${differences}`]),
     ].join('; ');

@@ -1,7 +1,7 @@
 /** The datasets of a run: those that it trains on, in an endless order, and held-out ones, with their names in metrics and records. */
 import { basename, dirname, extname } from 'node:path';
-import { ConfigError } from '../core/errors.js';
-import { createSampler, type Sampler, type SamplerOptions, type SamplerSource } from './sampler.js';
+import { ConfigError, DataError } from '../core/errors.js';
+import { createSampler, type SamplePlace, type SamplerOptions, type SamplerSource } from './sampler.js';
 
 /** A dataset as a config names it. */
 interface ListedSource {
@@ -19,8 +19,16 @@ export interface DatasetSettings<N extends ListedSource = ListedSource> {
   };
 }
 
+/** Orders in which training asks for samples: pure functions of the datasets' sizes, the settings and a position, counted from 0. */
+export interface TrainingOrder {
+  /** The endless order of all iterations' prompts. */
+  ordinary(globalIndex: number): SamplePlace;
+  /** An order of its own over the same samples, for prompts that replace others. */
+  refill(globalIndex: number): SamplePlace;
+}
+
 export class Datasets<S extends SamplerSource> {
-  readonly #sampler: Sampler;
+  readonly order: TrainingOrder;
   #named: readonly NamedSource<S>[] | null = null;
 
   /** Both lists are opened sources in the order of the settings. Raises DataError as `createSampler`. */
@@ -33,7 +41,9 @@ export class Datasets<S extends SamplerSource> {
     const { seed, data } = settings;
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const part = data.subset === undefined ? {} : { part: data.subset };
-    this.#sampler = createSampler(train, { seed, coefficients, ...part });
+    const ordinary = createSampler(train, { seed, coefficients, ...part });
+    const refill = createSampler(train, { seed, coefficients, ...part, order: 'refill' });
+    this.order = { ordinary: (n) => ordinary.at(n), refill: (n) => refill.at(n) };
   }
 
   /** Opens every dataset. `pathOf` is where names are taken from. Raises DataError as `open` does, and where there is nothing to train on. */
@@ -67,10 +77,12 @@ export class Datasets<S extends SamplerSource> {
     return (this.#named ??= nameSources(paths, this.validation));
   }
 
-  /** The sample at a global position of the endless training order. */
-  at(globalIndex: number): { readonly source: S; readonly index: number } {
-    const { source, index } = this.#sampler.at(globalIndex);
-    return { source: this.train[source], index };
+  /** The training sample at a global position of the ordinary order, or at a place. Raises DataError for a place that is not there. */
+  at(position: number | SamplePlace): { readonly source: S; readonly index: number } {
+    const { source, index } = typeof position === 'number' ? this.order.ordinary(position) : position;
+    const found = this.train.at(source);
+    if (found !== undefined && index < found.length) return { source: found, index };
+    throw new DataError(`there is no sample ${index} of training dataset ${source}`);
   }
 
   /** The held-out samples as prompts. */

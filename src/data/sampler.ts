@@ -19,12 +19,18 @@ export interface SamplerOptions {
   readonly coefficients: readonly number[];
   /** Whether the part that a fraction of a source is, is drawn in each epoch anew (the default) or once for all. */
   readonly part?: 'each_epoch' | 'once';
+  /** Names the order: those of different names go through the same samples independently of each other. Default: 'order'. */
+  readonly order?: 'order' | 'refill';
 }
 
 /** Which sample to take: its source's place in the list and its index there. */
 export interface SamplePlace {
   readonly source: number;
   readonly index: number;
+}
+
+/** The place of a sample in an order. */
+export interface OrderedPlace extends SamplePlace {
   /** How many whole epochs came before. */
   readonly epoch: number;
 }
@@ -35,7 +41,7 @@ export interface Sampler {
   /** Samples that each source contributes to an epoch. */
   readonly perSource: readonly number[];
   /** The sample at a global position, counted from 0 over all epochs. */
-  at(globalIndex: number): SamplePlace;
+  at(globalIndex: number): OrderedPlace;
 }
 
 function identity(length: number): number[] {
@@ -86,7 +92,7 @@ export function createSampler(sources: readonly SamplerSource[], options: Sample
     if (kept?.number === number) return kept;
     kept = {
       number,
-      order: new RandomStream(options.seed, 'sampler', 'order', number).shuffled(identity(epochLength)),
+      order: new RandomStream(options.seed, 'sampler', options.order ?? 'order', number).shuffled(identity(epochLength)),
       parts: sources.map((source, i) =>
         new RandomStream(options.seed, 'sampler', 'part', i, options.part === 'once' ? 0 : number).shuffled(
           identity(source.length),

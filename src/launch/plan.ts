@@ -10,6 +10,7 @@ import type { DeviceKind, Devices } from './machine/devices.js';
 import { memoryOf } from './machine/memory.js';
 import { describeParts } from './machine/placement.js';
 import { findObstacles } from './preflight/preflight.js';
+import { episodeRange } from './episodes.js';
 import { servedTokens, type ServedTokens } from './served_tokens.js';
 import { missingModels } from './models/wanted.js';
 
@@ -30,6 +31,8 @@ export interface PlannedRun {
   /** What to do if it does not fit; null if it fits. */
   readonly memory_advice: string | null;
   readonly differs: Readonly<Record<string, unknown>>;
+  /** Answers of an iteration, the fewest and the most, where groups without spread are refilled; else null. */
+  readonly episodes: { readonly from: number; readonly to: number } | null;
   /** What it asks of its training server; null if this program trains it. */
   readonly served: ServedTokens | null;
   /** Estimated seconds left, from finished runs of the same kind; 0 when done, null if there are none. */
@@ -71,6 +74,7 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
       placement: placed === null ? null : (placed.note ?? describeParts(placed.devices)),
       memory_advice: verdict?.advice ?? null,
       differs: cell.differs,
+      episodes: episodeRange(settings),
       served: servedTokens(
         settings,
         state === 'finished' ? settings.num_iterations : state === 'changed' ? 0 : iteration,

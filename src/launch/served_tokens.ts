@@ -6,6 +6,7 @@ import type { TinkerSettings } from '../schema/trainer.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import { getPath } from '../schema/paths.js';
 import { readPrice } from '../train/prices.js';
+import { mostEpisodes } from './episodes.js';
 
 /** What the recipes whose policy a server can train have in common. */
 interface Served {
@@ -48,12 +49,13 @@ function ofIteration({ algorithm, rollout, policy: { model_context_size: context
   const { episodes_per_iteration: episodes, generations_per_sample: group, max_response_tokens: longest } = rollout;
   const { clip_range, inner_epochs, minibatches, kl_coeff } = algorithm;
   const steps = inner_epochs * minibatches;
+  const sampled = mostEpisodes(rollout);
   // Passes without a gradient: to the weights that sampled, before each step after the first, and to the base model.
   const isPlain = clip_range === null && steps === 1 && kl_coeff === 0 && rollout.ahead === 0;
   const passes = (isPlain ? 0 : inner_epochs) + (kl_coeff > 0 ? 1 : 0);
   return {
-    prefill: (episodes / group) * context + passes * episodes * context,
-    sampled: episodes * Math.min(longest, context),
+    prefill: (sampled / group) * context + passes * episodes * context,
+    sampled: sampled * Math.min(longest, context),
     trained: inner_epochs * episodes * context,
   };
 }

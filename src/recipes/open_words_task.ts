@@ -1,8 +1,9 @@
 /** What recipes share whose policy answers in words: prompts from any source, a tokenizer with its chat template, and answers as words. */
 import { DataError, RunError } from '../core/errors.js';
 import type { ListDigest } from '../data/datalist.js';
-import type { Datasets } from '../data/datasets.js';
+import type { Datasets, TrainingOrder } from '../data/datasets.js';
 import type { Row } from '../data/rows.js';
+import type { SamplePlace } from '../data/sampler.js';
 import { promptText } from '../models/chat/prompt.js';
 import type { Message } from '../models/chat/template.js';
 import type { Picture } from '../models/pictures/picture.js';
@@ -147,8 +148,12 @@ export class WordsTask<
     ]);
   }
 
-  prompt(globalIndex: number): Promise<TextPrompt> {
-    const { source, index } = this.data.at(globalIndex);
+  get order(): TrainingOrder {
+    return this.data.order;
+  }
+
+  prompt(position: number | SamplePlace): Promise<TextPrompt> {
+    const { source, index } = this.data.at(position);
     return this.promptOf(source, index);
   }
 

@@ -20,7 +20,7 @@ export const isSupervised = (read: ReadSettings): boolean => read('algorithm.typ
 /** The settings that rules about groups and batches read. */
 interface BatchedSettings {
   readonly algorithm: GrpoSettings | VisionGrpoSettings | WordsSftSettings;
-  readonly rollout: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample'>;
+  readonly rollout: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample' | 'refill'>;
   readonly optimizer: TrainedSettings['optimizer'];
 }
 
@@ -85,6 +85,7 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
     ),
   ratioOptions,
   klInReward,
+  refillWithin,
 ];
 
 /** With one step an iteration every ratio is 1, so that no option about ratios does anything. */
@@ -154,6 +155,17 @@ function klInReward({ algorithm }: PartialSettings<BatchedSettings>): readonly P
       "found 'reward' with algorithm.advantage.scope 'prompt_history', which compares with rewards as they were given; allowed: 'loss', or another scope",
     ),
   ];
+}
+
+/** Where rewards are compared with those of other groups, a group without spread teaches too. */
+function refillWithin({ algorithm, rollout }: PartialSettings<BatchedSettings>): readonly Problem[] {
+  return whenSet([rollout?.refill, algorithm?.advantage?.scope], (_, scope) =>
+    problemUnless(
+      !isGrpo(algorithm) || scope === 'group',
+      'rollout.refill',
+      `found with algorithm.advantage.scope '${scope}', in which a group whose rewards are all equal teaches too; allowed: null, or scope 'group'`,
+    ),
+  );
 }
 
 /** Rules for token policies, whose minibatches are whole groups. */

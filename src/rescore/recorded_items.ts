@@ -53,7 +53,7 @@ function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
   return [...groups.values()];
 }
 
-/** An episode's prompt, which follows from its key; or why it differs from the recorded one. */
+/** An episode's prompt, which follows from its place or its key; or why it differs from the recorded one. */
 async function findPrompt(
   file: EpisodeFile,
   episode: RecordedEpisode,
@@ -68,7 +68,7 @@ async function findPrompt(
       if (named === undefined) return `the run's settings name no validation set '${place.set}'`;
       prompt = await named.prompt(place.prompt);
     } else {
-      prompt = await task.prompt((file.iteration - 1) * task.promptsPerIteration + Number(episode.key.split('/')[1]));
+      prompt = await task.prompt(positionOf(file, episode, task));
     }
   } catch (error) {
     if (error instanceof EditrlError) return `its sample cannot be read: ${error.message}`;
@@ -76,6 +76,16 @@ async function findPrompt(
   }
   const same = prompt.id === episode.sample && prompt.instruction === episode.instruction;
   return same ? prompt : 'the data is not what it was when the run was made';
+}
+
+/** Where a training episode's sample is. */
+function positionOf(
+  { iteration }: EpisodeFile,
+  { key, place }: RecordedEpisode,
+  { promptsPerIteration }: RecordedTask,
+): Parameters<RecordedTask['prompt']>[0] {
+  if (place !== undefined) return { source: place[0], index: place[1] };
+  return (iteration - 1) * promptsPerIteration + Number(key.split('/')[1]);
 }
 
 async function groupItems(

@@ -32,6 +32,8 @@ export interface RecordedEpisode {
   readonly key: string;
   /** The sample's id in its dataset. */
   readonly sample: string;
+  /** The place of its training dataset in the list, and of the sample in it; absent where the key says what was asked. */
+  readonly place?: readonly [source: number, index: number];
   readonly instruction: string;
   readonly finished: boolean;
   /** The answer, if it is tokens. */
@@ -52,6 +54,11 @@ export interface RecordedEpisode {
   readonly edited?: string | null;
 }
 
+/** The field of a line that says which sample was asked; none for null. */
+export function placeRecord(place: { readonly source: number; readonly index: number } | null): object {
+  return place === null ? {} : { place: [place.source, place.index] };
+}
+
 const imageName = z
   .string()
   .regex(/^[0-9a-f]{64}$/)
@@ -61,6 +68,7 @@ const numbers = z.record(z.string(), z.number());
 const episode = z.object({
   key: z.string(),
   sample: z.string(),
+  place: z.tuple([z.int().min(0), z.int().min(0)]).optional(),
   instruction: z.string(),
   finished: z.boolean(),
   tokens: z.array(z.int().min(0)).optional(),

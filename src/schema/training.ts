@@ -95,6 +95,11 @@ export const rollout = section(
         positiveInteger.default(128),
       ),
       generations_per_sample: result('Answers per prompt: the size of a group.', positiveInteger.default(8)),
+      refill: result(
+        "Replace groups that teach nothing (all scored rewards exactly equal, or fewer than two of them) by groups of further prompts, up to {rounds} times: dynamic sampling (DAPO, arXiv 2503.14476), bounded. An iteration then samples up to 1 + rounds times as many answers, and learns from as many groups as before. null: groups stay as they are.",
+        z.strictObject({ rounds: positiveInteger }).nullable().default(null),
+        { absent: null, allowed: '{rounds: 2}, or null' },
+      ),
       max_response_tokens: result(
         'Longest answer, in tokens; one ends earlier where prompt and answer fill policy.model_context_size (episode/cut_by_context counts these).',
         positiveInteger.default(2048),
@@ -138,6 +143,7 @@ export const flowRollout = section(
     .strictObject({
       episodes_per_iteration: picked.episodes_per_iteration,
       generations_per_sample: picked.generations_per_sample,
+      refill: picked.refill,
       chunk_groups: picked.chunk_groups,
       num_steps: result('Steps of the solver in training.', positiveInteger.default(10)),
       eval_num_steps: result("Steps of the ODE's solver in held-out evaluation.", positiveInteger.default(20)),

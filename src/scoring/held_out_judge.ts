@@ -86,7 +86,7 @@ export class HeldOutJudge {
   }
 }
 
-/** A rank's results for its share of an iteration's prompts. */
+/** A rank's results for its share of a round of an iteration's prompts, of which `start` is the number of the first. */
 interface OwnShare {
   readonly start: number;
   readonly rendered: readonly (readonly { readonly item: JudgeItem }[])[];
@@ -99,7 +99,7 @@ interface OwnShare {
  */
 export async function askHeldOutJudge(
   iteration: number,
-  { start, rendered, outcomes }: OwnShare,
+  rounds: readonly OwnShare[],
   {
     held_out_judge: second,
     group,
@@ -111,9 +111,13 @@ export async function askHeldOutJudge(
 ): Promise<() => Promise<Record<string, number>>> {
   const nothing = async (): Promise<Record<string, number>> => ({});
   if (second === null || iteration % second.every_n_iterations !== 0) return nothing;
-  const first = start * (rendered.at(0)?.length ?? 0);
-  const own = rendered.flatMap((one, g) => one.map(({ item }, i): ScoredItem => ({ item, outcome: outcomes[g][i] })));
-  const all = await group.gather(own.filter((_, i) => isInShare(first + i, second.fraction)));
+  const own = rounds.flatMap(({ start, rendered, outcomes }) => {
+    const first = start * (rendered.at(0)?.length ?? 0);
+    return rendered
+      .flatMap((one, g) => one.map(({ item }, i): ScoredItem => ({ item, outcome: outcomes[g][i] })))
+      .filter((_, i) => isInShare(first + i, second.fraction));
+  });
+  const all = await group.gather(own);
   if (all === null || judge === null) return nothing;
   const asked = judge.compare(iteration, all.flat());
   // Awaited after the update; until then a failure must not count as unhandled.

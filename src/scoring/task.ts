@@ -1,4 +1,6 @@
 /** A recipe's task as training, scoring and rescoring see it. `P` is its prompt, `A` the policy's answer. */
+import type { TrainingOrder } from '../data/datasets.js';
+import type { SamplePlace } from '../data/sampler.js';
 import type { WeightsOf } from '../policies/policy.js';
 import type { JudgeItem } from '../rewards/score/types.js';
 import type { RecordedEpisode } from '../run/episodes.js';
@@ -43,8 +45,10 @@ export interface Answers<P, A> {
 export interface Task<P extends Prompt, A> {
   /** Prompts of one iteration of training. */
   readonly promptsPerIteration: number;
-  /** The prompt at a global position of the endless training order. */
-  prompt(globalIndex: number): Promise<P>;
+  /** The orders in which training asks its prompts. */
+  readonly order: TrainingOrder;
+  /** The prompt at a global position of the ordinary order, or of the sample at a place. */
+  prompt(position: number | SamplePlace): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
   /** By name, the prompts of `validation` with something about them undone that answers should depend on. Absent if there are none. */
   readonly controls?: Readonly<Record<string, readonly PromptSource<P>[]>>;

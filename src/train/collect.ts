@@ -34,9 +34,9 @@ export interface CollectRequest<P, H> extends Pick<
   readonly onChunk?: (rendered: readonly (readonly Rendered[])[]) => void;
 }
 
-/** This rank's share, by prompt and answer. */
+/** This rank's share of the prompts of one round, by prompt and answer. */
 export interface Collected<A> {
-  /** Index of the share's first prompt among all prompts. */
+  /** Number of the share's first prompt. */
   readonly start: number;
   readonly answers: readonly (readonly A[])[];
   readonly rendered: readonly (readonly Rendered[])[];
@@ -45,6 +45,44 @@ export interface Collected<A> {
 
 /** Raises the first failure of sampling, rendering or scoring, after everything that was started has ended. */
 export async function collect<P extends Prompt, A extends Answer, H>(
+  collector: Collector<P, A, H>,
+  request: CollectRequest<P, H>,
+  watch: Stopwatch,
+): Promise<Collected<A>> {
+  await collector.policy.publish?.(request.weights);
+  return collectPublished(collector, request, watch);
+}
+
+/**
+ * Does the same in rounds, all under the weights of the first: `further` says what is asked next, from the outcomes of this rank's share of a round; no
+ * prompts end it. Prompts are numbered through all rounds.
+ */
+export async function collectRounds<P extends Prompt, A extends Answer, H>(
+  collector: Collector<P, A, H>,
+  request: CollectRequest<P, H>,
+  further: (own: Collected<A>['outcomes']) => Promise<readonly P[]>,
+  watch: Stopwatch,
+): Promise<Collected<A>[]> {
+  await collector.policy.publish?.(request.weights);
+  const rounds: Collected<A>[] = [];
+  let first = 0;
+  for (let { prompts } = request; prompts.length > 0; ) {
+    const from = first;
+    const numbered = {
+      ...request,
+      prompts,
+      random: (p: number, g: number) => request.random(from + p, g),
+      key: (p: number, g: number) => request.key(from + p, g),
+    };
+    const own = await collectPublished(collector, numbered, watch);
+    rounds.push({ ...own, start: from + own.start });
+    first += prompts.length;
+    prompts = await further(own.outcomes);
+  }
+  return rounds;
+}
+
+async function collectPublished<P extends Prompt, A extends Answer, H>(
   { task, policy, scorer, group }: Collector<P, A, H>,
   { prompts, answersPerPrompt, how, weights, chunk, random, key, onChunk }: CollectRequest<P, H>,
   watch: Stopwatch,
@@ -53,7 +91,6 @@ export async function collect<P extends Prompt, A extends Answer, H>(
   const answers: A[][] = [];
   const rendered: Rendered[][] = [];
   const scoring = new ScoringInProgress(scorer);
-  await policy.publish?.(weights);
   try {
     for (let start = share.start; start < share.end; start += chunk) {
       const part = prompts.slice(start, Math.min(start + chunk, share.end));

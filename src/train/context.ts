@@ -63,7 +63,7 @@ export interface TrainingContext {
 export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;
-  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
+  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'>;
   readonly validation: Omit<ValidationSettings, 'temperature'> & Pick<RewardSettings, 'measure'>;
   readonly track: TrackSettings;
 }

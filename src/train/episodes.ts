@@ -1,9 +1,10 @@
 /** An iteration's episodes: their exchange between ranks, and their records. */
 import type { RgbImage } from '../core/image.js';
+import type { SamplePlace } from '../data/sampler.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Answer, AnsweredPrompt } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
-import { writeEpisodes } from '../run/episodes.js';
+import { placeRecord, writeEpisodes } from '../run/episodes.js';
 import { storeImage, storePng } from '../run/media.js';
 import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Rendered } from '../scoring/task.js';
@@ -30,6 +31,8 @@ export interface IterationRecord<P, A> {
   /** What regions are paid; null where every advantage is that of a whole answer. */
   readonly credits: CreditedAdvantages['credits'] | null;
   readonly kept: readonly (readonly RecordedArtifact[])[];
+  /** Per group the place of its sample; null where it follows from the iteration and the group's number. */
+  readonly places: readonly (SamplePlace | null)[];
 }
 
 /** By prompt and answer, over all ranks; what only rank 0 needs is null on other ranks. */
@@ -40,33 +43,47 @@ export interface GatheredEpisodes<A, M> {
   readonly measured: readonly (readonly M[])[] | null;
 }
 
+/** What a rank has of a round of prompts; `measured` is about its answers. */
+export interface OwnRound<A, M> extends Pick<Collected<A>, 'answers' | 'rendered' | 'outcomes'> {
+  readonly measured: readonly (readonly M[])[];
+}
+
 /**
- * Every rank's answers and outcomes in the order of the prompts, on every rank, with only an outline of other ranks' answers; and their artifacts,
- * with images if these are kept, on rank 0.
+ * Every rank's answers and outcomes in the order of the prompts, round by round, on every rank, with only an outline of other ranks' answers; and their
+ * artifacts, with images if these are kept, on rank 0.
  */
 export async function gatherEpisodes<A, M>(
   group: ProcessGroup,
-  { answers, rendered, outcomes }: Collected<A>,
-  measured: readonly (readonly M[])[],
+  rounds: readonly OwnRound<A, M>[],
   withImages: boolean,
   outline: (answer: A) => A,
 ): Promise<GatheredEpisodes<A, M>> {
-  const all = await group.allGather({ answers: answers.map((one) => one.map(outline)), outcomes });
-  const artifacts = rendered.map((one) =>
-    one.map(({ record, item: { key, edited, truth } }, i): RecordedArtifact => ({
-      key,
-      record,
-      edited: withImages ? edited : null,
-      truth: withImages && i === 0 ? truth : null,
-    })),
+  const artifact = ({ record, item: { key, edited, truth } }: Rendered, i: number): RecordedArtifact => ({
+    key,
+    record,
+    edited: withImages ? edited : null,
+    truth: withImages && i === 0 ? truth : null,
+  });
+  const all = await group.allGather(
+    rounds.map(({ answers, outcomes }) => ({ answers: answers.map((one) => one.map(outline)), outcomes })),
   );
-  const kept = await group.gather({ artifacts, measured });
+  const kept = await group.gather(
+    rounds.map(({ rendered, measured }) => ({ artifacts: rendered.map((one) => one.map(artifact)), measured })),
+  );
   return {
-    answers: all.flatMap((one, rank) => (rank === group.rank ? answers : one.answers)),
-    outcomes: all.flatMap((one) => one.outcomes),
-    kept: kept?.flatMap((one) => one.artifacts) ?? null,
-    measured: kept?.flatMap((one) => one.measured) ?? null,
+    answers: inOrder(all, (one, rank, round) => (rank === group.rank ? rounds[round].answers : one.answers)),
+    outcomes: inOrder(all, (one) => one.outcomes),
+    kept: kept === null ? null : inOrder(kept, (one) => one.artifacts),
+    measured: kept === null ? null : inOrder(kept, (one) => one.measured),
   };
+}
+
+/** From rounds by rank to the ranks' shares, round by round. */
+function inOrder<T, R>(
+  ranks: readonly (readonly T[])[],
+  share: (one: T, rank: number, round: number) => readonly R[],
+): R[] {
+  return ranks[0].flatMap((_, round) => ranks.flatMap((one, rank) => share(one[round], rank, round)));
 }
 
 /** The fields of an episode's line that training and held-out evaluation share. */
@@ -82,7 +99,7 @@ export function episodeLine(
 /** Writes one line per episode; also the images if `withImages`, else the answers' records hold what is needed to make them again. */
 export async function recordEpisodes<P extends Prompt, A extends Answer>(
   paths: RunPaths,
-  { iteration, groups, outcomes, advantages, credits, kept }: IterationRecord<P, A>,
+  { iteration, groups, outcomes, advantages, credits, kept, places }: IterationRecord<P, A>,
   withImages: boolean,
 ): Promise<void> {
   const lines: object[] = [];
@@ -94,6 +111,7 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
       const { edited } = kept[g][i];
       lines.push({
         ...episodeLine(prompt, answer, kept[g][i], outcomes[g][i]),
+        ...placeRecord(places[g]),
         log_prob: lacksLogProbs(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
         ...creditRecord(credits?.[g][i] ?? null),

@@ -13,7 +13,8 @@ import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread, type GroupAdvantages } from './advantages.js';
 import { creditByRegion, regionOf, type CreditedAdvantages, type Regions } from './credit.js';
 import { requireCapabilities } from './capabilities.js';
-import { collect, type CollectRequest, type Collected, type Collector } from './collect.js';
+import { collectRounds, type CollectRequest, type Collected, type Collector } from './collect.js';
+import { Draws } from './draws.js';
 import { gatherEpisodes, type IterationRecord } from './episodes.js';
 import { episodeMetrics, outcomeMetrics } from './grpo_metrics.js';
 import { limitMetrics, hackMetrics, measureAnswer, type HackAlarms, type AnswerStatistics } from './hack_alarms.js';
@@ -21,6 +22,7 @@ import { secondGapMetrics } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { extendHistory, type PromptHistory } from './prompt_history.js';
+import { refilling, spreadOf, TaughtGroups, type Spread } from './refill.js';
 import { klPenalties, penaltyMetrics } from './reward_kl.js';
 import { Stopwatch } from './stopwatch.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
@@ -29,7 +31,7 @@ import { lossOf, update, type UpdateOptions } from './update.js';
 export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   extends Collector<P, A, H>, Omit<UpdateOptions<P, A>, 'policy'> {
   readonly algorithm: GrpoSettings;
-  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
+  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'>;
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
   /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
   readonly how: (iteration: number) => H;
@@ -54,11 +56,10 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   readonly heldOutJudge: HeldOutJudge | null;
 }
 
-/** An iteration's answers of this rank, and what its prompts are. */
-interface CollectedIteration<P, A> {
-  readonly prompts: readonly P[];
-  readonly own: Collected<A>;
-  readonly measured: readonly (readonly AnswerStatistics[])[];
+/** An iteration's answers of this rank by rounds, and what its prompts are. */
+interface CollectedIteration<P extends Prompt, A> {
+  readonly draws: Draws<P>;
+  readonly rounds: readonly (Collected<A> & { readonly measured: readonly (readonly AnswerStatistics[])[] })[];
   /** Optimizer steps that the weights which sampled had behind them. */
   readonly steps: number;
 }
@@ -95,51 +96,55 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const watch = new Stopwatch();
     const [runtimeBefore, compileBefore] = [runtimeSeconds(), compileSeconds()];
     const behind = this.#ahead?.iteration === iteration;
-    const { prompts, own, measured, steps } = await this.#collected(iteration, watch);
+    const { draws, rounds, steps } = await this.#collected(iteration, watch);
     const staleness = behind ? { 'policy/steps_behind': deps.policy.steps - steps } : {};
     await this.#begin(iteration + 1);
     const all = await watch.time('exchange', () => {
       const outline = (answer: A): A => deps.policy.outline?.(answer) ?? answer;
-      return gatherEpisodes(group, own, measured, deps.keepsImages(iteration), outline);
+      return gatherEpisodes(group, rounds, deps.keepsImages(iteration), outline);
     });
-    const secondOpinion = await askHeldOutJudge(iteration, own, { ...reward, group, judge: deps.heldOutJudge });
-    const groups = prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
-    const samples = prompts.map(promptKey);
+    const secondOpinion = await askHeldOutJudge(iteration, rounds, { ...reward, group, judge: deps.heldOutJudge });
+    const sampled = draws.prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
+    const taught = new TaughtGroups(draws.rounds, all.outcomes.map(this.#spreadOf));
+    const [groups, outcomes] = [taught.pick(sampled), taught.pick(all.outcomes)];
+    const samples = groups.map(({ prompt }) => promptKey(prompt));
     const history =
-      algorithm.advantage.scope === 'prompt_history'
-        ? extendHistory(this.#history, samples, all.outcomes)
-        : this.#history;
+      algorithm.advantage.scope === 'prompt_history' ? extendHistory(this.#history, samples, outcomes) : this.#history;
     const penalties = !this.#paysKl
       ? null
       : await watch.time('reference', () => klPenalties(deps.policy, groups, algorithm.kl_coeff));
     const compared = outcomeAdvantages(
-      all.outcomes,
+      outcomes,
       algorithm.advantage,
-      reward.terms.map(({ weight }) => weight),
+      this.#weights,
       algorithm.reward_scale,
       samples.map((key) => history[key] ?? []),
       penalties,
     );
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
-    const credited = this.#credited(groups, all.outcomes, advantages);
+    const credited = this.#credited(groups, outcomes, advantages);
     const updated = await update(iteration, groups, credited?.advantages ?? advantages, deps, watch);
     this.#history = history;
+    const none = new Array<null>(deps.rollout.generations_per_sample).fill(null);
+    const paid = taught.place(advantages, (spread) => ({ ...spread, advantages: none, dropped: true }));
     if (all.kept !== null) {
-      const { outcomes, kept } = all;
-      await deps.record({ iteration, groups, advantages, credits: credited?.credits ?? null, outcomes, kept });
+      const credits = credited === null ? null : taught.place(credited.credits, () => none);
+      const { places } = draws;
+      await deps.record({ ...all, iteration, groups: sampled, advantages: paid, credits, kept: all.kept, places });
     }
     const scores = outcomeMetrics(all.outcomes.flat());
     const made = {
       ...scores,
       ...limitMetrics(scores),
       ...secondGapMetrics(scores, deps.scales),
-      ...episodeMetrics(groups, advantages, deps.longestAnswer),
-      ...(all.measured === null ? {} : hackMetrics(groups, all.measured)),
+      ...episodeMetrics(sampled, paid, deps.longestAnswer),
+      ...(deps.rollout.refill === null ? {} : taught.metrics()),
+      ...(all.measured === null ? {} : hackMetrics(sampled, all.measured)),
       ...(await secondOpinion()),
     };
     const times = watch.times();
     this.#wholeSteps = deps.policy.steps;
-    const actions = groups.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
+    const actions = sampled.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
     return {
       ...made,
       ...deps.hackAlarms?.observe(iteration, made),
@@ -159,6 +164,14 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const { kl_coeff, kl_where } = this.deps.algorithm;
     return kl_coeff > 0 && kl_where === 'reward';
   }
+
+  /** Weights of the reward's terms. */
+  get #weights(): number[] {
+    return this.deps.reward.terms.map(({ weight }) => weight);
+  }
+
+  readonly #spreadOf = (outcomes: readonly Outcome[]): Spread =>
+    spreadOf(outcomes, this.deps.algorithm.advantage, this.#weights);
 
   /** Pays the terms of the reward to the regions that they are about; null where all are about whole answers. */
   #credited(
@@ -214,31 +227,44 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const ahead = this.#ahead;
     this.#ahead = null;
     if (ahead?.iteration === iteration) return watch.time('rollout', () => ahead.collected);
-    return this.#collect(iteration, await this.#prompts(iteration), watch);
+    return this.#collect(iteration, await this.#draws(iteration), watch);
   }
 
   /** Begins to collect an iteration that is to be sampled ahead, with the weights of now. An error is raised by the step that needs the answers. */
   async #begin(iteration: number): Promise<void> {
     const { aheadUntil } = this.deps;
     if (aheadUntil === undefined || iteration > aheadUntil) return;
-    const prompts = await this.#prompts(iteration);
+    const draws = await this.#draws(iteration);
     // What samples is decided before anything is learnt: it publishes the weights of now first of all.
-    const collected = this.#collect(iteration, prompts, new Stopwatch());
+    const collected = this.#collect(iteration, draws, new Stopwatch());
     collected.catch(() => undefined);
     this.#ahead = { iteration, collected };
   }
 
-  async #collect(iteration: number, prompts: readonly P[], watch: Stopwatch): Promise<CollectedIteration<P, A>> {
-    const { steps } = this.deps.policy;
+  async #collect(iteration: number, draws: Draws<P>, watch: Stopwatch): Promise<CollectedIteration<P, A>> {
+    const { policy, group } = this.deps;
+    const { steps } = policy;
     const measured: (readonly AnswerStatistics[])[] = [];
-    const own = await collect(this.deps, this.#asked(iteration, prompts, measured), watch);
-    return { prompts, own, measured, steps };
+    const further = refilling({
+      rounds: this.#refills,
+      spread: this.#spreadOf,
+      group,
+      draw: (count) => draws.next(count),
+    });
+    const asked = this.#asked(iteration, [...draws.prompts], measured);
+    const rounds = await collectRounds(this.deps, asked, further, watch);
+    let at = 0;
+    const own = rounds.map((round) => ({ ...round, measured: measured.slice(at, (at += round.answers.length)) }));
+    return { draws, rounds: own, steps };
   }
 
-  #prompts(iteration: number): Promise<P[]> {
-    const { task } = this.deps;
-    const first = (iteration - 1) * task.promptsPerIteration;
-    return Promise.all(Array.from({ length: task.promptsPerIteration }, (_, i) => task.prompt(first + i)));
+  /** The largest number of further rounds of an iteration. */
+  get #refills(): number {
+    return this.deps.rollout.refill?.rounds ?? 0;
+  }
+
+  #draws(iteration: number): Promise<Draws<P>> {
+    return Draws.begin({ iteration, task: this.deps.task, refills: this.#refills });
   }
 
   #asked(iteration: number, prompts: readonly P[], measured: (readonly AnswerStatistics[])[]): CollectRequest<P, H> {

@@ -364,7 +364,16 @@ describe('a config that does not validate', () => {
       "configs/sft_s__rl_s.jsonnet: (--set) rollout.importance_above: found 'left_out' with rollout.importance_cap null, which corrects nothing; allowed: 'cut', or set the cap
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
+    expect(await withSets('rollout.refill={"rounds":2}', 'algorithm.advantage.scope=batch')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) rollout.refill: found with algorithm.advantage.scope 'batch', in which a group whose rewards are all equal teaches too; allowed: null, or scope 'group'
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+    expect(await withSets('rollout.refill={"rounds":0}')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) rollout.refill.rounds: found 0; allowed: a number >= 1
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
     for (const sets of [
+      ['rollout.refill={"rounds":2}'],
       [steps, 'algorithm.surrogate=cispo', 'algorithm.clip_range_high=4'],
       [steps, 'algorithm.clip_range=0.2', 'algorithm.clip_range_high=0.28', 'algorithm.aggregation=dapo'],
       [steps, 'algorithm.ratio=answer', 'algorithm.clip_range=3e-4', 'algorithm.aggregation=answer'],

@@ -59,6 +59,20 @@ describe('the datasets of a run', () => {
     expect(datasets.at(0).source).toBe(datasets.train.find(({ name }) => name === datasets.at(0).source.name));
   });
 
+  it('have an order of its own for prompts that replace others, over the same samples', () => {
+    const all = (order: (n: number) => { source: number; index: number }): string[] =>
+      Array.from({ length: 6 }, (_, i) => order(i)).map(({ source, index }) => `${source} ${index}`);
+    const { ordinary, refill } = datasets.order;
+    expect(all(refill)).not.toEqual(all(ordinary));
+    expect(all(refill).sort()).toEqual(all(ordinary).sort());
+  });
+
+  it('give the sample at a place, and none where there is none', () => {
+    expect(datasets.at({ source: 1, index: 2 })).toEqual({ source: datasets.train[1], index: 2 });
+    expect(() => datasets.at({ source: 2, index: 0 })).toThrow('there is no sample 0 of training dataset 2');
+    expect(() => datasets.at({ source: 1, index: 3 })).toThrow('there is no sample 3 of training dataset 1');
+  });
+
   it('are listed in the order of the settings, and held out by name', async () => {
     expect(datasets.sources.map(({ name }) => name)).toEqual(
       [...data.train, ...data.validation].map(({ path }) => path),

@@ -39,6 +39,11 @@ describe('what a run asks of its training server', () => {
     expect(servedTokens(settings(changes), 0)!.iteration).toMatchObject({ prefill, trained });
   });
 
+  it('may be as many prompts and answers more as are refilled, and learns from no more', () => {
+    const found = servedTokens(settings({ rollout: { refill: { rounds: 2 } } }), 0)!;
+    expect(found.iteration).toEqual({ prefill: 6 * 100, sampled: 24 * 30, trained: 8 * 100 });
+  });
+
   it('is a batch in supervised training, and held-out labels beside the answers', () => {
     const found = servedTokens(settings({ algorithm: { type: 'sft', sft: { batch_size: 6 } } }), 0)!;
     expect(found.iteration).toEqual({ prefill: 0, sampled: 0, trained: 600 });

@@ -9,9 +9,14 @@ import { testFolders } from '../support/folder.js';
 const newFolder = testFolders('recorded-items');
 const grey = (level: number): RgbImage => ({ width: 1, height: 1, data: Uint8Array.of(level, level, level) });
 
+const never = (): never => {
+  throw new Error('nothing is drawn here');
+};
+
 /** Paints words in one grey, and notes how many. */
 class Painting implements RecordedTask {
   readonly promptsPerIteration = 1;
+  readonly order = { ordinary: never, refill: never };
   readonly validation = [];
   painted = 0;
 
@@ -97,6 +102,24 @@ describe('recorded pictures that were made from words', () => {
     expect(await judge(new Painting(7))).toBe(true);
     expect(await judge(new Painting(8))).toBe(false);
   });
+});
+
+it('asks for the prompt at the place that is recorded, else for that of the key', async () => {
+  const paths = new RunPaths(newFolder(), 'run');
+  const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
+  const line = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], outcome };
+  writeEpisodes(paths, 3, [
+    { ...line, key: '3/0/0' },
+    { ...line, key: '3/1/0', place: [1, 7] },
+  ]);
+  const [file] = listEpisodeFiles(paths);
+  const asked: unknown[] = [];
+  const task = new Painting(1);
+  const { prompt } = task;
+  task.prompt = (...position: unknown[]) => (asked.push(...position), prompt());
+  const from = { paths, task, noTask: 'it is gone', redraws: true };
+  await recordedItems(file, readRecordedEpisodes(file.path), from);
+  expect(asked).toEqual([2, { source: 1, index: 7 }]);
 });
 
 describe('words that answer to a picture', () => {

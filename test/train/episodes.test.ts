@@ -29,6 +29,7 @@ function iteration(): IterationRecord<Prompt, Answer> {
       Answer
     >['advantages'],
     credits: null,
+    places: [null, { source: 1, index: 7 }],
     kept: prompts.map((_, at) =>
       [0, 1].map((i) => ({
         key: `5/${at}/${i}`,
@@ -56,6 +57,13 @@ describe('recorded episodes', () => {
     expect(existsSync(paths.media(truth))).toBe(true);
   });
 
+  it('say where their sample is, where the key does not', async () => {
+    const paths = new RunPaths(folder(), 'run');
+    await recordEpisodes(paths, iteration(), false);
+    const places = (readEpisodes(paths, 5) ?? []).map((line) => line['place']);
+    expect(places).toEqual([undefined, undefined, [1, 7], [1, 7]]);
+  });
+
   it('name none where pictures are not kept', async () => {
     const paths = new RunPaths(folder(), 'run');
     await recordEpisodes(paths, iteration(), false);
@@ -70,11 +78,26 @@ describe('recorded episodes', () => {
 });
 
 describe('episodes that are exchanged', () => {
+  it('are in the order of their rounds, and in each in that of the ranks', async () => {
+    const found = await onRanks(2, async (group) => {
+      const round = (name: string) => {
+        const outcome: Outcome = { kind: 'unscored', reason: 'timeout', detail: `${name}${group.rank}`, parts: {} };
+        return { answers: [[`${name}${group.rank}`]], rendered: [], outcomes: [[outcome]], measured: [[name]] };
+      };
+      return gatherEpisodes(group, [round('a'), round('b')], false, (answer) => answer);
+    });
+    for (const { answers, outcomes } of found) {
+      expect(answers.flat()).toEqual(['a0', 'a1', 'b0', 'b1']);
+      expect(outcomes.flat().map((one) => 'detail' in one && one.detail)).toEqual(answers.flat());
+    }
+    expect(found.map(({ measured }) => measured?.flat())).toEqual([['a', 'a', 'b', 'b'], undefined]);
+  });
+
   it('are whole where they were sampled, and in outline elsewhere', async () => {
     const whole = [{ pictures: 'of 0' }, { pictures: 'of 1' }];
     const found = await onRanks(2, async (group) => {
-      const own = { start: group.rank, answers: [[whole[group.rank]]], rendered: [], outcomes: [] };
-      return (await gatherEpisodes(group, own, [], false, () => ({ pictures: '' }))).answers;
+      const own = { answers: [[whole[group.rank]]], rendered: [], outcomes: [], measured: [] };
+      return (await gatherEpisodes(group, [own], false, () => ({ pictures: '' }))).answers;
     });
     expect(found).toEqual([
       [[whole[0]], [{ pictures: '' }]],

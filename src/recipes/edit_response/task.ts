@@ -1,6 +1,8 @@
 /** The task of `edit_response`: a text task over pictures, and the edited picture for each response. */
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
+import type { TrainingOrder } from '../../data/datasets.js';
+import type { SamplePlace } from '../../data/sampler.js';
 import { judgedPicture } from '../../environments/image_model.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
@@ -43,8 +45,12 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     return this.#words.promptsPerIteration;
   }
 
-  prompt(globalIndex: number): Promise<TextPrompt> {
-    return this.#words.prompt(globalIndex);
+  get order(): TrainingOrder {
+    return this.#words.order;
+  }
+
+  prompt(position: number | SamplePlace): Promise<TextPrompt> {
+    return this.#words.prompt(position);
   }
 
   /** Draws a chunk's pictures together. Raises DataError for a picture that cannot be read, or whose sides the model cannot edit. */

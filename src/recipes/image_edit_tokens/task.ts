@@ -3,8 +3,9 @@ import { editData } from '../../tiny/world/dataset.js';
 import type { ImageEditSettings } from './settings.js';
 import { DataError, RunError } from '../../core/errors.js';
 import { decodeImage, encodePng, type RgbImage } from '../../core/image.js';
-import { Datasets } from '../../data/datasets.js';
+import { Datasets, type TrainingOrder } from '../../data/datasets.js';
 import { openEditDataset } from '../../data/edits.js';
+import type { SamplePlace } from '../../data/sampler.js';
 import type { CodeGrid, EditSample, SampleSource } from '../../data/types.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
@@ -67,14 +68,18 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.settings.policy.assistant_prefill.includes(THINKING.start);
   }
 
-  /** The sample at a global position of the endless training order. */
-  trainingSample(globalIndex: number): EditSample {
-    const { source, index } = this.data.at(globalIndex);
+  /** The sample at a global position of the endless training order, or at a place. */
+  trainingSample(position: number | SamplePlace): EditSample {
+    const { source, index } = this.data.at(position);
     return source.read(index);
   }
 
-  async prompt(globalIndex: number): Promise<EditPrompt> {
-    return this.promptOf(this.trainingSample(globalIndex));
+  get order(): TrainingOrder {
+    return this.data.order;
+  }
+
+  async prompt(position: number | SamplePlace): Promise<EditPrompt> {
+    return this.promptOf(this.trainingSample(position));
   }
 
   /** Checks the first sample of every dataset. Raises DataError as `promptOf` does. */

@@ -26,6 +26,7 @@ import { EditorTask } from './task.js';
 const ONE_EACH = {
   episodes_per_iteration: 1,
   generations_per_sample: 1,
+  refill: null,
   max_response_tokens: 1,
   chunk_groups: null,
 } as const;

@@ -11,7 +11,8 @@ import { pack, unpack } from '../../policies/flow/packing.js';
 import type { Reader } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import type { NamedSource } from '../../data/datasets.js';
+import type { NamedSource, TrainingOrder } from '../../data/datasets.js';
+import type { SamplePlace } from '../../data/sampler.js';
 import type { LabelledPictures, PicturePrompt } from '../open_flow_labels.js';
 import { editOf, pictureStart, type PicturedSource, type PictureFiles } from '../open_pictured.js';
 import type { VisionInputs } from '../open_vision_inputs.js';
@@ -72,8 +73,12 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.settings.algorithm.sft.batch_size;
   }
 
-  prompt(globalIndex: number): Promise<EditorPrompt> {
-    const { source, index } = this.parts.words.data.at(globalIndex);
+  get order(): TrainingOrder {
+    return this.parts.words.order;
+  }
+
+  prompt(position: number | SamplePlace): Promise<EditorPrompt> {
+    const { source, index } = this.parts.words.data.at(position);
     return this.promptAt(source, index);
   }
 

@@ -5,7 +5,8 @@ import { encodePng, type RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
 import { readTriplet, styleCrop, type Mask, type Triplet } from '../../data/inpainting.js';
 import { requireWhole } from '../../data/inpainting_look.js';
-import { Datasets } from '../../data/datasets.js';
+import { Datasets, type TrainingOrder } from '../../data/datasets.js';
+import type { SamplePlace } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
@@ -110,8 +111,12 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return this.data.heldOut;
   }
 
-  prompt(globalIndex: number): Promise<InpaintPrompt> {
-    const { source, index } = this.data.at(globalIndex);
+  get order(): TrainingOrder {
+    return this.data.order;
+  }
+
+  prompt(position: number | SamplePlace): Promise<InpaintPrompt> {
+    const { source, index } = this.data.at(position);
     return this.promptAt(source, index);
   }
 

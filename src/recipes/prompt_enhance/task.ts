@@ -2,7 +2,9 @@
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
+import type { TrainingOrder } from '../../data/datasets.js';
 import type { Row } from '../../data/rows.js';
+import type { SamplePlace } from '../../data/sampler.js';
 import { judgedPicture, SEEDS, type ImageModel } from '../../environments/image_model.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
@@ -50,8 +52,12 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return this.words.promptsPerIteration;
   }
 
-  async prompt(globalIndex: number): Promise<TextPrompt> {
-    return this.#asked(await this.words.prompt(globalIndex));
+  get order(): TrainingOrder {
+    return this.words.order;
+  }
+
+  async prompt(position: number | SamplePlace): Promise<TextPrompt> {
+    return this.#asked(await this.words.prompt(position));
   }
 
   /** Makes a chunk's pictures together. */

@@ -1,6 +1,8 @@
 /** The task of `toy_words`: questions made from the seed, and answers in words. */
 import { RunError } from '../../../../src/core/errors.js';
 import { RandomStream } from '../../../../src/core/random.js';
+import type { TrainingOrder } from '../../../../src/data/datasets.js';
+import type { SamplePlace } from '../../../../src/data/sampler.js';
 import type { TokenAnswer, TokenRequest } from '../../../../src/policies/tokens/batch.js';
 import { FreeText } from '../../../../src/policies/tokens/free_text.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../../src/models/tokenizer/words.js';
@@ -36,8 +38,16 @@ export class ToyWordsTask implements Task<Question, TokenAnswer> {
     return episodes_per_iteration / generations_per_sample;
   }
 
-  async prompt(globalIndex: number): Promise<Question> {
-    return this.#question('training', globalIndex);
+  get order(): TrainingOrder {
+    return {
+      ordinary: (index) => ({ source: 0, index }),
+      refill: (index) => ({ source: 1, index }),
+    };
+  }
+
+  async prompt(position: number | SamplePlace): Promise<Question> {
+    const { source, index } = typeof position === 'number' ? this.order.ordinary(position) : position;
+    return this.#question(source === 0 ? 'training' : 'refill', index);
   }
 
   async render(chunk: readonly Answers<Question, TokenAnswer>[]): Promise<Rendered[][]> {
@@ -67,7 +77,7 @@ export class ToyWordsTask implements Task<Question, TokenAnswer> {
   async dispose(): Promise<void> {}
 
   /** Some of the numbers, at least one of which is right. */
-  #question(part: 'training' | 'held out', index: number): Question {
+  #question(part: 'training' | 'refill' | 'held out', index: number): Question {
     const random = new RandomStream(this.settings.seed, 'toy_words', part, index);
     const all = Array.from({ length: this.settings.questions.largest }, (_, i) => i + 1);
     const parity = random.integer(2) === 0 ? 'odd' : 'even';

@@ -1,0 +1,87 @@
+/**
+ * Groups that teach: those without spread are replaced by groups of further prompts, a bounded number of times (dynamic sampling: DAPO, arXiv
+ * 2503.14476, which goes on until a batch is full). What was replaced stays recorded and carries no loss.
+ */
+import type { ProcessGroup } from '../group/process_group.js';
+import type { AdvantageSettings } from '../schema/algorithm.js';
+import type { Outcome } from '../rewards/score/types.js';
+import { outcomeAdvantages, type GroupAdvantages } from './advantages.js';
+
+/** What a group's answers say of one another. */
+export type Spread = Pick<GroupAdvantages, 'dropped' | 'zeroSpread'>;
+
+/**
+ * A group by itself, as its advantages see it: `zeroSpread` where its scored rewards are exactly equal (with `per_term`, those of each term),
+ * `dropped` where fewer than two are scored. `weights` are those of the reward's terms, in their order.
+ */
+export function spreadOf(
+  outcomes: readonly Outcome[],
+  advantage: AdvantageSettings,
+  weights: readonly number[],
+): Spread {
+  return outcomeAdvantages([outcomes], { ...advantage, scope: 'group' }, weights, 1)[0];
+}
+
+const isLacking = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
+
+export interface Refilling<P> {
+  /** The largest number of further rounds. */
+  readonly rounds: number;
+  readonly spread: (outcomes: readonly Outcome[]) => Spread;
+  readonly group: Pick<ProcessGroup, 'allGather'>;
+  /** The next prompts of the iteration. */
+  readonly draw: (count: number) => Promise<readonly P[]>;
+}
+
+/**
+ * What is asked after a round, from the outcomes of this rank's part of it: a prompt for each group of all ranks that lacks spread; nothing where none
+ * does, or after the last round. Every rank calls it, and gets the same.
+ */
+export function refilling<P>({ rounds, spread, group, draw }: Refilling<P>) {
+  let left = rounds;
+  return async (own: readonly (readonly Outcome[])[]): Promise<readonly P[]> => {
+    if (left === 0) return [];
+    left -= 1;
+    const lacking = await group.allGather(own.filter((outcomes) => isLacking(spread(outcomes))).length);
+    return draw(lacking.reduce((sum, count) => sum + count, 0));
+  };
+}
+
+/** Which groups of an iteration are learnt from. */
+export class TaughtGroups {
+  readonly #taught: readonly number[];
+
+  /**
+   * @param rounds the groups of each round, each of which replace those of the round before that lack spread
+   */
+  constructor(
+    private readonly rounds: readonly number[],
+    private readonly spreads: readonly Spread[],
+  ) {
+    const last = spreads.length - (rounds.at(-1) ?? 0);
+    this.#taught = spreads.flatMap((spread, g) => (isLacking(spread) && g < last ? [] : [g]));
+  }
+
+  /** Of one thing for each group, those of the groups that are learnt from. */
+  pick<T>(all: readonly T[]): T[] {
+    return this.#taught.map((g) => all[g]);
+  }
+
+  /** The contrary: one thing for each group, `replaced` for those that are not learnt from. */
+  place<T>(taught: readonly T[], replaced: (spread: Spread) => T): T[] {
+    const at = new Map(this.#taught.map((g, i) => [g, i]));
+    return this.spreads.map((spread, g) => {
+      const i = at.get(g);
+      return i === undefined ? replaced(spread) : taught[i];
+    });
+  }
+
+  /** How many groups were sampled, how many of them in place of others, and how many that are learnt from still lack spread. */
+  metrics(): Record<string, number> {
+    return {
+      'group/sampled': this.spreads.length,
+      'group/refilled': this.spreads.length - this.rounds[0],
+      'group/unfilled': this.pick(this.spreads).filter(isLacking).length,
+    };
+  }
+}
