@@ -91,12 +91,12 @@ export const rollout = section(
         { absent: 'cut', idle: samplesItself },
       ),
       episodes_per_iteration: result(
-        'Answers sampled in one iteration, over all processes.',
+        'Answers sampled in one iteration, over all processes; more where rollout.refill is set.',
         positiveInteger.default(128),
       ),
       generations_per_sample: result('Answers per prompt: the size of a group.', positiveInteger.default(8)),
       refill: result(
-        "Replace groups that teach nothing (all scored rewards exactly equal, or fewer than two of them) by groups of further prompts, up to {rounds} times: dynamic sampling (DAPO, arXiv 2503.14476), bounded. An iteration then samples up to 1 + rounds times as many answers, and learns from as many groups as before. null: groups stay as they are.",
+        'Replace groups that teach nothing (all scored rewards exactly equal, or fewer than two of them) by groups of further prompts, up to `rounds` times: dynamic sampling (DAPO, arXiv 2503.14476) with an end. An iteration then samples up to 1 + rounds times as many answers, and learns from as many groups as before. null: groups stay as they are.',
         z.strictObject({ rounds: positiveInteger }).nullable().default(null),
         { absent: null, allowed: '{rounds: 2}, or null' },
       ),
