@@ -1,6 +1,7 @@
 // What a flow policy learns by, at laptop size: one step on its noisy steps as shipped; two, with a mask by how far a step has moved (Flow-DPPO); and
 // none of them, but the sampled pictures with noise put on them (DiffusionNFT):
 //   editrl sweep experiments/flow_losses.jsonnet --max-parallel 1
+// Compare them by the ODE's samples (greedy): those called sampled have noise in the first two, and none in the third.
 // Nine cells of forty iterations, and before them an autoencoder and a warm-up of some five minutes for each seed.
 {
   name: 'flow_losses',

@@ -171,15 +171,14 @@ export const flowRollout = section(
             size: positiveInteger,
             range: z.tuple([count, positiveInteger]),
             slide: result(
-              'One place for all groups of an iteration: it begins at `from`, moves by `stride` steps after `every` iterations, and goes back to `from` where it would leave the range (MixGRPO: arXiv 2507.21802). Held-out answers are not sampled by it: their places are drawn, the same in every evaluation. null: a place is drawn for every group.',
+              'One place for all groups of an iteration: it begins at `from`, moves by `stride` steps after `every` iterations, and goes back to `from` where it would leave the range (MixGRPO: arXiv 2507.21802). Held-out answers are not sampled by it: their places are drawn, the same in every evaluation. Left out: a place is drawn for every group.',
               z
                 .strictObject({
                   every: result('Iterations at one place.', positiveInteger.default(25)),
                   stride: result('Steps of one move.', positiveInteger.default(1)),
                 })
-                .nullable()
-                .default(null),
-              { absent: null, allowed: '{every: 25, stride: 1}, or null' },
+                .optional(),
+              { allowed: '{every: 25, stride: 1}, or left out' },
             ),
           })
           .nullable()

@@ -66,7 +66,7 @@ export async function collectRounds<P extends Prompt, A extends Answer, H>(
   await collector.policy.publish?.(request.weights);
   const rounds: Collected<A>[] = [];
   let first = 0;
-  for (let { prompts } = request; prompts.length > 0; ) {
+  for (let { prompts } = request; prompts.length > 0;) {
     const from = first;
     const numbered = {
       ...request,

@@ -49,18 +49,18 @@ export function episodeMetrics(
   };
 }
 
-/** The largest difference between the log-probabilities of rollout, where reported, and of training, both under the weights that sampled. */
+/** The largest difference between the log-probabilities of rollout and of training, both under the weights that sampled; null if no answer reports any. */
 export function logProbMismatch(
   groups: readonly AnsweredPrompt<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
-): number {
-  let mismatch = 0;
+): number | null {
+  let mismatch: number | null = null;
   groups.forEach(({ answers }, i) =>
     answers.forEach((answer, g) => {
       if (lacksLogProbs(answer)) return;
       const { logProbs } = answer;
       const found = statistics[i][g].logProbs;
-      logProbs.forEach((logProb, t) => (mismatch = Math.max(mismatch, Math.abs(found[t] - logProb))));
+      logProbs.forEach((logProb, t) => (mismatch = Math.max(mismatch ?? 0, Math.abs(found[t] - logProb))));
     }),
   );
   return mismatch;

@@ -195,10 +195,11 @@ export async function update<P, A extends Answer>(
   if (importance !== null) {
     // Another program with another number format differs by more than the mismatch alarm allows: the importance weights correct for that.
     if (importance.alarm !== null) alarm(`iteration ${iteration}: ${importance.alarm}`);
-  } else if (mismatch > updater.mismatchAlarm) {
+  } else if (mismatch !== null && mismatch > updater.mismatchAlarm) {
     alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
   }
-  return { ...metrics, ...totals.metrics(), ...importance?.metrics(), 'policy/rollout_mismatch': mismatch };
+  const compared = mismatch === null ? {} : { 'policy/rollout_mismatch': mismatch };
+  return { ...metrics, ...totals.metrics(), ...importance?.metrics(), ...compared };
 }
 
 type MinibatchMaker = <P, A>(

@@ -4,13 +4,15 @@ import type { RunPaths } from '../run/paths.js';
 import { alarmsIn } from '../run/report/alarms.js';
 import { errorMetricOf, SERIES_COLOURS } from './panels.js';
 import { alarmMarks, groupCurve, rounded } from './report/curves.js';
-import { sampleLines, type Columns, type SeriesCache } from './series.js';
+import { sampleLines, type Columns, type MetricsSeries, type SeriesCache } from './series.js';
 import type { WireCurves } from './wire.js';
 
 /** How long an answer waits for a file that has not been read yet. */
 const WAIT_MS = 40;
 /** Number of sampled lines that represent the files of an answer that are still being read. */
 const SAMPLED_LINES = 1_000;
+/** The least number of these for each file. */
+const LEAST_SAMPLED = 100;
 
 export interface CurvesRequest {
   readonly metrics: readonly string[];
@@ -75,21 +77,34 @@ interface ReadColumns {
 }
 
 /**
- * Waits for all files together no longer than for one, and reads them one after another: many that are read at once would keep the answer waiting. Those
- * that it does not come to are read when the page asks again.
+ * Waits for all files together no longer than for one, and reads them one after another: many that are read at once would keep the answer waiting. The rest
+ * is read behind it.
  */
 async function readColumns(cache: SeriesCache, all: readonly RunPaths[]): Promise<ReadColumns[]> {
   const series = all.map((paths) => ({ paths, one: cache.get(paths.metrics) }));
   const until = performance.now() + WAIT_MS;
-  for (const { one } of series) {
+  for (const [at, { one }] of series.entries()) {
     const left = until - performance.now();
-    if (left > 0) await one.read(left);
+    if (left <= 0) {
+      readOn(series.slice(at).map((rest) => rest.one));
+      break;
+    }
+    await one.read(left);
   }
   const unread = series.filter(({ one }) => !one.whole).length;
+  const lines = Math.max(LEAST_SAMPLED, Math.ceil(SAMPLED_LINES / unread));
   return series.map(({ paths, one }) => {
     const sampled = !one.whole;
-    return { sampled, columns: sampled ? sampleLines(paths.metrics, Math.ceil(SAMPLED_LINES / unread)) : one.columns };
+    return { sampled, columns: sampled ? sampleLines(paths.metrics, lines) : one.columns };
   });
+}
+
+/** Reads files one after another. What cannot be read is raised where it is asked for. */
+function readOn([first, ...rest]: readonly MetricsSeries[]): void {
+  first?.readWhole().then(
+    () => readOn(rest),
+    () => readOn(rest),
+  );
 }
 
 function summaryOf(read: readonly ReadColumns[]): Pick<WireCurves, 'metrics' | 'lines' | 'sampled' | 'wrong_lines'> {

@@ -30,6 +30,7 @@ const PANEL_KINDS: readonly PanelKind[] = [
   { title: 'reward in training', unit: '', holds: /^reward\/mean$/ },
   { title: 'held-out reward by set', unit: '', holds: /^validation\/[^/]+\/sampled\/mean$/, several: true },
   { title: 'held-out measures', unit: '', holds: /^validation\/(sampled|greedy)\/measure\/[^/]+\/mean$/, apart: true },
+  { title: 'what controls take from the held-out reward', unit: '', holds: /^control\/[^/]+\/(sampled|greedy)\/drop$/ },
   { title: 'loss', unit: '', holds: /^((policy|validation)\/)?loss$/ },
   { title: 'reward parts', unit: 'score', holds: /^reward\/(?!unscored\/)[^/]+\/(?!normalised$)[^/]+$/ },
   { title: 'reward parts, normalised', unit: 'from 0 to 1', holds: /^reward\/[^/]+\/normalised$/ },
@@ -63,15 +64,20 @@ export function panelsOf(metrics: readonly string[]): Panel[] {
   });
 }
 
+/** Metrics of held-out answers. */
+const HELD_OUT = /^(validation|control)\//;
+
 /** With at least this many points, the values of a training metric are drawn smoothed; held-out numbers are few, and are drawn as they are. */
 const SMOOTHED_FROM = 20;
 
 /** Whether a metric with this many points is smoothed. */
 export function isSmoothed(metric: string, points: number): boolean {
-  return !metric.startsWith('validation/') && points >= SMOOTHED_FROM;
+  return !HELD_OUT.test(metric) && points >= SMOOTHED_FROM;
 }
 
 /** The metric with the standard errors of a held-out mean; null for any other metric. */
 export function errorMetricOf(metric: string): string | null {
-  return metric.startsWith('validation/') && metric.endsWith('/mean') ? metric.replace(/mean$/, 'stderr') : null;
+  if (!HELD_OUT.test(metric)) return null;
+  if (metric.endsWith('/drop')) return `${metric}_stderr`;
+  return metric.endsWith('/mean') ? metric.replace(/mean$/, 'stderr') : null;
 }

@@ -159,9 +159,16 @@ describe('an iteration that is refilled', () => {
     const metrics = await made.training.step(1);
     expect(learnt(made)).toEqual([2, 5, 6]);
     expect(metrics).toMatchObject({ 'group/sampled': 7, 'group/unfilled': 1, 'group/used': 3 });
-    const bounded = make(scorerOf(() => scored(3)), 1);
+    const bounded = make(
+      scorerOf(() => scored(3)),
+      1,
+    );
     expect(await bounded.training.step(1)).toMatchObject({ 'group/sampled': 6, 'group/unfilled': 3, 'group/used': 3 });
-    const dropped = make(scorerOf(() => scored(3)), 1, { algorithm: { drop_zero_spread: true } });
+    const dropped = make(
+      scorerOf(() => scored(3)),
+      1,
+      { algorithm: { drop_zero_spread: true } },
+    );
     expect(await dropped.training.step(1)).toMatchObject({ 'group/sampled': 6, 'group/used': 0 });
   });
 

@@ -393,7 +393,7 @@ describe('answers that were sampled elsewhere', () => {
     }));
     const silent = await run({}, advantages, { importanceCap: 2, sampled: none });
     expect(silent.policy.asked).toEqual(['reference']);
-    expect(silent.metrics['policy/rollout_mismatch']).toBe(0);
+    expect(silent.metrics['policy/rollout_mismatch']).toBeUndefined();
     expect(silent.metrics).not.toHaveProperty(['policy/importance_mean']);
   });
 });

@@ -96,9 +96,9 @@ export function windowAt(
     size,
     range,
     slide,
-  }: Omit<StepWindow, 'slid'> & { readonly slide: { readonly every: number; readonly stride: number } | null },
+  }: Omit<StepWindow, 'slid'> & { readonly slide?: { readonly every: number; readonly stride: number } | undefined },
 ): StepWindow {
-  if (slide === null) return { size, range };
+  if (slide === undefined) return { size, range };
   return { size, range, slid: { stride: slide.stride, moves: Math.floor((iteration - 1) / slide.every) } };
 }
 

@@ -116,7 +116,7 @@ function window({ rollout }: Settings): readonly Problem[] {
         problemUnless(
           stride <= room,
           'rollout.sde_window.slide',
-          `found a stride of ${stride}, but the ${size} steps have room for moves of ${room} alone within [${from}, ${Math.min(to, noisy)}); allowed: null, a smaller stride, or a wider range`,
+          `found a stride of ${stride}, but the ${size} steps have room for moves of ${room} alone within [${from}, ${Math.min(to, noisy)}); allowed: none, a smaller stride, or a wider range`,
         ),
       );
     });

@@ -87,7 +87,7 @@ describe('noisyRange', () => {
     expect(firsts.map((iteration) => at(iteration, 1))).toEqual([2, 2, 3, 4, 5, 5, 2, 3]);
     expect(firsts.map((iteration) => at(iteration, 2))).toEqual([2, 2, 4, 2, 4, 4, 2, 4]);
     expect(firsts.map((iteration) => at(iteration, 3))).toEqual([2, 2, 5, 2, 5, 5, 2, 5]);
-    expect(windowAt(70, { size: 2, range: [0, 5], slide: null })).toEqual({ size: 2, range: [0, 5] });
+    expect(windowAt(70, { size: 2, range: [0, 5] })).toEqual({ size: 2, range: [0, 5] });
   });
 
   it('counts 29 noisy steps of 50 at a fraction of 0.58, whose product in float64 lies below', () => {

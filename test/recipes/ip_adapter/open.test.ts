@@ -9,7 +9,7 @@ it('raises an alarm at a tenth of what clips, or would clip, a step', () => {
 
 it('slides its window with the iterations of training, and never in held-out evaluation', () => {
   const window = { size: 2, range: [0, 5] };
-  const settings = (slide: object | null) => ({
+  const settings = (slide?: object) => ({
     policy: { model_type: 'tiny' as const },
     validation: flowValidation.parse({}),
     rollout: flowRollout.parse({ sde_window: { ...window, slide } }),
@@ -18,7 +18,7 @@ it('slides its window with the iterations of training, and never in held-out eva
   expect(sampledIn(10, sliding).window).toEqual({ ...window, slid: { stride: 1, moves: 0 } });
   expect(sampledIn(31, sliding).window).toEqual({ ...window, slid: { stride: 1, moves: 3 } });
   expect(samplingsOf(sliding).sampled.window).toEqual(window);
-  expect(sampledIn(31, settings(null)).window).toEqual(window);
+  expect(sampledIn(31, settings()).window).toEqual(window);
   expect(sampledIn(31, sliding)).not.toHaveProperty('noised');
   expect(sampledIn(31, sliding, { levels: 2 }).noised).toEqual({ levels: 2 });
 });

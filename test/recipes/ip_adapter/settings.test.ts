@@ -90,7 +90,7 @@ describe('the settings of ip_adapter', () => {
     ],
     [
       { rollout: { sde_window: { size: 3, range: [2, 7], slide: { stride: 3 } } } },
-      'rollout.sde_window.slide: found a stride of 3, but the 3 steps have room for moves of 2 alone within [2, 7); allowed: null, a smaller stride, or a wider range',
+      'rollout.sde_window.slide: found a stride of 3, but the 3 steps have room for moves of 2 alone within [2, 7); allowed: none, a smaller stride, or a wider range',
     ],
     [
       { rollout: { num_steps: 1 } },
