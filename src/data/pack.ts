@@ -19,6 +19,7 @@ import { encodePng, sha256, type RgbImage } from '../core/image.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
 import { DATALIST_NAME } from './datalist.js';
 import { readInstructions, type EditLine } from './instructions.js';
+import { readMask } from './masks.js';
 import { encodeEditSample } from './npz.js';
 import { pictureBytes, readFitted, sameShape, sameSize, sizeText, type PictureSize } from './pictures.js';
 import type { CodeGrid } from './types.js';
@@ -276,37 +277,21 @@ async function readPictures(line: EditLine, size: PictureSize | null, patch: num
       { where, next: `Give --size, with sides that are multiples of ${patch}.` },
     );
   }
-  const alike = async (path: string, what: string): Promise<RgbImage> => {
-    const read = await readFitted(path, where, size);
-    if (size === null ? sameSize(source.original, read.original) : sameShape(source.original, read.original)) {
-      return read.image;
-    }
-    const wanted = size === null ? 'the same size; --size makes one of all' : 'the same shape, to be cropped alike';
-    const found = `the source is ${sizeText(source.original)} pixels, the ${what} ${sizeText(read.original)}`;
-    throw new DataError(`${found}; allowed: ${wanted}`, { where });
-  };
-  return {
-    source: source.image,
-    edited: line.edited === null ? null : await alike(line.edited, 'edited picture'),
-    mask: line.mask === null ? null : markedCells(await alike(line.mask, 'mask'), patch, where),
-  };
-}
-
-/** A pixel whose red is as bright as this is white. */
-const WHITE = 128;
-
-/** Per square of pixels, 1 where any is white. Raises DataError for a mask without white. */
-function markedCells({ width, height, data }: RgbImage, patch: number, where: string): Uint8Array {
-  const columns = width / patch;
-  const cells = new Uint8Array(columns * (height / patch));
-  for (let pixel = 0; pixel < width * height; pixel++) {
-    if (data[3 * pixel] < WHITE) continue;
-    const [row, column] = [Math.floor(pixel / width), pixel % width];
-    cells[Math.floor(row / patch) * columns + Math.floor(column / patch)] = 1;
+  const mask =
+    line.mask === null
+      ? null
+      : await readMask(
+          line.mask,
+          where,
+          { original: source.original, fitted: source.image, resized: size !== null },
+          patch,
+        );
+  if (line.edited === null) return { source: source.image, edited: null, mask };
+  const edited = await readFitted(line.edited, where, size);
+  if (size === null ? sameSize(source.original, edited.original) : sameShape(source.original, edited.original)) {
+    return { source: source.image, edited: edited.image, mask };
   }
-  if (cells.includes(1)) return cells;
-  throw new DataError('the mask has no white, so that nothing may be changed', {
-    where,
-    next: 'Paint white what the edit may change, or leave "mask" out.',
-  });
+  const wanted = size === null ? 'the same size; --size makes one of all' : 'the same shape, to be cropped alike';
+  const found = `the source is ${sizeText(source.original)} pixels, the edited picture ${sizeText(edited.original)}`;
+  throw new DataError(`${found}; allowed: ${wanted}`, { where });
 }

@@ -92,7 +92,9 @@ export function createSampler(sources: readonly SamplerSource[], options: Sample
     if (kept?.number === number) return kept;
     kept = {
       number,
-      order: new RandomStream(options.seed, 'sampler', options.order ?? 'order', number).shuffled(identity(epochLength)),
+      order: new RandomStream(options.seed, 'sampler', options.order ?? 'order', number).shuffled(
+        identity(epochLength),
+      ),
       parts: sources.map((source, i) =>
         new RandomStream(options.seed, 'sampler', 'part', i, options.part === 'once' ? 0 : number).shuffled(
           identity(source.length),

@@ -1,4 +1,5 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
+import { setImmediate } from 'node:timers/promises';
 import type { ImageEditSettings } from './settings.js';
 import type { EditSample, SampleSource } from '../../data/types.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
@@ -20,6 +21,9 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
   const task = ImageEditTask.open(settings, context.resolveRun);
   await task.checkFirst();
   recordDatasets(context, settings.data, task.data.sources);
+  const { algorithm } = settings;
+  if (algorithm.type === 'grpo' && algorithm.advantage.region === 'mask' && paysRegions(settings))
+    await checkMasks(task);
   const format = new Emu3Format(task.space);
   const policy = await openTrainedPolicy(settings, format, context, formsOf(settings));
   return openTokenTraining(settings, context, {
@@ -42,8 +46,7 @@ interface RegionTask extends Pick<ImageEditTask, 'space'> {
 }
 
 /**
- * Raises DataError where the first sample of a dataset lacks the label or mask that is to tell its region, and for any sample of training with a mask of
- * another size or an empty one.
+ * Raises DataError where the first sample of a dataset lacks the label or mask that is to tell its region.
  */
 export function regionsOf(
   { space, data }: RegionTask,
@@ -59,9 +62,20 @@ export function regionsOf(
   if (region === 'label') {
     return { cellsOf, share, border, labelled: ({ sample }) => (hasLabel(sample) ? labelledCells(sample) : null) };
   }
-  // Reading checks the mask.
-  for (const source of data.train) for (let index = 0; index < source.length; index++) source.read(index);
   return { cellsOf, share, border, labelled: ({ sample }) => sample.mask };
+}
+
+/** Samples between which other work has its turn. */
+const READ_AT_ONCE = 64;
+
+/** Raises DataError for the first sample of training with a mask of another size or an empty one: reading checks it. */
+export async function checkMasks({ data }: Pick<RegionTask, 'data'>): Promise<void> {
+  for (const source of data.train) {
+    for (let index = 0; index < source.length; index++) {
+      source.read(index);
+      if (index % READ_AT_ONCE === 0) await setImmediate();
+    }
+  }
 }
 
 const firstOf = { label: labelledCells, mask: maskedCells };

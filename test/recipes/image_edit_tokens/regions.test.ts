@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { EditSample } from '../../../src/data/types.js';
-import { regionsOf } from '../../../src/recipes/image_edit_tokens/open.js';
+import { checkMasks, regionsOf } from '../../../src/recipes/image_edit_tokens/open.js';
 import { smallSpace } from '../../policies/small_policy.js';
 
 const grid = { height: 1, width: 2, codes: Int32Array.of(0, 1) };
@@ -27,8 +27,9 @@ describe("regions of the data's masks", () => {
     expect(regions.labelled?.({ sample: { ...sample, mask: null } } as never)).toBeNull();
   });
 
-  it('are refused before training where the first sample has no mask, or any mask is wrong', () => {
+  it('are refused before training where the first sample has no mask, or any mask is wrong', async () => {
     expect(() => regionsOf(taskOf({ ...sample, mask: null }, sample), advantage)).toThrow(/found no mask/);
-    expect(() => regionsOf(taskOf(sample, new Error('an empty mask')), advantage)).toThrow('an empty mask');
+    await expect(checkMasks(taskOf(sample, new Error('an empty mask')))).rejects.toThrow('an empty mask');
+    await checkMasks(taskOf(sample, { ...sample, mask: null }));
   });
 });
