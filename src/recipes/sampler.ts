@@ -44,7 +44,7 @@ export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 /** The settings that rules about a token policy and its sampler read. */
 export interface SampledSettings {
-  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'importance_cap' | 'importance_above'>;
+  readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap' | 'importance_above'>;
   readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels'> & { readonly trainer: TrainerSettings };
   readonly launch: Pick<LaunchSettings, 'devices'>;
 }
@@ -117,6 +117,13 @@ function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): 
         `found ${ahead} with policy.trainer '${trainer}', which samples and trains with the same weights; allowed: 0, or a policy.trainer 'tinker'`,
       );
     }
+    const refilled = whenSet([rollout?.refill], () =>
+      problem(
+        'rollout.refill',
+        `found with rollout.ahead ${ahead}, where an iteration is sampled while the processes train and cannot agree on further prompts; allowed: null, or rollout.ahead 0`,
+      ),
+    );
+    if (refilled.length > 0) return refilled;
     return problemUnless(
       rollout?.importance_cap !== null,
       'rollout.importance_cap',

@@ -37,6 +37,16 @@ describe('a sampler elsewhere', () => {
     expect(sampled(true, { engine: null })).toEqual([]);
   });
 
+  it('does not refill what is sampled ahead', () => {
+    const ahead = (rollout: object) =>
+      problems({ rollout: { engine: null, importance_cap: 2, ...rollout }, policy: { trainer: { type: 'tinker' } } });
+    expect(ahead({ ahead: 1, refill: { rounds: 1 } })).toEqual([
+      expect.stringMatching(/^rollout.refill: found with rollout.ahead 1, .*; allowed: null, or rollout.ahead 0$/),
+    ]);
+    expect(ahead({ ahead: 1, refill: null })).toEqual([]);
+    expect(ahead({ ahead: 0, refill: { rounds: 1 } })).toEqual([]);
+  });
+
   it('has GPUs of its own', () => {
     const serve = { ...engine, base_url: null, serve: { devices: [0, 2] } };
     const on = (devices: readonly number[] | null) =>

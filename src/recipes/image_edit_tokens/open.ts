@@ -22,8 +22,9 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
   await task.checkFirst();
   recordDatasets(context, settings.data, task.data.sources);
   const { algorithm } = settings;
-  if (algorithm.type === 'grpo' && algorithm.advantage.region === 'mask' && paysRegions(settings))
+  if (algorithm.type === 'grpo' && algorithm.advantage.region === 'mask' && paysRegions(settings)) {
     await checkMasks(task);
+  }
   const format = new Emu3Format(task.space);
   const policy = await openTrainedPolicy(settings, format, context, formsOf(settings));
   return openTokenTraining(settings, context, {
