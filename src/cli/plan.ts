@@ -98,7 +98,9 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
     const all = [
       ...(own === '' || own === shared ? [] : [`starts from ${own}`]),
       ...(placement === null ? [] : [placement]),
-      ...(episodes === null ? [] : [`from ${episodes.from} to ${episodes.to} answers in an iteration (rollout.refill)`]),
+      ...(episodes === null
+        ? []
+        : [`from ${episodes.from} to ${episodes.to} answers in an iteration (rollout.refill)`]),
       ...(served === null ? [] : [showServedTokens(served)]),
       ...(differences === '' ? [] : [`differs in ${differences}`]),
     ].join('; ');
