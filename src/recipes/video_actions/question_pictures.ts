@@ -18,17 +18,21 @@ const SHOWN_SIDE = 160;
 /** The order in which a clip's frames are shown. */
 export type FrameOrder = (frames: readonly RgbImage[]) => readonly RgbImage[];
 
-/** A random order that follows from the seed and the frames; another one than their own if there are two or more. */
+/** A random order that follows from the seed and the frames, and looks different from their own wherever any order does. */
 export function shuffledFrames(seed: number): FrameOrder {
   return (frames) => {
-    if (frames.length < 2) return frames;
+    if (frames.every((frame) => isSame(frame, frames[0]))) return frames;
     const random = new RandomStream(seed, 'frames', sha256(Buffer.concat(frames.map(({ data }) => data))));
     const own = frames.map((_, at) => at);
     for (;;) {
       const order = random.shuffled(own);
-      if (order.some((at, i) => at !== i)) return order.map((at) => frames[at]);
+      if (order.some((at, i) => !isSame(frames[at], frames[i]))) return order.map((at) => frames[at]);
     }
   };
+}
+
+function isSame(a: RgbImage, b: RgbImage): boolean {
+  return Buffer.compare(a.data, b.data) === 0;
 }
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */

@@ -12,6 +12,11 @@ describe('shuffled frames', () => {
       const two = [frame(clip), frame(100 + clip)];
       expect(shuffledFrames(1)(two)).toEqual([two[1], two[0]]);
     }
+    for (let clip = 0; clip < 20; clip++) {
+      const still = [frame(clip), frame(clip), frame(200)];
+      expect(shuffledFrames(1)(still)).not.toEqual(still);
+    }
+    expect(shuffledFrames(1)([frame(7), frame(7)])).toEqual([frame(7), frame(7)]);
     const one = [frame(7)];
     expect(shuffledFrames(1)(one)).toEqual(one);
     expect(shuffledFrames(1)([])).toEqual([]);
