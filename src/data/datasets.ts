@@ -25,6 +25,8 @@ export interface TrainingOrder {
   ordinary(globalIndex: number): SamplePlace;
   /** An order of its own over the same samples, for prompts that replace others. */
   refill(globalIndex: number): SamplePlace;
+  /** Samples of one epoch of either. */
+  readonly epochLength: number;
 }
 
 export class Datasets<S extends SamplerSource> {
@@ -43,7 +45,8 @@ export class Datasets<S extends SamplerSource> {
     const part = data.subset === undefined ? {} : { part: data.subset };
     const ordinary = createSampler(train, { seed, coefficients, ...part });
     const refill = createSampler(train, { seed, coefficients, ...part, order: 'refill' });
-    this.order = { ordinary: (n) => ordinary.at(n), refill: (n) => refill.at(n) };
+    const { epochLength } = ordinary;
+    this.order = { ordinary: (n) => ordinary.at(n), refill: (n) => refill.at(n), epochLength };
   }
 
   /** Opens every dataset. `pathOf` is where names are taken from. Raises DataError as `open` does, and where there is nothing to train on. */

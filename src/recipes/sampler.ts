@@ -1,4 +1,5 @@
 /** What a sampling server has to serve, and rules about it. */
+import type { PromptSampling } from '../schema/data.js';
 import type { LaunchSettings } from '../schema/launch.js';
 import type { ModelReference } from '../schema/model.js';
 import type { SamplingEngine } from '../schema/sampler.js';
@@ -47,6 +48,7 @@ export interface SampledSettings {
   readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap' | 'importance_above'>;
   readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels'> & { readonly trainer: TrainerSettings };
   readonly launch: Pick<LaunchSettings, 'devices'>;
+  readonly data?: { readonly sampling?: PromptSampling };
 }
 
 export const samplerRules: readonly Rule<SampledSettings>[] = [
@@ -108,7 +110,7 @@ function aboveWhat({ rollout }: PartialSettings<SampledSettings>): readonly Prob
 }
 
 /** Here the same sessions would sample and train at once, under weights that change meanwhile. */
-function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+function aheadCorrected({ rollout, policy, data }: PartialSettings<SampledSettings>): readonly Problem[] {
   return whenSet([rollout?.ahead, policy?.trainer?.type], (ahead, trainer) => {
     if (ahead === 0) return [];
     if (trainer !== 'tinker') {
@@ -124,6 +126,12 @@ function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): 
       ),
     );
     if (refilled.length > 0) return refilled;
+    if (data?.sampling === 'by_spread') {
+      return problem(
+        'data.sampling',
+        `found 'by_spread' with rollout.ahead ${ahead}, where an iteration's prompts are drawn before the groups of the one before are known; allowed: 'uniform', or rollout.ahead 0`,
+      );
+    }
     return problemUnless(
       rollout?.importance_cap !== null,
       'rollout.importance_cap',

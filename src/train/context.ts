@@ -140,7 +140,7 @@ export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H
 
 /** GRPO as configured; rank 0 keeps the records, watches for exploited rewards and asks the held-out judge. */
 export async function openGrpo<P extends Prompt, A extends Answer, H>(
-  settings: JudgedSettings & { readonly algorithm: GrpoSettings },
+  settings: JudgedSettings & Pick<TrainedSettings, 'data'> & { readonly algorithm: GrpoSettings },
   context: TrainingContext,
   parts: GrpoParts<P, A, H>,
 ): Promise<GrpoTraining<P, A, H>> {
@@ -154,6 +154,7 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     seed,
     algorithm,
     rollout,
+    sampling: settings.data?.sampling ?? 'uniform',
     reward,
     keepsImages,
     scales: {

@@ -1,6 +1,7 @@
 /** GRPO (Shao et al., 2024), for every policy and task: prompts -> answers -> artifacts -> outcomes -> advantages -> update -> record. */
 import type { GrpoSettings } from '../schema/algorithm.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
+import type { PromptSampling } from '../schema/data.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
@@ -13,6 +14,7 @@ import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread, type GroupAdvantages } from './advantages.js';
 import { creditByRegion, regionOf, type CreditedAdvantages, type Regions } from './credit.js';
 import { requireCapabilities } from './capabilities.js';
+import { BySpread } from './by_spread.js';
 import { collectRounds, type CollectRequest, type Collected, type Collector } from './collect.js';
 import { Draws } from './draws.js';
 import { gatherEpisodes, type IterationRecord } from './episodes.js';
@@ -32,6 +34,7 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   extends Collector<P, A, H>, Omit<UpdateOptions<P, A>, 'policy'> {
   readonly algorithm: GrpoSettings;
   readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'>;
+  readonly sampling: PromptSampling;
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
   /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
   readonly how: (iteration: number) => H;
@@ -66,6 +69,8 @@ interface CollectedIteration<P extends Prompt, A> {
 
 export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Training {
   #history: PromptHistory = {};
+  /** Null where prompts are taken as they come. */
+  readonly #bySpread: BySpread | null;
   /** Optimizer steps at the end of the last whole iteration. */
   #wholeSteps: number;
   /** The next iteration, under way while this one trains. */
@@ -73,7 +78,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
 
   /** Raises ConfigError when the policy cannot do what is required of it. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
-    const { policy, algorithm, heldOut } = deps;
+    const { policy, algorithm, heldOut, sampling, task, seed } = deps;
+    this.#bySpread = sampling === 'by_spread' ? new BySpread(task.order, seed) : null;
     const average = heldOut.weights === 'average' || deps.sampledBy === 'average';
     requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), reference: this.#paysKl, average });
     this.#wholeSteps = policy.steps;
@@ -84,10 +90,13 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   async restore(checkpoint: string): Promise<void> {
-    const { optimizer_steps, prompt_history = {} } = readTrainerState(checkpoint);
-    await this.deps.policy.restore(checkpoint, optimizer_steps);
+    const { task, policy } = this.deps;
+    const { iteration, optimizer_steps, prompt_history = {}, prompt_spread } = readTrainerState(checkpoint);
+    await policy.restore(checkpoint, optimizer_steps);
     this.#history = prompt_history;
-    this.#wholeSteps = this.deps.policy.steps;
+    // A fork of a run that took its prompts as they come goes on from there.
+    this.#bySpread?.restore(prompt_spread ?? { next: iteration * task.promptsPerIteration, lacking: [] });
+    this.#wholeSteps = policy.steps;
   }
 
   async step(iteration: number): Promise<Metrics> {
@@ -105,7 +114,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     });
     const secondOpinion = await askHeldOutJudge(iteration, rounds, { ...reward, group, judge: deps.heldOutJudge });
     const sampled = draws.prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
-    const taught = new TaughtGroups(draws.rounds, all.outcomes.map(this.#spreadOf));
+    const spreads = all.outcomes.map(this.#spreadOf);
+    const taught = new TaughtGroups(draws.rounds, spreads);
     const [groups, outcomes] = [taught.pick(sampled), taught.pick(all.outcomes)];
     const samples = groups.map(({ prompt }) => promptKey(prompt));
     const history =
@@ -139,10 +149,12 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...secondGapMetrics(scores, deps.scales),
       ...episodeMetrics(sampled, paid, deps.longestAnswer),
       ...(deps.rollout.refill === null ? {} : taught.metrics()),
+      ...(draws.walk === null ? {} : { 'group/passed_over': draws.walk.passedOver }),
       ...(all.measured === null ? {} : hackMetrics(sampled, all.measured)),
       ...(await secondOpinion()),
     };
     const times = watch.times();
+    if (draws.walk !== null) this.#bySpread?.learn(draws.walk, spreads);
     this.#wholeSteps = deps.policy.steps;
     const actions = sampled.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
     return {
@@ -208,7 +220,9 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   async files(iteration: number): Promise<CheckpointFiles> {
     const { policy, algorithm } = this.deps;
     const history = algorithm.advantage.scope === 'prompt_history' ? { prompt_history: this.#history } : {};
-    return { ...(await policy.files()), ...trainerFile({ iteration, optimizer_steps: policy.steps, ...history }) };
+    const spread = this.#bySpread === null ? {} : { prompt_spread: this.#bySpread.state };
+    const state = { iteration, optimizer_steps: policy.steps, ...history, ...spread };
+    return { ...(await policy.files()), ...trainerFile(state) };
   }
 
   checksum(): Promise<string> {
@@ -264,7 +278,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   #draws(iteration: number): Promise<Draws<P>> {
-    return Draws.begin({ iteration, task: this.deps.task, refills: this.#refills });
+    const walk = this.#bySpread?.walk() ?? null;
+    return Draws.begin({ iteration, task: this.deps.task, refills: this.#refills, walk });
   }
 
   #asked(iteration: number, prompts: readonly P[], measured: (readonly AnswerStatistics[])[]): CollectRequest<P, H> {

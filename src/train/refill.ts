@@ -22,7 +22,8 @@ export function spreadOf(
   return outcomeAdvantages([outcomes], { ...advantage, scope: 'group' }, weights, 1)[0];
 }
 
-const isLacking = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
+/** Whether a group teaches nothing. */
+export const isLacking = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
 
 export interface Refilling<P> {
   /** The largest number of further rounds. */

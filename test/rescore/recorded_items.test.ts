@@ -16,7 +16,7 @@ const never = (): never => {
 /** Paints words in one grey, and notes how many. */
 class Painting implements RecordedTask {
   readonly promptsPerIteration = 1;
-  readonly order = { ordinary: never, refill: never };
+  readonly order = { ordinary: never, refill: never, epochLength: 1 };
   readonly validation = [];
   painted = 0;
 

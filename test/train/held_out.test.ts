@@ -203,7 +203,7 @@ describe('the answers that are shown', () => {
         } as Pick<Policy<Prompt, Answer, null>, 'sample'> as Policy<Prompt, Answer, null>,
         task: {
           promptsPerIteration: 0,
-          order: { ordinary: () => ({ source: 0, index: 0 }), refill: () => ({ source: 0, index: 0 }) },
+          order: { ordinary: () => ({ source: 0, index: 0 }), refill: () => ({ source: 0, index: 0 }), epochLength: 1 },
           validation: [source],
           prompt: unused,
           labels: unused,

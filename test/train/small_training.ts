@@ -71,6 +71,7 @@ export function smallTraining(
     heldOut,
     algorithm,
     rollout,
+    sampling: settings.data.sampling,
     reward,
     seed,
     how: () => samplingOf(settings),

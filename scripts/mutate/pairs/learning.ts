@@ -170,4 +170,11 @@ export const learningPairs: readonly Pair[] = [
     replacement: 'return [{ cell: cell ?? 0, to: null }];',
     tests: ['test/tiny/world/edits.test.ts'],
   },
+  {
+    id: 'prompt-without-spread-for-good',
+    file: 'src/train/by_spread.ts',
+    text: 'else own.delete(index);',
+    replacement: '',
+    tests: ['test/train/by_spread.test.ts'],
+  },
 ];

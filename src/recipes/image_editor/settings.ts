@@ -30,7 +30,7 @@ const schema = z.strictObject({
   validation: withMeasure(flowValidation),
   algorithm: flowMatchingAlgorithm,
   prompt: seeingPrompt,
-  data: picturedData,
+  data: section(picturedData.description ?? '', picturedData.omit({ sampling: true })),
   reader: section(
     'The frozen vision-language model whose hidden states the edit is told by.',
     z.strictObject({

@@ -42,6 +42,7 @@ export class ToyWordsTask implements Task<Question, TokenAnswer> {
     return {
       ordinary: (index) => ({ source: 0, index }),
       refill: (index) => ({ source: 1, index }),
+      epochLength: Infinity,
     };
   }
 
