@@ -1,10 +1,11 @@
 /** `editrl export RUN`: writes a run's model to a folder that other programs can load. */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { CheckpointError, EditrlError, UsageError } from '../core/errors.js';
+import { EditrlError, UsageError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
-import { latestWhole, listCheckpoints, requireWhole, type WholeCheckpoint } from '../run/checkpoints.js';
+import type { WholeCheckpoint } from '../run/checkpoints.js';
+import { chosenCheckpoint } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import type { ExportedDtype, ExportedFormat } from '../policies/tokens/export.js';
 import type { RunPaths } from '../run/paths.js';
@@ -55,7 +56,7 @@ export const exportVerb: Action = {
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
     const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
-    const checkpoint = chosen(paths, wholeNumber(args, 'checkpoint', 0));
+    const checkpoint = chosenCheckpoint(paths, wholeNumber(args, 'checkpoint', 0));
     if (text(args, 'hub') !== '') return publish(args, paths, checkpoint);
     if (text(args, 'out') === '') {
       throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });
@@ -124,25 +125,6 @@ async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckp
   if (flag(args, 'json')) printJson({ run_name: paths.runName, iteration, format, repository, commit, url });
   else printLine(`${paths.runName}, iteration ${iteration}, as ${format}: ${url}`);
   return 0;
-}
-
-/** The checkpoint of an iteration, or the last complete one. Raises CheckpointError if there is none. */
-function chosen(paths: RunPaths, iteration: number | null): WholeCheckpoint {
-  const there = listCheckpoints(paths);
-  if (iteration !== null && there.includes(iteration)) {
-    const dir = paths.checkpoint(iteration);
-    requireWhole(dir, iteration);
-    return { iteration, dir, problems: [] };
-  }
-  const latest = iteration === null ? latestWhole(paths) : null;
-  if (latest !== null) return latest;
-  throw new CheckpointError(
-    `run ${paths.runName} has no ${iteration === null ? 'whole checkpoint' : `checkpoint of iteration ${iteration}`}`,
-    {
-      where: paths.checkpointsDir,
-      next: there.length === 0 ? 'Train it further first.' : `There are checkpoints of ${there.join(', ')}.`,
-    },
-  );
 }
 
 /** Writes a folder's content beside it and moves it into place, so that the folder is complete or missing. Raises UsageError if it is not empty. */

@@ -40,6 +40,10 @@ const verbs: Readonly<Record<string, Entry>> = {
     summary: 'a page that shows runs while they go on',
     load: async () => (await import('./dashboard.js')).dashboardVerb,
   },
+  evaluate: {
+    summary: 'evaluate a checkpoint or a model, without training',
+    load: async () => (await import('./evaluate.js')).evaluateVerb,
+  },
   export: {
     summary: "write a run's model for other programs",
     load: async () => (await import('./export.js')).exportVerb,

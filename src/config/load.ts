@@ -55,6 +55,16 @@ export interface LoadedConfig {
   readonly experiment?: string;
   /** Settings that decide the result and may differ from those of the run's last start; only for this run, not for its parents. */
   readonly allowChanges?: readonly string[];
+  /** What is evaluated once in place of training; absent for a run that trains. */
+  readonly evaluation?: EvaluatedWeights;
+}
+
+/** Weights that are evaluated without training. */
+export interface EvaluatedWeights {
+  /** The folder of the checkpoint; null for the models that the settings name. */
+  readonly checkpoint: string | null;
+  /** The iteration that the evaluation counts as: its records are keyed by it. */
+  readonly iteration: number;
 }
 
 /** Loads a config. Raises one ConfigError that holds every problem. */

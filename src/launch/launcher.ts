@@ -184,6 +184,15 @@ export class Launcher {
     return { kind: await this.#attempts.run(config, placement), run_name: config.settings.run_name };
   }
 
+  /**
+   * Evaluates once what the config's `evaluation` names, in the run directory that its settings name. Neither memory nor room for checkpoints is asked
+   * for: nothing is trained. Raises as `run` does.
+   */
+  async evaluate(config: LoadedConfig): Promise<RunKind> {
+    if (!(await this.ready([config], { claimed: [], freeSpace: () => Infinity }))) return 'interrupted';
+    return this.#attempts.run(config);
+  }
+
   async close(): Promise<void> {
     await this.#hub.close();
     await this.#servers.close();

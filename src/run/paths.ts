@@ -124,6 +124,10 @@ export class RunPaths {
     const file = (suffix: string): string => join(this.rescoredDir, `${name}${suffix}`);
     return { outcomes: file('.jsonl'), summary: file('.json'), judgements: file('.judgements.jsonl') };
   }
+  /** Evaluations of the run's checkpoints without training: each has a run directory of its own in it. */
+  get evaluationsDir(): string {
+    return join(this.dir, 'evaluations');
+  }
   get mediaDir(): string {
     return join(this.dir, 'media');
   }

@@ -1,4 +1,5 @@
-/** Trains a run from its opened recipe to its end. */
+/** Trains a run from its opened recipe to its end, or evaluates weights once. */
+import type { EvaluatedWeights } from '../config/load.js';
 import type { CheckpointSettings, ValidationSettings } from '../schema/training.js';
 import { WaitInterrupted } from '../group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
@@ -50,31 +51,62 @@ export async function trainRun(
   const { group = soloGroup(), handle, stop } = services;
   // This also lets the other ranks open datasets and parents: rank 0 gets here once they exist.
   const from = await group.broadcast(handle?.checkpoint?.dir ?? null);
+  return withTraining(open, services, from, (training, spending) => {
+    const options = {
+      numIterations: num_iterations,
+      evaluateEvery: validation.every_n_iterations,
+      checkpoint,
+      columns,
+      stop,
+      spending,
+    };
+    return runLoop(training, options, services.handle === null ? null : services, group);
+  });
+}
+
+/**
+ * Evaluates weights once and records that as the evaluation of their iteration, in the run directory of rank 0, which gets no checkpoint. Every rank
+ * of `services.group` calls it with the same arguments. Raises CheckpointError for a checkpoint that is gone or does not fit the settings.
+ */
+export async function evaluateRun(
+  { checkpoint, iteration }: EvaluatedWeights,
+  { open }: Pick<OpenedRecipe, 'open'>,
+  services: WorkerServices,
+): Promise<LoopEnd> {
+  const { group = soloGroup() } = services;
+  await group.barrier();
+  return withTraining(open, services, checkpoint, async (training) => {
+    const metrics = await training.evaluate(iteration, true);
+    if (services.handle !== null) {
+      services.handle.requireOwned();
+      await services.tracker.iteration(iteration, metrics);
+      await services.tracker.flush();
+      services.handle.setState({ state: 'finished', iteration, reason: null });
+    }
+    return { kind: 'finished', reason: null };
+  });
+}
+
+/** Works with an opened training that goes on from a checkpoint, if one is given; ends as interrupted where the run is asked to stop while it waits. */
+async function withTraining(
+  open: OpenedRecipe['open'],
+  services: WorkerServices,
+  checkpoint: string | null,
+  work: (training: Training, spending: Spending | null) => Promise<LoopEnd>,
+): Promise<LoopEnd> {
+  const { group = soloGroup(), handle } = services;
   const spending = handle === null ? null : new Spending(handle.paths);
+  let training: Training | null = null;
   try {
-    let training: Training;
-    try {
-      training = await open({ ...services, group, checkpoint: from, spending });
-    } catch (error) {
-      if (!(error instanceof WaitInterrupted)) throw error;
-      handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
-      return { kind: 'interrupted' };
-    }
-    try {
-      if (from !== null) await training.restore(from);
-      const options = {
-        numIterations: num_iterations,
-        evaluateEvery: validation.every_n_iterations,
-        checkpoint,
-        columns,
-        stop,
-        spending,
-      };
-      return await runLoop(training, options, services.handle === null ? null : services, group);
-    } finally {
-      await training.dispose();
-    }
+    training = await open({ ...services, group, checkpoint, spending });
+    if (checkpoint !== null) await training.restore(checkpoint);
+    return await work(training, spending);
+  } catch (error) {
+    if (!(error instanceof WaitInterrupted)) throw error;
+    handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
+    return { kind: 'interrupted' };
   } finally {
+    await training?.dispose();
     spending?.save();
   }
 }

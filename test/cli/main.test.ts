@@ -57,7 +57,7 @@ describe('editrl', () => {
   it.each([
     [
       ['confg'],
-      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, compare, dashboard, export, sync, runs, rescore, score, config, data, mcp, gateway, enhance, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
+      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, compare, dashboard, evaluate, export, sync, runs, rescore, score, config, data, mcp, gateway, enhance, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
     ],
     [
       ['config', 'chek', 'x'],

@@ -29,7 +29,7 @@ afterEach(() => vi.restoreAllMocks());
 
 it.each([
   [['--help']],
-  ...['run', 'sweep', 'plan', 'report', 'compare', 'status', 'dashboard', 'rescore'].map(
+  ...['run', 'sweep', 'plan', 'report', 'compare', 'status', 'dashboard', 'evaluate', 'rescore'].map(
     (verb) => [[verb, '--help']] as const,
   ),
   [['report', names[0]]],

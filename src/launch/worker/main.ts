@@ -120,10 +120,11 @@ class Worker {
       send({ kind: 'claimed', attempt: handle.attempt });
       lost.addEventListener('abort', () => this.#stop.abort());
       for (const note of handle.notes) log.logger.info(note);
-      log.logger.info(
-        `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)} in ${handle.paths.dir}`,
-      );
-      const kind = await this.#train(settings, handle, log, places);
+      const begun = `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)}`;
+      const { evaluation } = config;
+      const what = evaluation === undefined ? begun : `evaluating ${evaluation.checkpoint ?? 'the starting model'}`;
+      log.logger.info(`${what} in ${handle.paths.dir}`);
+      const kind = await this.#train({ ...config, settings }, handle, log, places);
       lost.throwIfAborted();
       if (this.#serverLost !== null && kind === 'interrupted') throw this.#serverLost;
       return kind;
@@ -133,9 +134,14 @@ class Worker {
     return result;
   }
 
-  async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog, places: Start['places']): Promise<RunKind> {
+  async #train(
+    { settings, evaluation }: Pick<Start['config'], 'evaluation'> & { readonly settings: TrainedSettings },
+    handle: RunHandle,
+    log: RunLog,
+    places: Start['places'],
+  ): Promise<RunKind> {
     const [
-      { trainRun },
+      { evaluateRun, trainRun },
       { openThreadSender: openSender },
       { openRecipeOf, recipeOpening },
       { RunDirectoryTracker },
@@ -166,12 +172,17 @@ class Worker {
     const tracker = new RunDirectoryTracker(handle.paths);
     const stop = this.#stop.signal;
     const services = { handle, log, tracker, resolveRun, ...servers, stop, openSender, ...rewardPlace(places) };
-    const end = await trainRun(settings, recipeOpening(settings), { ...services, group });
+    const recipe = recipeOpening(settings);
+    const end =
+      evaluation === undefined
+        ? await trainRun(settings, recipe, { ...services, group })
+        : await evaluateRun(evaluation, recipe, { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
     }
     await tracker.finish();
+    if (evaluation !== undefined) return end.kind;
     log.logger.debug(tracker.heldTraining());
     const [{ writeCurve }, { readMetrics }] = await Promise.all([
       import('../../run/report/curve.js'),
@@ -196,19 +207,25 @@ class Worker {
     const settings = withThreads(config.settings, threads, places);
     const { group, told } = await this.#meet(null, servedWithin(settings));
     if (told === null) return 'already_finished';
-    const [{ trainRun }, { openThreadSender: openSender }, { recipeOpening }, { runResolver }] = await Promise.all([
-      import('../../train/worker.js'),
-      import('../../rewards/judge/sender_thread.js'),
-      import('../../recipes/open.js'),
-      import('../models/resolve.js'),
-    ]);
+    const [{ evaluateRun, trainRun }, { openThreadSender: openSender }, { recipeOpening }, { runResolver }] =
+      await Promise.all([
+        import('../../train/worker.js'),
+        import('../../rewards/judge/sender_thread.js'),
+        import('../../recipes/open.js'),
+        import('../models/resolve.js'),
+      ]);
     const paths = RunPaths.of(settings);
     const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
     try {
       const resolveRun = runResolver(settings.base_exp_dir, () => told);
       const { servers } = told;
       const services = { group, handle: null, log, resolveRun, ...servers, stop: this.#stop.signal, openSender };
-      const { kind } = await trainRun(settings, recipeOpening(settings), services);
+      const recipe = recipeOpening(settings);
+      const { evaluation } = config;
+      const { kind } =
+        evaluation === undefined
+          ? await trainRun(settings, recipe, services)
+          : await evaluateRun(evaluation, recipe, services);
       group.close();
       return kind;
     } catch (error) {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { ExperimentPlan } from '../../../src/launch/plan.js';
 import type { RescoreSummary } from '../../../src/rescore/rescore_summary.js';
+import type { EvaluationReport } from '../../../src/run/report/evaluation.js';
 import type { RunReport } from '../../../src/run/report/read.js';
 import type { Results } from '../../../src/run/report/results.js';
 import type { RunStatus } from '../../../src/run/status.js';
@@ -136,6 +137,12 @@ export function recipeContract(name: string, given: Given, depth: Depth = 'kill'
       // A test of the tests below: it learns something from its first iteration on.
       expect(lines[1]['policy/grad_norm']).toBeGreaterThan(0);
       expect(digests('whole', 6)).not.toEqual(digests('whole', 4));
+    });
+
+    at('run', 'is evaluated from its last checkpoint to the numbers that it recorded', async () => {
+      const { metrics } = await json<EvaluationReport>('evaluate', 'whole');
+      const line = Object.entries(place.metrics('whole').at(-1) ?? {});
+      expect(metrics).toEqual(Object.fromEntries(line.filter(([name]) => /^(validation|control)\//.test(name))));
     });
 
     at('kill', 'is shown by status and report', async () => {

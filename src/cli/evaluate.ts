@@ -1,0 +1,198 @@
+/** `editrl evaluate RUN`: evaluates a run's checkpoint, or the model of a config, without training. */
+import { existsSync, rmSync, statSync } from 'node:fs';
+import { UsageError } from '../core/errors.js';
+import type { Launcher } from '../launch/launcher.js';
+import { noView, openView, type View } from '../launch/live/view.js';
+import type { EvaluationChanges, EvaluationSubject } from '../launch/evaluation.js';
+import { findRun } from '../run/find.js';
+import { encodeLine } from '../run/journal.js';
+import { evaluatedAt, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
+import { evaluationTable } from '../run/report/evaluation_text.js';
+import { readState } from '../run/state.js';
+import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './output.js';
+import { abortOnSignals, INTERRUPTED } from './signals.js';
+import {
+  changesOf,
+  expDirOption,
+  flag,
+  overlayOption,
+  setOption,
+  text,
+  texts,
+  type Action,
+  type Arguments,
+} from './verb.js';
+
+export const evaluateVerb: Action = {
+  positionals: '<what>',
+  build: (yargs) =>
+    yargs
+      .positional('what', {
+        type: 'string',
+        demandOption: true,
+        describe: 'a run: its name (RUN, RUN@ITERATION) or its folder; or a config, whose start is evaluated',
+      })
+      .option('checkpoint', {
+        type: 'string',
+        requiresArg: true,
+        describe: "the iteration of the run's checkpoint, or last (default: last)",
+      })
+      .option('model', {
+        type: 'string',
+        requiresArg: true,
+        describe: 'with a config, what it starts from: a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@ITERATION]',
+      })
+      .option('data', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'a held-out dataset in place of data.validation; may be repeated',
+      })
+      .option('measure', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'score by this term besides the reward, in place of validation.measure; may be repeated',
+      })
+      .option('against', {
+        type: 'string',
+        requiresArg: true,
+        describe: 'evaluate this too, and show the paired difference: RUN[@ITERATION], or with a config as --model',
+      })
+      .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the config; may be repeated' })
+      .option('set', {
+        ...setOption,
+        describe: 'set one key, as validation.prompts=500; may be repeated; applied last',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('exp-dir', expDirOption)
+      .example('$0 evaluate sft_s__rl_s', 'its last checkpoint, by its own held-out data')
+      .example('$0 evaluate sft_s__rl_s@100 --against sft_s__rl_s@0', 'what 100 iterations changed, prompt by prompt')
+      .example('$0 evaluate sft_s__rl_s --data my/bench.jsonl --measure ground_score', 'other data, another measure')
+      .example('$0 evaluate configs/text_plain.jsonnet --model exported', 'a folder that editrl export wrote'),
+  run: async (args) => {
+    const json = flag(args, 'json');
+    const subjects = await subjectsOf(args);
+    for (const { problems } of subjects) printWarnings(problems.map((one) => `checkpoint passed over: ${one}`));
+    const view = json ? noView : openView(process.stderr);
+    const [stop] = abortOnSignals(1, () => printError('stopping; what judges have answered is kept'), view);
+    const launching = await import('../launch/launcher.js');
+    const launcher = new launching.Launcher({ view, command: process.argv.slice(2), stop, kill: stop });
+    try {
+      for (const subject of subjects) {
+        const kind = await evaluate(launcher, subject, view);
+        if (kind === 'interrupted') {
+          if (!json) printSentence(`${subject.label}: stopped; the same command continues.`);
+          return INTERRUPTED;
+        }
+      }
+    } finally {
+      view.end();
+      await launcher.close();
+    }
+    show(subjects, json);
+    return 0;
+  },
+};
+
+/** What is to be evaluated, and what it is compared with. Raises UsageError for flags that do not go together. */
+async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
+  const { evaluatedModel, evaluatedRun, parseIteration, parseRunSpec } = await import('../launch/evaluation.js');
+  const [named, checkpoint, against, expDir] = ['what', 'checkpoint', 'against', 'exp-dir'].map((one) =>
+    text(args, one),
+  );
+  const model = text(args, 'model') || null;
+  const changes: EvaluationChanges = {
+    data: texts(args, 'data'),
+    measures: texts(args, 'measure'),
+    sets: texts(args, 'set'),
+  };
+  if (isConfig(named)) {
+    if (checkpoint !== '') {
+      throw new UsageError(`found --checkpoint with a config; allowed: with a run`, {
+        next: `Write: editrl evaluate ${named} --model run:NAME@${checkpoint}`,
+      });
+    }
+    const { overlays, sets } = changesOf({ with: args['with'], 'exp-dir': args['exp-dir'] });
+    const place = { file: named, overlays, sets, expDir };
+    const others = against === '' ? [] : [against];
+    return Promise.all([model, ...others].map((one) => evaluatedModel(place, one, changes)));
+  }
+  if (model !== null || texts(args, 'with').length > 0) {
+    throw new UsageError(`found --${model === null ? 'with' : 'model'} with the run ${named}; allowed: with a config`, {
+      next: 'A run is evaluated with its own settings. Name a config, and the model by --model.',
+    });
+  }
+  const spec = parseRunSpec(named);
+  if (checkpoint !== '' && named !== spec.name) {
+    throw new UsageError(`found ${named} and --checkpoint ${checkpoint}; allowed: one of the two`);
+  }
+  const iteration = checkpoint === '' ? spec.iteration : parseIteration(checkpoint, '--checkpoint');
+  const of = (name: string, at: number | null): EvaluationSubject =>
+    evaluatedRun(findRun(name, expDir === '' ? undefined : expDir), at, changes);
+  const other = against === '' ? null : parseRunSpec(against);
+  return [of(spec.name, iteration), ...(other === null ? [] : [of(other.name, other.iteration)])];
+}
+
+function isConfig(named: string): boolean {
+  return /\.(jsonnet|libsonnet|json)$/.test(named) || (existsSync(named) && statSync(named).isFile());
+}
+
+/** Evaluates anew what was evaluated before; judges are asked only what its records have no answer to. */
+async function evaluate(launcher: Launcher, { label, config, paths }: EvaluationSubject, view: View): Promise<string> {
+  if (readState(paths)?.state === 'finished') rmSync(paths.state);
+  view.busy(`evaluating ${label}`);
+  try {
+    return await launcher.evaluate(config);
+  } finally {
+    view.busy(null);
+  }
+}
+
+/** Prints what was found. */
+function show([own, other]: readonly EvaluationSubject[], json: boolean): void {
+  const base = other === undefined ? null : placeOf(other);
+  const report = readEvaluation(placeOf(own), base);
+  const against = base === null ? null : readEvaluation(base);
+  if (base !== null && report.numbers.every(({ difference }) => difference === undefined)) {
+    printWarnings([`no prompt is common to ${own.label} and ${other.label}: name one dataset for both by --data`]);
+  }
+  if (json) {
+    const document = { ...documentOf(own, report), against: against === null ? null : documentOf(other, against) };
+    printJson(JSON.parse(encodeLine(document).line));
+    return;
+  }
+  printLine(`${own.label}${other === undefined ? '' : `, against ${other.label}`}\n`);
+  printLine(evaluationTable(report, against, outputWidth()));
+  const recorded = recordedNote(own, report);
+  printLine();
+  if (recorded !== null) printSentence(recorded);
+  printLine(`records  ${own.paths.dir}`);
+  if (existsSync(own.paths.contactSheet)) printLine(`answers  ${own.paths.contactSheet}`);
+}
+
+function placeOf({ paths, config }: EvaluationSubject): { paths: EvaluationSubject['paths']; iteration: number } {
+  return { paths, iteration: config.evaluation.iteration };
+}
+
+function documentOf({ label, config, paths, recordedBy }: EvaluationSubject, report: EvaluationReport): object {
+  return {
+    evaluated: label,
+    checkpoint: config.evaluation.checkpoint,
+    ...report,
+    recorded: recordedBy === null ? null : evaluatedAt(recordedBy, report.iteration),
+    paths: { records: paths.dir, contact_sheet: existsSync(paths.contactSheet) ? paths.contactSheet : null },
+  };
+}
+
+/** Whether the run's own evaluation of that iteration came to the same; null where it has none to compare with. */
+function recordedNote({ recordedBy }: EvaluationSubject, { iteration, metrics }: EvaluationReport): string | null {
+  const recorded = recordedBy === null ? null : evaluatedAt(recordedBy, iteration);
+  const common = Object.keys(recorded ?? {}).filter((name) => name in metrics);
+  if (recorded === null || common.length === 0) return null;
+  const other = common.find((name) => !Object.is(recorded[name], metrics[name]));
+  if (other === undefined) return `These are the numbers that the run recorded at iteration ${iteration}.`;
+  return `The run recorded other numbers at iteration ${iteration}: ${other} was ${recorded[other]}, and is ${metrics[other]}. A judge that answers otherwise by now, or data that changed, explains it.`;
+}

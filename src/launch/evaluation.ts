@@ -1,0 +1,213 @@
+/** What is evaluated without training: a checkpoint of a run or a config's model, as a config with a run directory of its own. */
+import { existsSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { canonicalJson, resultHash } from '../config/hash.js';
+import { deepFreeze, loadConfig, type EvaluatedWeights, type LoadedConfig } from '../config/load.js';
+import { parseSet } from '../config/sets.js';
+import { RunError, UsageError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { hubKey, type RunResolver } from '../models/reference.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { manifestDigest } from '../run/checkpoints.js';
+import { chosenCheckpoint } from '../run/chosen_checkpoint.js';
+import { findRun } from '../run/find.js';
+import { iterationName, RunPaths } from '../run/paths.js';
+import { readRecord } from '../run/record.js';
+import { recordedConfig } from '../run/recorded_config.js';
+import { hubReference, runReference } from '../schema/model.js';
+import type { TrainedSettings } from '../schema/run.js';
+import { getPath } from '../schema/paths.js';
+import { isObject } from '../schema/walk.js';
+import { runResolver } from './models/resolve.js';
+
+/** What an evaluation changes of the settings. */
+export interface EvaluationChanges {
+  /** Held-out datasets in place of `data.validation`. */
+  readonly data: readonly string[];
+  /** Terms in place of `validation.measure`, as a name or as JSON. */
+  readonly measures: readonly string[];
+  /** `a.b=value`. */
+  readonly sets: readonly string[];
+}
+
+/** Something to evaluate. */
+export interface EvaluationSubject {
+  /** For people: `sft_s__rl_s at iteration 100`, `sft_s__rl_s with me/model`. */
+  readonly label: string;
+  /** With its `evaluation`; its settings name the run directory that holds the records. */
+  readonly config: LoadedConfig & { readonly evaluation: EvaluatedWeights };
+  readonly paths: RunPaths;
+  /** The run whose checkpoint it is, if nothing that its own evaluation depends on was changed; else null. */
+  readonly recordedBy: RunPaths | null;
+  /** What was wrong with later checkpoints that were passed over. */
+  readonly problems: readonly string[];
+}
+
+/** The sections of settings that an evaluation depends on, of which `--set` may name keys. */
+const SECTIONS = ['data', 'environment', 'launch', 'policy', 'reader', 'reward', 'rollout', 'validation'];
+
+/** `RUN` or `RUN@ITERATION`. A name of a run holds no `@`. */
+export function parseRunSpec(spec: string): { readonly name: string; readonly iteration: number | null } {
+  const at = spec.lastIndexOf('@');
+  if (at < 0 || existsSync(spec)) return { name: spec, iteration: null };
+  return { name: spec.slice(0, at), iteration: parseIteration(spec.slice(at + 1), spec) };
+}
+
+/** An iteration; null for `last`. Raises UsageError for anything else; `where` is what the user wrote. */
+export function parseIteration(text: string, where: string): number | null {
+  if (text === 'last') return null;
+  if (/^\d+$/.test(text)) return Number(text);
+  throw new UsageError(`${where}: found '${text}'; allowed: the iteration of a checkpoint, or last`);
+}
+
+/** A run's checkpoint: the last one if `iteration` is null. Raises what reading the run raises, and UsageError for a run that has nothing to evaluate. */
+export function evaluatedRun(paths: RunPaths, iteration: number | null, changes: EvaluationChanges): EvaluationSubject {
+  const record = readRecord(paths);
+  if (record === null) throw new RunError('there is no run here', { where: paths.dir });
+  const sets = setsOf(changes, getPath(record.settings, 'data.dir'));
+  const config = recordedConfig(paths, record, { sets });
+  requireEvaluable(config, paths.runName);
+  const checkpoint = chosenCheckpoint(paths, iteration);
+  const weights = { checkpoint: resolve(checkpoint.dir), iteration: checkpoint.iteration };
+  const pinned = runResolver(paths.baseExpDir, () => record);
+  return {
+    ...subjectOf(paths, config, weights, { resolveRun: pinned, models: record.models ?? {} }),
+    label: `${paths.runName} at iteration ${checkpoint.iteration}`,
+    recordedBy: sets.length === 0 ? paths : null,
+    problems: checkpoint.problems,
+  };
+}
+
+/** Where a config comes from. */
+export interface ConfigPlace {
+  readonly file: string;
+  readonly overlays: readonly string[];
+  /** Beside those of the changes: `base_exp_dir`. */
+  readonly sets: readonly string[];
+  /** Where runs are looked for that a model is named by; empty for the usual folders. */
+  readonly expDir: string;
+}
+
+/**
+ * A config's start, before any training: the model that its settings name, or another one in its place: a folder (`PATH`), a model of the Hub
+ * (`hub:OWNER/NAME[@REVISION]`), or the checkpoint of a run (`run:NAME[@ITERATION]`). Raises ConfigError as `loadConfig` does.
+ */
+export async function evaluatedModel(
+  { file, overlays, sets, expDir }: ConfigPlace,
+  model: string | null,
+  changes: EvaluationChanges,
+): Promise<EvaluationSubject> {
+  const plain = await loadConfig({ file, overlays, sets });
+  const changed = setsOf(changes, getPath(plain.settings, 'data.dir'));
+  const named = model === null ? [] : modelSets(plain, model, expDir);
+  const config = await loadConfig({ file, overlays, sets: [...named, ...sets, ...changed] });
+  requireEvaluable(config, file);
+  const paths = RunPaths.of(config.settings);
+  const weights = { checkpoint: null, iteration: 0 };
+  return {
+    ...subjectOf(paths, config, weights, { resolveRun: runResolver(paths.baseExpDir), models: {} }),
+    label: `${paths.runName} with ${model ?? 'the model that it starts from'}`,
+    recordedBy: null,
+    problems: [],
+  };
+}
+
+/** Datasets are named by a path, or by one below the folder of the settings' data. Raises UsageError for a key that no evaluation depends on. */
+function setsOf({ data, measures, sets }: EvaluationChanges, dataDir: unknown): string[] {
+  for (const set of sets) {
+    const section = parseSet(set).path.split('.')[0];
+    if (SECTIONS.includes(section)) continue;
+    throw new UsageError(`--set ${set}: found a key of ${section}; allowed: keys of ${SECTIONS.join(', ')}`, {
+      next: 'The weights were decided by the other settings when they were trained.',
+    });
+  }
+  const listed = data.map((path) => {
+    const places = typeof dataDir === 'string' ? [path, join(dataDir, path)] : [path];
+    const found = places.find((place) => existsSync(place));
+    return { path: found === undefined ? path : resolve(found) };
+  });
+  const terms = measures.map((term) => parseSet(`measure=${term}`).value);
+  return [
+    ...sets,
+    ...(data.length === 0 ? [] : [`data.validation=${JSON.stringify(listed)}`]),
+    ...(measures.length === 0 ? [] : [`validation.measure=${JSON.stringify(terms)}`]),
+  ];
+}
+
+function requireEvaluable({ settings }: LoadedConfig, where: string): void {
+  if (!isTrainable(settings) || settings.launch.command !== null) {
+    throw new UsageError(`${where}: another program trains it, and only that program can evaluate it`);
+  }
+  if (settings.data?.validation.length !== 0) return;
+  throw new UsageError(`${where}: data.validation names no held-out data`, {
+    next: 'Name a dataset: editrl evaluate … --data PATH.',
+  });
+}
+
+/** The changes that put a model into the place of the one that a config starts from. */
+function modelSets({ settings }: LoadedConfig, model: string, expDir: string): string[] {
+  if (!isTrainable(settings) || !recipeOf(settings).models.includes('policy.model')) {
+    throw new UsageError(`--model ${model}: a run of task '${settings.task}' starts from no model`);
+  }
+  const isRandom = getPath(settings, 'policy.init') !== undefined;
+  return [...(isRandom ? ['policy.init=null'] : []), `policy.model=${JSON.stringify(modelOf(model, expDir))}`];
+}
+
+function modelOf(model: string, expDir: string): unknown {
+  const [, kind, name] = /^(run|hub):(.+)$/.exec(model) ?? [];
+  if (kind === 'run') {
+    const { name: run, iteration } = parseRunSpec(name);
+    return resolve(chosenCheckpoint(findRun(run, expDir === '' ? undefined : expDir), iteration).dir);
+  }
+  if (kind === 'hub') {
+    const [hub, revision] = name.split('@');
+    return { hub, ...(revision === undefined ? {} : { revision }) };
+  }
+  if (existsSync(model)) return resolve(model);
+  throw new UsageError(`--model ${model}: there is no such folder`, {
+    next: 'Name a folder, a model of the Hub as hub:OWNER/NAME, or a run as run:NAME or run:NAME@ITERATION.',
+  });
+}
+
+interface PinnedModels {
+  readonly resolveRun: RunResolver;
+  /** Commits of models of the Hub, by `owner/name@revision`. */
+  readonly models: Readonly<Record<string, string>>;
+}
+
+/**
+ * The config of an evaluation below a run's folder. Models of other runs become folders and those of the Hub the commits that the run began with, since
+ * the folder of the evaluation is not the one that runs lie in. Nothing is forwarded to trackers.
+ */
+function subjectOf(
+  run: RunPaths,
+  config: LoadedConfig,
+  evaluation: EvaluatedWeights,
+  pinned: PinnedModels,
+): Pick<EvaluationSubject, 'config' | 'paths'> {
+  const own = withPinnedModels(config.settings, pinned) as TrainedSettings;
+  const digest = sha256(
+    canonicalJson({ ...own, launch: null, track: null, manifest: manifestDigest(evaluation.checkpoint ?? '') }),
+  );
+  const settings = deepFreeze({
+    ...own,
+    base_exp_dir: resolve(run.evaluationsDir),
+    run_name: `${iterationName(evaluation.iteration)}-${digest.slice(0, 8)}`,
+    launch: { ...own.launch, backend: 'local' as const },
+    track: { ...own.track, push_to_hub: null, wandb: null, tensorboard: false, prometheus: null },
+  });
+  return {
+    config: { ...config, settings, resultHash: resultHash(settings), evaluation },
+    paths: RunPaths.of(settings),
+  };
+}
+
+function withPinnedModels(value: unknown, pinned: PinnedModels): unknown {
+  const run = runReference.safeParse(value);
+  if (run.success) return resolve(pinned.resolveRun(run.data));
+  const hub = hubReference.safeParse(value);
+  if (hub.success) return { ...hub.data, revision: pinned.models[hubKey(hub.data)] ?? hub.data.revision };
+  if (Array.isArray(value)) return value.map((one) => withPinnedModels(one, pinned));
+  if (!isObject(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, withPinnedModels(one, pinned)]));
+}

@@ -1,0 +1,131 @@
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import type { EvaluationReport } from '../../src/run/report/evaluation.js';
+import { configFile, Place, RL, SMALL, START, type Ended } from './editrl.js';
+
+interface Evaluated extends EvaluationReport {
+  readonly checkpoint: string | null;
+  readonly against: EvaluationReport | null;
+  readonly recorded: EvaluationReport['metrics'] | null;
+  readonly paths: { readonly records: string; readonly contact_sheet: string | null };
+}
+
+let place: Place;
+let before: Map<string, string>;
+beforeAll(() => {
+  place = Place.make(inject('template'));
+  before = ownFiles();
+});
+afterAll(() => place.remove());
+
+/** The run's files but those of its evaluations. */
+function ownFiles(): Map<string, string> {
+  const entries = readdirSync(place.run(RL), { recursive: true, withFileTypes: true }).filter((one) => one.isFile());
+  const files = entries.map((one) => join(one.parentPath, one.name)).filter((name) => !name.includes('/evaluations/'));
+  return new Map(files.map((name) => [name, createHash('sha256').update(readFileSync(name)).digest('hex')]));
+}
+
+const evaluate = (...args: readonly string[]): Promise<Ended> => place.call(['evaluate', ...args]);
+
+async function numbers(...args: readonly string[]): Promise<Evaluated> {
+  const ended = await evaluate(...args, '--json');
+  expect(ended).toMatchObject({ code: 0, err: '' });
+  return JSON.parse(ended.out) as Evaluated;
+}
+
+/** The held-out metrics that a run recorded at an iteration. */
+function recorded(run: string, iteration: number): Record<string, unknown> {
+  const line = place.metrics(run).find((one) => one.iteration === iteration) ?? {};
+  return Object.fromEntries(Object.entries(line).filter(([name]) => name.startsWith('validation/')));
+}
+
+describe('editrl evaluate', () => {
+  it('comes to the very numbers that a run recorded, and leaves its files as they were', async () => {
+    const last = await numbers(RL);
+    expect(last.metrics).toEqual(recorded(RL, 6));
+    expect(last.recorded).toEqual(last.metrics);
+    expect(last).toMatchObject({ iteration: 6, checkpoint: join(place.run(RL), 'checkpoints/000006') });
+    expect(existsSync(join(last.paths.records, 'episodes/validation_000006.jsonl'))).toBe(true);
+    expect(existsSync(last.paths.contact_sheet ?? '')).toBe(true);
+    const supervised = await numbers(START, '--checkpoint', '12');
+    expect(supervised.metrics).toEqual(recorded(START, 12));
+    expect(ownFiles()).toEqual(before);
+  });
+
+  it('asks the judge nothing that an earlier evaluation has an answer to', async () => {
+    const records = (await numbers(RL)).paths.records;
+    const judgements = (): number => readFileSync(join(records, 'judgements.jsonl'), 'utf8').split('\n').length;
+    const asked = judgements();
+    await numbers(RL);
+    expect(judgements()).toBe(asked);
+  });
+
+  it('compares two checkpoints prompt by prompt, by measures that the run was never given', async () => {
+    const found = await numbers(`${RL}@6`, '--against', START, '--measure', 'jpeg_size', '--measure', 'ground_score');
+    expect(found.numbers.map(({ by, manner }) => `${by ?? 'reward'} ${manner}`)).toEqual(
+      ['reward', 'jpeg_size', 'ground_score'].flatMap((by) => [`${by} sampled`, `${by} greedy`]),
+    );
+    found.numbers.forEach(({ mean, n, difference }, i) => {
+      expect(n).toBe(16);
+      expect(difference?.n).toBe(16);
+      expect(difference?.mean).toBeCloseTo(mean - (found.against?.numbers[i].mean ?? NaN), 9);
+    });
+  });
+
+  it('evaluates other data', async () => {
+    const { data } = JSON.parse(readFileSync(join(place.run(RL), 'run.json'), 'utf8')) as { data: object };
+    const training = Object.keys(data)[0];
+    const found = await numbers(RL, '--data', training, '--set', 'validation.prompts=5');
+    expect(found.numbers.map(({ n }) => n)).toEqual([5, 5]);
+    expect(found.recorded).toBeNull();
+  });
+
+  it("evaluates a config's start, an exported folder and a run's checkpoint in its place", async () => {
+    const config = [configFile(RL), ...SMALL];
+    const start = await numbers(...config);
+    expect(start.metrics).toEqual(recorded(RL, 0));
+    const folder = join(place.dir, 'exported');
+    expect(await place.call(['export', RL, '--out', folder])).toMatchObject({ code: 0 });
+    const exported = await numbers(...config, '--model', folder, '--against', `run:${RL}@6`);
+    expect(exported.metrics).toEqual(recorded(RL, 6));
+    expect(exported.numbers.map(({ difference }) => difference)).toEqual([
+      { mean: 0, stderr: 0, n: 16 },
+      { mean: 0, stderr: 0, n: 16 },
+    ]);
+  });
+
+  it('ends with exit code 3 where the judge is away, and goes on by the same command', async () => {
+    const away = ['reward.endpoint=http://127.0.0.1:1', 'reward.max_wait_s=1', 'reward.max_attempts=1'];
+    const left = await evaluate(RL, ...away.flatMap((set) => ['--set', set]));
+    expect(left.code).toBe(3);
+    expect(left.err).not.toMatch(/\n {4}at /);
+    expect(await evaluate(RL)).toMatchObject({ code: 0 });
+  });
+
+  it('prints a table for a person', async () => {
+    const { code, out } = await evaluate(RL);
+    expect(code).toBe(0);
+    expect(out).toContain(`${RL} at iteration 6\n`);
+    expect(out).toMatch(/^reward, greedy +\d+\.\d{3} ± \d+\.\d{3} +16 +0$/m);
+    expect(out).toContain('These are the numbers that the run recorded at iteration 6.');
+  });
+
+  it.each([
+    [['nothing'], 1, "there is no run named 'nothing'"],
+    [[`${RL}@5`], 1, 'has no checkpoint of iteration 5'],
+    [[`${RL}@newest`], 2, "found 'newest'; allowed: the iteration of a checkpoint, or last"],
+    [[`${RL}@6`, '--checkpoint', '4'], 2, 'allowed: one of the two'],
+    [[RL, '--measure', 'beauty'], 2, 'validation.measure.0.name: found "beauty"'],
+    [[RL, '--set', 'seed=3'], 2, '--set seed=3: found a key of seed; allowed: keys of data'],
+    [[RL, '--data', '/nowhere/list.json'], 1, '/nowhere/list.json'],
+    [[RL, '--model', '/nowhere'], 2, 'found --model with the run'],
+    [[configFile(RL), ...SMALL, '--model', '/nowhere'], 2, 'there is no such folder'],
+    [[configFile('tiny_vq'), ...SMALL, '--model', '.'], 2, 'starts from no model'],
+  ])('refuses %j', async (args, code, said) => {
+    const ended = await evaluate(...args);
+    expect(ended.err).toContain(said);
+    expect(ended).toMatchObject({ code, out: '' });
+  });
+});
