@@ -28,9 +28,8 @@ function evaluation(name: string, iteration: number, sets: Readonly<Record<strin
   writeFileSync(paths.record, JSON.stringify({ format: 1, run_name: name, settings, attempts: [] }));
   const journal = new MetricsJournal(paths);
   journal.append(iteration, {
-    ...Object.assign(
-      {},
-      ...Object.entries(sets).map(([set, all]) => summariseOutcomes(`validation/${set}/greedy`, all)),
+    ...Object.fromEntries(
+      Object.entries(sets).flatMap(([set, all]) => Object.entries(summariseOutcomes(`validation/${set}/greedy`, all))),
     ),
     ...summariseOutcomes('validation/greedy', Object.values(sets).flat()),
     'time/validation': 3,
