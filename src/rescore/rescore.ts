@@ -202,9 +202,10 @@ function isMissing(key: string, outcome: Outcome | undefined, answers: readonly 
   return answers.some(({ missing }) => missing.has(key));
 }
 
-/** Training, or the set and the manner of a held-out evaluation. */
-function setOf({ key }: RecordedEpisode): string {
+/** Training, its originals, or the set and the manner of a held-out evaluation. */
+function setOf({ key, original }: RecordedEpisode): string {
   const place = parseHeldOutKey(key);
+  if (original === true) return 'originals';
   return place === null ? 'training' : `${place.set}/${place.sampling}`;
 }
 

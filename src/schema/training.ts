@@ -134,6 +134,11 @@ export const rollout = section(
 );
 export type RolloutSettings = z.output<typeof rollout>;
 
+/** What learning from groups reads; `originals` is a key of some recipes. */
+export type JudgedRollout = Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'> & {
+  readonly originals?: number;
+};
+
 const picked = rollout.unwrap().shape;
 
 /** How a flow policy answers: a solver takes it from noise to a picture. */

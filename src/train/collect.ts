@@ -2,6 +2,7 @@
  * From prompts to outcomes, for training and for held-out evaluation: each rank samples answers to its share of the prompts chunk by chunk; a
  * finished chunk is rendered and sent to the judge while the next one is sampled.
  */
+import { InternalError } from '../core/errors.js';
 import type { RandomStream } from '../core/random.js';
 import { shareOf } from '../group/peers.js';
 import type { ProcessGroup } from '../group/process_group.js';
@@ -25,6 +26,8 @@ export interface CollectRequest<P, H> extends Pick<
   SampleRequest<P, H>,
   'prompts' | 'answersPerPrompt' | 'how' | 'weights'
 > {
+  /** How many originals each prompt has besides; default: none. Their names follow those of the answers. */
+  readonly originals?: number;
   /** The largest number of prompts whose answers are sampled together. Answers do not depend on it. */
   readonly chunk: number;
   readonly random: (prompt: number, answer: number) => RandomStream;
@@ -41,6 +44,14 @@ export interface Collected<A> {
   readonly answers: readonly (readonly A[])[];
   readonly rendered: readonly (readonly Rendered[])[];
   readonly outcomes: readonly (readonly Outcome[])[];
+  /** The originals of each prompt; empty lists if there are none. */
+  readonly originals: Originals;
+}
+
+/** What prompts come to without a policy, by prompt. */
+export interface Originals {
+  readonly rendered: readonly (readonly Rendered[])[];
+  readonly outcomes: readonly (readonly Outcome[])[];
 }
 
 /** Raises the first failure of sampling, rendering or scoring, after everything that was started has ended. */
@@ -54,13 +65,13 @@ export async function collect<P extends Prompt, A extends Answer, H>(
 }
 
 /**
- * Does the same in rounds, all under the weights of the first: `further` says what is asked next, from the outcomes of this rank's share of a round; no
+ * Does the same in rounds, all under the weights of the first: `further` says what is asked next, from this rank's share of a round; no
  * prompts end it. Prompts are numbered through all rounds.
  */
 export async function collectRounds<P extends Prompt, A extends Answer, H>(
   collector: Collector<P, A, H>,
   request: CollectRequest<P, H>,
-  further: (own: Collected<A>['outcomes']) => Promise<readonly P[]>,
+  further: (own: Collected<A>) => Promise<readonly P[]>,
   watch: Stopwatch,
 ): Promise<Collected<A>[]> {
   await collector.policy.publish?.(request.weights);
@@ -77,17 +88,22 @@ export async function collectRounds<P extends Prompt, A extends Answer, H>(
     const own = await collectPublished(collector, numbered, watch);
     rounds.push({ ...own, start: from + own.start });
     first += prompts.length;
-    prompts = await further(own.outcomes);
+    prompts = await further(own);
   }
   return rounds;
 }
 
 async function collectPublished<P extends Prompt, A extends Answer, H>(
   { task, policy, scorer, group }: Collector<P, A, H>,
-  { prompts, answersPerPrompt, how, weights, chunk, random, key, onChunk }: CollectRequest<P, H>,
+  { prompts, answersPerPrompt, originals = 0, how, weights, chunk, random, key, onChunk }: CollectRequest<P, H>,
   watch: Stopwatch,
 ): Promise<Collected<A>> {
   const share = shareOf(prompts.length, group);
+  const originalsOf = (prompt: P): A[] =>
+    Array.from({ length: originals }, () => {
+      if (task.original !== undefined) return task.original(prompt);
+      throw new InternalError('originals were asked of a task that has none');
+    });
   const answers: A[][] = [];
   const rendered: Rendered[][] = [];
   const scoring = new ScoringInProgress(scorer);
@@ -108,7 +124,8 @@ async function collectPublished<P extends Prompt, A extends Answer, H>(
       const made = await watch.time('render', () =>
         task.render(
           part.map((prompt, p) => {
-            return { prompt, answers: sampled[p], keys: sampled[p].map((_, g) => key(start + p, g)) };
+            const all = [...sampled[p], ...originalsOf(prompt)];
+            return { prompt, answers: all, keys: all.map((_, g) => key(start + p, g)) };
           }),
           weights,
         ),
@@ -116,7 +133,7 @@ async function collectPublished<P extends Prompt, A extends Answer, H>(
       answers.push(...sampled);
       rendered.push(...made);
       scoring.begin(made.flatMap((group) => group.map(({ item }) => item)));
-      onChunk?.(made);
+      onChunk?.(made.map((group, p) => group.slice(0, sampled[p].length)));
     }
   } catch (error) {
     throw await scoring.firstError(error);
@@ -130,6 +147,14 @@ async function collectPublished<P extends Prompt, A extends Answer, H>(
     ),
   );
   let at = 0;
-  const outcomes = answers.map((group) => settled.slice(at, (at += group.length)));
-  return { start: share.start, answers, rendered, outcomes };
+  const outcomes = rendered.map((group) => settled.slice(at, (at += group.length)));
+  const ofAnswers = <T>(groups: readonly (readonly T[])[]) => groups.map((one, p) => one.slice(0, answers[p].length));
+  const ofOriginals = <T>(groups: readonly (readonly T[])[]) => groups.map((one, p) => one.slice(answers[p].length));
+  return {
+    start: share.start,
+    answers,
+    rendered: ofAnswers(rendered),
+    outcomes: ofAnswers(outcomes),
+    originals: { rendered: ofOriginals(rendered), outcomes: ofOriginals(outcomes) },
+  };
 }

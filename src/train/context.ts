@@ -1,6 +1,6 @@
 /** What recipes build trainings from: the services of a run, and the parts that depend only on settings. */
 import type { GrpoSettings } from '../schema/algorithm.js';
-import type { OptimizerSettings, RolloutSettings, ValidationSettings } from '../schema/training.js';
+import type { JudgedRollout, OptimizerSettings, ValidationSettings } from '../schema/training.js';
 import type { TrackSettings } from '../schema/track.js';
 import { getPath } from '../schema/paths.js';
 import type { TrainedSettings } from '../schema/run.js';
@@ -63,7 +63,7 @@ export interface TrainingContext {
 export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;
-  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'>;
+  readonly rollout: JudgedRollout;
   readonly validation: Omit<ValidationSettings, 'temperature'> & Pick<RewardSettings, 'measure'>;
   readonly track: TrackSettings;
 }

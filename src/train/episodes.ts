@@ -31,8 +31,16 @@ export interface IterationRecord<P, A> {
   /** What regions are paid; null where every advantage is that of a whole answer. */
   readonly credits: CreditedAdvantages['credits'] | null;
   readonly kept: readonly (readonly RecordedArtifact[])[];
+  /** By group, what its prompt came to without a policy; empty lists if nothing did. */
+  readonly originals: RecordedOriginals;
   /** Per group the place of its sample; null where it follows from the iteration and the group's number. */
   readonly places: readonly (SamplePlace | null)[];
+}
+
+/** Outcomes of originals by prompt, and their artifacts on rank 0. */
+export interface RecordedOriginals {
+  readonly outcomes: readonly (readonly Outcome[])[];
+  readonly kept: readonly (readonly RecordedArtifact[])[];
 }
 
 /** By prompt and answer, over all ranks; what only rank 0 needs is null on other ranks. */
@@ -41,10 +49,11 @@ export interface GatheredEpisodes<A, M> {
   readonly outcomes: readonly (readonly Outcome[])[];
   readonly kept: readonly (readonly RecordedArtifact[])[] | null;
   readonly measured: readonly (readonly M[])[] | null;
+  readonly originals: RecordedOriginals;
 }
 
 /** What a rank has of a round of prompts; `measured` is about its answers. */
-export interface OwnRound<A, M> extends Pick<Collected<A>, 'answers' | 'rendered' | 'outcomes'> {
+export interface OwnRound<A, M> extends Pick<Collected<A>, 'answers' | 'rendered' | 'outcomes' | 'originals'> {
   readonly measured: readonly (readonly M[])[];
 }
 
@@ -65,16 +74,27 @@ export async function gatherEpisodes<A, M>(
     truth: withImages && i === 0 ? truth : null,
   });
   const all = await group.allGather(
-    rounds.map(({ answers, outcomes }) => ({ answers: answers.map((one) => one.map(outline)), outcomes })),
+    rounds.map(({ answers, outcomes, originals }) => {
+      return { answers: answers.map((one) => one.map(outline)), outcomes, originals: originals.outcomes };
+    }),
   );
   const kept = await group.gather(
-    rounds.map(({ rendered, measured }) => ({ artifacts: rendered.map((one) => one.map(artifact)), measured })),
+    rounds.map(({ rendered, measured, originals }) => ({
+      artifacts: rendered.map((one) => one.map(artifact)),
+      // The answers before them carry the labelled result.
+      originals: originals.rendered.map((one) => one.map((made) => artifact(made, 1))),
+      measured,
+    })),
   );
   return {
     answers: inOrder(all, (one, rank, round) => (rank === group.rank ? rounds[round].answers : one.answers)),
     outcomes: inOrder(all, (one) => one.outcomes),
     kept: kept === null ? null : inOrder(kept, (one) => one.artifacts),
     measured: kept === null ? null : inOrder(kept, (one) => one.measured),
+    originals: {
+      outcomes: inOrder(all, (one) => one.originals),
+      kept: kept === null ? [] : inOrder(kept, (one) => one.originals),
+    },
   };
 }
 
@@ -89,7 +109,7 @@ function inOrder<T, R>(
 /** The fields of an episode's line that training and held-out evaluation share. */
 export function episodeLine(
   { id, instruction }: Prompt,
-  { finished }: Answer,
+  { finished }: Pick<Answer, 'finished'>,
   { key, record }: Pick<RecordedArtifact, 'key' | 'record'>,
   outcome: Outcome,
 ): object {
@@ -99,7 +119,7 @@ export function episodeLine(
 /** Writes one line per episode; also the images if `withImages`, else the answers' records hold what is needed to make them again. */
 export async function recordEpisodes<P extends Prompt, A extends Answer>(
   paths: RunPaths,
-  { iteration, groups, outcomes, advantages, credits, kept, places }: IterationRecord<P, A>,
+  { iteration, groups, outcomes, advantages, credits, kept, originals, places }: IterationRecord<P, A>,
   withImages: boolean,
 ): Promise<void> {
   const lines: object[] = [];
@@ -107,15 +127,26 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
     const source = withImages && prompt.sourcePng !== null ? storePng(paths, await prompt.sourcePng()) : null;
     const labelled = withImages ? (kept[g].at(0)?.truth ?? null) : null;
     const truth = labelled === null ? null : await storeImage(paths, labelled);
+    const images = async ({ edited }: RecordedArtifact): Promise<object> =>
+      withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited), truth } : {};
     for (const [i, answer] of answers.entries()) {
-      const { edited } = kept[g][i];
       lines.push({
         ...episodeLine(prompt, answer, kept[g][i], outcomes[g][i]),
         ...placeRecord(places[g]),
         log_prob: lacksLogProbs(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
         ...creditRecord(credits?.[g][i] ?? null),
-        ...(withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited), truth } : {}),
+        ...(await images(kept[g][i])),
+      });
+    }
+    for (const [i, original] of originals.kept[g].entries()) {
+      lines.push({
+        ...episodeLine(prompt, { finished: true }, original, originals.outcomes[g][i]),
+        original: true,
+        ...placeRecord(places[g]),
+        log_prob: null,
+        advantage: null,
+        ...(await images(original)),
       });
     }
   }

@@ -2,7 +2,7 @@
 import type { GrpoSettings } from '../schema/algorithm.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { PromptSampling } from '../schema/data.js';
-import type { RolloutSettings } from '../schema/training.js';
+import type { JudgedRollout } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
@@ -24,6 +24,7 @@ import { secondGapMetrics } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { extendHistory, type PromptHistory } from './prompt_history.js';
+import { ofAnswers, originalMetrics, withOriginals } from './originals.js';
 import { refilling, spreadOf, TaughtGroups, type Spread } from './refill.js';
 import { klPenalties, penaltyMetrics } from './reward_kl.js';
 import { Stopwatch } from './stopwatch.js';
@@ -33,7 +34,7 @@ import { lossOf, update, type UpdateOptions } from './update.js';
 export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   extends Collector<P, A, H>, Omit<UpdateOptions<P, A>, 'policy'> {
   readonly algorithm: GrpoSettings;
-  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'>;
+  readonly rollout: JudgedRollout;
   readonly sampling: PromptSampling;
   readonly reward: Pick<RewardSettings, 'terms' | 'held_out_judge'>;
   /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
@@ -114,9 +115,11 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     });
     const secondOpinion = await askHeldOutJudge(iteration, rounds, { ...reward, group, judge: deps.heldOutJudge });
     const sampled = draws.prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
-    const spreads = all.outcomes.map(this.#spreadOf);
+    const comparable = all.outcomes.map((one, g) => withOriginals(one, all.originals.outcomes[g]));
+    const spreads = comparable.map(this.#spreadOf);
     const taught = new TaughtGroups(draws.rounds, spreads);
     const [groups, outcomes] = [taught.pick(sampled), taught.pick(all.outcomes)];
+    const originals = taught.pick(all.originals.outcomes);
     const samples = groups.map(({ prompt }) => promptKey(prompt));
     const history =
       algorithm.advantage.scope === 'prompt_history' ? extendHistory(this.#history, samples, outcomes) : this.#history;
@@ -124,13 +127,14 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ? null
       : await watch.time('reference', () => klPenalties(deps.policy, groups, algorithm.kl_coeff));
     const compared = outcomeAdvantages(
-      outcomes,
+      taught.pick(comparable),
       algorithm.advantage,
       this.#weights,
       algorithm.reward_scale,
       samples.map((key) => history[key] ?? []),
-      penalties,
-    );
+      // An original has moved away from nothing.
+      penalties?.map((own, g) => [...own, ...originals[g].map(() => 0)]) ?? null,
+    ).map((group, g) => ofAnswers(group, outcomes[g].length));
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
     const credited = this.#credited(groups, outcomes, advantages);
     const updated = await update(iteration, groups, credited?.advantages ?? advantages, deps, watch);
@@ -148,6 +152,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...limitMetrics(scores),
       ...secondGapMetrics(scores, deps.scales),
       ...episodeMetrics(sampled, paid, deps.longestAnswer),
+      ...((deps.rollout.originals ?? 0) === 0 ? {} : originalMetrics(all.outcomes, all.originals.outcomes)),
       ...(deps.rollout.refill === null ? {} : taught.metrics()),
       ...(draws.walk === null ? {} : { 'group/passed_over': draws.walk.passedOver }),
       ...(all.measured === null ? {} : hackMetrics(sampled, all.measured)),
@@ -266,7 +271,12 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       draw: (count) => draws.next(count),
     });
     const asked = this.#asked(iteration, [...draws.prompts], measured);
-    const rounds = await collectRounds(this.deps, asked, further, watch);
+    const rounds = await collectRounds(
+      this.deps,
+      asked,
+      ({ outcomes, originals }) => further(outcomes.map((one, p) => withOriginals(one, originals.outcomes[p]))),
+      watch,
+    );
     let at = 0;
     const own = rounds.map((round) => ({ ...round, measured: measured.slice(at, (at += round.answers.length)) }));
     return { draws, rounds: own, steps };
@@ -287,6 +297,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     return {
       prompts,
       answersPerPrompt: rollout.generations_per_sample,
+      originals: rollout.originals ?? 0,
       how: how(iteration),
       weights: sampledBy,
       chunk: rollout.chunk_groups ?? prompts.length,

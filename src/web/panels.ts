@@ -27,9 +27,10 @@ export const REWARD = /^(reward|validation\/([^/]+\/)?(sampled|greedy))\/mean$/;
 /** In the order on the page. */
 const PANEL_KINDS: readonly PanelKind[] = [
   { title: 'held-out reward', unit: '', holds: /^validation\/(sampled|greedy)\/mean$/ },
-  { title: 'reward in training', unit: '', holds: /^reward\/mean$/ },
+  { title: 'reward in training', unit: '', holds: /^(reward|original)\/mean$/ },
   { title: 'held-out reward by set', unit: '', holds: /^validation\/[^/]+\/sampled\/mean$/, several: true },
   { title: 'held-out measures', unit: '', holds: /^validation\/(sampled|greedy)\/measure\/[^/]+\/mean$/, apart: true },
+  { title: 'what answers add to the reward of the prompt itself', unit: '', holds: /^original\/gain$/ },
   { title: 'what controls take from the held-out reward', unit: '', holds: /^control\/[^/]+\/(sampled|greedy)\/drop$/ },
   { title: 'loss', unit: '', holds: /^((policy|validation)\/)?loss$/ },
   { title: 'reward parts', unit: 'score', holds: /^reward\/(?!unscored\/)[^/]+\/(?!normalised$)[^/]+$/ },

@@ -6,6 +6,8 @@ it('puts metrics of one kind into one chart, and those of different scales apart
     'alarm/x',
     'hack/a',
     'hack/b',
+    'original/gain',
+    'original/mean',
     'policy/loss',
     'reward/mean',
     'reward/unscored/timeout',
@@ -19,8 +21,9 @@ it('puts metrics of one kind into one chart, and those of different scales apart
   ]).map(({ title, metrics }) => [title, ...metrics]);
   expect(shown).toEqual([
     ['held-out reward', 'validation/sampled/mean'],
-    ['reward in training', 'reward/mean'],
+    ['reward in training', 'original/mean', 'reward/mean'],
     ['held-out reward by set', 'validation/s/sampled/mean', 'validation/t/sampled/mean'],
+    ['what answers add to the reward of the prompt itself', 'original/gain'],
     ['loss', 'policy/loss', 'validation/loss'],
     ['reward parts', 'reward/v/overall'],
     ['reward parts, normalised', 'reward/v/normalised'],
