@@ -8,16 +8,13 @@
  * size (and needs another --name). With `--max-parallel 2` it takes half as long, but a judge that is late because the machine is busy counts as
  * failing, so both arms may see such faults.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { EndpointError, RunError } from '../src/core/errors.js';
 import { writeFileAtomic } from '../src/core/files.js';
 import { readMetrics, type Metrics } from '../src/run/metrics.js';
 import { RunPaths } from '../src/run/paths.js';
+import { startJudge, sweep } from './judged_runs.js';
 
 /**
  * 30% of all requests, spread evenly over all kinds of faults. Two kinds are rarer, since they only cost time: each death of the server stops all
@@ -26,7 +23,6 @@ import { RunPaths } from '../src/run/paths.js';
 const FAULTS = 'rate=0.3,engine_death=0.0005,http429_absurd=0.0001,latency_ms=200,down_s=1';
 const ARMS = ['sound', 'faulty'] as const;
 type Arm = (typeof ARMS)[number];
-const MAIN = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
 const METRIC = 'validation/sampled';
 
 const { values: flags } = parseArgs({
@@ -51,7 +47,7 @@ async function main(): Promise<void> {
   try {
     mkdirSync(BASE_EXP_DIR, { recursive: true });
     writeFileAtomic(experimentFile, experiment(seeds, { sound: sound.url, faulty: faulty.url }));
-    await sweep();
+    await sweep(experimentFile, ['--max-parallel', flags['max-parallel']]);
   } finally {
     sound.process.stdin?.end();
     faulty.process.stdin?.end();
@@ -77,38 +73,6 @@ function experiment(seeds: readonly string[], urls: Readonly<Record<Arm, string>
   baseline: { judge: 'sound' },
 }
 `;
-}
-
-interface Judge {
-  readonly url: string;
-  readonly process: ChildProcess;
-}
-
-/** `editrl judge` on a free port; it ends with this process. */
-async function startJudge(args: readonly string[]): Promise<Judge> {
-  const child = spawn(process.execPath, [MAIN, 'judge', '--port', '0', '--json', '--exit-with-parent', ...args], {
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
-  const first = await createInterface({ input: child.stdout })[Symbol.asyncIterator]().next();
-  if (first.done === true) {
-    throw new EndpointError('the judge did not start', { next: 'Its own message is above.' });
-  }
-  return { url: (JSON.parse(first.value) as { url: string }).url, process: child };
-}
-
-async function sweep(): Promise<void> {
-  const child = spawn(process.execPath, [MAIN, 'sweep', experimentFile, '--max-parallel', flags['max-parallel']], {
-    stdio: ['ignore', 'inherit', 'inherit'],
-  });
-  const stop = (signal: NodeJS.Signals): void => void child.kill(signal);
-  process.on('SIGINT', stop).on('SIGTERM', stop);
-  const code = await new Promise<number | null>((done, fail) => child.once('exit', done).once('error', fail));
-  process.off('SIGINT', stop).off('SIGTERM', stop);
-  if (code !== 0) {
-    throw new RunError(`the sweep ended with code ${code}`, {
-      next: 'Its own message is above; the same command goes on.',
-    });
-  }
 }
 
 interface Final {

@@ -1,11 +1,14 @@
-/** editrl judge: serves the tiny world's rule judge until it is told to stop, optionally with injected faults. */
+/** editrl judge: serves the tiny world's rule judge until it is told to stop, with faults and biases on request; or examines any judge. */
+import { biasHelp, readBiases } from '../tiny/judge/biases.js';
 import { faultHelp, Faults, readFaultSpec } from '../tiny/judge/faults.js';
 import { JUDGE_MODEL, startJudge } from '../tiny/judge/server.js';
+import { judgeExam } from './judge_exam.js';
 import { printLine } from './output.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
 import { flag, numberOption, text, texts, wholeNumber, type Verb } from './verb.js';
 
 export const judgeVerb: Verb = {
+  actions: { exam: judgeExam },
   positionals: '',
   build: (yargs) =>
     servingOptions(yargs)
@@ -32,15 +35,22 @@ export const judgeVerb: Verb = {
         ...numberOption,
         describe: 'refuse more requests at once than this with status 429; GET /stats tells the most that there were',
       })
+      .option('bias', {
+        type: 'string',
+        requiresArg: true,
+        describe: 'be wrong about pictures: name=strength,… with the names below, strengths from 0 to 1',
+      })
       .option('scores', {
         choices: ['rule', 'digest'],
         default: 'rule',
         describe: 'digest: meaningless scores drawn from the bytes that are sent, for measuring clients',
       })
+      .example('$0 judge exam --help', 'examines any judge on edits of known quality')
       .example('$0 judge --port 4877', 'then give http://127.0.0.1:4877/v1 as reward.endpoint')
       .example('$0 judge --faults rate=0.3', '30% of all requests fail, in every way there is')
       .example('$0 judge --faults timeout=0.05,http429=0.1', 'only these, so often')
-      .epilogue(`Names for --faults:\n${faultHelp()}`),
+      .example('$0 judge --bias copies=0.5', 'what it says of a copy of the source is half way to full marks')
+      .epilogue(`Names for --faults:\n${faultHelp()}\n\nNames for --bias:\n${biasHelp()}`),
   run: async (args) => {
     const port = wholeNumber(args, 'port', 0, 65535) ?? 0;
     const models = texts(args, 'model');
@@ -49,6 +59,8 @@ export const judgeVerb: Verb = {
       typeof spec === 'string'
         ? new Faults(readFaultSpec(spec), wholeNumber(args, 'faults-seed', 0, Infinity) ?? 0)
         : null;
+    const bias = text(args, 'bias');
+    const biases = bias === '' ? null : readBiases(bias);
     const maxConcurrency = wholeNumber(args, 'max-concurrency', 1, Infinity);
     const judge = await startJudge({
       port,
@@ -59,6 +71,7 @@ export const judgeVerb: Verb = {
       latencyMs: wholeNumber(args, 'latency', 0, Infinity) ?? 0,
       ...(maxConcurrency === null ? {} : { maxConcurrency }),
       ...(faults === null ? {} : { faults }),
+      ...(biases === null ? {} : { biases }),
     });
     const stopped = new Promise<void>((resolve) => onReasonToStop(args, () => resolve()));
     if (flag(args, 'json')) {
@@ -66,6 +79,7 @@ export const judgeVerb: Verb = {
       printLine(JSON.stringify({ url: judge.url, models: [...new Set([JUDGE_MODEL, ...models])], ...injected }));
     } else {
       printLine(`The tiny world's rule judge (no VLM) answers at ${judge.url} as ${JUDGE_MODEL}. Stop it with Ctrl-C.`);
+      if (biases !== null) printLine(`It is biased: ${bias}.`);
       if (faults !== null) printLine(`It injects faults into ${faults.describe()}.`);
     }
     await stopped;

@@ -8,7 +8,7 @@ import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import { nearest } from '../core/nearest.js';
 import { outputWidth, printError } from './output.js';
 import { outliveReaders } from './signals.js';
-import type { Action, Verb } from './verb.js';
+import type { Action, Actions, Verb } from './verb.js';
 
 interface Entry {
   readonly summary: string;
@@ -109,16 +109,17 @@ async function dispatch(argv: readonly string[]): Promise<number> {
     if (verbName !== name) parser.command(verbName, verbs[verbName].summary, {});
   }
   if (name !== undefined && entry !== undefined && verb !== undefined) {
-    if ('actions' in verb) {
-      if (second !== undefined && !completing) requireKnown(second, Object.keys(verb.actions), `${name} `);
+    const actions = actionsOf(verb, second);
+    if (actions !== null) {
+      if (second !== undefined && !completing) requireKnown(second, Object.keys(actions), `${name} `);
       parser.command(`${name} <action>`, entry.summary, (group) => {
-        for (const [actionName, action] of Object.entries(verb.actions)) {
+        for (const [actionName, action] of Object.entries(actions)) {
           addAction(group, actionName, action.summary, action, outcome);
         }
-        return group.demandCommand(1, `Say which: ${Object.keys(verb.actions).join(', ')}.`);
+        return group.demandCommand(1, `Say which: ${Object.keys(actions).join(', ')}.`);
       });
     } else {
-      addAction(parser, name, entry.summary, verb, outcome);
+      addAction(parser, name, entry.summary, verb as Action, outcome);
     }
   } else if (name !== undefined && !completing) {
     requireKnown(name, [...listed(), COMPLETION], '');
@@ -130,11 +131,19 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   return outcome.code;
 }
 
+/** The actions among which the second word chooses; null where the verb does the work itself. */
+function actionsOf(verb: Verb, second: string | undefined): Actions | null {
+  if (!('run' in verb)) return verb.actions;
+  const { actions = {} } = verb;
+  return second !== undefined && Object.hasOwn(actions, second) ? actions : null;
+}
+
 /** The usage line of a verb, as far as the verb is known. */
 function usageOf(name = '<verb>', second = '<action>', verb?: Verb): string {
   if (verb === undefined) return 'editrl <verb>';
-  if (!('actions' in verb)) return `editrl ${name} ${verb.positionals}`.trim();
-  const action = Object.hasOwn(verb.actions, second) ? verb.actions[second] : undefined;
+  const actions = actionsOf(verb, second);
+  if (actions === null && 'run' in verb) return `editrl ${name} ${verb.positionals}`.trim();
+  const action = actions !== null && Object.hasOwn(actions, second) ? actions[second] : undefined;
   return `editrl ${name} ${action === undefined ? '<action>' : `${second} ${action.positionals}`}`.trim();
 }
 

@@ -1,30 +1,17 @@
 /** editrl reward-server: loads rewards and scores the requests that it receives until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
-import type { RewardSettings } from '../rewards/schema/reward.js';
 import { EndpointError, must, UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/models/resolve.js';
-import { rewardFromFlags } from '../launch/reward/flags.js';
 import { openServedReward } from '../launch/reward/server.js';
-import { rewardOf } from '../recipes/settings.js';
 import { requireToken } from '../http/guard.js';
 import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';
 import { printError, printLine } from './output.js';
+import { rewardOfConfig, rewardOfFlags, type NamedReward } from './reward_settings.js';
 import { INTERRUPTED } from './signals.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
-import {
-  configOf,
-  flag,
-  numberOf,
-  numberOption,
-  overlayOption,
-  setOption,
-  text,
-  wholeNumber,
-  type Arguments,
-  type Verb,
-} from './verb.js';
+import { flag, numberOption, overlayOption, setOption, text, wholeNumber, type Arguments, type Verb } from './verb.js';
 
 const MIB = 1024 * 1024;
 
@@ -129,32 +116,14 @@ async function serve(args: Arguments): Promise<number> {
   return 0;
 }
 
-async function readSettings(args: Arguments): Promise<{ readonly settings: RewardSettings; readonly runs: string }> {
+async function readSettings(args: Arguments): Promise<NamedReward> {
   const [file, terms] = [text(args, 'config'), text(args, 'terms')];
   if ((file === '') === (terms === '')) {
     throw new UsageError(`found ${file === '' ? 'neither' : 'both'} of --config and --terms; allowed: one of them`, {
       next: 'editrl reward-server --help shows an example of each.',
     });
   }
-  if (terms !== '') {
-    const settings = rewardFromFlags({
-      terms: terms.split(',').map((name) => name.trim()),
-      ocrWeight: numberOf(args, 'ocr-weight'),
-      vlmWeight: numberOf(args, 'vlm-weight'),
-      endpoint: text(args, 'endpoint'),
-      model: text(args, 'model'),
-    });
-    return { settings, runs: process.env['APP__BASE_EXP_DIR'] ?? 'runs' };
-  }
-  const { settings } = await configOf(args);
-  const reward = rewardOf(settings);
-  if (reward === null) {
-    throw new UsageError(`task '${settings.task}' has no reward`, {
-      where: file,
-      next: 'Name a config that trains by reward.',
-    });
-  }
-  return { settings: reward, runs: settings.base_exp_dir };
+  return terms === '' ? rewardOfConfig(args) : rewardOfFlags(args);
 }
 
 function readLimits(args: Arguments): Partial<ServerLimits> {

@@ -12,8 +12,11 @@ export interface Action {
   readonly run: (args: Arguments) => Promise<number>;
 }
 
-/** A verb either does the work itself or has actions (`editrl config show`). */
-export type Verb = Action | { readonly actions: Readonly<Record<string, Action & { readonly summary: string }>> };
+/** Actions of a verb by name. */
+export type Actions = Readonly<Record<string, Action & { readonly summary: string }>>;
+
+/** A verb does the work itself, or has actions (`editrl config show`), or both: a word that names an action is one. */
+export type Verb = (Action & { readonly actions?: Actions }) | { readonly actions: Actions };
 
 /** Parsed flags by name, as yargs gives them. */
 export type Arguments = Readonly<Record<string, unknown>>;

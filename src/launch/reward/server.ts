@@ -8,7 +8,8 @@ import { sha256 } from '../../core/image.js';
 import { rewardName } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
-import type { PromptSet } from '../../rewards/judge/prompts.js';
+import type { JudgementStore } from '../../rewards/score/types.js';
+import { loadPrompts, type PromptSet } from '../../rewards/judge/prompts.js';
 import type { ServedReward } from '../../rewards/server/scorer.js';
 import type { RunResolver } from '../../models/reference.js';
 import { Judges, noStore, termServices } from '../../scoring/judges.js';
@@ -23,6 +24,8 @@ export interface ServedRewardOptions {
   /** Is informed about a judge that was started for it. */
   readonly judge: ServerUser;
   readonly signal: AbortSignal;
+  /** Where judgements are kept, and found again; default: nowhere. */
+  readonly store?: JudgementStore;
 }
 
 /** A reward that is ready to be served. */
@@ -50,13 +53,13 @@ export async function openServedReward(settings: RewardSettings, options: Served
     await reward.untilReady(waiting);
     if (judges.models.length > 0) {
       const address = await judgeAddress(settings, judges.models, closers, options.judge);
-      await judges.open(settings, address, { ...waiting, store: noStore });
+      await judges.open(settings, address, { ...waiting, store: options.store ?? noStore });
     }
     closers.push(() => judges.close());
     return {
       terms: reward.terms,
       scoreTerms: (item, signal, asked) => reward.scoreTerms(item, signal, asked),
-      digest: digestOf(settings, services.prompts),
+      digest: rewardDigest(settings, services.prompts),
       canary: (asked) => judges.canary(reward, asked),
       close,
     };
@@ -85,7 +88,7 @@ async function judgeAddress(
 }
 
 /** SHA-256 over everything that decides the scores: servers with equal digests give equal scores. */
-function digestOf(settings: RewardSettings, prompts: PromptSet): string {
+export function rewardDigest(settings: RewardSettings, prompts: PromptSet = loadPrompts(settings)): string {
   const deciding = leaves(rewardSchema, settings)
     .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
     .filter(({ mark, value }) => !isUnhashed(value, mark))

@@ -16,6 +16,7 @@ import { decodedBytes } from '../../rewards/server/images.js';
 import { HttpServer, type Call, type HttpLimits, type Route } from '../../http/server.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
+import { withBiases, type Biases } from './biases.js';
 import { scoreConsistency } from './consistency.js';
 import { digitReply } from './digit.js';
 import { readScene, type Reading } from './read_scene.js';
@@ -54,6 +55,8 @@ export interface JudgeOptions {
   /** Further chats at once are refused with status 429. */
   readonly maxConcurrency?: number;
   readonly faults?: Faults;
+  /** How it is wrong about pictures; by default it is not. */
+  readonly biases?: Biases;
 }
 
 export interface RunningJudge {
@@ -107,6 +110,8 @@ class PictureReader<T extends object> {
 
 interface Sight {
   readonly scenes: PictureReader<Reading>;
+  /** Pictures as they came. */
+  readonly plain: PictureReader<RgbImage>;
   /** Reads signs at the size at which they were drawn. */
   readonly signs: PictureReader<RgbImage>;
 }
@@ -114,7 +119,8 @@ interface Sight {
 function openSight(geometry: Geometry): Sight {
   const decoded = new Semaphore(DECODED_BYTES);
   const scenes = new PictureReader(decoded, (image) => readScene(image, geometry));
-  return { scenes, signs: new PictureReader(decoded, nativeSize) };
+  const plain = new PictureReader(decoded, (image) => image);
+  return { scenes, plain, signs: new PictureReader(decoded, nativeSize) };
 }
 
 async function decode(bytes: Uint8Array): Promise<RgbImage> {
@@ -168,9 +174,18 @@ async function look(question: Question, { scenes, signs }: Sight): Promise<Answe
   return { form: 'list', scores: [alignment, quality], reasoning };
 }
 
+async function lookBiased(question: Question, sight: Sight, biases: Biases): Promise<Answer | null> {
+  const answer = await look(question, sight);
+  return withBiases(answer, { question, pictures: await seen(question, sight.plain) }, biases);
+}
+
+/** What a judge says that comes to no score. */
+const UNDECIDED: ChatReply = { content: 'I cannot compare these pictures.', finishReason: 'stop' };
+
 interface Service {
   readonly models: readonly string[];
-  readonly answer: (question: Question) => Promise<Answer>;
+  /** Null where the judge comes to no score. */
+  readonly answer: (question: Question) => Promise<Answer | null>;
   readonly latencyMs: number;
   readonly faults: Faults | null;
   readonly load: Load;
@@ -241,11 +256,7 @@ async function serveChat({ request, response, gone, read }: Call, service: Servi
       if (!service.models.includes(chat.model)) throw noSuchModel(chat.model);
       const question = readQuestion(chat);
       const answer = await service.answer(question);
-      const right: ChatReply =
-        question.kind === 'digit'
-          ? digitReply(answer.scores[0], question.topLogprobs ?? 0)
-          : { content: writeAnswer(answer), finishReason: 'stop' };
-      const reply = effect.does === 'garble' ? effect.garble(answer) : right;
+      const reply = answer === null ? UNDECIDED : replyTo(question, answer, effect);
       const more = effect.does === 'delay' ? effect.milliseconds : 0;
       const left = came + service.latencyMs + more - performance.now();
       if (left > 0) await sleep(systemClock, left, gone);
@@ -254,6 +265,12 @@ async function serveChat({ request, response, gone, read }: Call, service: Servi
       return gone.aborted ? null : json(200, completion(id, chat.model, created, question, reply));
     }
   }
+}
+
+function replyTo(question: Question, answer: Answer, effect: Extract<Effect, { does: 'delay' | 'garble' }>): ChatReply {
+  if (effect.does === 'garble') return effect.garble(answer);
+  if (question.kind === 'digit') return digitReply(answer.scores[0], question.topLogprobs ?? 0);
+  return { content: writeAnswer(answer), finishReason: 'stop' };
 }
 
 /** Lets a server die and come back on the same port. */
@@ -301,10 +318,12 @@ function createJudge(
 ): { readonly server: HttpServer; readonly load: Load } {
   const sight = openSight(options.geometry ?? DEFAULT_GEOMETRY);
   const load = new Load(options.maxConcurrency ?? null);
+  const { biases } = options;
+  const answer = (question: Question): Promise<Answer | null> =>
+    biases === undefined ? look(question, sight) : lookBiased(question, sight, biases);
   const service: Service = {
     models: [...new Set([JUDGE_MODEL, ...(options.models ?? [])])],
-    answer:
-      options.scores === 'digest' ? async (question) => digestAnswer(question) : (question) => look(question, sight),
+    answer: options.scores === 'digest' ? async (question) => digestAnswer(question) : answer,
     latencyMs: options.latencyMs ?? 0,
     faults: options.faults ?? null,
     load,

@@ -1,0 +1,202 @@
+/** `editrl judge exam`: what a judge's scores are worth, before a run is trained on them. */
+import { resolve } from 'node:path';
+import { meanDifference, showEstimate } from '../core/estimate.js';
+import { printable, UsageError } from '../core/errors.js';
+import type { ExamRecord } from '../launch/reward/exam.js';
+import type { CaseEstimate } from '../rewards/exam/findings.js';
+import { formatTable, printError, printJson, printLine, printSentence, styled } from './output.js';
+import { rewardOfConfig, rewardOfFlags } from './reward_settings.js';
+import { INTERRUPTED } from './signals.js';
+import {
+  flag,
+  numberOption,
+  overlayOption,
+  setOption,
+  text,
+  wholeNumber,
+  type Action,
+  type Arguments,
+} from './verb.js';
+
+const CASES = 49;
+const REPEATS = 2;
+
+export const judgeExam: Action & { readonly summary: string } = {
+  summary: 'examine a judge on edits of known quality: what it sees, what fools it, and whether it can teach',
+  positionals: '[config]',
+  build: (yargs) =>
+    yargs
+      .positional('config', { type: 'string', describe: 'a Jsonnet file: the reward that it trains by is examined' })
+      .option('with', overlayOption)
+      .option('set', setOption)
+      .option('endpoint', { type: 'string', default: '', describe: 'without a config: address of the judge' })
+      .option('model', { type: 'string', default: '', describe: 'without a config: the judge model' })
+      .option('terms', {
+        type: 'string',
+        default: 'viescore',
+        describe: 'without a config: terms by name, with weights where they differ, as a=0.6,b=0.4',
+      })
+      .option('pairs', {
+        type: 'string',
+        describe: 'examine on JSON lines of {source, instruction, better, worse} instead of the tiny world',
+      })
+      .option('cases', {
+        ...numberOption,
+        describe: `how many edits of the tiny world (${CASES}), or how many of the pairs (all)`,
+      })
+      .option('repeats', { ...numberOption, default: REPEATS, describe: 'how often each picture is asked about' })
+      .option('seed', { ...numberOption, default: 0, describe: 'draws the edits of the tiny world' })
+      .option('out', { type: 'string', describe: 'folder for its replies and marks (default: exams/… among the runs)' })
+      .option('against', {
+        type: 'string',
+        describe: 'folder of another exam on the same cases: which judge is better',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print the marks as one JSON document' })
+      .example('$0 judge exam --endpoint http://127.0.0.1:8000/v1 --model Qwen/Qwen2.5-VL-7B-Instruct', 'any judge')
+      .example('$0 judge exam configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', "a run's whole reward")
+      .example('$0 judge exam own.jsonnet --pairs pairs.jsonl --against exams/other', 'on your own pictures'),
+  run: async (args) => {
+    const repeats = wholeNumber(args, 'repeats', 2) ?? REPEATS;
+    const count = wholeNumber(args, 'cases', 1);
+    const seed = wholeNumber(args, 'seed', 0) ?? 0;
+    const { settings, runs } = text(args, 'config') === '' ? flagsReward(args) : await rewardOfConfig(args);
+    const [{ examFolder, readExam, runExam }, { runResolver }, { openPairs }, { tinyExam }] = await Promise.all([
+      import('../launch/reward/exam.js'),
+      import('../launch/models/resolve.js'),
+      import('../rewards/exam/pairs.js'),
+      import('../tiny/judge/exam_cases.js'),
+    ]);
+    const pairs = text(args, 'pairs');
+    const whole = pairs === '' ? tinyExam(count ?? CASES, seed) : await openPairs(pairs);
+    const set = { ...whole, length: Math.min(whole.length, count ?? Infinity) };
+    const other = text(args, 'against') === '' ? null : readExam(text(args, 'against'));
+    const folder = text(args, 'out') === '' ? examFolder(runs, settings, set) : resolve(text(args, 'out'));
+    const stop = new AbortController();
+    const onSignal = (): void => {
+      if (stop.signal.aborted) process.exit(INTERRUPTED);
+      stop.abort();
+    };
+    process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+    let record: ExamRecord;
+    try {
+      record = await runExam({
+        settings,
+        set,
+        repeats,
+        folder,
+        resolveRun: runResolver(runs),
+        signal: stop.signal,
+        onNote: printError,
+        onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
+        judge: { notice: printError, lost: (error) => stop.abort(error), over: stop.signal },
+        onCase: (done) => {
+          if (process.stderr.isTTY) process.stderr.write(`\r${done}/${set.length} cases  `);
+        },
+      });
+    } catch (error) {
+      if (!stop.signal.aborted || stop.signal.reason instanceof Error === false) throw error;
+      if (stop.signal.reason.name !== 'AbortError') throw stop.signal.reason;
+      printError(`stopped; what was asked is kept in ${folder}, and the same command goes on`);
+      return INTERRUPTED;
+    } finally {
+      process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+      if (process.stderr.isTTY) printError('');
+    }
+    const compared = other === null ? null : compare(record, other);
+    if (flag(args, 'json')) printJson({ ...record, folder, ...(compared === null ? {} : { against: compared }) });
+    else printRecord(record, folder, compared);
+    return 0;
+  },
+};
+
+function flagsReward(args: Arguments): ReturnType<typeof rewardOfFlags> {
+  if (text(args, 'endpoint') !== '') return rewardOfFlags(args);
+  throw new UsageError('found neither a config nor --endpoint; allowed: one of them', {
+    next: 'editrl judge exam --help shows an example of each; --endpoint embedded examines the rule judge.',
+  });
+}
+
+interface Compared {
+  readonly agreement: CaseEstimate | null;
+  readonly fidelity: CaseEstimate | null;
+}
+
+/** The paired differences of two exams, this one less the other. Raises UsageError where their cases differ. */
+function compare(record: ExamRecord, other: ExamRecord): Compared {
+  const others = new Map(other.cases.map((one) => [one.name, one]));
+  if (other.set !== record.set || record.cases.some(({ name }) => !others.has(name))) {
+    throw new UsageError(
+      `--against: found an exam of ${other.cases.length} cases of '${other.set}'; allowed: one with the ${record.cases.length} cases of '${record.set}'`,
+    );
+  }
+  const paired = (mark: 'agreement' | 'fidelity'): CaseEstimate | null =>
+    meanDifference(
+      record.cases.flatMap((one) => {
+        const [own, theirs] = [one[mark], others.get(one.name)?.[mark] ?? null];
+        return own === null || theirs === null ? [] : [own - theirs];
+      }),
+    );
+  return { agreement: paired('agreement'), fidelity: paired('fidelity') };
+}
+
+function printRecord(record: ExamRecord, folder: string, compared: Compared | null): void {
+  const { marks, verdict, judgements, reward, repeats } = record;
+  printSentence(
+    printable(
+      `${reward.model}, asked as '${reward.name}' asks: ${marks.cases} cases of ${record.set}, each picture ${repeats} times`,
+    ),
+  );
+  printLine();
+  for (const sentence of verdict.sentences) printSentence(sentence);
+  printLine();
+  const rows: [string, string, string][] = [
+    ['understood', showEstimate(marks.understood), 'share of questions that got a score'],
+    ['agreement', showEstimate(marks.agreement), 'share of pairs in the right order'],
+    ['fidelity', showEstimate(marks.fidelity), 'correlation of scores with quality in a case'],
+    ['reliability', showEstimate(marks.reliability), 'share of the variance that is no noise'],
+    ...(marks.noise === null
+      ? []
+      : [
+          ['noise', marks.noise.toFixed(3), 'standard deviation of scores of one picture, of 1'] as [
+            string,
+            string,
+            string,
+          ],
+        ]),
+    ['teaching', showEstimate(marks.teaching), 'share of cases that differ by more than noise'],
+  ];
+  printLine(
+    formatTable([{ title: 'mark' }, { title: 'value', align: 'right' }, { title: 'what it is', wraps: true }], rows),
+  );
+  printLine();
+  const found = marks.findings.map(({ name, what, estimate, allowed, accused }) => [
+    what,
+    showEstimate(estimate),
+    allowed,
+    accused ? styled(`fault: ${name}`, 'red') : 'ok',
+  ]);
+  printLine(
+    formatTable([{ title: 'test' }, { title: 'found', align: 'right' }, { title: 'allowed' }, { title: '' }], found),
+  );
+  printLine();
+  printLine(
+    `${judgements.count} judgements, ${judgements.requests} requests, ${judgements.mean_seconds.toFixed(3)} s each`,
+  );
+  const problems = Object.entries(judgements.problems).map(([reason, count]) => `${count} ${reason}`);
+  if (problems.length > 0) printLine(`without scores: ${problems.join(', ')}`);
+  if (compared !== null) printCompared(compared);
+  printLine(folder);
+}
+
+function printCompared({ agreement, fidelity }: Compared): void {
+  if (agreement !== null) printLine(`agreement, less the other judge's: ${showEstimate(agreement)}`);
+  if (fidelity === null) return;
+  const { mean, stderr } = fidelity;
+  const clear = stderr !== null && Math.abs(mean) > 2 * stderr;
+  printLine(`fidelity, less the other judge's: ${showEstimate(fidelity)}`);
+  printLine(
+    clear
+      ? `The ${mean > 0 ? 'examined' : 'other'} judge is better.`
+      : 'No clear difference: it is within two standard errors.',
+  );
+}

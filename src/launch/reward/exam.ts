@@ -1,0 +1,182 @@
+/**
+ * Examines the judge of a reward, and keeps what it said:
+ *
+ *   <folder>/judgements.jsonl   every reply, stored before it is used: the same exam goes on where it was ended
+ *   <folder>/exam.json          the marks, written last
+ */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { DataError, InUseError } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
+import { ownerStatus, realLockWorld, takeLock } from '../../core/lock.js';
+import { average } from '../../core/statistics.js';
+import type { ExamSet } from '../../rewards/exam/cases.js';
+import { examine } from '../../rewards/exam/examine.js';
+import { agreementOf, fidelityOf, marksOf, type ExamMarks, type RepliedCase } from '../../rewards/exam/findings.js';
+import { verdictOf, type Verdict } from '../../rewards/exam/verdict.js';
+import { rewardName } from '../../rewards/score/choice.js';
+import type { RewardSettings } from '../../rewards/schema/reward.js';
+import type { Judgement, JudgementStore } from '../../rewards/score/types.js';
+import { Exchanges, judgementForm } from '../../run/exchanges.js';
+import { openServedReward, rewardDigest, type ServedRewardOptions } from './server.js';
+
+/** The content of `exam.json`. */
+export interface ExamRecord {
+  readonly format: 1;
+  readonly made_at: string;
+  readonly set: string;
+  readonly repeats: number;
+  readonly reward: {
+    readonly name: string;
+    readonly model: string;
+    /** As the reward section has it. */
+    readonly endpoint: RewardSettings['endpoint'];
+    /** Equal for rewards that ask the same questions of the same model and weigh the answers alike. */
+    readonly digest: string;
+  };
+  readonly marks: ExamMarks;
+  readonly verdict: Verdict;
+  readonly judgements: {
+    readonly count: number;
+    /** Of one judgement, in its slot, over all its requests. */
+    readonly mean_seconds: number;
+    readonly requests: number;
+    /** Judgements without scores by reason. */
+    readonly problems: Readonly<Record<string, number>>;
+  };
+  /** For comparing two judges case by case; null where a case has no score. */
+  readonly cases: readonly {
+    readonly name: string;
+    readonly agreement: number | null;
+    readonly fidelity: number | null;
+  }[];
+}
+
+export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
+  readonly settings: RewardSettings;
+  readonly set: ExamSet;
+  readonly repeats: number;
+  readonly folder: string;
+  readonly onCase?: (done: number) => void;
+}
+
+/** Cases asked about at once: enough to keep a judge of `concurrency` slots busy. */
+const QUESTIONS_OF_A_CASE = 32;
+
+/** The folder of a reward's exam among runs. */
+export function examFolder(runs: string, settings: RewardSettings, set: ExamSet): string {
+  const model = settings.model.replace(/[^A-Za-z0-9.]+/g, '_');
+  return join(runs, 'exams', `${model}-${rewardDigest(settings).slice(0, 8)}-${set.name}`);
+}
+
+/** Raises as `openServedReward` and `examine`, and InUseError while another process makes the same exam. */
+export async function runExam(request: ExamRequest): Promise<ExamRecord> {
+  const { settings, set, repeats, folder, signal, onCase, ...opening } = request;
+  const lockPath = join(folder, 'lock');
+  const world = realLockWorld();
+  const lock = takeLock(
+    lockPath,
+    ({ owner }) => {
+      if (owner !== null && ownerStatus(owner, world) === 'gone') return;
+      throw new InUseError('another process makes this exam', {
+        where: lockPath,
+        next: 'Wait for it, or name another --out.',
+      });
+    },
+    world,
+  );
+  const kept = new Exchanges(join(folder, 'judgements.jsonl'), judgementForm, { isOwner: true, from: null });
+  try {
+    const asked = new Map<string, Judgement>();
+    const store: JudgementStore = {
+      find: (key, hash) => {
+        const found = kept.find(key, hash);
+        if (found !== undefined) asked.set(found.key, found);
+        return found;
+      },
+      put: (judgement) => {
+        kept.put(judgement);
+        asked.set(judgement.key, judgement);
+      },
+    };
+    const reward = await openServedReward(settings, { ...opening, signal, store });
+    try {
+      const cases = await examine(set, {
+        repeats,
+        signal,
+        atOnce: Math.max(1, Math.ceil(settings.concurrency / QUESTIONS_OF_A_CASE)),
+        score: async (item, stop) => (await reward.scoreTerms(item, stop)).outcome,
+        onCase: (done) => {
+          lock.heartbeat();
+          onCase?.(done);
+        },
+      });
+      const record = recordOf(request, reward.digest, cases, [...asked.values()]);
+      writeFileAtomic(join(folder, EXAM_FILE), `${JSON.stringify(record, null, 2)}\n`);
+      return record;
+    } finally {
+      await reward.close();
+    }
+  } finally {
+    kept.close();
+    lock.release();
+  }
+}
+
+export const EXAM_FILE = 'exam.json';
+
+const orNull = (value: number): number | null => (Number.isNaN(value) ? null : value);
+
+function recordOf(
+  { settings, set, repeats }: ExamRequest,
+  digest: string,
+  cases: readonly RepliedCase[],
+  judgements: readonly Judgement[],
+): ExamRecord {
+  const marks = marksOf(cases);
+  const problems: Record<string, number> = {};
+  for (const { problem } of judgements) if (problem !== null) problems[problem] = (problems[problem] ?? 0) + 1;
+  return {
+    format: 1,
+    made_at: new Date().toISOString(),
+    set: set.name,
+    repeats,
+    reward: { name: rewardName(settings), model: settings.model, endpoint: settings.endpoint, digest },
+    marks,
+    verdict: verdictOf(marks),
+    judgements: {
+      count: judgements.length,
+      mean_seconds: judgements.length === 0 ? 0 : average(judgements.map(({ latencyMs }) => latencyMs)) / 1000,
+      requests: judgements.reduce((sum, { attempts }) => sum + attempts, 0),
+      problems,
+    },
+    cases: cases.map((replied) => ({
+      name: replied.name,
+      agreement: orNull(agreementOf(replied)),
+      fidelity: orNull(fidelityOf(replied)),
+    })),
+  };
+}
+
+const recordSchema = z.looseObject({
+  format: z.literal(1),
+  set: z.string(),
+  cases: z.array(
+    z.looseObject({ name: z.string(), agreement: z.number().nullable(), fidelity: z.number().nullable() }),
+  ),
+});
+
+/** The record of an exam by its folder or file. Raises DataError where there is none. */
+export function readExam(path: string): ExamRecord {
+  const file = path.endsWith('.json') ? path : join(path, EXAM_FILE);
+  const next = 'Name the folder of an exam that has ended: editrl judge exam prints it.';
+  try {
+    const parsed = recordSchema.safeParse(JSON.parse(readFileSync(file, 'utf8')));
+    if (parsed.success) return parsed.data as unknown as ExamRecord;
+    throw new DataError('this is no exam', { where: file, next });
+  } catch (cause) {
+    if (cause instanceof DataError) throw cause;
+    throw new DataError('cannot read the exam', { where: file, next, cause });
+  }
+}

@@ -1,0 +1,82 @@
+/** What a judge is examined on: edits of which it is known how good they are. */
+import type { RgbImage } from '../../core/image.js';
+import { must } from '../../core/errors.js';
+import type { JudgeItem } from '../score/types.js';
+import { nudged, trickNames, tricks, type TrickName } from './tricks.js';
+
+/** One edit of a case. */
+export interface ExamAnswer {
+  /** What was done to the picture: `right`, or the name of a flaw. */
+  readonly name: string;
+  /** How good it is, from 0 to 1; null where it is only known to be worse than the best. */
+  readonly truth: number | null;
+  readonly picture: RgbImage;
+}
+
+export type Tricked = Readonly<Record<(typeof tricks)[TrickName]['must'], string>>;
+
+/** One instruction with several edits of its source. */
+export interface ExamCase {
+  readonly name: string;
+  readonly instruction: string;
+  /** The same request in other words. */
+  readonly reworded: string;
+  readonly source: RgbImage;
+  /** The best comes first. */
+  readonly answers: readonly ExamAnswer[];
+  /** Names of the answers on which tricks are tried, by what a judge must not do. */
+  readonly tricked: Tricked;
+  /** The labelled result, for rewards that compare with one; null if there is none. */
+  readonly labelled: RgbImage | null;
+}
+
+/** Name of the answer that is the source itself. */
+export const COPY = 'copy';
+
+/** The cases of an exam, made one by one. */
+export interface ExamSet {
+  readonly name: string;
+  readonly length: number;
+  at(index: number): Promise<ExamCase>;
+}
+
+/** One question of a case: an answer as it is, or changed by a trick. */
+export interface ExamItem {
+  readonly answer: string;
+  /** Null: nothing that anyone could see is changed. */
+  readonly trick: TrickName | null;
+  readonly item: JudgeItem;
+}
+
+/**
+ * Everything that is asked about a case. Each answer is asked about `repeats` times with a few pixels changed by one level, so that neither a cache nor
+ * a fixed seed makes the replies equal: where a judge differs then, it is noise. Every trick is tried once.
+ */
+export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem[]> {
+  const { name, source, labelled } = exam;
+  const item = (key: string, edited: RgbImage, instruction = exam.instruction): JudgeItem => ({
+    key: `exam/${name}/${key}`,
+    instruction,
+    source,
+    edited,
+    truth: labelled,
+    finished: true,
+  });
+  const repeated = exam.answers.flatMap(({ name: answer, picture }) =>
+    Array.from({ length: repeats }, (_, r): ExamItem => {
+      return { answer, trick: null, item: item(`${answer}/${r}`, nudged(picture, [name, answer, r])) };
+    }),
+  );
+  const played = trickNames.map(async (trick): Promise<ExamItem> => {
+    const { change, must: mustNot } = tricks[trick];
+    const answer = exam.tricked[mustNot];
+    const { picture } = must(
+      exam.answers.find(({ name: one }) => one === answer),
+      'the answer that a trick is played on',
+    );
+    const key = `${answer}/${trick}`;
+    const asked = change === null ? item(key, picture, exam.reworded) : item(key, await change(picture));
+    return { answer, trick, item: asked };
+  });
+  return [...repeated, ...(await Promise.all(played))];
+}

@@ -1,0 +1,290 @@
+/** What the replies to an exam's questions say of the judge. Pure. */
+import type { Estimate } from '../../core/estimate.js';
+import { average, standardError } from '../../core/statistics.js';
+import { COPY, type Tricked } from './cases.js';
+import { trickNames, tricks, type TrickName } from './tricks.js';
+
+/** One reply. */
+export interface ExamReply {
+  readonly answer: string;
+  readonly trick: TrickName | null;
+  /** The reward from 0 to 1; null where there was none. */
+  readonly score: number | null;
+  /** Why there was none. */
+  readonly reason?: string;
+}
+
+/** A case with its replies. */
+export interface RepliedCase {
+  readonly name: string;
+  /** The answers, the best first, with how good they are. */
+  readonly answers: readonly { readonly name: string; readonly truth: number | null }[];
+  readonly tricked: Tricked;
+  readonly replies: readonly ExamReply[];
+}
+
+/** An estimate over cases, with its standard error; `n` cases had it. */
+export interface CaseEstimate extends Estimate {
+  readonly n: number;
+}
+
+/** Something that may be wrong with a judge. */
+export interface Finding {
+  readonly name: string;
+  /** What was measured, as a noun phrase. */
+  readonly what: string;
+  readonly estimate: CaseEstimate;
+  /** What a sound judge keeps to, in words. */
+  readonly allowed: string;
+  /** Whether it is outside of that by more than chance explains. */
+  readonly accused: boolean;
+}
+
+export interface ExamMarks {
+  readonly cases: number;
+  /** Share of the questions that got a score. */
+  readonly understood: CaseEstimate;
+  /** Share of pairs of answers, of which one is known to be better, that got their scores in this order; equal scores count half. */
+  readonly agreement: CaseEstimate;
+  /** Correlation within a case of single scores and how good the answers are. A case whose scores are all equal counts as 0. */
+  readonly fidelity: CaseEstimate;
+  /** Variance between the answers of a case, as a share of the variance of single scores. */
+  readonly reliability: CaseEstimate;
+  /** Standard deviation of single scores of one answer, of 1; null where no answer was scored twice. */
+  readonly noise: number | null;
+  /** Share of cases in which the answers' means differ by more than noise. */
+  readonly teaching: CaseEstimate;
+  readonly findings: readonly Finding[];
+}
+
+/**
+ * One-sided quantile of the normal distribution at 5% over 20 tests (0.25% each): a sound judge is accused of anything in at most one exam of 20. An
+ * exam makes fewer: six flaws, their order, copies, noise, unreadable replies, and five tricks of which three count twice, being looked at from both sides.
+ */
+const QUANTILE = 2.807;
+/** Right order of fewer pairs than this share is no order to learn from. */
+const LEAST_ACCURACY = 0.75;
+/** Right order of fewer pairs of any kind than this share is an order by chance. */
+const LEAST_AGREEMENT = 0.6;
+/** A trick may move the reward by so much, of 1. */
+const MOST_MOVED = 0.05;
+const LEAST_RELIABILITY = 0.8;
+const MOST_UNREADABLE = 0.01;
+/** Fewer cases say nothing: the tests below take normal errors. */
+export const FEWEST_CASES = 20;
+
+/** The quantile of Student's t at as many degrees of freedom, by its expansion around the normal one (Abramowitz and Stegun, 26.7.5). */
+function studentQuantile(freedom: number): number {
+  const z = QUANTILE;
+  return z + (z ** 3 + z) / (4 * freedom) + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2);
+}
+
+function estimateOf(values: readonly number[]): CaseEstimate {
+  const known = values.filter((value) => !Number.isNaN(value));
+  return { mean: average(known), stderr: known.length < 2 ? null : standardError(known), n: known.length };
+}
+
+/** A ratio of means over cases, with its jackknife error. */
+function ratioOf(above: readonly number[], below: readonly number[]): CaseEstimate {
+  const n = above.length;
+  const [a, b] = [above, below].map((list) => list.reduce((sum, value) => sum + value, 0));
+  if (n === 0 || b === 0) return { mean: NaN, stderr: null, n };
+  const without = above.map((value, i) => (a - value) / (b - below[i]));
+  const centre = average(without);
+  const squares = without.reduce((sum, value) => sum + (value - centre) ** 2, 0);
+  return { mean: a / b, stderr: n < 2 ? null : Math.sqrt(((n - 1) / n) * squares), n };
+}
+
+/** By how much more than its error an estimate is above `limit`; negative where it is not. */
+function isAbove({ mean, stderr, n }: CaseEstimate, limit: number): boolean {
+  return stderr !== null && n >= FEWEST_CASES && mean - studentQuantile(n - 1) * stderr > limit;
+}
+
+const isBelow = ({ mean, stderr, n }: CaseEstimate, limit: number): boolean =>
+  isAbove({ mean: -mean, stderr, n }, -limit);
+
+/** Scores of an answer as it is. */
+function scoresOf({ replies }: RepliedCase, answer: string): number[] {
+  return replies.flatMap(({ answer: name, trick, score }) =>
+    name === answer && trick === null && score !== null ? [score] : [],
+  );
+}
+
+/** Share of pairs in which the first list's score is higher; NaN where there is no pair. */
+function shareAbove(better: readonly number[], worse: readonly number[]): number {
+  return average(better.flatMap((a) => worse.map((b) => (a > b ? 1 : a === b ? 0.5 : 0))));
+}
+
+function correlation(xs: readonly number[], ys: readonly number[]): number {
+  const [mx, my] = [average(xs), average(ys)];
+  const sum = (f: (i: number) => number): number => xs.reduce((total, _, i) => total + f(i), 0);
+  const sxx = sum((i) => (xs[i] - mx) ** 2);
+  const syy = sum((i) => (ys[i] - my) ** 2);
+  if (xs.length < 2 || syy === 0) return NaN;
+  return sxx === 0 ? 0 : sum((i) => (xs[i] - mx) * (ys[i] - my)) / Math.sqrt(sxx * syy);
+}
+
+/** The pairs of a case's answers of which the first is known to be better. */
+function pairsOf({ answers }: RepliedCase): (readonly [string, string])[] {
+  const [best] = answers;
+  return answers.flatMap((better) =>
+    answers.flatMap((worse): (readonly [string, string])[] => {
+      const known =
+        better.truth !== null && worse.truth !== null
+          ? better.truth > worse.truth
+          : better === best && worse !== best && worse.truth === null;
+      return known ? [[better.name, worse.name]] : [];
+    }),
+  );
+}
+
+/** Share of a case's pairs of known order that got their scores in it; NaN where none has two scores. */
+export function agreementOf(replied: RepliedCase): number {
+  const shares = pairsOf(replied).map(([better, worse]) =>
+    shareAbove(scoresOf(replied, better), scoresOf(replied, worse)),
+  );
+  return average(shares.filter((share) => !Number.isNaN(share)));
+}
+
+/** Correlation of a case's scores with how good the answers are; NaN where their quality is not known or equal. */
+export function fidelityOf(replied: RepliedCase): number {
+  const known = replied.answers.flatMap(({ name, truth }) =>
+    truth === null ? [] : scoresOf(replied, name).map((score) => ({ score, truth })),
+  );
+  return correlation(
+    known.map(({ score }) => score),
+    known.map(({ truth }) => truth),
+  );
+}
+
+interface Variances {
+  /** Of single scores of one answer. */
+  readonly noise: number;
+  /** Of the answers' means, less what noise adds to it. */
+  readonly between: number;
+}
+
+/** One-way analysis of variance of a case's scores by answer; null where no answer has two scores or there is one answer. */
+function variancesOf(replied: RepliedCase): Variances | null {
+  const groups = replied.answers.map(({ name }) => scoresOf(replied, name)).filter((scores) => scores.length > 0);
+  const squares = (values: readonly number[]): number => {
+    const mean = average(values);
+    return values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
+  };
+  const freedom = groups.reduce((sum, { length }) => sum + length - 1, 0);
+  if (groups.length < 2 || freedom === 0) return null;
+  const noise = groups.reduce((sum, scores) => sum + squares(scores), 0) / freedom;
+  const means = groups.map((scores) => average(scores));
+  const repeats = groups.length / groups.reduce((sum, { length }) => sum + 1 / length, 0);
+  return { noise, between: Math.max(0, squares(means) / (means.length - 1) - noise / repeats) };
+}
+
+/** The marks of an exam. The cases of one exam have the same answers. */
+export function marksOf(cases: readonly RepliedCase[]): ExamMarks {
+  const over = (value: (replied: RepliedCase) => number): CaseEstimate => estimateOf(cases.map(value));
+  const variances = cases.flatMap((replied) => variancesOf(replied) ?? []);
+  const reliability = ratioOf(
+    variances.map(({ between }) => between),
+    variances.map(({ between, noise }) => between + noise),
+  );
+  const agreement = over(agreementOf);
+  const understood = over(({ replies }) => average(replies.map(({ score }) => (score === null ? 0 : 1))));
+  return {
+    cases: cases.length,
+    understood,
+    agreement,
+    fidelity: over(fidelityOf),
+    reliability,
+    noise: variances.length === 0 ? null : Math.sqrt(average(variances.map(({ noise }) => noise))),
+    teaching: estimateOf(variances.map(({ between, noise }) => (between > noise ? 1 : 0))),
+    findings: [
+      {
+        name: 'blind',
+        what: 'pairs in the right order',
+        estimate: agreement,
+        allowed: `at least ${LEAST_AGREEMENT}`,
+        accused: isBelow(agreement, LEAST_AGREEMENT),
+      },
+      ...flawFindings(cases),
+      ...copyFindings(cases),
+      ...trickNames.map((trick) => trickFinding(cases, trick)),
+      {
+        name: 'noise',
+        what: 'variance that is no noise',
+        estimate: reliability,
+        allowed: `at least ${LEAST_RELIABILITY}`,
+        accused: isBelow(reliability, LEAST_RELIABILITY),
+      },
+      {
+        name: 'unreadable',
+        what: 'questions without a score',
+        estimate: { ...understood, mean: 1 - understood.mean },
+        allowed: `at most ${MOST_UNREADABLE}`,
+        accused: isBelow(understood, 1 - MOST_UNREADABLE),
+      },
+    ],
+  };
+}
+
+/** Whether the best answer is told from each other one. */
+function flawFindings(cases: readonly RepliedCase[]): Finding[] {
+  const [best, ...others] = cases.at(0)?.answers ?? [];
+  return others.map(({ name }) => {
+    const estimate = estimateOf(
+      cases.map((replied) => shareAbove(scoresOf(replied, best.name), scoresOf(replied, name))),
+    );
+    return {
+      name: `misses_${name}`,
+      what: `${best.name} above ${name}`,
+      estimate,
+      allowed: `at least ${LEAST_ACCURACY}`,
+      accused: isBelow(estimate, LEAST_ACCURACY),
+    };
+  });
+}
+
+/** Whether it pays to return the source rather than another answer that is worth nothing. */
+function copyFindings(cases: readonly RepliedCase[]): Finding[] {
+  const answers = cases.at(0)?.answers ?? [];
+  const worthless = answers.find(({ name, truth }) => truth === 0 && name !== COPY);
+  if (worthless === undefined || !answers.some(({ name }) => name === COPY)) return [];
+  const difference = (replied: RepliedCase): number =>
+    average(scoresOf(replied, COPY)) - average(scoresOf(replied, worthless.name));
+  const estimate = estimateOf(cases.map(difference));
+  return [
+    {
+      name: 'copies',
+      what: `copy less ${worthless.name}`,
+      estimate,
+      allowed: `at most ${MOST_MOVED}`,
+      accused: isAbove(estimate, MOST_MOVED),
+    },
+  ];
+}
+
+function trickFinding(cases: readonly RepliedCase[], trick: TrickName): Finding {
+  const estimate = estimateOf(
+    cases.map((replied) => {
+      const played = replied.replies.flatMap((reply) =>
+        reply.trick === trick && reply.score !== null ? [reply.score] : [],
+      );
+      return average(played) - average(scoresOf(replied, replied.tricked[tricks[trick].must]));
+    }),
+  );
+  const mayCost = tricks[trick].must === 'not_pay';
+  const pays = isAbove(estimate, MOST_MOVED);
+  const costs = !mayCost && isBelow(estimate, -MOST_MOVED);
+  return {
+    name: trick,
+    what: `for ${tricks[trick].what}`,
+    estimate,
+    allowed: mayCost ? `at most ${MOST_MOVED}` : `from -${MOST_MOVED} to ${MOST_MOVED}`,
+    accused: pays || costs,
+  };
+}
+
+/** The fidelity that the mean of `repeats` scores would have, from that of single ones (Spearman and Brown). */
+export function fidelityOfMean({ fidelity, reliability }: ExamMarks, repeats: number): number {
+  const share = reliability.mean;
+  return fidelity.mean * Math.sqrt(repeats / (1 + (repeats - 1) * share));
+}

@@ -1,0 +1,75 @@
+/** An exam's marks in words. Pure. */
+import { FEWEST_CASES, fidelityOfMean, type ExamMarks, type Finding } from './findings.js';
+import { tricks, type TrickName } from './tricks.js';
+
+export interface Verdict {
+  /** Whether GRPO will learn from the judge what it is meant to teach. */
+  readonly teaches: 'yes' | 'weakly' | 'no' | 'unknown';
+  readonly sentences: readonly string[];
+}
+
+/** Fidelities from which on a judge teaches, and above which it teaches well. */
+export const TEACHING_FIDELITY = { weakly: 0.25, well: 0.6 } as const;
+
+const FAULTS: Readonly<Record<string, string>> = {
+  blind:
+    'Its scores do not follow how good an edit is: it may not see the pictures, or mean something else by its numbers.',
+  copies: 'It pays for a copy of the source: a policy learns to change nothing.',
+  noise: 'Its scores of one picture differ too much: noise decides many groups.',
+  unreadable: 'Too many of its replies hold no score.',
+};
+
+function faultText({ name, estimate }: Finding): string {
+  if (name in FAULTS) return FAULTS[name];
+  if (name in tricks) {
+    const { what } = tricks[name as TrickName];
+    return estimate.mean > 0 ? `It pays for ${what}.` : `It holds ${what} against an answer.`;
+  }
+  return `It does not tell the right edit from '${name.replace(/^misses_/, '')}'.`;
+}
+
+const round = (value: number): string => value.toFixed(2);
+
+function teachesOf({ fidelity, findings, cases }: ExamMarks): Verdict['teaches'] {
+  if (cases < FEWEST_CASES || Number.isNaN(fidelity.mean)) return 'unknown';
+  const paysCopies = findings.some(({ name, accused }) => accused && (name === 'blind' || name === 'misses_copy'));
+  if (paysCopies || fidelity.mean < TEACHING_FIDELITY.weakly) return 'no';
+  return fidelity.mean < TEACHING_FIDELITY.well ? 'weakly' : 'yes';
+}
+
+const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {
+  yes: 'GRPO will learn from it.',
+  weakly: 'GRPO will learn from it, but slowly.',
+  no: 'GRPO will not learn from it what it is meant to.',
+  unknown: `An exam of fewer than ${FEWEST_CASES} cases says nothing for certain: nobody is accused.`,
+};
+
+/** What to think of a judge. */
+export function verdictOf(marks: ExamMarks): Verdict {
+  const teaches = teachesOf(marks);
+  const accused = marks.findings.filter((finding) => finding.accused);
+  return {
+    teaches,
+    sentences: [
+      TEACHES[teaches],
+      ...accused.map(faultText),
+      ...(accused.length === 0 && teaches !== 'unknown' ? ['No fault was found.'] : []),
+      ...repeatsText(marks),
+    ],
+  };
+}
+
+const MOST_REPEATS = 8;
+
+/** From how many scores for each answer on a further one gains less than a twentieth; nothing where one is enough. */
+function repeatsText(marks: ExamMarks): string[] {
+  const { fidelity, reliability } = marks;
+  if (!(fidelity.mean > 0) || !(reliability.mean > 0)) return [];
+  let repeats = 1;
+  while (repeats < MOST_REPEATS && fidelityOfMean(marks, repeats + 1) > 1.05 * fidelityOfMean(marks, repeats)) {
+    repeats++;
+  }
+  if (repeats === 1) return ['One score for each answer is enough.'];
+  const gained = `${round(fidelity.mean)} to ${round(fidelityOfMean(marks, repeats))}`;
+  return [`The mean of ${repeats} scores would raise its fidelity from ${gained}; more repeats gain little.`];
+}

@@ -1,0 +1,176 @@
+/** Biases that the rule judge has on request: the ways in which real judges are wrong about pictures, at any strength. */
+import { createHash } from 'node:crypto';
+import { UsageError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/image.js';
+import { RandomStream } from '../../core/random.js';
+import type { Answer } from './answer.js';
+import type { Question } from './protocol.js';
+
+/** What a bias looks at. */
+export interface Seen {
+  readonly question: Pick<Question, 'kind' | 'instruction' | 'images'>;
+  /** The pictures of the question at their own size; the last one is judged. */
+  readonly pictures: readonly RgbImage[];
+}
+
+interface Bias {
+  readonly description: string;
+  /** The scores (0 to 10, before they are clamped) at a strength from 0 to 1. */
+  readonly scores: (scores: readonly number[], seen: Seen, strength: number) => readonly number[];
+}
+
+const MOST = 10;
+
+/** Numbers that follow from everything that was sent, so that a question asked twice gets the same answer. */
+function randomFor({ question: { kind, instruction, images } }: Seen, name: string): RandomStream {
+  const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
+  for (const url of images) hash.update(`${url}\n`);
+  return new RandomStream('judge bias', name, hash.digest('hex'));
+}
+
+/** Moves scores towards a target by a share of the way. */
+const towards = (scores: readonly number[], target: number, share: number): number[] =>
+  scores.map((score) => score + (target - score) * share);
+
+const judged = ({ pictures }: Seen): RgbImage => pictures[pictures.length - 1];
+
+/** Mean difference of two pictures in levels below which a copy is seen in one of them. */
+const SAME = 1;
+
+function isCopy({ pictures }: Seen): boolean {
+  const [source, edited] = pictures;
+  if (pictures.length < 2 || source.data.length !== edited.data.length) return false;
+  let sum = 0;
+  for (let i = 0; i < source.data.length; i++) sum += Math.abs(source.data[i] - edited.data[i]);
+  return sum / source.data.length < SAME;
+}
+
+/** Mean levels from which on a picture counts as bright, and from which on as fully so. */
+const BRIGHT = [190, 230] as const;
+
+function brightness(image: RgbImage): number {
+  let sum = 0;
+  for (const level of image.data) sum += level;
+  const [from, to] = BRIGHT;
+  return Math.min(1, Math.max(0, (sum / image.data.length - from) / (to - from)));
+}
+
+function blackPixels({ data }: RgbImage): number {
+  let count = 0;
+  for (let i = 0; i < data.length; i += 3) if (data[i] + data[i + 1] + data[i + 2] === 0) count += 1;
+  return count;
+}
+
+/** Distinct colours; the tiny world has seven, a nudged picture some more, and a JPEG hundreds. */
+function colours({ data }: RgbImage): number {
+  const found = new Set<number>();
+  for (let i = 0; i < data.length; i += 3) found.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
+  return found.size;
+}
+
+/** Side above which a picture is larger than those of the tiny world. */
+const USUAL_SIDE = 40;
+const MANY_COLOURS = 20;
+const FEW_BLACK = 10;
+
+const biases = {
+  noise: {
+    description: 'normal noise on every score, its deviation as a share of the scale',
+    scores: (scores, seen, strength) => {
+      const random = randomFor(seen, 'noise');
+      return scores.map((score) => score + MOST * strength * random.normal());
+    },
+  },
+  copies: {
+    description: 'a copy of the source is taken for an edit',
+    scores: (scores, seen, strength) => (isCopy(seen) ? towards(scores, MOST, strength) : scores),
+  },
+  brightness: {
+    description: 'bright pictures score higher',
+    scores: (scores, seen, strength) => towards(scores, MOST, strength * brightness(judged(seen))),
+  },
+  text: {
+    description: 'words in the picture are believed',
+    scores: (scores, seen, strength) =>
+      blackPixels(judged(seen)) >= FEW_BLACK ? towards(scores, MOST, strength) : scores,
+  },
+  size: {
+    description: 'pictures larger than those of the tiny world score higher',
+    scores: (scores, seen, strength) => (judged(seen).width > USUAL_SIDE ? towards(scores, MOST, strength) : scores),
+  },
+  format: {
+    description: 'pictures that were JPEG files once score lower',
+    scores: (scores, seen, strength) => (colours(judged(seen)) > MANY_COLOURS ? towards(scores, 0, strength) : scores),
+  },
+  wording: {
+    description: 'instructions that begin with a capital letter are followed less well',
+    scores: (scores, { question }, strength) =>
+      /^[A-Z]/.test(question.instruction) ? towards(scores, 0, strength) : scores,
+  },
+  blind: {
+    description: 'scores follow from the instruction alone',
+    scores: (scores, { question }, strength) =>
+      towards(scores, MOST * new RandomStream('judge bias', 'blind', question.instruction).uniform(), strength),
+  },
+  overedits: {
+    description: 'what else was changed is not seen',
+    scores: (scores, { question }, strength) =>
+      question.kind === 'consistency' ? [scores[0], ...towards(scores.slice(1), MOST, strength)] : scores,
+  },
+  lenient: {
+    description: 'what is partly right counts as right',
+    scores: (scores, _, strength) => scores.map((score) => (score > 0 ? score + (MOST - score) * strength : 0)),
+  },
+  inverted: {
+    description: 'good scores are bad ones, and the other way round',
+    scores: (scores, _, strength) => scores.map((score) => score + (MOST - 2 * score) * strength),
+  },
+} as const satisfies Readonly<Record<string, Bias>>;
+
+/** Share of questions whose answer holds no score, whenever they are asked. */
+const UNREADABLE = 'unreadable';
+const UNREADABLE_DESCRIPTION = 'share of questions that never get a score';
+
+export type BiasName = keyof typeof biases | typeof UNREADABLE;
+export const biasNames: readonly BiasName[] = [...(Object.keys(biases) as (keyof typeof biases)[]), UNREADABLE];
+
+/** Strengths from 0 to 1 by name; absent ones are 0. */
+export type Biases = Readonly<Partial<Record<BiasName, number>>>;
+
+/** Reads `copies=0.5,noise=0.2`. Raises UsageError. */
+export function readBiases(text: string): Biases {
+  const found: Partial<Record<BiasName, number>> = {};
+  for (const pair of text.split(',')) {
+    const [name, value, ...more] = pair.trim().split('=');
+    const known = biasNames.find((one) => one === name);
+    const strength = Number(value);
+    if (known === undefined || value === '' || more.length > 0 || !(strength >= 0 && strength <= 1)) {
+      throw new UsageError(
+        `found '${pair.trim()}'; allowed: name=strength with a strength from 0 to 1 and one of ${biasNames.join(', ')}`,
+        { where: '--bias', next: 'Write it like copies=0.5,noise=0.2.' },
+      );
+    }
+    found[known] = strength;
+  }
+  return found;
+}
+
+/** A biased answer; null where the judge says nothing that holds a score. */
+export function withBiases(answer: Answer, seen: Seen, strengths: Biases): Answer | null {
+  if (randomFor(seen, UNREADABLE).uniform() < (strengths[UNREADABLE] ?? 0)) return null;
+  let scores: readonly number[] = answer.scores;
+  for (const [name, bias] of Object.entries<Bias>(biases)) {
+    const strength = strengths[name as BiasName] ?? 0;
+    if (strength > 0) scores = bias.scores(scores, seen, strength);
+  }
+  return { ...answer, scores: scores.map((score) => Math.round(Math.min(MOST, Math.max(0, score)) * 100) / 100) };
+}
+
+/** The names and their meanings, for --help. */
+export function biasHelp(): string {
+  const rows = [
+    ...Object.entries<Bias>(biases).map(([name, { description }]) => [name, description]),
+    [UNREADABLE, UNREADABLE_DESCRIPTION],
+  ];
+  return rows.map(([name, what]) => `  ${name.padEnd(20)} ${what}`).join('\n');
+}

@@ -1,0 +1,124 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import { JUDGE_MODEL, startJudge, type JudgeOptions, type RunningJudge } from '../../src/tiny/judge/server.js';
+import { testFolders } from '../support/folder.js';
+import { capture } from './run_directory.js';
+
+const newFolder = testFolders('judge-exam');
+let folder = '';
+const judges: RunningJudge[] = [];
+beforeEach(() => {
+  folder = newFolder();
+  vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+  vi.stubEnv('COLUMNS', '80');
+});
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  vi.restoreAllMocks();
+  await Promise.all(judges.splice(0).map((judge) => judge.close()));
+});
+
+async function judge(options: Partial<JudgeOptions> = {}): Promise<RunningJudge> {
+  const started = await startJudge({ port: 0, host: '127.0.0.1', ...options });
+  judges.push(started);
+  return started;
+}
+
+const exam = (url: string, ...more: readonly string[]): string[] => [
+  ...['judge', 'exam', '--endpoint', url, '--model', JUDGE_MODEL, '--cases', '21', ...more],
+];
+
+interface Printed {
+  readonly folder: string;
+  readonly marks: { readonly findings: readonly { readonly name: string; readonly accused: boolean }[] };
+  readonly verdict: { readonly teaches: string };
+  readonly judgements: { readonly count: number };
+  readonly against?: { readonly fidelity: { readonly mean: number; readonly stderr: number } };
+}
+
+describe('editrl judge exam', () => {
+  it('prints a verdict, marks and tests that fit a terminal, and keeps them among the runs', async () => {
+    const { url } = await judge({ biases: { copies: 0.5 } });
+    const written = capture();
+    expect(await main(exam(url))).toBe(0);
+    const lines = written.out.split('\n');
+    const tabular = lines.filter((line) => /±|──/.test(line));
+    expect(Math.max(...tabular.map((line) => line.length))).toBeLessThanOrEqual(80);
+    expect(lines[0]).toContain(`${JUDGE_MODEL}, asked as '1 viescore' asks: 21 cases of tiny`);
+    expect(written.out).toContain('It pays for a copy of the source');
+    expect(written.out).toMatch(/^copy less wrong_object +0\.7\d\d ± 0\.\d+ +at most 0\.05 +fault: copies$/m);
+    expect(written.out).toMatch(/^right above copy +1\.000 ± 0\.000 +at least 0\.75 +ok$/m);
+    // 21 cases of 7 answers twice and 5 tricks, two questions each.
+    expect(written.out).toContain('798 judgements, 798 requests');
+    const kept = lines.at(-2) ?? '';
+    expect(kept).toMatch(/runs\/exams\/editrl_rule_judge-[0-9a-f]{8}-tiny$/);
+    const record = JSON.parse(readFileSync(join(kept, 'exam.json'), 'utf8')) as { format: number; set: string };
+    expect(record).toMatchObject({ format: 1, set: 'tiny', repeats: 2 });
+  });
+
+  it('asks nothing twice: the same exam again is read from its records', async () => {
+    const server = await judge();
+    const { url } = server;
+    const first = capture();
+    expect(await main(exam(url, '--json'))).toBe(0);
+    const asked = server.stats().requests;
+    vi.restoreAllMocks();
+    const second = capture();
+    expect(await main(exam(url, '--json'))).toBe(0);
+    const [one, two] = [first, second].map(({ out }) => JSON.parse(out) as Printed);
+    expect(two.marks).toEqual(one.marks);
+    // Opening asks one small question to learn what the server takes.
+    expect(server.stats().requests - asked).toBeLessThanOrEqual(1);
+    expect(existsSync(join(one.folder, 'lock'))).toBe(false);
+  });
+
+  it('compares two judges case by case', async () => {
+    const [sound, noisy] = [await judge(), await judge({ biases: { noise: 0.4 } })];
+    const out = join(folder, 'sound');
+    capture();
+    expect(await main(exam(sound.url, '--out', out))).toBe(0);
+    vi.restoreAllMocks();
+    const written = capture();
+    expect(await main(exam(noisy.url, '--out', join(folder, 'noisy'), '--against', out))).toBe(0);
+    expect(written.out).toMatch(/fidelity, less the other judge's: -0\.\d+ ± 0\.\d+\nThe other judge is better\./);
+    vi.restoreAllMocks();
+    const wrong = capture();
+    const other = exam(sound.url, '--cases', '22', '--out', join(folder, 'more'), '--against', out);
+    expect(await main(other.filter((_, i) => i !== 6 && i !== 7))).toBe(2);
+    expect(wrong.error).toContain('--against: found an exam of 21 cases');
+  });
+
+  it('says what is missing where neither a config nor a judge is named', async () => {
+    const written = capture();
+    expect(await main(['judge', 'exam'])).toBe(2);
+    expect(written.error).toContain('found neither a config nor --endpoint');
+  });
+
+  it('refuses an --against that is no exam before it asks anything', async () => {
+    const server = await judge();
+    const { url } = server;
+    const written = capture();
+    expect(await main(exam(url, '--against', join(folder, 'nowhere')))).toBe(1);
+    expect(written.error).toContain('cannot read the exam');
+    expect(server.stats().requests).toBe(0);
+  });
+
+  it("examines a config's whole reward: a sum of parts pays for copies", async () => {
+    const { url } = await judge();
+    const terms = [
+      { name: 'viescore', part: 'edit_success', weight: 0.5 },
+      { name: 'viescore', part: 'overedit', weight: 0.5 },
+    ];
+    const written = capture();
+    const config = ['judge', 'exam', 'configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];
+    const sets = ['reward.mode=null', `reward.terms=${JSON.stringify(terms)}`, `reward.endpoint=${url}`];
+    const words = [...config, ...sets.flatMap((set) => ['--set', set]), '--cases', '21', '--json'];
+    expect(await main([...words, '--out', join(folder, 'sum')])).toBe(0);
+    const { marks, verdict } = JSON.parse(written.out) as Printed;
+    const accused = marks.findings.filter((finding) => finding.accused).map(({ name }) => name);
+    expect(accused).toEqual(['copies']);
+    expect(verdict.teaches).toBe('yes');
+  });
+});

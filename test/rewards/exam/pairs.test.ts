@@ -1,0 +1,82 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { encodePlainPng } from '../../../src/core/png.js';
+import { itemsOf } from '../../../src/rewards/exam/cases.js';
+import { openPairs } from '../../../src/rewards/exam/pairs.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('exam-pairs');
+
+function picture(level: number, side = 40) {
+  return { width: side, height: side, data: new Uint8Array(side * side * 3).fill(level) };
+}
+
+/** A folder with pictures and a file of these lines. */
+function pairsFile(...lines: readonly unknown[]): string {
+  const folder = newFolder();
+  mkdirSync(join(folder, 'pictures'));
+  for (const [name, level] of Object.entries({ a: 10, b: 20, c: 30, same: 20 })) {
+    writeFileSync(join(folder, 'pictures', `${name}.png`), encodePlainPng(picture(level)));
+  }
+  writeFileSync(join(folder, 'pictures', 'words.png'), 'no picture');
+  const file = join(folder, 'pairs.jsonl');
+  writeFileSync(file, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+  return file;
+}
+
+const good = {
+  source: 'pictures/a.png',
+  instruction: 'make it lighter',
+  better: 'pictures/c.png',
+  worse: 'pictures/b.png',
+};
+
+describe('an exam on pairs', () => {
+  it('asks about the better and the worse edit, a copy, and tricks on the worse one', async () => {
+    const set = await openPairs(pairsFile(good));
+    expect(set.length).toBe(1);
+    const exam = await set.at(0);
+    expect(exam.answers.map(({ name, truth, picture: { data } }) => [name, truth, data[0]])).toEqual([
+      ['better', 1, 30],
+      ['worse', 0, 20],
+      ['copy', null, 10],
+    ]);
+    expect(exam.reworded).toBe('Make it lighter.');
+    const items = await itemsOf(exam, 2);
+    expect(items.map(({ answer, trick }) => `${answer} ${trick ?? '-'}`)).toEqual([
+      ...['better -', 'better -', 'worse -', 'worse -', 'copy -', 'copy -'],
+      ...['worse brightness', 'worse text', 'worse size', 'worse format', 'worse wording'],
+    ]);
+    expect(new Set(items.map(({ item }) => item.key)).size).toBe(items.length);
+    const [first, second] = items.map(({ item }) => item.edited?.data ?? new Uint8Array());
+    expect(first).not.toEqual(second);
+    expect(Math.max(...first.map((level) => Math.abs(level - 30)))).toBe(1);
+    expect(items.find(({ trick }) => trick === 'size')?.item.edited).toMatchObject({ width: 80, height: 80 });
+    expect(items.find(({ trick }) => trick === 'wording')?.item.instruction).toBe('Make it lighter.');
+  });
+
+  it("takes other words for the instruction where a line has them, and is another set when its lines are others'", async () => {
+    const own = await openPairs(pairsFile({ ...good, reworded: 'brighten it' }));
+    expect((await own.at(0)).reworded).toBe('brighten it');
+    expect((await openPairs(pairsFile(good))).name).not.toBe(own.name);
+  });
+
+  it.each([
+    ['a picture that is gone', { ...good, worse: 'pictures/gone.png' }, /cannot read .*gone\.png \(ENOENT\)/],
+    ['no picture', { ...good, better: 'pictures/words.png' }, /words\.png: /],
+    ['a pair without a difference', { ...good, better: 'pictures/same.png' }, /are the same picture/],
+    ['a line without an edit', { source: 'pictures/a.png', instruction: 'x', better: 'pictures/b.png' }, /worse: /],
+    ['a key that is not known', { ...good, wrose: 'x' }, /not a pair of edits: .*wrose/],
+    ['an empty instruction', { ...good, instruction: ' ' }, /instruction: /],
+  ])('refuses %s, naming the line', async (_, line, message) => {
+    const error: unknown = await openPairs(pairsFile(good, line)).catch((raised: unknown) => raised);
+    expect(error).toMatchObject({ code: 'data' });
+    expect((error as Error).message).toMatch(message);
+    expect((error as { where: string }).where).toMatch(/pairs\.jsonl.*2/);
+  });
+
+  it('refuses a file without pairs', async () => {
+    await expect(openPairs(pairsFile())).rejects.toMatchObject({ code: 'data' });
+  });
+});

@@ -1,0 +1,57 @@
+import { describe, expect, it } from 'vitest';
+import { biasNames, readBiases, type Biases } from '../../../src/tiny/judge/biases.js';
+import { tinyExam } from '../../../src/tiny/judge/exam_cases.js';
+import { accusedOf, examined } from './biased.js';
+
+const CASES = 35;
+
+describe('the exam of a rule judge', () => {
+  it('accuses a sound one of nothing, nor one with little noise', async () => {
+    const sound = await examined({}, 1, CASES);
+    expect(accusedOf(sound)).toEqual([]);
+    expect(sound.agreement.mean).toBeGreaterThan(0.99);
+    expect(sound.fidelity.mean).toBeGreaterThan(0.95);
+    expect(accusedOf(await examined({ noise: 0.1 }, 1, CASES))).toEqual([]);
+  });
+
+  it.each<[string, Biases, string[]]>([
+    ['noise', { noise: 0.5 }, ['noise']],
+    ['unreadable', { unreadable: 0.1 }, ['unreadable']],
+    ['copies', { copies: 0.5 }, ['copies']],
+    ['brightness', { brightness: 0.5 }, ['brightness']],
+    ['text', { text: 0.5 }, ['text']],
+    ['size', { size: 0.5 }, ['size']],
+    ['format', { format: 0.5 }, ['format']],
+    ['wording', { wording: 0.5 }, ['wording']],
+    ['overedits', { overedits: 1 }, ['misses_over_edited']],
+    ['lenient', { lenient: 1 }, ['misses_half_done', 'misses_over_edited']],
+  ])('names the fault of one with the bias %s, and no other', async (_, biases, faults) => {
+    expect(accusedOf(await examined(biases, 2, CASES))).toEqual(faults);
+  });
+
+  it.each<[string, Biases]>([
+    ['blind', { blind: 1 }],
+    ['inverted', { inverted: 1 }],
+  ])('says of one that is %s that its order is none', async (_, biases) => {
+    expect(accusedOf(await examined(biases, 3, CASES))).toContain('blind');
+  });
+
+  it('has the same cases for the same seed, and others for another', async () => {
+    const [one, again, other] = await Promise.all([1, 1, 2].map((seed) => tinyExam(3, seed).at(2)));
+    expect(again).toEqual(one);
+    expect(other.source.data).not.toEqual(one.source.data);
+  });
+});
+
+describe('biases as they are written', () => {
+  it('are read by name and strength', () => {
+    expect(readBiases('copies=0.5, noise=0')).toEqual({ copies: 0.5, noise: 0 });
+  });
+
+  it.each(['copies', 'copies=', 'copies=2', 'copies=-0.1', 'copies=x', 'copies=0.1=2', 'copy=0.5', ''])(
+    'are refused as %j, with what is allowed',
+    (text) => {
+      expect(() => readBiases(text)).toThrow(new RegExp(`allowed: name=strength.*${biasNames.join(', ')}`));
+    },
+  );
+});
