@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.js';
 import type { Launcher } from '../launch/launcher.js';
 import { noView, openView, type View } from '../launch/live/view.js';
 import type { EvaluationChanges, EvaluationSubject } from '../launch/evaluation.js';
+import { parseCheckpointChoice, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { evaluatedAt, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
@@ -30,17 +31,17 @@ export const evaluateVerb: Action = {
       .positional('what', {
         type: 'string',
         demandOption: true,
-        describe: 'a run: its name (RUN, RUN@ITERATION) or its folder; or a config, whose start is evaluated',
+        describe: 'a run: its name (RUN, RUN@CHECKPOINT) or its folder; or a config, whose start is evaluated',
       })
       .option('checkpoint', {
         type: 'string',
         requiresArg: true,
-        describe: "the iteration of the run's checkpoint, or last (default: last)",
+        describe: "the run's checkpoint: an iteration, best (by its held-out evaluations) or last (the default)",
       })
       .option('model', {
         type: 'string',
         requiresArg: true,
-        describe: 'with a config, what it starts from: a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@ITERATION]',
+        describe: 'with a config, what it starts from: a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@CHECKPOINT]',
       })
       .option('data', {
         type: 'string',
@@ -59,7 +60,7 @@ export const evaluateVerb: Action = {
       .option('against', {
         type: 'string',
         requiresArg: true,
-        describe: 'evaluate this too, and show the paired difference: RUN[@ITERATION], or with a config as --model',
+        describe: 'evaluate this too, and show the paired difference: RUN[@CHECKPOINT], or with a config as --model',
       })
       .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the config; may be repeated' })
       .option('set', {
@@ -99,7 +100,7 @@ export const evaluateVerb: Action = {
 
 /** What is to be evaluated, and what it is compared with. Raises UsageError for flags that do not go together. */
 async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
-  const { evaluatedModel, evaluatedRun, parseIteration, parseRunSpec } = await import('../launch/evaluation.js');
+  const { evaluatedModel, evaluatedRun, parseRunSpec } = await import('../launch/evaluation.js');
   const [named, checkpoint, against, expDir] = ['what', 'checkpoint', 'against', 'exp-dir'].map((one) =>
     text(args, one),
   );
@@ -129,11 +130,11 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   if (checkpoint !== '' && named !== spec.name) {
     throw new UsageError(`found ${named} and --checkpoint ${checkpoint}; allowed: one of the two`);
   }
-  const iteration = checkpoint === '' ? spec.iteration : parseIteration(checkpoint, '--checkpoint');
-  const of = (name: string, at: number | null): EvaluationSubject =>
+  const choice = checkpoint === '' ? spec.checkpoint : parseCheckpointChoice(checkpoint, '--checkpoint');
+  const of = (name: string, at: CheckpointChoice): EvaluationSubject =>
     evaluatedRun(findRun(name, expDir === '' ? undefined : expDir), at, changes);
   const other = against === '' ? null : parseRunSpec(against);
-  return [of(spec.name, iteration), ...(other === null ? [] : [of(other.name, other.iteration)])];
+  return [of(spec.name, choice), ...(other === null ? [] : [of(other.name, other.checkpoint)])];
 }
 
 function isConfig(named: string): boolean {

@@ -5,12 +5,12 @@ import { EditrlError, UsageError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
-import { chosenCheckpoint } from '../run/chosen_checkpoint.js';
+import { chosenCheckpoint, parseCheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import type { ExportedDtype, ExportedFormat } from '../policies/tokens/export.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
-import { expDirOption, flag, numberOption, text, wholeNumber, type Action, type Arguments } from './verb.js';
+import { expDirOption, flag, text, type Action, type Arguments } from './verb.js';
 
 const STAGING = '.exporting-';
 
@@ -45,8 +45,9 @@ export const exportVerb: Action = {
         describe: 'number format of merged weights (default: float32, as they were trained)',
       })
       .option('checkpoint', {
-        ...numberOption,
-        describe: 'the iteration whose checkpoint is exported (default: the last)',
+        type: 'string',
+        requiresArg: true,
+        describe: 'which is exported: an iteration, best (by the held-out evaluations) or last (the default)',
       })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .option('exp-dir', expDirOption)
@@ -56,7 +57,8 @@ export const exportVerb: Action = {
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
     const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
-    const checkpoint = chosenCheckpoint(paths, wholeNumber(args, 'checkpoint', 0));
+    const choice = parseCheckpointChoice(text(args, 'checkpoint') || 'last', '--checkpoint');
+    const checkpoint = chosenCheckpoint(paths, choice);
     if (text(args, 'hub') !== '') return publish(args, paths, checkpoint);
     if (text(args, 'out') === '') {
       throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });

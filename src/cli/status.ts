@@ -6,6 +6,7 @@ import { listExperiments } from '../run/experiment.js';
 import { isRunName } from '../run/paths.js';
 import { findReported } from '../run/report/find.js';
 import { readStatuses } from '../launch/slurm/status.js';
+import { showBest } from '../run/best_checkpoint.js';
 import { showSpent } from '../run/spending.js';
 import type { RunStatus, ShownState } from '../run/status.js';
 import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';
@@ -105,12 +106,15 @@ export function formatStatuses(statuses: readonly RunStatus[]): string {
     ];
   });
   const below = (row: number): string[] => {
-    const { where, reason, alarms, spent } = statuses[row];
+    const { where, reason, alarms, spent, best_checkpoint: best } = statuses[row];
     return [
       ...(alarms.length === 0 ? [] : [styled(`ALARM ${printable(alarms.join(', '))}`, 'red')]),
-      ...[where, reason, spent === null ? null : showSpent(spent)].flatMap((text) =>
-        text === null ? [] : [styled(printable(text), 'dim')],
-      ),
+      ...[
+        best === null ? null : `best checkpoint: ${showBest(best)}`,
+        where,
+        reason,
+        spent === null ? null : showSpent(spent),
+      ].flatMap((text) => (text === null ? [] : [styled(printable(text), 'dim')])),
     ];
   };
   return formatTable(columns, rows, { below });

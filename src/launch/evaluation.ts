@@ -9,7 +9,7 @@ import { sha256 } from '../core/image.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { manifestDigest } from '../run/checkpoints.js';
-import { chosenCheckpoint } from '../run/chosen_checkpoint.js';
+import { chosenCheckpoint, parseCheckpointChoice, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
 import { iterationName, RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
@@ -46,28 +46,21 @@ export interface EvaluationSubject {
 /** The sections of settings that an evaluation depends on, of which `--set` may name keys. */
 const SECTIONS = ['data', 'environment', 'launch', 'policy', 'reader', 'reward', 'rollout', 'validation'];
 
-/** `RUN` or `RUN@ITERATION`. A name of a run holds no `@`. */
-export function parseRunSpec(spec: string): { readonly name: string; readonly iteration: number | null } {
+/** `RUN`, or `RUN@CHECKPOINT`: an iteration, `last` or `best`. A name of a run holds no `@`. */
+export function parseRunSpec(spec: string): { readonly name: string; readonly checkpoint: CheckpointChoice } {
   const at = spec.lastIndexOf('@');
-  if (at < 0 || existsSync(spec)) return { name: spec, iteration: null };
-  return { name: spec.slice(0, at), iteration: parseIteration(spec.slice(at + 1), spec) };
+  if (at < 0 || existsSync(spec)) return { name: spec, checkpoint: 'last' };
+  return { name: spec.slice(0, at), checkpoint: parseCheckpointChoice(spec.slice(at + 1), spec) };
 }
 
-/** An iteration; null for `last`. Raises UsageError for anything else; `where` is what the user wrote. */
-export function parseIteration(text: string, where: string): number | null {
-  if (text === 'last') return null;
-  if (/^\d+$/.test(text)) return Number(text);
-  throw new UsageError(`${where}: found '${text}'; allowed: the iteration of a checkpoint, or last`);
-}
-
-/** A run's checkpoint: the last one if `iteration` is null. Raises what reading the run raises, and UsageError for a run that has nothing to evaluate. */
-export function evaluatedRun(paths: RunPaths, iteration: number | null, changes: EvaluationChanges): EvaluationSubject {
+/** A run's checkpoint. Raises what reading the run raises, and UsageError for a run that has nothing to evaluate. */
+export function evaluatedRun(paths: RunPaths, choice: CheckpointChoice, changes: EvaluationChanges): EvaluationSubject {
   const record = readRecord(paths);
   if (record === null) throw new RunError('there is no run here', { where: paths.dir });
   const sets = setsOf(changes, getPath(record.settings, 'data.dir'));
   const config = recordedConfig(paths, record, { sets });
   requireEvaluable(config, paths.runName);
-  const checkpoint = chosenCheckpoint(paths, iteration);
+  const checkpoint = chosenCheckpoint(paths, choice);
   const weights = { checkpoint: resolve(checkpoint.dir), iteration: checkpoint.iteration };
   const pinned = runResolver(paths.baseExpDir, () => record);
   return {
@@ -90,7 +83,7 @@ export interface ConfigPlace {
 
 /**
  * A config's start, before any training: the model that its settings name, or another one in its place: a folder (`PATH`), a model of the Hub
- * (`hub:OWNER/NAME[@REVISION]`), or the checkpoint of a run (`run:NAME[@ITERATION]`). Raises ConfigError as `loadConfig` does.
+ * (`hub:OWNER/NAME[@REVISION]`), or the checkpoint of a run (`run:NAME[@CHECKPOINT]`). Raises ConfigError as `loadConfig` does.
  */
 export async function evaluatedModel(
   { file, overlays, sets, expDir }: ConfigPlace,
@@ -156,8 +149,8 @@ function modelSets({ settings }: LoadedConfig, model: string, expDir: string): s
 function modelOf(model: string, expDir: string): unknown {
   const [, kind, name] = /^(run|hub):(.+)$/.exec(model) ?? [];
   if (kind === 'run') {
-    const { name: run, iteration } = parseRunSpec(name);
-    return resolve(chosenCheckpoint(findRun(run, expDir === '' ? undefined : expDir), iteration).dir);
+    const { name: run, checkpoint } = parseRunSpec(name);
+    return resolve(chosenCheckpoint(findRun(run, expDir === '' ? undefined : expDir), checkpoint).dir);
   }
   if (kind === 'hub') {
     const [hub, revision] = name.split('@');
@@ -165,7 +158,7 @@ function modelOf(model: string, expDir: string): unknown {
   }
   if (existsSync(model)) return resolve(model);
   throw new UsageError(`--model ${model}: there is no such folder`, {
-    next: 'Name a folder, a model of the Hub as hub:OWNER/NAME, or a run as run:NAME or run:NAME@ITERATION.',
+    next: 'Name a folder, a model of the Hub as hub:OWNER/NAME, or a run as run:NAME or run:NAME@CHECKPOINT.',
   });
 }
 

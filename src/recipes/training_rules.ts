@@ -2,6 +2,9 @@
 import type { GrpoSettings, VisionGrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { ReadSettings } from '../schema/mark.js';
 import type { TrainedSettings } from '../schema/run.js';
+import { termName } from '../rewards/score/choice.js';
+import type { MeasureTerm } from '../rewards/score/settings.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { TrainerSettings } from '../schema/trainer.js';
 import type { RolloutSettings } from '../schema/training.js';
 import {
@@ -40,6 +43,7 @@ export const sharedRules: readonly Rule<TrainedSettings>[] = [
   ({ data }) => [...coefficients('data.train', data?.train), ...coefficients('data.validation', data?.validation)],
   decay,
   budgetOfServer,
+  keptBest,
   ({ validation, optimizer }) =>
     problemUnless(
       validation?.weights !== 'average' || optimizer?.ema_decay !== null,
@@ -47,6 +51,28 @@ export const sharedRules: readonly Rule<TrainedSettings>[] = [
       "found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it",
     ),
 ];
+
+/** What evaluations record on the way, so that checkpoints can be compared by it. */
+function keptBest(settings: PartialSettings<TrainedSettings>): readonly Problem[] {
+  const { checkpoint, algorithm, validation, reward } = settings as PartialSettings<{
+    readonly checkpoint: TrainedSettings['checkpoint'];
+    readonly algorithm: { readonly type: string };
+    readonly validation: { readonly measure: readonly MeasureTerm[] };
+    readonly reward: RewardSettings;
+  }>;
+  const learnsFromLabels = reward === undefined || algorithm?.type === 'sft';
+  const scored = ['reward', ...(validation?.measure ?? []).map(termName)];
+  const allowed = learnsFromLabels ? ['loss'] : [...scored, ...scored.map((name) => `greedy/${name}`)];
+  return whenSet([checkpoint?.keep_best], (found) =>
+    problemUnless(
+      allowed.includes(found.replace(/^sampled\//, '')),
+      'checkpoint.keep_best',
+      learnsFromLabels
+        ? `found '${found}'; allowed: 'loss' or null, because answers are not scored on the way where a run learns from labels`
+        : `found '${found}'; allowed: ${allowed.map((name) => `'${name}'`).join(', ')} or null; a term of validation.measure is one, too`,
+    ),
+  );
+}
 
 /** Nothing here has a price but what a training server does. */
 function budgetOfServer(settings: PartialSettings<TrainedSettings>): readonly Problem[] {

@@ -172,6 +172,8 @@ export interface Retention {
   readonly keep_every: number;
   /** How many of the newest are kept. */
   readonly keep_last: number;
+  /** The iteration of the best one, which is kept; null for none. */
+  readonly best?: number | null;
 }
 
 /**
@@ -184,6 +186,7 @@ export function applyRetention(paths: RunPaths, retention: Retention): number[] 
   for (const [index, iteration] of all.entries()) {
     if (reachesMultiple(retention.keep_every, all[index - 1] ?? 0, iteration)) kept.add(iteration);
   }
+  if (typeof retention.best === 'number') kept.add(retention.best);
   if (kept.size === all.length) return [];
   const whole = latestWhole(paths);
   if (whole !== null) kept.add(whole.iteration);

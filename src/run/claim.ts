@@ -88,7 +88,9 @@ export class RunHandle {
   }
 
   /** Replaces the given fields of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. */
-  setState(change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early'>>): void {
+  setState(
+    change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early' | 'best_checkpoint'>>,
+  ): void {
     this.lock?.heartbeat();
     this.current = writeState(this.paths, { ...this.current, ...change });
   }

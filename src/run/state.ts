@@ -18,6 +18,16 @@ export interface RunState {
   readonly reason: string | null;
   /** Whether a run of this program's own trainer ended by its own rule before `num_iterations` (a flat held-out loss). */
   readonly stopped_early: boolean;
+  /** The best of its checkpoints so far; absent where `checkpoint.keep_best` does not say by what, and before there is one. */
+  readonly best_checkpoint?: BestCheckpoint;
+}
+
+/** A kept checkpoint that is better than the others. */
+export interface BestCheckpoint {
+  readonly iteration: number;
+  /** What it is the best by, as in `checkpoint.keep_best`. */
+  readonly by: string;
+  readonly value: number;
 }
 
 /** Prefix of the reason of a run that a sweep stopped, which distinguishes it from a run that ended by its own rule. */
@@ -38,7 +48,10 @@ export function readState(paths: RunPaths): RunState | null {
       next: 'Remove the file: the run continues from its last whole checkpoint.',
     });
   }
+  const best = state.best_checkpoint;
+  const isBest = typeof best?.iteration === 'number' && typeof best.value === 'number' && typeof best.by === 'string';
   return {
+    ...(isBest ? { best_checkpoint: best } : {}),
     state: state.state as RunStateName,
     iteration: state.iteration,
     num_iterations: state.num_iterations ?? state.iteration,

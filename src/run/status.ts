@@ -7,7 +7,7 @@ import type { RunPaths } from './paths.js';
 import { activeAlarms } from './report/alarms.js';
 import { readRecord, type RunRecord } from './record.js';
 import { readSpent, type SpendingTotals } from './spending.js';
-import { readState, STOPPED_BY_SWEEP, type RunState, type RunStateName } from './state.js';
+import { readState, STOPPED_BY_SWEEP, type BestCheckpoint, type RunState, type RunStateName } from './state.js';
 
 /**
  * `dead`: the state says that the run goes on, but no process holds it any more. `unreadable`: this version cannot read the folder's records.
@@ -23,6 +23,8 @@ export interface RunStatus {
   readonly reward: number | null;
   /** Names of the hack alarms that are active in the last recorded iteration. */
   readonly alarms: readonly string[];
+  /** The best of its checkpoints, where `checkpoint.keep_best` says by what. */
+  readonly best_checkpoint: BestCheckpoint | null;
   /** What was asked of its training server; null where none was asked. */
   readonly spent: SpendingTotals | null;
   /** Seconds since the run's last heartbeat; null before the first. */
@@ -56,6 +58,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       iteration: state?.iteration ?? 0,
       num_iterations: state?.num_iterations ?? Number(record?.settings['num_iterations'] ?? 0),
       ...lastLine(paths),
+      best_checkpoint: state?.best_checkpoint ?? null,
       spent: readSpent(paths),
       heartbeat_age_s: heartbeatAge(state, lock, world),
       where: shown === 'dead' ? null : describeWhere(lock, record),
@@ -70,6 +73,7 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       num_iterations: 0,
       reward: null,
       alarms: [],
+      best_checkpoint: null,
       spent: null,
       heartbeat_age_s: null,
       where: null,

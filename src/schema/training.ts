@@ -245,6 +245,11 @@ export const checkpoint = section(
         positiveInteger.nullable().default(100),
       ),
       keep_last: operation('How many of the latest checkpoints are kept besides.', positiveInteger.default(2)),
+      keep_best: operation(
+        "The best checkpoint by this held-out number is kept besides, and written at an evaluation that finds a better one: 'reward', 'loss' for supervised training, or the name of a term of validation.measure, of sampled answers, or of greedy ones as 'greedy/reward'; null keeps none for that reason. Of equal ones the earliest is kept.",
+        z.string().min(1).nullable().default(null),
+        { allowed: "'reward', 'loss', the name of a term of validation.measure, or null" },
+      ),
     })
     .prefault({}),
 );

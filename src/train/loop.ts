@@ -153,9 +153,10 @@ export async function runLoop(
       await measured(iteration, metrics);
       unrecorded = null;
       recorder.iterationDone(iteration, metrics);
-      if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) {
-        await save(iteration);
-      }
+      const { save_every_n_iterations: every, keep_best } = options.checkpoint;
+      const isBest =
+        keep_best !== null && isEvaluated(iteration) && (await group.broadcast(recorder.isBest(iteration)));
+      if (last || reason !== null || isBest || iteration % every === 0) await save(iteration);
       if (reason !== null) return finish(iteration, reason);
       const spent = await group.broadcast(spending?.over() ?? null);
       if (spent !== null && !last) return interrupt(iteration, spent);

@@ -2,13 +2,14 @@
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
-import { applyRetention, latestWhole, saveCheckpoint } from '../run/checkpoints.js';
+import { bestMeasure, bestOf, evaluatedValues, valueOf, type BestMeasure } from '../run/best_checkpoint.js';
+import { applyRetention, latestWhole, listCheckpoints, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { FILES_ONLY, type RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
 import { Progress } from '../run/progress.js';
 import type { ProgressColumn } from '../recipes/columns.js';
-import type { RunState } from '../run/state.js';
+import type { BestCheckpoint, RunState } from '../run/state.js';
 import type { Tracker } from '../track/tracker.js';
 
 export interface LoopRecords {
@@ -28,6 +29,8 @@ export interface Recorder {
   recordMetrics(iteration: number, metrics: Metrics): Promise<void>;
   /** Shows a finished iteration and writes it into the run's state. */
   iterationDone(iteration: number, metrics: Metrics): void;
+  /** Whether the evaluation of an iteration, just recorded, found it better than every checkpoint there is, by `checkpoint.keep_best`. */
+  isBest(iteration: number): boolean;
   /** Writes a checkpoint if the iteration has none. Raises RunError when its weights or its optimizer state are not finite. */
   save(iteration: number): Promise<void>;
   /** Where a run that diverged is, and from which checkpoint the user can continue. */
@@ -41,6 +44,7 @@ export const followerRecorder: Recorder = {
   lacksEvaluation: false,
   recordMetrics: async () => {},
   iterationDone: () => {},
+  isBest: () => false,
   save: async () => {},
   recoveryAdvice: () => ({}),
   end: () => {},
@@ -52,6 +56,8 @@ export class RunRecorder implements Recorder {
   /** Metrics already recorded for the iteration from which the run continues. */
   readonly #before: Metrics;
   readonly #progress: Progress;
+  /** What the best checkpoint is chosen by, and what evaluations found by it; null if none is kept for that reason. */
+  readonly #best: { readonly measure: BestMeasure; readonly values: Map<number, number> } | null;
   #saved: number;
 
   constructor(
@@ -72,6 +78,8 @@ export class RunRecorder implements Recorder {
     const hasEvaluation = measured.some(([name]) => name.startsWith('validation/'));
     this.lacksEvaluation = this.from !== null && isEvaluated(this.from) && !hasEvaluation;
     this.#saved = this.from ?? -1;
+    const measure = checkpoint.keep_best === null ? null : bestMeasure(checkpoint.keep_best);
+    this.#best = measure === null ? null : { measure, values: evaluatedValues(measure, recorded) };
     this.#progress = new Progress(
       columns,
       numIterations,
@@ -85,11 +93,20 @@ export class RunRecorder implements Recorder {
     if (this.lacksEvaluation && iteration === this.from) {
       await tracker.replace(iteration, { ...this.#before, ...metrics });
     } else await tracker.iteration(iteration, metrics);
+    const value = this.#best === null ? null : valueOf(this.#best.measure, metrics);
+    if (value !== null) this.#best?.values.set(iteration, value);
+  }
+
+  isBest(iteration: number): boolean {
+    if (this.#best === null) return false;
+    const { measure, values } = this.#best;
+    const there = listCheckpoints(this.records.handle.paths).filter((one) => one < iteration);
+    return bestOf(measure, values, [...there, iteration])?.iteration === iteration;
   }
 
   iterationDone(iteration: number, metrics: Metrics): void {
     this.records.log.logger.info(this.#progress.line(iteration, metrics), FILES_ONLY);
-    this.records.handle.setState({ iteration });
+    this.records.handle.setState({ iteration, ...this.#bestState() });
   }
 
   async save(iteration: number): Promise<void> {
@@ -106,8 +123,20 @@ export class RunRecorder implements Recorder {
     applyRetention(handle.paths, {
       keep_every: this.checkpoint.keep_every_n_iterations ?? 0,
       keep_last: this.checkpoint.keep_last,
+      best: this.#bestCheckpoint()?.iteration ?? null,
     });
     this.#saved = iteration;
+  }
+
+  #bestCheckpoint(): BestCheckpoint | null {
+    if (this.#best === null) return null;
+    const { measure, values } = this.#best;
+    return bestOf(measure, values, listCheckpoints(this.records.handle.paths));
+  }
+
+  #bestState(): Pick<RunState, 'best_checkpoint'> {
+    const best = this.#bestCheckpoint();
+    return best === null ? {} : { best_checkpoint: best };
   }
 
   recoveryAdvice(): ErrorDetails {
@@ -134,6 +163,6 @@ export class RunRecorder implements Recorder {
   }
 
   end(change: EndState): void {
-    this.records.handle.setState(change);
+    this.records.handle.setState({ ...change, ...this.#bestState() });
   }
 }

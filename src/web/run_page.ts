@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
+import { showBest } from '../run/best_checkpoint.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { secondsLeft } from '../run/pace.js';
 import type { RunPaths } from '../run/paths.js';
@@ -42,6 +43,7 @@ export async function runPage(index: RunsIndex, cache: SeriesCache, run: Indexed
     parents: run.parents.map((name) => ({ name, id: index.sibling(run, name)?.id ?? null })),
     attempts: record === null ? [] : attemptsOf(record),
     checkpoints: checkpointsOf(run),
+    best_checkpoint: run.status.best_checkpoint === null ? null : showBest(run.status.best_checkpoint),
     processes: typeof processes === 'number' ? processes : 1,
     has_contact_sheet: existsSync(paths.contactSheet),
     alarms: alarmsOf(index, run, series),

@@ -215,6 +215,7 @@ export class RunsIndex {
         num_iterations: 0,
         reward: null,
         alarms: [],
+        best_checkpoint: null,
         spent: null,
         heartbeat_age_s: null,
         where: null,

@@ -110,6 +110,8 @@ export interface WireRunPage {
   readonly parents: readonly { readonly name: string; readonly id: string | null }[];
   readonly attempts: readonly WireAttempt[];
   readonly checkpoints: readonly number[];
+  /** `40, reward 4.213`: the best of them, where `checkpoint.keep_best` says by what. */
+  readonly best_checkpoint: string | null;
   /** Number of processes of an attempt, each with its own log. */
   readonly processes: number;
   readonly has_contact_sheet: boolean;

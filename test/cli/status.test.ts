@@ -69,6 +69,7 @@ it('prints those that are named as one JSON document', async () => {
         num_iterations: 10,
         reward: null,
         alarms: [],
+        best_checkpoint: null,
         spent: null,
         heartbeat_age_s: expect.any(Number) as number,
         where: null,

@@ -115,7 +115,7 @@ describe('editrl evaluate', () => {
   it.each([
     [['nothing'], 1, "there is no run named 'nothing'"],
     [[`${RL}@5`], 1, 'has no checkpoint of iteration 5'],
-    [[`${RL}@newest`], 2, "found 'newest'; allowed: the iteration of a checkpoint, or last"],
+    [[`${RL}@newest`], 2, "found 'newest'; allowed: the iteration of a checkpoint, last or best"],
     [[`${RL}@6`, '--checkpoint', '4'], 2, 'allowed: one of the two'],
     [[RL, '--measure', 'beauty'], 2, 'validation.measure.0.name: found "beauty"'],
     [[RL, '--set', 'seed=3'], 2, '--set seed=3: found a key of seed; allowed: keys of data'],

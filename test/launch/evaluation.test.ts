@@ -39,15 +39,18 @@ async function makeRun(): Promise<RunPaths> {
 
 describe('what is evaluated', () => {
   it('is named as a run, with or without an iteration', () => {
-    expect(parseRunSpec('sft_s')).toEqual({ name: 'sft_s', iteration: null });
-    expect(parseRunSpec('sft_s@12')).toEqual({ name: 'sft_s', iteration: 12 });
-    expect(parseRunSpec('sft_s@last')).toEqual({ name: 'sft_s', iteration: null });
-    expect(() => parseRunSpec('sft_s@first')).toThrow("found 'first'; allowed: the iteration of a checkpoint, or last");
+    expect(parseRunSpec('sft_s')).toEqual({ name: 'sft_s', checkpoint: 'last' });
+    expect(parseRunSpec('sft_s@12')).toEqual({ name: 'sft_s', checkpoint: 12 });
+    expect(parseRunSpec('sft_s@last')).toEqual({ name: 'sft_s', checkpoint: 'last' });
+    expect(parseRunSpec('sft_s@best')).toEqual({ name: 'sft_s', checkpoint: 'best' });
+    expect(() => parseRunSpec('sft_s@first')).toThrow(
+      "found 'first'; allowed: the iteration of a checkpoint, last or best",
+    );
   });
 
   it("is a run's checkpoint with the very models that the run began with, in a folder of its own", async () => {
     const run = await makeRun();
-    const subject = evaluatedRun(run, null, NOTHING);
+    const subject = evaluatedRun(run, 'last', NOTHING);
     const { settings, evaluation } = subject.config;
     expect(evaluation).toEqual({ checkpoint: run.checkpoint(4), iteration: 4 });
     expect(subject.paths.baseExpDir).toBe(join(run.dir, 'evaluations'));

@@ -59,6 +59,7 @@ describe('the status of a run', () => {
       iteration: 4,
       num_iterations: 10,
       reward: 2.5,
+      best_checkpoint: null,
       spent: null,
       alarms: ['a'],
       heartbeat_age_s: 5,

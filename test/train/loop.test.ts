@@ -116,7 +116,7 @@ async function go(training: FakeTraining, options: Partial<LoopOptions> = {}): P
       {
         numIterations: 6,
         evaluateEvery: 2,
-        checkpoint: { save_every_n_iterations: 3, keep_every_n_iterations: null, keep_last: 2 },
+        checkpoint: { save_every_n_iterations: 3, keep_every_n_iterations: null, keep_last: 2, keep_best: null },
         columns: [],
         stop: new AbortController().signal,
         ...options,
@@ -335,7 +335,9 @@ describe('the training loop', () => {
   it('ends a run as failed whose loss was not finite three times running, and names the checkpoint to go on from', async () => {
     const training = losing([2, 4, 6], [3, 5]);
     await expect(
-      go(training, { checkpoint: { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 6 } }),
+      go(training, {
+        checkpoint: { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 6, keep_best: null },
+      }),
     ).rejects.toThrow(
       expect.objectContaining({
         code: 'run',
@@ -351,6 +353,51 @@ describe('the training loop', () => {
     expect(readMetrics(paths()).at(-1)).toMatchObject({ iteration: 6, metrics: { 'policy/loss': NaN } });
     expect(training.events.slice(-2)).toEqual(['step 6', 'track 6']);
     expect(handle.state.state).not.toBe('finished');
+  });
+
+  describe('that keeps the best checkpoint', () => {
+    const checkpoint = { save_every_n_iterations: 3, keep_every_n_iterations: null, keep_last: 1, keep_best: 'loss' };
+    /** Evaluations find this loss at iterations 0, 2, 4 and 6. */
+    function finding(losses: readonly number[]): FakeTraining {
+      const training = new FakeTraining();
+      const evaluate = training.evaluate.bind(training);
+      training.evaluate = async (iteration, last) => {
+        await evaluate(iteration, last);
+        return { 'validation/loss': losses[iteration / 2] };
+      };
+      return training;
+    }
+
+    it('writes one where an evaluation finds it, and keeps it: of equal ones the earliest', async () => {
+      const training = finding([9, 5, 5, 7]);
+      await go(training, { checkpoint });
+      expect(training.events.filter((event) => event.startsWith('save'))).toEqual([
+        'save 0',
+        'save 2',
+        'save 3',
+        'save 6',
+      ]);
+      expect(checkpoints()).toEqual(['000002', '000006']);
+      expect(readState(paths())?.best_checkpoint).toEqual({ iteration: 2, by: 'loss', value: 5 });
+    });
+
+    it('lets the one before go when a better one comes, and never counts what is not finite', async () => {
+      await go(finding([9, 5, NaN, 1]), { checkpoint });
+      expect(checkpoints()).toEqual(['000006']);
+    });
+
+    it.each(['step 3', 'step 5', 'evaluate 4'])(
+      'keeps the same where it is stopped at %s and goes on',
+      async (stopsAt) => {
+        const first = finding([9, 5, 6, 7]);
+        first.stopsAt = stopsAt;
+        expect(await go(first, { checkpoint })).toEqual({ kind: 'interrupted' });
+        await reclaim();
+        await go(finding([9, 5, 6, 7]), { checkpoint });
+        expect(checkpoints()).toEqual(['000002', '000006']);
+        expect(readState(paths())?.best_checkpoint).toEqual({ iteration: 2, by: 'loss', value: 5 });
+      },
+    );
   });
 
   it('goes on where a finite loss comes between, and where no loss was taken', async () => {

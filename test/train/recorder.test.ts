@@ -27,7 +27,7 @@ function claimIn(folder: string, world = realLockWorld()): RunHandle {
 function keeperOf(handle: RunHandle, tracker: Tracker): RunRecorder {
   const log = openRunLog({ paths: handle.paths, attempt: 1, rank: 0, terminal: null });
   open = { handle, log };
-  const checkpoint = { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 1 };
+  const checkpoint = { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 1, keep_best: null };
   const training = { files: async () => ({ 'trainer.json': '{}' }) };
   return new RunRecorder({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
 }

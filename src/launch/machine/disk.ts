@@ -52,11 +52,11 @@ function bytesPerCheckpoint(settings: TrainedSettings, shapeOf: ShapeOf): number
 
 /** How many checkpoints the folder gains until the last iteration. */
 function checkpointsToCome({ num_iterations, checkpoint }: TrainedSettings, from: number): number {
-  const { save_every_n_iterations: save, keep_every_n_iterations: keep, keep_last } = checkpoint;
+  const { save_every_n_iterations: save, keep_every_n_iterations: keep, keep_last, keep_best } = checkpoint;
   const saved = Math.ceil(num_iterations / save) - Math.floor(from / save);
   const forGood = keep === null ? 0 : Math.floor(num_iterations / keep) - Math.floor(from / keep);
   // A run that continues already has its latest ones.
-  return Math.min(saved, forGood + (from === 0 ? keep_last : 0));
+  return Math.min(saved, forGood + (from === 0 ? keep_last : 0)) + (keep_best === null ? 0 : 1);
 }
 
 /** Checks that a folder, or the one it will be created in, is writable and has room for this many bytes of checkpoints. Raises RunError. */

@@ -9,7 +9,8 @@ import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, SPEEDS, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord, type RunRecord } from '../record.js';
-import { readState, type RunStateName } from '../state.js';
+import { readState, type BestCheckpoint, type RunStateName } from '../state.js';
+import { keptBest } from '../best_checkpoint.js';
 import { readCertificate, type Certificate } from '../certificate.js';
 import { readSpent, type SpendingTotals } from '../spending.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
@@ -90,6 +91,8 @@ export interface RunReport {
   readonly alarms: readonly AlarmSpan[];
   /** How many metrics were not finite numbers over the whole run. */
   readonly non_finite: number;
+  /** The best of the checkpoints, where `checkpoint.keep_best` says by what. */
+  readonly best_checkpoint: BestCheckpoint | null;
   readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
 }
 
@@ -147,6 +150,7 @@ function summarise(
     spent: readSpent(paths),
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
+    best_checkpoint: keptBest(paths, settings, lines),
     paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },
   };
 }

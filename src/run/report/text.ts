@@ -5,6 +5,7 @@ import { alignColumns, formatTable, wrap, type Column } from '../../core/table.j
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { RecordedAnswer } from './answers.js';
+import { showBest } from '../best_checkpoint.js';
 import { showSpent } from '../spending.js';
 import { certificateTable } from './certificate.js';
 import { heldOutRows, showChange } from './held_out_rows.js';
@@ -90,6 +91,8 @@ function training(report: RunReport, width: number): string[] {
   }
   const unscored = Object.entries(report.unscored).filter(([, count]) => count > 0);
   if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);
+  const best = report.best_checkpoint;
+  if (best !== null) rows.push(['best checkpoint', printable(showBest(best))]);
   if (report.spent !== null) rows.push(['spent', printable(showSpent(report.spent))]);
   if (report.non_finite > 0) rows.push(['not finite', `${report.non_finite} metrics`]);
   return alignColumns(rows, width);

@@ -253,6 +253,7 @@ function SettingsTab({ page }: TabProps): JSX.Element {
         long
       />
       <p>Checkpoints: {page.checkpoints.length === 0 ? 'none' : page.checkpoints.join(', ')}</p>
+      {page.best_checkpoint === null ? null : <p>Best checkpoint: {visible(page.best_checkpoint)}</p>}
     </>
   );
 }
