@@ -48,8 +48,9 @@ export function bestOf(
   for (const iteration of [...iterations].sort((a, b) => a - b)) {
     const value = values.get(iteration);
     if (value === undefined) continue;
-    if (best === null || (lessIsBetter ? value < best.value : value > best.value))
-      {best = { iteration, by: name, value };}
+    if (best === null || (lessIsBetter ? value < best.value : value > best.value)) {
+      best = { iteration, by: name, value };
+    }
   }
   return best;
 }
