@@ -1,10 +1,14 @@
 /** `editrl judge exam`: what a judge's scores are worth, before a run is trained on them. */
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { meanDifference, showEstimate } from '../core/estimate.js';
+import { writeFileAtomic } from '../core/files.js';
 import { printable, UsageError } from '../core/errors.js';
-import type { ExamRecord } from '../launch/reward/exam.js';
+import type { ExamRecord } from '../run/exams.js';
+import { examMarkRows, examTestRows, judgementsText } from '../run/report/exam_text.js';
+import type { ExamSet } from '../rewards/exam/cases.js';
 import type { CaseEstimate } from '../rewards/exam/findings.js';
-import { formatTable, printError, printJson, printLine, printSentence, styled } from './output.js';
+import { formatTable, printError, printJson, printLine, styled } from './output.js';
+import { htmlOption } from './report.js';
 import { rewardOfConfig, rewardOfFlags } from './reward_settings.js';
 import { INTERRUPTED } from './signals.js';
 import {
@@ -51,6 +55,7 @@ export const judgeExam: Action & { readonly summary: string } = {
         type: 'string',
         describe: 'folder of another exam on the same cases: which judge is better',
       })
+      .option('html', htmlOption)
       .option('json', { type: 'boolean', default: false, describe: 'print the marks as one JSON document' })
       .example('$0 judge exam --endpoint http://127.0.0.1:8000/v1 --model Qwen/Qwen2.5-VL-7B-Instruct', 'any judge')
       .example('$0 judge exam configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', "a run's whole reward")
@@ -60,8 +65,9 @@ export const judgeExam: Action & { readonly summary: string } = {
     const count = wholeNumber(args, 'cases', 1);
     const seed = wholeNumber(args, 'seed', 0) ?? 0;
     const { settings, runs } = text(args, 'config') === '' ? flagsReward(args) : await rewardOfConfig(args);
-    const [{ examFolder, readExam, runExam }, { runResolver }, { openPairs }, { tinyExam }] = await Promise.all([
+    const [{ runExam }, { examFolder, readExam }, { runResolver }, { openPairs }, { tinyExam }] = await Promise.all([
       import('../launch/reward/exam.js'),
+      import('../run/exams.js'),
       import('../launch/models/resolve.js'),
       import('../rewards/exam/pairs.js'),
       import('../tiny/judge/exam_cases.js'),
@@ -70,7 +76,7 @@ export const judgeExam: Action & { readonly summary: string } = {
     const whole = pairs === '' ? tinyExam(count ?? CASES, seed) : await openPairs(pairs);
     const set = { ...whole, length: Math.min(whole.length, count ?? Infinity) };
     const other = text(args, 'against') === '' ? null : readExam(text(args, 'against'));
-    const folder = text(args, 'out') === '' ? examFolder(runs, settings, set) : resolve(text(args, 'out'));
+    const folder = text(args, 'out') === '' ? examFolder(runs, settings, set.name) : resolve(text(args, 'out'));
     const stop = new AbortController();
     const onSignal = (): void => {
       if (stop.signal.aborted) process.exit(INTERRUPTED);
@@ -103,8 +109,15 @@ export const judgeExam: Action & { readonly summary: string } = {
       if (process.stderr.isTTY) printError('');
     }
     const compared = other === null ? null : compare(record, other);
-    if (flag(args, 'json')) printJson({ ...record, folder, ...(compared === null ? {} : { against: compared }) });
-    else printRecord(record, folder, compared);
+    const page = args['html'] === undefined ? null : resolve(text(args, 'html') || join(folder, 'exam.html'));
+    if (page !== null) await writeExamPage(record, set, folder, page);
+    if (flag(args, 'json')) {
+      printJson({ ...record, folder, html: page, ...(compared === null ? {} : { against: compared }) });
+      return 0;
+    }
+    printLine(examText(record));
+    if (compared !== null) printCompared(compared);
+    printLine(page ?? folder);
     return 0;
   },
 };
@@ -139,53 +152,38 @@ function compare(record: ExamRecord, other: ExamRecord): Compared {
   return { agreement: paired('agreement'), fidelity: paired('fidelity') };
 }
 
-function printRecord(record: ExamRecord, folder: string, compared: Compared | null): void {
-  const { marks, verdict, judgements, reward, repeats } = record;
-  printSentence(
+/** What a terminal shows of an exam. */
+function examText(record: ExamRecord): string {
+  const tests = examTestRows(record).map(({ cells, fault }) => [
+    ...cells,
+    fault === null ? 'ok' : styled(`fault: ${fault}`, 'red'),
+  ]);
+  const { marks, verdict, reward, repeats } = record;
+  return [
     printable(
       `${reward.model}, asked as '${reward.name}' asks: ${marks.cases} cases of ${record.set}, each picture ${repeats} times`,
     ),
-  );
-  printLine();
-  for (const sentence of verdict.sentences) printSentence(sentence);
-  printLine();
-  const rows: [string, string, string][] = [
-    ['understood', showEstimate(marks.understood), 'share of questions that got a score'],
-    ['agreement', showEstimate(marks.agreement), 'share of pairs in the right order'],
-    ['fidelity', showEstimate(marks.fidelity), 'correlation of scores with quality in a case'],
-    ['reliability', showEstimate(marks.reliability), 'share of the variance that is no noise'],
-    ...(marks.noise === null
-      ? []
-      : [
-          ['noise', marks.noise.toFixed(3), 'standard deviation of scores of one picture, of 1'] as [
-            string,
-            string,
-            string,
-          ],
-        ]),
-    ['teaching', showEstimate(marks.teaching), 'share of cases that differ by more than noise'],
-  ];
-  printLine(
-    formatTable([{ title: 'mark' }, { title: 'value', align: 'right' }, { title: 'what it is', wraps: true }], rows),
-  );
-  printLine();
-  const found = marks.findings.map(({ name, what, estimate, allowed, accused }) => [
-    what,
-    showEstimate(estimate),
-    allowed,
-    accused ? styled(`fault: ${name}`, 'red') : 'ok',
-  ]);
-  printLine(
-    formatTable([{ title: 'test' }, { title: 'found', align: 'right' }, { title: 'allowed' }, { title: '' }], found),
-  );
-  printLine();
-  printLine(
-    `${judgements.count} judgements, ${judgements.requests} requests, ${judgements.mean_seconds.toFixed(3)} s each`,
-  );
-  const problems = Object.entries(judgements.problems).map(([reason, count]) => `${count} ${reason}`);
-  if (problems.length > 0) printLine(`without scores: ${problems.join(', ')}`);
-  if (compared !== null) printCompared(compared);
-  printLine(folder);
+    '',
+    ...verdict.sentences,
+    '',
+    formatTable(
+      [{ title: 'mark' }, { title: 'value', align: 'right' }, { title: 'what it is', wraps: true }],
+      examMarkRows(record),
+    ),
+    '',
+    formatTable([{ title: 'test' }, { title: 'found', align: 'right' }, { title: 'allowed' }, { title: '' }], tests),
+    '',
+    judgementsText(record),
+  ].join('\n');
+}
+
+/** How many cases the page shows. */
+const SHOWN = 6;
+
+async function writeExamPage(record: ExamRecord, set: ExamSet, folder: string, file: string): Promise<void> {
+  const { examFile } = await import('../web/report/exam.js');
+  const cases = record.cases.slice(0, SHOWN).map(async (one, at) => ({ exam: await set.at(at), record: one }));
+  writeFileAtomic(file, await examFile(record, folder, await Promise.all(cases), examText(record)));
 }
 
 function printCompared({ agreement, fidelity }: Compared): void {

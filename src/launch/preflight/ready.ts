@@ -4,6 +4,7 @@ import { printable } from '../../core/errors.js';
 import { openView } from '../live/view.js';
 import { HubModels } from '../models/hub.js';
 import { AnswerRoomChecks } from './answer_room.js';
+import { examWarnings } from './exam_warnings.js';
 import {
   findObstacles,
   fileObstacles,
@@ -40,7 +41,7 @@ export async function makeReady(
   }
   const room = await rooms.of(left);
   throwObstacles(room.obstacles);
-  for (const warning of [...room.warnings, ...memoryWarnings(runs, looking)]) warn(warning);
+  for (const warning of [...room.warnings, ...memoryWarnings(runs, looking), ...examWarnings(runs)]) warn(warning);
 }
 
 /** The same before jobs are submitted: compute nodes may have no network, but share the cache. Warnings are left to the workers' logs. */

@@ -4,54 +4,21 @@
  *   <folder>/judgements.jsonl   every reply, stored before it is used: the same exam goes on where it was ended
  *   <folder>/exam.json          the marks, written last
  */
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { z } from 'zod';
-import { DataError, InUseError } from '../../core/errors.js';
+import { InUseError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { ownerStatus, realLockWorld, takeLock } from '../../core/lock.js';
 import { average } from '../../core/statistics.js';
 import type { ExamSet } from '../../rewards/exam/cases.js';
 import { examine } from '../../rewards/exam/examine.js';
-import { agreementOf, fidelityOf, marksOf, type ExamMarks, type RepliedCase } from '../../rewards/exam/findings.js';
-import { verdictOf, type Verdict } from '../../rewards/exam/verdict.js';
+import { agreementOf, fidelityOf, marksOf, scoresOf, type RepliedCase } from '../../rewards/exam/findings.js';
+import { verdictOf } from '../../rewards/exam/verdict.js';
 import { rewardName } from '../../rewards/score/choice.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Judgement, JudgementStore } from '../../rewards/score/types.js';
+import { EXAM_FILE, type ExamRecord } from '../../run/exams.js';
 import { Exchanges, judgementForm } from '../../run/exchanges.js';
-import { openServedReward, rewardDigest, type ServedRewardOptions } from './server.js';
-
-/** The content of `exam.json`. */
-export interface ExamRecord {
-  readonly format: 1;
-  readonly made_at: string;
-  readonly set: string;
-  readonly repeats: number;
-  readonly reward: {
-    readonly name: string;
-    readonly model: string;
-    /** As the reward section has it. */
-    readonly endpoint: RewardSettings['endpoint'];
-    /** Equal for rewards that ask the same questions of the same model and weigh the answers alike. */
-    readonly digest: string;
-  };
-  readonly marks: ExamMarks;
-  readonly verdict: Verdict;
-  readonly judgements: {
-    readonly count: number;
-    /** Of one judgement, in its slot, over all its requests. */
-    readonly mean_seconds: number;
-    readonly requests: number;
-    /** Judgements without scores by reason. */
-    readonly problems: Readonly<Record<string, number>>;
-  };
-  /** For comparing two judges case by case; null where a case has no score. */
-  readonly cases: readonly {
-    readonly name: string;
-    readonly agreement: number | null;
-    readonly fidelity: number | null;
-  }[];
-}
+import { openServedReward, type ServedRewardOptions } from './server.js';
 
 export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
   readonly settings: RewardSettings;
@@ -63,12 +30,6 @@ export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
 
 /** Cases asked about at once: enough to keep a judge of `concurrency` slots busy. */
 const QUESTIONS_OF_A_CASE = 32;
-
-/** The folder of a reward's exam among runs. */
-export function examFolder(runs: string, settings: RewardSettings, set: ExamSet): string {
-  const model = settings.model.replace(/[^A-Za-z0-9.]+/g, '_');
-  return join(runs, 'exams', `${model}-${rewardDigest(settings).slice(0, 8)}-${set.name}`);
-}
 
 /** Raises as `openServedReward` and `examine`, and InUseError while another process makes the same exam. */
 export async function runExam(request: ExamRequest): Promise<ExamRecord> {
@@ -124,8 +85,6 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
   }
 }
 
-export const EXAM_FILE = 'exam.json';
-
 const orNull = (value: number): number | null => (Number.isNaN(value) ? null : value);
 
 function recordOf(
@@ -155,28 +114,7 @@ function recordOf(
       name: replied.name,
       agreement: orNull(agreementOf(replied)),
       fidelity: orNull(fidelityOf(replied)),
+      scores: Object.fromEntries(replied.answers.map(({ name }) => [name, orNull(average(scoresOf(replied, name)))])),
     })),
   };
-}
-
-const recordSchema = z.looseObject({
-  format: z.literal(1),
-  set: z.string(),
-  cases: z.array(
-    z.looseObject({ name: z.string(), agreement: z.number().nullable(), fidelity: z.number().nullable() }),
-  ),
-});
-
-/** The record of an exam by its folder or file. Raises DataError where there is none. */
-export function readExam(path: string): ExamRecord {
-  const file = path.endsWith('.json') ? path : join(path, EXAM_FILE);
-  const next = 'Name the folder of an exam that has ended: editrl judge exam prints it.';
-  try {
-    const parsed = recordSchema.safeParse(JSON.parse(readFileSync(file, 'utf8')));
-    if (parsed.success) return parsed.data as unknown as ExamRecord;
-    throw new DataError('this is no exam', { where: file, next });
-  } catch (cause) {
-    if (cause instanceof DataError) throw cause;
-    throw new DataError('cannot read the exam', { where: file, next, cause });
-  }
 }

@@ -1,19 +1,15 @@
 /** Opens a reward section as a reward that a server holds: its terms, the judge that they ask, and an identity for all of it. */
-import { canonicalJson, isUnhashed } from '../../config/hash.js';
-import { countedText, fileDigest } from '../../config/texts.js';
-import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
-import { leaves } from '../../schema/walk.js';
+import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { ConfigError } from '../../core/errors.js';
-import { sha256 } from '../../core/image.js';
 import { rewardName } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { JudgementStore } from '../../rewards/score/types.js';
-import { loadPrompts, type PromptSet } from '../../rewards/judge/prompts.js';
 import type { ServedReward } from '../../rewards/server/scorer.js';
 import type { RunResolver } from '../../models/reference.js';
 import { Judges, noStore, termServices } from '../../scoring/judges.js';
 import { EmbeddedJudges } from '../servers/embedded_judge.js';
+import { rewardDigest } from '../../run/reward_digest.js';
 import type { ServerUser } from '../servers/upkeep.js';
 
 export interface ServedRewardOptions {
@@ -85,18 +81,4 @@ async function judgeAddress(
   const embedded = new EmbeddedJudges({ say: () => undefined });
   closers.push(() => embedded.close());
   return embedded.addressOf({ endpoint, model: models[0] }, user);
-}
-
-/** SHA-256 over everything that decides the scores: servers with equal digests give equal scores. */
-export function rewardDigest(settings: RewardSettings, prompts: PromptSet = loadPrompts(settings)): string {
-  const deciding = leaves(rewardSchema, settings)
-    .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
-    .filter(({ mark, value }) => !isUnhashed(value, mark))
-    // The content of a file decides, not its path on this machine.
-    .map(({ path, value, mark: { file } }) => [
-      path,
-      file !== undefined && typeof value === 'string' ? countedText(value, fileDigest(file, value)) : value,
-    ]);
-  const { sc, pq, ground } = prompts;
-  return sha256(canonicalJson({ ...(Object.fromEntries(deciding) as object), prompts: { sc, pq, ground } }));
 }

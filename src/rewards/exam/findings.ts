@@ -104,7 +104,7 @@ const isBelow = ({ mean, stderr, n }: CaseEstimate, limit: number): boolean =>
   isAbove({ mean: -mean, stderr, n }, -limit);
 
 /** Scores of an answer as it is. */
-function scoresOf({ replies }: RepliedCase, answer: string): number[] {
+export function scoresOf({ replies }: RepliedCase, answer: string): number[] {
   return replies.flatMap(({ answer: name, trick, score }) =>
     name === answer && trick === null && score !== null ? [score] : [],
   );

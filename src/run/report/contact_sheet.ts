@@ -115,9 +115,9 @@ async function description(row: ContactSheetRow, left: number, top: number, widt
   return { input, left, top };
 }
 
-/** Centres the image in its tile. */
-async function fitted(image: RgbImage, left: number, top: number): Promise<OverlayOptions> {
-  const exact = Math.min(TILE / image.width, TILE / image.height);
+/** Centres an image in a square tile; a small one is enlarged by a whole factor. */
+export async function fitted(image: RgbImage, left: number, top: number, side = TILE): Promise<OverlayOptions> {
+  const exact = Math.min(side / image.width, side / image.height);
   const scale = exact >= 1 ? Math.floor(exact) : exact;
   const width = Math.max(1, Math.round(image.width * scale));
   const height = Math.max(1, Math.round(image.height * scale));
@@ -125,5 +125,5 @@ async function fitted(image: RgbImage, left: number, top: number): Promise<Overl
     .resize(width, height, { kernel: exact >= 1 ? 'nearest' : 'lanczos3', fit: 'fill' })
     .png()
     .toBuffer();
-  return { input, left: left + Math.round((TILE - width) / 2), top: top + Math.round((TILE - height) / 2) };
+  return { input, left: left + Math.round((side - width) / 2), top: top + Math.round((side - height) / 2) };
 }

@@ -14,6 +14,7 @@ import { keptBest } from '../best_checkpoint.js';
 import { readCertificate, type Certificate } from '../certificate.js';
 import { readSpent, type SpendingTotals } from '../spending.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
+import { examOf, type ExamSummary } from './exam.js';
 import { readRescoredMeasures, type RescoredMeasure } from './measures.js';
 import { heldOutAnswers, type HeldOutAnswer } from './answers.js';
 import { promptChangesBetween } from './changes.js';
@@ -85,6 +86,8 @@ export interface RunReport {
   readonly unscored: Readonly<Record<string, number>>;
   /** What was found of the server that trains the run; null where this machine does. */
   readonly certificate: Certificate | null;
+  /** The latest exam of what scores the run; null where there is none. */
+  readonly exam: ExamSummary | null;
   /** What was asked of that server; null where nothing was. */
   readonly spent: SpendingTotals | null;
   /** Hack alarms in the order in which they were raised. */
@@ -147,6 +150,7 @@ function summarise(
     speed: meanSpeed(trained),
     unscored: sumByPrefix(lines, 'reward/unscored/'),
     certificate: readCertificate(paths),
+    exam: examOf(paths, settings),
     spent: readSpent(paths),
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),

@@ -8,6 +8,7 @@ import type { RecordedAnswer } from './answers.js';
 import { showBest } from '../best_checkpoint.js';
 import { showSpent } from '../spending.js';
 import { certificateTable } from './certificate.js';
+import { examLines } from './exam.js';
 import { heldOutRows, showChange } from './held_out_rows.js';
 import { showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
 import { LOSS, SAMPLED, type RunReport } from './read.js';
@@ -20,6 +21,7 @@ export function formatReport(report: RunReport, width = Infinity): string {
     training(report, width),
     answers(report, width),
     report.certificate === null ? [] : certificateTable(report.certificate, width),
+    report.exam === null ? [] : examLines(report.exam, width),
     alarms(report, width),
     places(report),
     // Last, because a terminal shows what was printed last.

@@ -5,6 +5,7 @@ import type { ComparedRun } from '../../run/report/compare.js';
 import type { Membership } from '../../run/report/find.js';
 import type { Certificate } from '../../run/certificate.js';
 import { certificateCaption, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
+import { examCaption, type ExamSummary } from '../../run/report/exam.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
 import { showLoss, showScale, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
@@ -28,6 +29,7 @@ export async function runReport({ paths, report, lines }: ComparedRun, member: M
     ...(report.certificate === null
       ? []
       : [{ title: 'Training server', blocks: [...spentBlocks(report), ...certificate(report.certificate)] }]),
+    ...(report.exam === null ? [] : [{ title: 'Exam of the judge', blocks: exam(report.exam) }]),
     { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
     {
       title: 'Contact sheets',
@@ -160,6 +162,10 @@ function certificate(found: Certificate): WireBlock[] {
     paragraph(certificateCaption(found)),
     table('Findings', { titles: [...CERTIFICATE_TITLES], rows: certificateRows(found) }),
   ];
+}
+
+function exam(found: ExamSummary): WireBlock[] {
+  return [paragraph(`${examCaption(found)}. ${found.sentences.join(' ')}`), paragraph(found.folder)];
 }
 
 function membership({ experiment, differs, baseline }: Membership): WireBlock[] {

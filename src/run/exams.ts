@@ -1,0 +1,113 @@
+/** Exams of judges, which lie beside the runs that the judges score: `<runs>/exams/<name>/exam.json`. */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { DataError } from '../core/errors.js';
+import { readPlainText } from '../core/plain_file.js';
+import type { ExamMarks } from '../rewards/exam/findings.js';
+import type { Verdict } from '../rewards/exam/verdict.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
+import { rewardDigest } from './reward_digest.js';
+
+/** What was found of a case; null where it has no score. */
+export interface ExamCaseRecord {
+  readonly name: string;
+  readonly agreement: number | null;
+  readonly fidelity: number | null;
+  /** Mean scores from 0 to 1 by answer. */
+  readonly scores: Readonly<Record<string, number | null>>;
+}
+
+/** The content of `exam.json`. */
+export interface ExamRecord {
+  readonly format: 1;
+  readonly made_at: string;
+  readonly set: string;
+  readonly repeats: number;
+  readonly reward: {
+    readonly name: string;
+    readonly model: string;
+    /** As the reward section has it. */
+    readonly endpoint: RewardSettings['endpoint'];
+    /** Equal for rewards that ask the same questions of the same model and weigh the answers alike. */
+    readonly digest: string;
+  };
+  readonly marks: ExamMarks;
+  readonly verdict: Verdict;
+  readonly judgements: {
+    readonly count: number;
+    /** Of one judgement, in its slot, over all its requests. */
+    readonly mean_seconds: number;
+    readonly requests: number;
+    /** Judgements without scores by reason. */
+    readonly problems: Readonly<Record<string, number>>;
+  };
+  readonly cases: readonly ExamCaseRecord[];
+}
+
+/** The name of its record in an exam's folder. */
+export const EXAM_FILE = 'exam.json';
+const EXAMS = 'exams';
+
+/** The folder of a reward's exam on a set among runs. */
+export function examFolder(runs: string, settings: RewardSettings, set: string): string {
+  const model = settings.model.replace(/[^A-Za-z0-9.]+/g, '_');
+  return join(runs, EXAMS, `${model}-${rewardDigest(settings).slice(0, 8)}-${set}`);
+}
+
+const estimate = z.looseObject({ mean: z.number().nullable(), stderr: z.number().nullable() });
+const recordSchema = z.looseObject({
+  format: z.literal(1),
+  made_at: z.string(),
+  set: z.string(),
+  reward: z.looseObject({ digest: z.string(), model: z.string() }),
+  marks: z.looseObject({
+    cases: z.number(),
+    fidelity: estimate,
+    findings: z.array(z.looseObject({ name: z.string() })),
+  }),
+  verdict: z.looseObject({ teaches: z.string(), sentences: z.array(z.string()) }),
+  cases: z.array(
+    z.looseObject({ name: z.string(), agreement: z.number().nullable(), fidelity: z.number().nullable() }),
+  ),
+});
+
+/** The record of an exam by its folder or file. Raises DataError where there is none. */
+export function readExam(path: string): ExamRecord {
+  const file = path.endsWith('.json') ? path : join(path, EXAM_FILE);
+  const next = 'Name the folder of an exam that has ended: editrl judge exam prints it.';
+  try {
+    const parsed = recordSchema.safeParse(JSON.parse(readPlainText(file) ?? ''));
+    if (parsed.success) return parsed.data as unknown as ExamRecord;
+    throw new DataError('this is no exam', { where: file, next });
+  } catch (cause) {
+    if (cause instanceof DataError) throw cause;
+    throw new DataError('cannot read the exam', { where: file, next, cause });
+  }
+}
+
+/** An exam with its folder. */
+export interface FoundExam {
+  readonly folder: string;
+  readonly record: ExamRecord;
+}
+
+/** The exams among the runs of a folder that asked what this reward asks, the latest last. What is no exam there is passed over. */
+export function examsOf(runs: string, settings: RewardSettings): FoundExam[] {
+  const folder = join(runs, EXAMS);
+  if (!existsSync(folder)) return [];
+  const digest = rewardDigest(settings);
+  return readdirSync(folder)
+    .map((name) => join(folder, name))
+    .filter((path) => existsSync(join(path, EXAM_FILE)))
+    .flatMap((path) => {
+      try {
+        return [{ folder: path, record: readExam(path) }];
+      } catch (error) {
+        if (error instanceof DataError) return [];
+        throw error;
+      }
+    })
+    .filter(({ record }) => record.reward.digest === digest)
+    .sort((a, b) => (a.record.made_at < b.record.made_at ? -1 : 1));
+}

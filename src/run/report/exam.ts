@@ -1,0 +1,54 @@
+/** What an exam said of the judge that scores a run. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { showEstimate } from '../../core/estimate.js';
+import { printable, RunError } from '../../core/errors.js';
+import { wrap } from '../../core/table.js';
+import { rewardOf } from '../../recipes/settings.js';
+import type { CaseEstimate } from '../../rewards/exam/findings.js';
+import type { Verdict } from '../../rewards/exam/verdict.js';
+import { examsOf, type FoundExam } from '../exams.js';
+import type { RunPaths } from '../paths.js';
+import type { RunRecord } from '../record.js';
+import { recordedSettings } from '../recorded_config.js';
+
+export interface ExamSummary {
+  readonly folder: string;
+  readonly made_at: string;
+  readonly cases: number;
+  readonly teaches: Verdict['teaches'];
+  readonly fidelity: CaseEstimate;
+  /** Names of the faults that the judge was accused of. */
+  readonly faults: readonly string[];
+  readonly sentences: readonly string[];
+}
+
+export function summaryOf({ folder, record: { made_at, marks, verdict } }: FoundExam): ExamSummary {
+  const { cases, fidelity, findings } = marks;
+  const faults = findings.filter(({ accused }) => accused).map(({ name }) => name);
+  return { folder, made_at, cases, fidelity, faults, teaches: verdict.teaches, sentences: verdict.sentences };
+}
+
+/** The latest exam of what scores a run; null where none lies beside it, or this version does not know the run's settings. */
+export function examOf({ baseExpDir }: RunPaths, recorded: RunRecord['settings']): ExamSummary | null {
+  if (!existsSync(join(baseExpDir, 'exams'))) return null;
+  try {
+    const reward = rewardOf(recordedSettings(recorded));
+    const found = reward === null ? undefined : examsOf(baseExpDir, reward).at(-1);
+    return found === undefined ? null : summaryOf(found);
+  } catch (error) {
+    if (error instanceof RunError) return null;
+    throw error;
+  }
+}
+
+/** In one line: when, and how much its scores say. */
+export function examCaption({ cases, fidelity, made_at }: ExamSummary): string {
+  return `fidelity ${showEstimate(fidelity)} in ${cases} cases, on ${made_at.slice(0, 10)}`;
+}
+
+/** Lines without a final newline. */
+export function examLines(exam: ExamSummary, width: number): string[] {
+  const text = `exam of the judge: ${examCaption(exam)}. ${exam.sentences.join(' ')}`;
+  return [...wrap(printable(text), width), `  ${exam.folder}`];
+}

@@ -1,0 +1,57 @@
+/** Some cases of an exam with what the judge said of each edit, as a picture. */
+import sharp, { type OverlayOptions } from 'sharp';
+import type { ExamCase } from '../../rewards/exam/cases.js';
+import type { ExamCaseRecord } from '../exams.js';
+import { fitted } from './contact_sheet.js';
+import { drawSheet } from './sheet_caption.js';
+import { escapeMarkup, FONT, INK, loadFont, MUTED } from './svg.js';
+
+const TILE = 96;
+const GAP = 14;
+const TEXT_WIDTH = 170;
+const MARGIN = 28;
+const HEAD = 30;
+const ROW_HEIGHT = TILE + 34;
+
+export interface ShownCase {
+  readonly exam: ExamCase;
+  readonly record: ExamCaseRecord;
+}
+
+/** A PNG: a case on each line, its source and its answers beside each other, with their mean scores from 0 to 1 below. */
+export async function drawExamSheet(cases: readonly ShownCase[], caption: string): Promise<Uint8Array> {
+  await loadFont();
+  const names = cases[0].exam.answers.map(({ name }) => name);
+  const columns = ['source', ...names];
+  const width = 2 * MARGIN + TEXT_WIDTH + columns.length * (TILE + GAP) - GAP;
+  const height = 2 * MARGIN + HEAD + cases.length * ROW_HEIGHT;
+  const left = (column: number): number => MARGIN + TEXT_WIDTH + column * (TILE + GAP);
+  const body = columns.map((name, column) => words(left(column) + TILE / 2, MARGIN + 14, name.replaceAll('_', ' ')));
+  const overlays: Promise<OverlayOptions>[] = [];
+  cases.forEach(({ exam, record }, row) => {
+    const top = MARGIN + HEAD + row * ROW_HEIGHT;
+    overlays.push(instruction(exam.instruction, top), fitted(exam.source, left(0), top, TILE));
+    exam.answers.forEach(({ name, picture }, at) => {
+      overlays.push(fitted(picture, left(at + 1), top, TILE));
+      const score = record.scores[name] ?? null;
+      body.push(words(left(at + 1) + TILE / 2, top + TILE + 18, score === null ? 'no score' : score.toFixed(2), INK));
+    });
+  });
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">${body.join('')}</svg>`;
+  return drawSheet(svg, overlays, caption);
+}
+
+function words(x: number, y: number, text: string, fill = MUTED): string {
+  const font = `font-family="${FONT}" font-size="13" font-weight="bold" fill="${fill}"`;
+  return `<text x="${x}" y="${y}" text-anchor="middle" ${font}>${escapeMarkup(text)}</text>`;
+}
+
+async function instruction(said: string, top: number): Promise<OverlayOptions> {
+  const text = `<span foreground="${INK}">${escapeMarkup(said.replace(/^(.{160}).+$/su, '$1…'))}</span>`;
+  const input = await sharp({
+    text: { text, font: `${FONT} 13`, rgba: true, width: TEXT_WIDTH - 18, wrap: 'word-char', spacing: 4 },
+  })
+    .png()
+    .toBuffer();
+  return { input, left: MARGIN, top };
+}

@@ -1,0 +1,63 @@
+/** The page of an exam: the verdict, edits with what the judge said of them, marks and tests. */
+import { showEstimate } from '../../core/estimate.js';
+import type { ExamRecord } from '../../run/exams.js';
+import { drawExamSheet, type ShownCase } from '../../run/report/exam_sheet.js';
+import { examMarkRows, examTestRows, judgementsText } from '../../run/report/exam_text.js';
+import type { WireReport } from '../wire.js';
+import { reportCurves } from './curves.js';
+import { reportDocument } from './document.js';
+import { code, paragraph, table } from './parts.js';
+
+/** The exam as a self-contained page; `cases` are some to look at, of equal answers, and `text` is what a terminal shows. */
+export async function examFile(
+  record: ExamRecord,
+  folder: string,
+  cases: readonly ShownCase[],
+  text: string,
+): Promise<string> {
+  const { reward, marks, verdict, repeats, set } = record;
+  const sheet = await drawExamSheet(cases, `Mean rewards from 0 to 1 by ${reward.model}`);
+  const report: WireReport = {
+    heading: `Exam of ${reward.model}`,
+    about: [`${marks.cases} cases of ${set}, each picture ${repeats} times, by ${reward.name} `, code(folder)],
+    run: null,
+    facts: [
+      { name: 'fidelity', value: showEstimate(marks.fidelity), more: 'correlation of scores with quality in a case' },
+      { name: 'agreement', value: showEstimate(marks.agreement), more: 'share of pairs in the right order' },
+      { name: 'understood', value: showEstimate(marks.understood), more: 'share of questions that got a score' },
+    ],
+    notice: null,
+    leading: null,
+    scale: null,
+    curves: reportCurves([], null),
+    sections: [
+      { title: 'Verdict', blocks: verdict.sentences.map((sentence) => paragraph(sentence)) },
+      {
+        title: 'What it said',
+        blocks: [
+          { kind: 'pictures', title: 'Edits with their rewards', pictures: [{ label: 'the first cases', at: 0 }] },
+        ],
+      },
+      {
+        title: 'Tests',
+        blocks: [table('Tests', { titles: ['test', 'found', 'allowed', ''], rows: testRows(record) })],
+      },
+      {
+        title: 'Marks',
+        blocks: [
+          table('Marks', { titles: ['mark', 'value', 'what it is'], rows: examMarkRows(record) }),
+          paragraph(judgementsText(record)),
+        ],
+      },
+    ],
+    pictures: [`data:image/png;base64,${Buffer.from(sheet).toString('base64')}`],
+  };
+  return reportDocument(`Exam of ${reward.model}`, report, text);
+}
+
+function testRows(record: ExamRecord): (string | { readonly text: string; readonly as: 'bad' })[][] {
+  return examTestRows(record).map(({ cells, fault }) => [
+    ...cells,
+    fault === null ? 'ok' : { text: `fault: ${fault}`, as: 'bad' },
+  ]);
+}

@@ -1,0 +1,107 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
+import { must } from '../../src/core/errors.js';
+import { examWarnings } from '../../src/launch/preflight/exam_warnings.js';
+import { rewardOf } from '../../src/recipes/settings.js';
+import type { RewardSettings } from '../../src/rewards/schema/reward.js';
+import { EXAM_FILE, examFolder, examsOf, readExam } from '../../src/run/exams.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { examLines, examOf } from '../../src/run/report/exam.js';
+import { rewardDigest } from '../../src/run/reward_digest.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('exams');
+let runs = '';
+beforeEach(() => {
+  runs = newFolder();
+});
+
+async function config(...sets: readonly string[]): Promise<LoadedConfig> {
+  return loadConfig({
+    file: 'configs/sft_s__rl_s.jsonnet',
+    overlays: ['configs/lib/tiny.libsonnet'],
+    sets: [`base_exp_dir=${JSON.stringify(runs)}`, ...sets],
+  });
+}
+
+const rewardIn = ({ settings }: LoadedConfig): RewardSettings => must(rewardOf(settings), 'a reward');
+
+interface Told {
+  readonly made_at?: string;
+  readonly teaches?: string;
+  readonly accused?: boolean;
+}
+
+/** Writes an exam of a reward; its name is another one than the program would choose. */
+function writeExam(reward: RewardSettings, name: string, told: Told = {}): string {
+  const { made_at = '2026-01-01T00:00:00.000Z', teaches = 'yes', accused = false } = told;
+  const folder = join(runs, 'exams', name);
+  mkdirSync(folder, { recursive: true });
+  const record = {
+    format: 1,
+    made_at,
+    set: 'tiny',
+    reward: { digest: rewardDigest(reward), model: reward.model },
+    marks: { cases: 49, fidelity: { mean: 0.5, stderr: 0.01, n: 49 }, findings: [{ name: 'copies', accused }] },
+    verdict: { teaches, sentences: ['What it says.'] },
+    cases: [],
+  };
+  writeFileSync(join(folder, EXAM_FILE), JSON.stringify(record));
+  return folder;
+}
+
+describe('exams beside runs', () => {
+  it('belong to the reward that asks the same: the latest one counts', async () => {
+    const reward = rewardIn(await config());
+    const later = writeExam(reward, 'a', { made_at: '2026-02-01T00:00:00.000Z' });
+    const earlier = writeExam(reward, 'b');
+    expect(examsOf(runs, reward).map(({ folder }) => folder)).toEqual([earlier, later]);
+    const elsewhere = rewardIn(await config('reward.endpoint=http://127.0.0.1:1/v1'));
+    expect(examsOf(runs, elsewhere)).toHaveLength(2);
+    const other = rewardIn(await config('reward.model=another'));
+    expect(examsOf(runs, other)).toEqual([]);
+    expect(examFolder(runs, reward, 'tiny')).toBe(
+      join(runs, 'exams', `${reward.model.replaceAll('-', '_')}-${rewardDigest(reward).slice(0, 8)}-tiny`),
+    );
+  });
+
+  it('pass over what is no exam, which by itself is refused by name', async () => {
+    const reward = rewardIn(await config());
+    const folder = writeExam(reward, 'a');
+    mkdirSync(join(runs, 'exams', 'empty'));
+    mkdirSync(join(runs, 'exams', 'broken'));
+    writeFileSync(join(runs, 'exams', 'broken', EXAM_FILE), '{"format": 1}');
+    expect(examsOf(runs, reward).map((found) => found.folder)).toEqual([folder]);
+    expect(() => readExam(join(runs, 'exams', 'broken'))).toThrow('this is no exam');
+    expect(() => readExam(join(runs, 'exams', 'empty'))).toThrow('cannot read the exam');
+  });
+
+  it('are shown in the report of a run that is scored so', async () => {
+    const { settings } = await config();
+    const paths = new RunPaths(runs, 'any');
+    expect(examOf(paths, settings as never)).toBeNull();
+    const folder = writeExam(rewardIn({ settings } as LoadedConfig), 'a', { accused: true });
+    const found = must(examOf(paths, settings as never), 'the exam');
+    expect(found).toMatchObject({ folder, faults: ['copies'], teaches: 'yes', cases: 49 });
+    expect(examLines(found, 200)).toEqual([
+      'exam of the judge: fidelity 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says.',
+      `  ${folder}`,
+    ]);
+  });
+
+  it.each<[Told, boolean]>([
+    [{}, false],
+    [{ teaches: 'unknown' }, false],
+    [{ accused: true }, true],
+    [{ teaches: 'weakly' }, true],
+    [{ teaches: 'no' }, true],
+  ])('warn before a run starts where they found something: %j', async (told, warns) => {
+    const loaded = await config();
+    const folder = writeExam(rewardIn(loaded), 'a', told);
+    expect(examWarnings([loaded, loaded])).toEqual(
+      warns ? [`the exam of the judge '${rewardIn(loaded).model}' says: What it says. (${folder})`] : [],
+    );
+  });
+});
