@@ -28,6 +28,7 @@ const LOSSES: Readonly<Record<LossName, { readonly asking: string; readonly inst
   },
   cispo: { asking: "algorithm.surrogate 'cispo'", instead: "set algorithm.surrogate to 'ppo'" },
   nft: { asking: "algorithm.surrogate 'nft'", instead: "set algorithm.surrogate to 'ppo'" },
+  cells: { asking: "a reward term with another credit than 'all'", instead: "set the credit of all terms to 'all'" },
   dppo: { asking: "algorithm.surrogate 'dppo'", instead: "set algorithm.surrogate to 'ppo'" },
 };
 

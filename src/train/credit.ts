@@ -4,7 +4,7 @@
  */
 import type { AdvantageSettings } from '../schema/algorithm.js';
 import type { Credit } from '../rewards/score/settings.js';
-import type { Advantages } from '../policies/policy.js';
+import type { Advantages, CellAdvantages } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { average } from '../core/statistics.js';
 import { clipped, outcomeTermAdvantages, type GroupAdvantages } from './advantages.js';
@@ -13,8 +13,8 @@ import { clipped, outcomeTermAdvantages, type GroupAdvantages } from './advantag
 export interface DrawnCells {
   readonly height: number;
   readonly width: number;
-  /** Per action of the answer, the cell that it draws; -1 for one that draws none, such as a word. */
-  readonly ofAction: Int32Array;
+  /** Per action of the answer, the cell that it draws; -1 for one that draws none, such as a word. Null if each action draws all of them. */
+  readonly ofAction: Int32Array | null;
   /** Per cell, 1 where the answer differs from the source. */
   readonly changed: Uint8Array;
 }
@@ -58,7 +58,7 @@ export interface CreditSettings {
 }
 
 export interface CreditedAdvantages {
-  /** Per action where an answer's regions are paid apart, else one number an answer. */
+  /** Per action where an answer's regions are paid apart by its actions, else one number an answer. */
   readonly advantages: readonly GroupAdvantages<Advantages>[];
   /** Per group and episode; null where one number is paid to the whole answer. */
   readonly credits: readonly (readonly (EpisodeCredit | null)[])[];
@@ -102,8 +102,9 @@ function widened(core: Uint8Array, { height, width }: Pick<Region, 'height' | 'w
  *
  *   A_a = factor * sum_k [a in R_k] w_k A_k / (std(S) + eps)
  *
- * An action that draws no cell is in every R_k. A term whose region is empty is about all cells of its group, which is counted. `compared` are the
- * advantages of whole answers, which decide which groups and episodes carry a loss.
+ * An action that draws no cell is in every R_k. For actions that draw all cells this is what each cell is paid, which `credits` tell. A term whose
+ * region is empty is about all cells of its group, which is counted. `compared` are the advantages of whole answers, which decide which groups and
+ * episodes carry a loss.
  */
 export function creditByRegion(
   outcomes: readonly (readonly Outcome[])[],
@@ -138,12 +139,18 @@ export function creditByRegion(
       ...group,
       advantages: group.advantages.map((whole, i) => {
         const [credit, cells] = [credits[g][i], drawn[g][i]];
-        return whole === null || credit === null || cells === null ? whole : perAction(whole, credit, cells);
+        const ofAction = cells?.ofAction ?? null;
+        return whole === null || credit === null || ofAction === null ? whole : perAction(whole, credit, ofAction);
       }),
     })),
     credits,
     metrics: metricsOf(terms, regions, credits.flat()),
   };
+}
+
+/** What the cells of an answer's picture are paid; null where all are paid the same. */
+export function cellAdvantages(credit: EpisodeCredit | null): CellAdvantages | null {
+  return credit === null ? null : { cells: credit.region.cells, inside: credit.changed, outside: credit.kept };
 }
 
 /** How an episode's line records it: the region's cells row by row, four to a hexadecimal digit with the first in the highest bit. */
@@ -157,7 +164,7 @@ export function creditRecord(credit: EpisodeCredit | null): object {
   return { credit: { height, width, region: bits, changed, kept } };
 }
 
-function perAction(whole: number, { region, changed, kept }: EpisodeCredit, { ofAction }: DrawnCells): Float32Array {
+function perAction(whole: number, { region, changed, kept }: EpisodeCredit, ofAction: Int32Array): Float32Array {
   return Float32Array.from(ofAction, (cell) => (cell < 0 ? whole : region.cells[cell] === 1 ? changed : kept));
 }
 

@@ -12,7 +12,7 @@ import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread, type GroupAdvantages } from './advantages.js';
-import { creditByRegion, regionOf, type CreditedAdvantages, type Regions } from './credit.js';
+import { cellAdvantages, creditByRegion, regionOf, type CreditedAdvantages, type Regions } from './credit.js';
 import { requireCapabilities } from './capabilities.js';
 import { BySpread } from './by_spread.js';
 import { collectRounds, type CollectRequest, type Collected, type Collector } from './collect.js';
@@ -82,7 +82,11 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const { policy, algorithm, heldOut, sampling, task, seed } = deps;
     this.#bySpread = sampling === 'by_spread' ? new BySpread(task.order, seed) : null;
     const average = heldOut.weights === 'average' || deps.sampledBy === 'average';
-    requireCapabilities(policy.capabilities, { loss: lossOf(algorithm), reference: this.#paysKl, average });
+    requireCapabilities(policy.capabilities, {
+      loss: lossOf(algorithm, this.#paysCells),
+      reference: this.#paysKl,
+      average,
+    });
     this.#wholeSteps = policy.steps;
   }
 
@@ -137,7 +141,8 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     ).map((group, g) => ofAnswers(group, outcomes[g].length));
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
     const credited = this.#credited(groups, outcomes, advantages);
-    const updated = await update(iteration, groups, credited?.advantages ?? advantages, deps, watch);
+    const cells = credited !== null && this.#paysCells ? credited.credits.map((own) => own.map(cellAdvantages)) : null;
+    const updated = await update(iteration, groups, credited?.advantages ?? advantages, deps, watch, cells);
     this.#history = history;
     const none = new Array<null>(deps.rollout.generations_per_sample).fill(null);
     const paid = taught.place(advantages, (spread) => ({ ...spread, advantages: none, dropped: true }));
@@ -180,6 +185,11 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   get #paysKl(): boolean {
     const { kl_coeff, kl_where } = this.deps.algorithm;
     return kl_coeff > 0 && kl_where === 'reward';
+  }
+
+  /** Whether the regions of a picture are paid cell by cell within each action: a step of a solver draws all of them. */
+  get #paysCells(): boolean {
+    return this.deps.regions !== undefined && this.deps.policy.actions === 'steps';
   }
 
   /** Weights of the reward's terms. */

@@ -9,6 +9,7 @@ import type {
   Advantages,
   Answer,
   AnsweredPrompt,
+  CellAdvantages,
   LearnReport,
   Lesson,
   Policy,
@@ -60,12 +61,13 @@ export interface UpdateOptions<P, A extends Answer> {
 
 /**
  * The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. Ratios of whole
- * answers come with the advantages of a linear loss.
+ * answers come with the advantages of a linear loss. `paysCells`: each action draws all cells of a picture, which are paid apart.
  */
-export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm']): LossSpec {
+export function lossOf(algorithm: UpdateOptions<unknown, Answer>['algorithm'], paysCells = false): LossSpec {
   const { clip_range: clip, clip_range_high: high, surrogate, ratio, inner_epochs, minibatches } = algorithm;
   const { kl_coeff: coefficient, kl_where, kl_estimator: estimator } = algorithm;
   const kl = coefficient > 0 && kl_where === 'loss' ? { coefficient, estimator } : null;
+  if (paysCells) return { policy: 'cells', kl };
   if (surrogate === 'nft') {
     const limit = must(algorithm.advantage?.clip, "the largest advantage of 'nft'");
     return { policy: 'nft', beta: must(algorithm.nft, "the settings of 'nft'").beta, limit, kl };
@@ -104,11 +106,14 @@ interface UsedGroup<P, A> extends AnsweredPrompt<P, A> {
   readonly old: readonly Statistics[] | null;
   /** Factors of the actions' loss weights, which the loss's divisor ignores. */
   readonly importance: readonly Float32Array[] | null;
+  /** What the cells of its pictures are paid; null where actions or answers are. */
+  readonly cells: readonly (CellAdvantages | null)[] | null;
 }
 
 /**
  * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are under the weights that
- * sampled, computed before the first step and only for a ratio or importance weights.
+ * sampled, computed before the first step and only for a ratio or importance weights. `cells` are what the cells of pictures are paid, by group and
+ * answer, where each action draws all of them.
  */
 export async function update<P, A extends Answer>(
   iteration: number,
@@ -116,10 +121,11 @@ export async function update<P, A extends Answer>(
   advantages: readonly GroupAdvantages<Advantages>[],
   updater: UpdateOptions<P, A>,
   watch: Stopwatch,
+  cells: readonly (readonly (CellAdvantages | null)[])[] | null = null,
 ): Promise<Record<string, number>> {
   const { policy, algorithm, schedule, alarm, importanceCap, minibatchesOf: unit = 'groups' } = updater;
   const kept = groups.flatMap((group, i) =>
-    advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages }],
+    advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages, cells: cells?.[i] ?? null }],
   );
   if (kept.length === 0) {
     const why = advantages.some(({ zeroSpread }) => zeroSpread)
@@ -129,7 +135,7 @@ export async function update<P, A extends Answer>(
     return { 'group/used': 0 };
   }
   const { inner_epochs, minibatches } = algorithm;
-  const loss = lossOf(algorithm);
+  const loss = lossOf(algorithm, cells !== null);
   const ofAnswers = answerRatio(algorithm);
   const { reads, ofMeans = false } = ruleOf(loss);
   const asksOld = reads.includes('old') || ofMeans || ofAnswers !== null;
@@ -145,7 +151,7 @@ export async function update<P, A extends Answer>(
           policy.statistics(answered, updater.sampledBy ?? 'current', answered, ofMeans),
         )
       : null;
-  const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => {
+  const used = kept.map(({ group, advantages: own, cells: paid }, i): UsedGroup<P, A> => {
     const trained = group.answers.map((answer, g) =>
       own[g] === null ? new Float32Array(answer.logProbs.length) : updater.trained(iteration, group.prompt, answer),
     );
@@ -157,6 +163,7 @@ export async function update<P, A extends Answer>(
       reference: reference?.[i] ?? null,
       old: asksOld ? (old?.[i] ?? null) : null,
       importance: importance === null || old === null ? null : importance.of(group, old[i], trained),
+      cells: paid,
     };
   });
   const totals = new UpdateTotals(policy, algorithm);
@@ -241,12 +248,13 @@ function lessonsOf<P, A>(
 ): Lesson<P, A>[] {
   const counts = groups.map(({ trained }) => trained.map(sum));
   const shares = actionWeights(aggregation, counts, iteration);
-  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance }, i) => ({
+  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance, cells }, i) => ({
     prompt,
     answers,
     targets: answers.map((_, g) => ({
       weights: trained[g].map((one, t) => one * shares[i][g] * (importance === null ? 1 : importance[g][t])),
       advantages: advantages[g] ?? 0,
+      cells: cells?.[g] ?? null,
       reference: reference?.[g] ?? null,
       old: old?.[g] ?? null,
     })),

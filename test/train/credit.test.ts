@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/rewards/score/types.js';
 import { perTermAdvantages } from '../../src/train/advantages.js';
 import {
+  cellAdvantages,
   creditByRegion,
   creditRecord,
   regionOf,
@@ -193,4 +194,19 @@ describe('credit by region', () => {
     });
     expect(creditRecord(null)).toEqual({});
   });
+});
+
+it('leaves advantages to the answers where each action draws all cells, and says what the cells are paid', () => {
+  const drawn = outcomes.map((group) => group.map(() => ({ ...cells('##', '..'), ofAction: null })));
+  const found = creditByRegion(outcomes, drawn, regionsOf(drawn), whole, settings);
+  expect(found.advantages).toEqual(whole);
+  for (const g of [0, 1]) {
+    for (const i of [0, 1, 2]) {
+      const paid = cellAdvantages(found.credits[g][i]);
+      expect([...(paid?.cells ?? [])]).toEqual([1, 1, 0, 0]);
+      expect(paid?.inside).toBeCloseTo(expected(g, i, true), 9);
+      expect(paid?.outside).toBeCloseTo(expected(g, i, false), 9);
+    }
+  }
+  expect(cellAdvantages(null)).toBeNull();
 });

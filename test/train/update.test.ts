@@ -94,6 +94,7 @@ async function run(
   more: Partial<Pick<UpdateOptions<string, Answer>, 'importanceCap' | 'importance' | 'minibatchesOf' | 'trained'>> & {
     readonly sampled?: typeof groups;
     readonly sampledBy?: 'average';
+    readonly cells?: Parameters<typeof update>[5];
   } = {},
 ) {
   const policy = new NotingPolicy();
@@ -118,6 +119,7 @@ async function run(
       alarm: (message) => alarms.push(message),
     },
     new Stopwatch(),
+    more.cells,
   );
   return { policy, alarms, metrics };
 }
@@ -145,6 +147,18 @@ describe('one step', () => {
     expect(policy.taken[0].loss).toEqual({ policy: 'reinforce', kl: null });
     expect(policy.taken[0].lessons[0].targets[0].reference).toBeNull();
     expect(metrics).not.toHaveProperty(['policy/kl']);
+  });
+
+  it('tells what cells are paid, by a loss of its own, of the groups that are learnt from', async () => {
+    const cells = groups.map((_, g) => [null, { cells: Uint8Array.of(1, 0), inside: g, outside: -g }]);
+    const dropped = { advantages: [null, null], dropped: true, zeroSpread: false };
+    const { policy } = await run({ kl_coeff: 0 }, [scoredGroup, dropped, scoredGroup, scoredGroup], { cells });
+    expect(policy.taken[0].loss).toEqual({ policy: 'cells', kl: null });
+    expect(policy.taken[0].lessons.map(({ targets }) => targets.map((one) => one.cells ?? null))).toEqual(
+      [0, 2, 3].map((g) => cells[g]),
+    );
+    const plain = await run({ kl_coeff: 0 });
+    expect(plain.policy.taken[0].lessons[0].targets[1].cells).toBeNull();
   });
 
   it('leaves out dropped groups and unscored episodes', async () => {

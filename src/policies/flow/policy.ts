@@ -49,7 +49,7 @@ export class FlowPolicy
       layout: over === null ? undefined : flowAdapterLayout(over, model.config),
       base: over,
       hiddenStates: false,
-      ownLosses: ['dppo', 'nft'],
+      ownLosses: ['dppo', 'nft', 'cells'],
     });
     this.#rank = peers.rank;
     const microBatch = optimizer.per_device_batch_size;

@@ -1,6 +1,7 @@
 /**
  * Every loss that a policy can learn by. To add one, write a file beside this one and add its specification to the union and its rule to the table.
  */
+import { cells, type CellsLoss } from './cells.js';
 import { cispo, type CispoLoss } from './cispo.js';
 import { dppo, type DppoLoss } from './dppo.js';
 import { likelihood, type LikelihoodLoss } from './likelihood.js';
@@ -10,7 +11,7 @@ import { ratio, type RatioLoss } from './ratio.js';
 import { reinforce, type ReinforceLoss } from './reinforce.js';
 
 /** A loss as plain data that can be sent to a trainer in another process. Weights, advantages, old and reference values come with the batch. */
-export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | DppoLoss | NftLoss;
+export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | DppoLoss | NftLoss | CellsLoss;
 export type LossName = LossSpec['policy'];
 
 const losses: { readonly [K in LossName]: LossRule<Extract<LossSpec, { readonly policy: K }>> } = {
@@ -20,6 +21,7 @@ const losses: { readonly [K in LossName]: LossRule<Extract<LossSpec, { readonly 
   cispo,
   dppo,
   nft,
+  cells,
 };
 
 export function ruleOf({ policy }: LossSpec): LossRule<LossSpec> {

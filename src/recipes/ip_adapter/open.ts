@@ -1,5 +1,5 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
-import { DataError, InternalError } from '../../core/errors.js';
+import { ConfigError, DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
@@ -19,7 +19,8 @@ import { flowLabels } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openTraining } from '../open_training.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
-import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
+import { ExportedConditions, shownAs, tinyConditions, type Conditions } from './conditions.js';
+import { maskRegions } from './painted_cells.js';
 import type { IpAdapterSettings } from './schema.js';
 import { dropoutSeen } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';
@@ -31,6 +32,8 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
   requireUnconditional(model.config, rollout.guidance_scale);
+  const paysRegions = algorithm.type !== 'sft' && settings.reward.terms.some(({ credit }) => credit !== 'all');
+  if (paysRegions) requireWholePicture(model.config, codec);
   const task = InpaintTask.open(settings, model.config, codec, conditions);
   recordDatasets(context, settings.data, task.data.sources);
   const trained = new FlowPolicy({
@@ -55,7 +58,20 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
       trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
       minibatchesOf: 'actions',
       mismatchAlarm: mismatchAlarmOf({ clip_range }),
+      ...(paysRegions ? { regions: maskRegions } : {}),
     }),
+  });
+}
+
+/** Raises ConfigError for a model that decides the painted part alone: what is outside is restored after each step, and nothing is learnt there. */
+export function requireWholePicture(
+  config: FlowTransformerConfig,
+  codec: Pick<PictureCodec, 'channels' | 'reduction'>,
+): void {
+  if (shownAs(config, codec).form === 'channels') return;
+  throw new ConfigError("found a term with another credit than 'all' for a model that paints the masked part alone", {
+    where: 'reward.terms',
+    next: "Set the credit of all terms to 'all': what is outside the mask stays as it is.",
   });
 }
 

@@ -31,7 +31,7 @@ const oldVelocity = plus(
 const reference = plus(v, array(0.3));
 const levels = Float32Array.from({ length: BATCH }, (_, b) => 0.1 + 0.075 * b);
 /** Two thirds of the elements are painted, where some are. */
-const counted = Float32Array.from({ length: BATCH * SIZE }, (_, i) => (i % 3 === 0 ? 0 : 1.5));
+const counted = Float32Array.from({ length: BATCH * SIZE }, (_, i) => (i % SIZE < SIZE / 3 ? 0 : 1.5));
 const ofSteps = (key: keyof Gaussian): Float32Array => Float32Array.from(steps, (step) => step[key]);
 const meansOf = (velocity: ArrayLike<number>, b: number): number[] =>
   row(velocity, b).map((one, i) => steps[b].ofX * row(x, b)[i] + steps[b].ofVelocity * one);
@@ -244,6 +244,56 @@ describe('the loss on the forward process', () => {
         0,
       );
       expect(Math.sign(along)).toBe(-Math.sign(advantages[b]));
+    }
+  });
+});
+
+describe('the loss by cell', () => {
+  /** [B, N] */
+  const paid = Float32Array.from({ length: BATCH * ROWS }, (_, n) => (n % 3 === 0 ? -1 : 1) * (0.2 + 0.03 * n));
+
+  it.each([
+    ['', false, null],
+    [', with a penalty', false, { coefficient: 0.3, estimator: 'k3' }],
+    [', of the painted elements alone', true, null],
+  ] as const)('has the value and the gradient of its formula%s', async (_name, counts, kl) => {
+    const found = await byGraph({ policy: 'cells', kl }, counts, new Float32Array(0), { paid });
+    const fixed = Float64Array.from(v);
+    const at = (velocity: Float64Array): number =>
+      Array.from({ length: BATCH }, (_, b) => {
+        const means = meansOf(velocity, b);
+        const deviation = 0.2 + 0.02 * b;
+        // The density of each element, times what its cell is paid.
+        const gains = means.map((m, i) => {
+          const density =
+            -((drawn[b * SIZE + i] - m) ** 2) / (2 * deviation ** 2) - Math.log(deviation) - Math.log(2 * Math.PI) / 2;
+          return paid[b * ROWS + Math.floor(i / COLUMNS)] * density;
+        });
+        const away = kl === null ? 0 : kl.coefficient * steps[b].precision * distance(means, referenceMeans, b, counts);
+        return weights[b] * (away - mean(gains, b, counts));
+      }).reduce((sum, one) => sum + one, 0);
+    expect(Math.abs((found['loss'] as Float32Array)[0] / at(fixed) - 1)).toBeLessThan(1e-5);
+    // The loss is quadratic, so that differences are exact.
+    const slopes = centralDifferences(fixed, () => at(fixed), 1e-3);
+    const largest = Math.max(...slopes.map(Math.abs));
+    (found['slope'] as Float32Array).forEach((one, i) =>
+      expect(Math.abs(one - slopes[i]) / largest).toBeLessThan(1e-5),
+    );
+  });
+
+  it('is that of whole pictures where all cells are paid the same', async () => {
+    const same = Float32Array.from({ length: BATCH * ROWS }, (_, n) => advantages[Math.floor(n / ROWS)]);
+    for (const counts of [false, true]) {
+      const [apart, whole] = await Promise.all([
+        byGraph({ policy: 'cells', kl: null }, counts, new Float32Array(0), { paid: same }),
+        byGraph({ policy: 'reinforce', kl: null }, counts, new Float32Array(0)),
+      ]);
+      expect(Math.abs((apart['loss'] as Float32Array)[0] / (whole['loss'] as Float32Array)[0] - 1)).toBeLessThan(1e-5);
+      const slopes = whole['slope'] as Float32Array;
+      const largest = Math.max(...slopes.map(Math.abs));
+      (apart['slope'] as Float32Array).forEach((one, i) =>
+        expect(Math.abs(one - slopes[i]) / largest).toBeLessThan(1e-5),
+      );
     }
   });
 });

@@ -19,7 +19,7 @@ describe.each([
     const ids = Int32Array.from(space.answer(edited, words, imageOpen));
     const found = drawnCells({ sample: { source }, tokens: { imageOpen } }, { ids }, space);
     const codes: number[] = [];
-    found?.ofAction.forEach((cell, t) => {
+    found?.ofAction?.forEach((cell, t) => {
       if (cell >= 0) codes[cell] = ids[t] - space.visionStart;
       expect(space.isVision(ids[t])).toBe(cell >= 0);
     });

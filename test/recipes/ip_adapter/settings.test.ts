@@ -83,6 +83,35 @@ describe('the settings of ip_adapter', () => {
     expect(problemsOf({ rollout: { ...rollout, sde_window: window } })).toEqual([]);
   });
 
+  it('pays the cells of a picture apart where every ratio is 1', () => {
+    const terms = (credit: string) => [
+      { name: 'ocr', weight: 0.5, credit },
+      { name: 'jpeg_size', weight: 0.5 },
+    ];
+    const reward = { mode: null, terms: terms('changed') };
+    const once = { type: 'grpo', advantage: { per_term: true }, clip_range: null };
+    expect(problemsOf({ reward, algorithm: once })).toEqual([]);
+    const refused = (algorithm: Sections): string[] => problemsOf({ reward, algorithm: { ...once, ...algorithm } });
+    for (const [found, changes] of [
+      ['algorithm.clip_range 0.0001', { clip_range: 1e-4 }],
+      ['2 optimizer steps an iteration', { minibatches: 2 }],
+      ['3 optimizer steps an iteration', { inner_epochs: 3 }],
+      ["algorithm.surrogate 'dppo'", { surrogate: 'dppo', minibatches: 2 }],
+    ] as const) {
+      expect(refused(changes)).toContainEqual(
+        expect.stringContaining(
+          `reward.terms.0.credit: found 'changed' with ${found}, which weighs a picture as a whole`,
+        ),
+      );
+      expect(problemsOf({ reward: { mode: null, terms: terms('all') }, algorithm: { ...once, ...changes } })).toEqual(
+        [],
+      );
+    }
+    expect(refused({ advantage: {} })).toEqual([
+      expect.stringMatching(/^reward.terms.0.credit: found 'changed' without algorithm.advantage.per_term/),
+    ]);
+  });
+
   it.each([
     [
       { rollout: { num_steps: 4, sde_window: { size: 3, range: [2, 4] } } },
