@@ -7,6 +7,7 @@ import { dirname, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { decodeImage, sha256, type RgbImage } from '../core/image.js';
 import type { ListDigest } from './datalist.js';
+import { pixelDigest, type ComparedSample } from './overlap.js';
 import { pictureBytes } from './pictures.js';
 import { openRows } from './rows.js';
 import type { SampleSource } from './types.js';
@@ -65,4 +66,10 @@ function digestOf(samples: readonly CaptionedPicture[]): string {
 /** The picture of a row. Raises DataError, naming the row, where it cannot be read. */
 export async function captionedPixels({ path, where }: CaptionedPicture): Promise<RgbImage> {
   return decodeImage(pictureBytes(path, where), path);
+}
+
+/** A captioned picture as it is compared with others. */
+export function comparedCaption(source: SampleSource<CaptionedPicture>, index: number): ComparedSample {
+  const { id, text, path, where } = source.read(index);
+  return { id, words: text, picture: () => pixelDigest(pictureBytes(path, where), path) };
 }

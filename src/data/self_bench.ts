@@ -15,6 +15,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
+import { pixelDigest, type ComparedSample } from './overlap.js';
 import { oneOf } from './problems.js';
 import type { SampleSource } from './types.js';
 
@@ -301,4 +302,10 @@ export function wholeList(
   const problems = [...list.problems, ...look(list)];
   if (problems.length > 0) throw oneOf(list.path, problems);
   return list;
+}
+
+/** A sample as it is compared with others: by its prompt and its picture without the edit. */
+export function comparedInpaint(source: SampleSource<InpaintSample>, index: number): ComparedSample {
+  const { id, prompt, sourcePng, paths } = source.read(index);
+  return { id, words: prompt, picture: () => pixelDigest(sourcePng, paths.source) };
 }

@@ -8,7 +8,8 @@ import {
   type PicturedColumns,
   type PicturedEdit,
 } from '../data/pictured_edits.js';
-import { readFitted } from '../data/pictures.js';
+import { pixelDigest } from '../data/overlap.js';
+import { pictureBytes, readFitted } from '../data/pictures.js';
 import type { SampleSource } from '../data/types.js';
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import { withPictures, type PictureTokens } from '../models/pictures/placeholders.js';
@@ -166,6 +167,10 @@ function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prom
     edits,
     ask: (index) => questionOf(edits.read(index), prompt),
     row: (index) => ({ ...edits.read(index) }),
+    shown: async (index) => {
+      const { source, where } = edits.read(index);
+      return pixelDigest(pictureBytes(source, where), where);
+    },
   };
 }
 

@@ -1,5 +1,6 @@
 /** Opens recipes that train a network for pictures on whole batches by its loss alone. */
 import { Datasets } from '../data/datasets.js';
+import type { ComparedSample } from '../data/overlap.js';
 import type { SampleSource } from '../data/types.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
 import type { WordsSftSettings } from '../schema/algorithm.js';
@@ -22,6 +23,7 @@ type WholeBatchSettings<T> = TrainedSettings &
 export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
   tiny: Pick<TinyDataset<D>, 'make' | 'placesOf'>,
   open: (path: string, settings: S) => Promise<SampleSource<T>>,
+  comparedAs: (source: SampleSource<T>, index: number) => ComparedSample,
   networkOf: (
     settings: S,
     data: Datasets<SampleSource<T>>,
@@ -34,7 +36,7 @@ export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
       const { optimizer, algorithm, validation, environment } = settings;
       const placed = tiny.placesOf(settings);
       const data = await Datasets.open(settings, ({ path }) => open(placed(path), settings));
-      recordDatasets(context, settings.data, data.sources);
+      await recordDatasets(context, settings, data.sources, { at: comparedAs, kept: 'files' });
       const session = sessionOptions(environment.engine);
       const deps = { optimizer, schedule: scheduleOf(settings), sft: algorithm.sft, validation, data, session };
       return Pretraining.open(deps, await networkOf(settings, data, context));

@@ -11,7 +11,7 @@ import type { Training } from '../train/loop.js';
 import type { LabelledAnswer } from '../train/supervised.js';
 import { openTokenTraining, openTrainedPolicy } from './open_token_policy.js';
 import { labelsOf, type Labels } from './open_training.js';
-import { unlabelledRow, type TextPrompt, type WordsTask } from './open_words_task.js';
+import { comparedQuestion, unlabelledRow, type TextPrompt, type WordsTask } from './open_words_task.js';
 
 type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
   readonly data: NonNullable<TrainedSettings['data']>;
@@ -41,7 +41,7 @@ export async function openWordsTraining(
     const warning = describeRoom(room, words.roomLimits);
     if (warning !== null) context.log.logger.warn(warning);
   }
-  recordDatasets(context, settings.data, words.data.sources);
+  await recordDatasets(context, settings, words.data.sources, { at: comparedQuestion, kept: 'memory' });
   const forms = { constrained: false, separateVocabularies: false, keepsStart };
   const policy = await openTrainedPolicy(settings, words.format, context, forms, model);
   return openTokenTraining(settings, context, {

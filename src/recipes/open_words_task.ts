@@ -1,6 +1,7 @@
 /** What recipes share whose policy answers in words: prompts from any source, a tokenizer with its chat template, and answers as words. */
 import { DataError, RunError } from '../core/errors.js';
 import type { ListDigest } from '../data/datalist.js';
+import type { ComparedSample } from '../data/overlap.js';
 import type { Datasets, TrainingOrder } from '../data/datasets.js';
 import type { Row } from '../data/rows.js';
 import type { SamplePlace } from '../data/sampler.js';
@@ -42,6 +43,14 @@ export interface QuestionSource {
   ask(index: number): Question;
   /** Everything that rewards may know about a sample. */
   row(index: number): Row;
+  /** A digest that tells what a sample shows from what others show; absent where questions are only words. */
+  shown?(index: number): Promise<string>;
+}
+
+/** A question as it is compared with others. */
+export function comparedQuestion(source: QuestionSource, index: number): ComparedSample {
+  const picture = source.shown === undefined ? null : () => source.shown?.(index) ?? Promise.resolve('');
+  return { id: source.id(index), words: source.ask(index).instruction, picture };
 }
 
 /** What a question shows besides its words. */

@@ -132,7 +132,9 @@ export class RunHandle {
         next: 'Bring it back as it was; or begin a run with this one: another run_name, or `editrl run … --fresh`.',
       });
     }
-    const data = this.checkpoint === null ? opened : { ...before, ...opened };
+    // What was found when the run began stays.
+    const kept = Object.entries(opened).map(([path, now]) => [path, { ...before[path], ...now }] as const);
+    const data = this.checkpoint === null ? opened : { ...before, ...Object.fromEntries(kept) };
     if (JSON.stringify(data) === JSON.stringify(before)) return;
     this.requireOwned();
     this.recorded = { ...this.recorded, data };

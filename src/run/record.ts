@@ -40,6 +40,8 @@ export interface RecordedData {
   readonly samples: number;
   readonly ids: string;
   readonly files: string | null;
+  /** How many of the held-out samples that are evaluated were found in the training data; absent for none. */
+  readonly in_training?: number;
 }
 
 /** One start or resume of a run. */

@@ -6,6 +6,7 @@ import { getPath } from '../schema/paths.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { belowFolder } from '../config/hash.js';
 import { must } from '../core/errors.js';
+import { describeOverlap, findOverlap, type ComparedSample, type ComparedSet } from '../data/overlap.js';
 import type { SampleSource } from '../data/types.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import type { ProcessGroup } from '../group/process_group.js';
@@ -68,22 +69,60 @@ export interface JudgedSettings extends ScoredRun {
   readonly track: TrackSettings;
 }
 
+/** Limits of the search for held-out samples among those that are trained on: of samples that are read from files, and of those in memory. */
+const COMPARED = { files: 10_000, memory: 1_000_000, pictures: 4_000 };
+
+type OpenedSource = Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>;
+
+/** How samples of a recipe's datasets are compared. */
+interface Comparing<S> {
+  readonly at: (source: S, index: number) => ComparedSample;
+  /** Where `at` finds the words. */
+  readonly kept: 'files' | 'memory';
+}
+
 /**
  * On rank 0, logs notes about how the datasets were opened, each once, and checks that the run still has the same datasets; every rank opens the same
- * ones. `opened` are those of `data`, train before validation. Raises DataError when a dataset is not what it was when the run's first checkpoint was
- * begun.
+ * ones. `opened` are those of `data`, train before validation. Where a run begins, it looks for held-out samples among those that are trained on,
+ * warns, and records how many there are. Raises DataError when a dataset is not what it was when the run's first checkpoint was begun.
  */
-export function recordDatasets(
+export async function recordDatasets<S extends OpenedSource>(
   { handle, log }: Pick<TrainingContext, 'handle' | 'log'>,
-  data: NonNullable<TrainedSettings['data']>,
-  opened: readonly Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>[],
-): void {
+  { data, validation }: { readonly data: NonNullable<TrainedSettings['data']> } & Pick<TrainedSettings, 'validation'>,
+  opened: readonly S[],
+  comparing: Comparing<S>,
+): Promise<void> {
   if (handle === null) return;
   const remarks = opened.flatMap(({ remark }) => remark ?? []);
   for (const remark of new Set(remarks)) log.logger.warn(remark);
   const paths = [...data.train, ...data.validation].map(({ path }) => belowFolder(data.dir, path));
+  const noted = opened.map(({ length, digest }, i) => [paths[i], { samples: length, ...digest }] as const);
+  handle.noteData(Object.fromEntries(noted));
+  if (handle.checkpoint !== null) return;
+  const sets = opened.map((source, i): ComparedSet => {
+    const isHeldOut = i >= data.train.length;
+    const length = isHeldOut ? Math.min(source.length, validation.prompts) : source.length;
+    return { name: paths[i], length, at: (index) => comparing.at(source, index) };
+  });
+  const training = sets.slice(0, data.train.length);
+  // A dataset that the config names twice is no surprise to anybody.
+  const isNamedTwice = (set: ComparedSet): boolean => training.some(({ name }) => name === set.name);
+  const heldOut = sets.slice(data.train.length).filter((set) => !isNamedTwice(set));
+  const limits = { samples: COMPARED[comparing.kept], pictures: COMPARED.pictures };
+  const overlap = await findOverlap(heldOut, training, limits);
+  const said = describeOverlap(
+    overlap,
+    heldOut.reduce((sum, { length }) => sum + length, 0),
+  );
+  if (said !== null) log.logger[overlap.example === null ? 'info' : 'warn'](said);
+  const counts = sets.slice(data.train.length).map((set) => overlap.found[heldOut.indexOf(set)] ?? set.length);
   handle.noteData(
-    Object.fromEntries(opened.map(({ length, digest }, i) => [paths[i], { samples: length, ...digest }])),
+    Object.fromEntries(
+      noted.map(([path, one], i) => {
+        const count = i < data.train.length ? 0 : counts[i - data.train.length];
+        return [path, count === 0 ? one : { ...one, in_training: count }];
+      }),
+    ),
   );
 }
 

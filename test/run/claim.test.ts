@@ -496,11 +496,13 @@ describe('the datasets of a run', () => {
 
   it('are then those that the run began with', () => {
     const handle = claimRun(request());
-    handle.noteData(list('a'));
+    handle.noteData({ 's/train': { ...list('a')['s/train'], in_training: 2 } });
     saveCheckpoint(handle.paths, 3, { 'trainer.json': '3' });
     handle.release();
     const resumed = claimRun(request());
     resumed.noteData(list('a'));
+    // What was found at the beginning stays.
+    expect(readRecord(paths)?.data?.['s/train'].in_training).toBe(2);
     expect(
       textOf(() => {
         resumed.noteData(list('b', 4));

@@ -1,5 +1,5 @@
 /** Opens `image_autoencoder`. */
-import { openSelfBench } from '../../data/self_bench.js';
+import { comparedInpaint, openSelfBench } from '../../data/self_bench.js';
 import { autoencoderNetwork } from '../../train/image_autoencoder.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { wholeBatchOpener } from '../open_whole_batch.js';
@@ -9,6 +9,7 @@ import type { ImageAutoencoderSettings } from './settings.js';
 export const imageAutoencoder: OpenRecipe<ImageAutoencoderSettings> = wholeBatchOpener(
   signData,
   async (path) => openSelfBench(path),
+  comparedInpaint,
   ({ seed, environment: { init }, algorithm: { kl_weight: klWeight, sft } }, { train }) =>
     autoencoderNetwork({ seed, init, klWeight, size: sft.batch_size }, train[0]),
 );

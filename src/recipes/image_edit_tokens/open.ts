@@ -1,6 +1,8 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import { setImmediate } from 'node:timers/promises';
 import type { ImageEditSettings } from './settings.js';
+import { sha256 } from '../../core/image.js';
+import { pixelDigest, type ComparedSample } from '../../data/overlap.js';
 import type { EditSample, SampleSource } from '../../data/types.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
@@ -20,7 +22,7 @@ import { trainedTokens } from './trained_tokens.js';
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
   const task = ImageEditTask.open(settings, context.resolveRun);
   await task.checkFirst();
-  recordDatasets(context, settings.data, task.data.sources);
+  await recordDatasets(context, settings, task.data.sources, { at: comparedEdit, kept: 'files' });
   const { algorithm } = settings;
   if (algorithm.type === 'grpo' && algorithm.advantage.region === 'mask' && paysRegions(settings)) {
     await checkMasks(task);
@@ -39,6 +41,14 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
 
 function paysRegions({ reward }: ImageEditSettings): boolean {
   return reward.terms.some(({ credit }) => credit !== 'all');
+}
+
+/** The picture is compared by its pixels, or by its codes where these alone tell what it shows. */
+function comparedEdit(source: SampleSource<EditSample>, index: number): ComparedSample {
+  const { id, instruction, sourcePng, source: grid } = source.read(index);
+  const picture = async (): Promise<string> =>
+    sourcePng === null ? sha256(`${grid.height}x${grid.width} ${grid.codes.join(' ')}`) : pixelDigest(sourcePng, id);
+  return { id, words: instruction, picture };
 }
 
 /** A task, as far as its regions are concerned. */

@@ -6,6 +6,7 @@ import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { sourceInputOf } from '../../policies/flow/edit_condition.js';
 import { initFlow } from '../../policies/flow/model.js';
+import { comparedQuestion } from '../open_words_task.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
@@ -35,7 +36,7 @@ async function open(settings: ImageEditorSettings, context: TrainingContext): Pr
   const { optimizer, environment, algorithm, validation } = settings;
   const { group, resolveRun } = context;
   const { task, config, sources } = await openEditorTask(settings, resolveRun);
-  recordDatasets(context, settings.data, sources);
+  await recordDatasets(context, settings, sources, { at: comparedQuestion, kept: 'memory' });
   const policy = new FlowPolicy({
     model: initFlow(config, 'all', settings.seed),
     optimizer,

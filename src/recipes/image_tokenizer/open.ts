@@ -1,5 +1,6 @@
 /** Opens `image_tokenizer`: trains the vision tokenizer, and writes the joint vocabulary that goes with its codes. */
 import { openImageDataset, readImages } from '../../data/images.js';
+import { sha256 } from '../../core/image.js';
 import type { SampleSource } from '../../data/types.js';
 import { toPatches } from '../../environments/trained_vision_tokens.js';
 import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3/space.js';
@@ -13,6 +14,11 @@ import type { ImageTokenizerSettings } from './settings.js';
 export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = wholeBatchOpener(
   imageData,
   async (path, { environment }) => patchesOf(path, environment.init.patch),
+  (source, index) => ({
+    id: `sample ${index}`,
+    words: '',
+    picture: async () => sha256(new Uint8Array(Float32Array.from(await source.read(index)).buffer)),
+  }),
   (settings, data) => {
     const { seed, environment, algorithm } = settings;
     const tokenizerJson = jointTokenizerJson(settings);

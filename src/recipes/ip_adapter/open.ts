@@ -5,6 +5,7 @@ import { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
+import { comparedInpaint } from '../../data/self_bench.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import { describeFlowModel, loadFlow, requireUnconditional } from '../../policies/flow/load.js';
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
@@ -35,7 +36,7 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
   const paysRegions = algorithm.type !== 'sft' && settings.reward.terms.some(({ credit }) => credit !== 'all');
   if (paysRegions) requireWholePicture(model.config, codec);
   const task = InpaintTask.open(settings, model.config, codec, conditions);
-  recordDatasets(context, settings.data, task.data.sources);
+  await recordDatasets(context, settings, task.data.sources, { at: comparedInpaint, kept: 'files' });
   const trained = new FlowPolicy({
     model,
     optimizer,

@@ -1,5 +1,5 @@
 /** Opens `text_to_image`. */
-import { openCaptioned } from '../../data/captioned.js';
+import { comparedCaption, openCaptioned } from '../../data/captioned.js';
 import { Datasets } from '../../data/datasets.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { FlowTextEncoder } from '../../environments/flow_parts.js';
@@ -21,11 +21,11 @@ import type { TextToImageSettings } from './settings.js';
 import { CaptionedTask } from './task.js';
 
 async function open(settings: TextToImageSettings, context: TrainingContext): Promise<Training> {
-  const { seed, environment, optimizer, data, algorithm, validation } = settings;
+  const { seed, environment, optimizer, algorithm, validation } = settings;
   const { group, resolveRun } = context;
   const placed = captionedData.placesOf(settings);
   const datasets = await Datasets.open(settings, ({ path }) => openCaptioned(placed(path)));
-  recordDatasets(context, data, datasets.sources);
+  await recordDatasets(context, settings, datasets.sources, { at: comparedCaption, kept: 'memory' });
   const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
   const captions = datasets.train.flatMap((source) =>
     Array.from({ length: source.length }, (_, i) => source.read(i).text),

@@ -94,6 +94,8 @@ export interface RunReport {
   readonly alarms: readonly AlarmSpan[];
   /** How many metrics were not finite numbers over the whole run. */
   readonly non_finite: number;
+  /** How many of the evaluated held-out samples were found in the training data when the run began. */
+  readonly in_training: number;
   /** The best of the checkpoints, where `checkpoint.keep_best` says by what. */
   readonly best_checkpoint: BestCheckpoint | null;
   readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
@@ -122,14 +124,14 @@ export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunRep
       next: 'See `editrl status` for the runs there are.',
     });
   }
-  return summarise(paths, readState(paths), lines ?? readMetrics(paths), record.settings);
+  return summarise(paths, readState(paths), lines ?? readMetrics(paths), record);
 }
 
 function summarise(
   paths: RunPaths,
   state: ReturnType<typeof readState>,
   lines: readonly MetricsLine[],
-  settings: RunRecord['settings'],
+  { settings, data = {} }: Pick<RunRecord, 'settings' | 'data'>,
 ): RunReport {
   const trained = lines.filter((line) => line.iteration > 0);
   const existing = (path: string): string | null => (existsSync(path) ? path : null);
@@ -154,6 +156,7 @@ function summarise(
     spent: readSpent(paths),
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
+    in_training: Object.values(data).reduce((sum, { in_training: found = 0 }) => sum + found, 0),
     best_checkpoint: keptBest(paths, settings, lines),
     paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },
   };

@@ -1,0 +1,123 @@
+/** Finds held-out samples that stand in the training data, too: the same words and, where a sample shows a picture, the same pixels. */
+import { setImmediate } from 'node:timers/promises';
+import { decodeImage, sha256 } from '../core/image.js';
+
+/** A sample, as far as it tells whether it is the same as another. */
+export interface ComparedSample {
+  readonly id: string;
+  /** What is asked; empty for a picture by itself. */
+  readonly words: string;
+  /** A digest of what is shown, asked for only where the words are the same; null where nothing is shown. */
+  readonly picture: (() => Promise<string>) | null;
+}
+
+/** A dataset whose samples are compared. */
+export interface ComparedSet {
+  readonly name: string;
+  /** How many of its samples are compared, from the first one on. */
+  readonly length: number;
+  /** Raises DataError for a sample that cannot be read. */
+  at(index: number): ComparedSample;
+}
+
+/** How much is looked at. */
+export interface OverlapLimits {
+  /** The largest number of training samples, spread evenly over all. */
+  readonly samples: number;
+  /** The largest number of training pictures. */
+  readonly pictures: number;
+}
+
+export interface Overlap {
+  /** For each held-out set, how many of its samples stand in the training data. */
+  readonly found: readonly number[];
+  /** One of them, and the training sample that it is; null if there is none. */
+  readonly example: { readonly heldOut: string; readonly training: string } | null;
+  /** Of the training data. */
+  readonly samples: { readonly compared: number; readonly all: number };
+  /** Training pictures that were not looked at, because there were too many. */
+  readonly picturesLeft: number;
+}
+
+interface HeldOutSample extends ComparedSample {
+  readonly set: number;
+  found: boolean;
+  digest: Promise<string> | null;
+}
+
+/** Other work gets its turn after so many samples. */
+const TURN = 64;
+
+/** Raises DataError for a sample or a picture that cannot be read. */
+export async function findOverlap(
+  heldOut: readonly ComparedSet[],
+  training: readonly ComparedSet[],
+  limits: OverlapLimits,
+): Promise<Overlap> {
+  const byWords = new Map<string, HeldOutSample[]>();
+  for (const [set, source] of heldOut.entries()) {
+    for (let index = 0; index < source.length; index++) {
+      const sample: HeldOutSample = { ...source.at(index), set, found: false, digest: null };
+      const key = sample.words.trim();
+      const known = byWords.get(key);
+      if (known === undefined) byWords.set(key, [sample]);
+      else known.push(sample);
+      if (index % TURN === 0) await setImmediate();
+    }
+  }
+  const all = training.reduce((sum, { length }) => sum + length, 0);
+  const compared = byWords.size === 0 ? 0 : Math.min(all, limits.samples);
+  let [pictures, picturesLeft, example] = [0, 0, null as Overlap['example']];
+  for (let i = 0; i < compared; i++) {
+    if (i % TURN === 0) await setImmediate();
+    const { source, index } = placeOf(training, Math.floor((i * all) / compared));
+    const sample = source.at(index);
+    const like = (byWords.get(sample.words.trim()) ?? []).filter(
+      ({ found, picture }) => !found && (picture === null) === (sample.picture === null),
+    );
+    if (like.length === 0) continue;
+    if (sample.picture !== null && pictures === limits.pictures) {
+      picturesLeft += 1;
+      continue;
+    }
+    if (sample.picture !== null) pictures += 1;
+    const shown = (await sample.picture?.()) ?? null;
+    for (const one of like) {
+      if (shown !== null && (await (one.digest ??= one.picture?.() ?? null)) !== shown) continue;
+      one.found = true;
+      example ??= { heldOut: `${one.id} of ${heldOut[one.set].name}`, training: `${sample.id} of ${source.name}` };
+    }
+  }
+  const samples = [...byWords.values()].flat();
+  const found = heldOut.map((_, set) => samples.filter((one) => one.set === set && one.found).length);
+  return { found, example, samples: { compared, all }, picturesLeft };
+}
+
+/** The set that holds the sample with this number over all sets, and its number there. */
+function placeOf(sets: readonly ComparedSet[], number: number): { readonly source: ComparedSet; readonly index: number } {
+  let index = number;
+  let at = 0;
+  while (index >= sets[at].length) index -= sets[at++].length;
+  return { source: sets[at], index };
+}
+
+/** A digest of a picture's pixels, whatever the format of its file. Raises DataError, naming `where`, for bytes that are no picture. */
+export async function pixelDigest(bytes: Uint8Array, where: string): Promise<string> {
+  const { width, height, data } = await decodeImage(bytes, where);
+  return sha256(`${width}x${height} ${sha256(data)}`);
+}
+
+/** What a run says of the samples that were found, as one sentence; null where there is nothing to say. */
+export function describeOverlap({ found, example, samples, picturesLeft }: Overlap, heldOut: number): string | null {
+  const count = found.reduce((sum, one) => sum + one, 0);
+  const cut = [
+    ...(samples.compared < samples.all
+      ? [`${samples.compared} of ${samples.all} training samples were compared, spread evenly`]
+      : []),
+    ...(picturesLeft > 0 ? [`${picturesLeft} training pictures with the same words were not looked at`] : []),
+  ].join('; ');
+  if (example === null) {
+    return cut === '' || heldOut === 0 ? null : `no held-out sample was found in the training data, of which not all was looked at: ${cut}`;
+  }
+  return `${count} of ${heldOut} held-out samples stand in the training data, too, so that held-out numbers say less about what is new: ${example.heldOut} is ${example.training}${cut === '' ? '' : ` (${cut})`}`;
+}
