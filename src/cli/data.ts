@@ -2,6 +2,8 @@
 import { join } from 'node:path';
 import { must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
+import { openCompared } from '../data/compared.js';
+import { describeOverlap, findOverlap, type ComparedSet, type Overlap } from '../data/overlap.js';
 import { TEXT_COLUMNS, type TextColumns } from '../data/check_texts.js';
 import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.js';
 import {
@@ -166,6 +168,18 @@ function columnsOf(pairs: readonly string[]): Partial<PicturedColumns & TextColu
   );
 }
 
+/** All samples are compared with all of the training data. Raises DataError for a dataset that has problems. */
+async function overlapOf(
+  reports: readonly DatasetReport[],
+  trained: readonly string[],
+  use: DatasetUse,
+): Promise<Overlap> {
+  const heldOut = await Promise.all(reports.map((report) => openCompared(report, use)));
+  const training: ComparedSet[] = [];
+  for (const list of trained) training.push(await openCompared(await checkDataset(list, use), use));
+  return findOverlap(heldOut, training, { samples: Infinity, pictures: Infinity });
+}
+
 const check: Action & { readonly summary: string } = {
   summary: 'read datasets through and say what is wrong with them',
   positionals: '<paths..>',
@@ -206,7 +220,16 @@ const check: Action & { readonly summary: string } = {
         describe:
           "least frames of a segment whose own sample does not say, a config's data.frames.min; 1 where left out",
       })
+      .option('training', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        requiresArg: true,
+        default: [],
+        describe: 'count the samples that stand in this dataset, too; once for each that is trained on',
+      })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 data check held_out.jsonl --training train.jsonl', 'held-out samples that are trained on')
       .example('$0 data check data/tiny', 'every list below data/tiny')
       .example(
         '$0 data check edits.jsonl --columns source=before',
@@ -216,6 +239,7 @@ const check: Action & { readonly summary: string } = {
       .example('$0 data check data/signs --quoted', 'a folder with self_bench.txt, for training with OCR'),
   run: async (args) => {
     const lists = texts(args, 'paths').flatMap(findDatalists);
+    const trained = texts(args, 'training').flatMap(findDatalists);
     const reports: DatasetReport[] = [];
     const media = text(args, 'media');
     const minFrames = wholeNumber(args, 'min-frames', 1);
@@ -235,8 +259,18 @@ const check: Action & { readonly summary: string } = {
       reports.push(report);
       if (!flag(args, 'json')) printReport(report);
     }
+    const overlap = trained.length === 0 ? null : await overlapOf(reports, trained, use);
+    const count = reports.reduce((sum, { samples }) => sum + samples, 0);
     if (flag(args, 'json')) {
-      printJson(reports.map((report) => ({ ...report, problems: report.problems.map((problem) => problem.toText()) })));
+      printJson(
+        reports.map((report, i) => ({
+          ...report,
+          problems: report.problems.map((problem) => problem.toText()),
+          ...(overlap === null ? {} : { in_training: overlap.found[i] }),
+        })),
+      );
+    } else if (overlap !== null) {
+      printLine(describeOverlap(overlap, count) ?? `none of ${count} samples stands in the training data, too`);
     }
     return reports.every(({ problems }) => problems.length === 0) ? 0 : 1;
   },

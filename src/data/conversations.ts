@@ -4,7 +4,7 @@
  * says stand where the files are shown; the last turn is the labelled answer. `meta` says how the video is sampled: {frame_cnts, min_frames,
  * max_frames, dynamic_sample}, where `frame_cnts` counts the frames of each action in the file, one after the other.
  */
-import { existsSync, statSync } from 'node:fs';
+import { closeSync, existsSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
@@ -307,4 +307,23 @@ function turnOf(role: Turn['role'], said: string): Turn {
     return piece === '' ? [] : [{ type: 'text', text: piece }];
   });
   return { role, parts };
+}
+
+/** Tells the videos and pictures of a question from those of others. */
+export async function shownDigest({ video, images }: VideoQuestion): Promise<string> {
+  return sha256(JSON.stringify([video, ...images].map(fileMark)));
+}
+
+/** Bytes at the beginning of a file that tell it, with its size, from others: whole videos would take long to read. */
+const BEGINNING = 1 << 16;
+
+function fileMark(path: string): string {
+  const file = openSync(path, 'r');
+  try {
+    const bytes = Buffer.alloc(BEGINNING);
+    const read = readSync(file, bytes);
+    return `${fstatSync(file).size} ${sha256(bytes.subarray(0, read))}`;
+  } finally {
+    closeSync(file);
+  }
 }

@@ -1,9 +1,11 @@
 /** Datasets of edits, whatever their files look like: a table by file suffix says how a sample is read. */
 import { extname } from 'node:path';
 import { DataError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
 import { openDatalist, readListedFile } from './datalist.js';
 import { decodeTorchSample } from './earl_sample.js';
 import { decodeEditSample } from './npz.js';
+import { pixelDigest, type ComparedSample } from './overlap.js';
 import type { EditSample, SampleSource } from './types.js';
 
 type SampleReader = (bytes: Uint8Array, id: string, where: string) => EditSample;
@@ -36,4 +38,12 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
       return reader(bytes, list.ids[index], file);
     },
   };
+}
+
+/** An edit as it is compared with others. The picture is compared by its pixels, or by its codes where these alone tell what it shows. */
+export function comparedEdit(source: SampleSource<EditSample>, index: number): ComparedSample {
+  const { id, instruction, sourcePng, source: grid } = source.read(index);
+  const picture = async (): Promise<string> =>
+    sourcePng === null ? sha256(`${grid.height}x${grid.width} ${grid.codes.join(' ')}`) : pixelDigest(sourcePng, id);
+  return { id, words: instruction, picture };
 }

@@ -94,7 +94,10 @@ export async function findOverlap(
 }
 
 /** The set that holds the sample with this number over all sets, and its number there. */
-function placeOf(sets: readonly ComparedSet[], number: number): { readonly source: ComparedSet; readonly index: number } {
+function placeOf(
+  sets: readonly ComparedSet[],
+  number: number,
+): { readonly source: ComparedSet; readonly index: number } {
   let index = number;
   let at = 0;
   while (index >= sets[at].length) index -= sets[at++].length;
@@ -117,7 +120,9 @@ export function describeOverlap({ found, example, samples, picturesLeft }: Overl
     ...(picturesLeft > 0 ? [`${picturesLeft} training pictures with the same words were not looked at`] : []),
   ].join('; ');
   if (example === null) {
-    return cut === '' || heldOut === 0 ? null : `no held-out sample was found in the training data, of which not all was looked at: ${cut}`;
+    return cut === '' || heldOut === 0
+      ? null
+      : `no held-out sample was found in the training data, of which not all was looked at: ${cut}`;
   }
   return `${count} of ${heldOut} held-out samples stand in the training data, too, so that held-out numbers say less about what is new: ${example.heldOut} is ${example.training}${cut === '' ? '' : ` (${cut})`}`;
 }

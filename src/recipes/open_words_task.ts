@@ -1,5 +1,5 @@
 /** What recipes share whose policy answers in words: prompts from any source, a tokenizer with its chat template, and answers as words. */
-import { DataError, RunError } from '../core/errors.js';
+import { DataError, must, RunError } from '../core/errors.js';
 import type { ListDigest } from '../data/datalist.js';
 import type { ComparedSample } from '../data/overlap.js';
 import type { Datasets, TrainingOrder } from '../data/datasets.js';
@@ -47,10 +47,14 @@ export interface QuestionSource {
   shown?(index: number): Promise<string>;
 }
 
-/** A question as it is compared with others. */
+/** A question as it is compared with others: by all that is asked, since the last turns of conversations are often alike. */
 export function comparedQuestion(source: QuestionSource, index: number): ComparedSample {
-  const picture = source.shown === undefined ? null : () => source.shown?.(index) ?? Promise.resolve('');
-  return { id: source.id(index), words: source.ask(index).instruction, picture };
+  const { asked } = source.ask(index);
+  return {
+    id: source.id(index),
+    words: typeof asked === 'string' ? asked : JSON.stringify(asked),
+    picture: source.shown === undefined ? null : () => must(source.shown?.(index), 'what is shown'),
+  };
 }
 
 /** What a question shows besides its words. */

@@ -263,3 +263,42 @@ describe('editrl data check of prompts and captions', () => {
     expect(written.error).toContain('--columns prompt=NAME');
   });
 });
+
+describe('editrl data check --training', () => {
+  const edit = (source: string, instruction: string) => ({ source, instruction });
+
+  it('counts the samples of each dataset that are trained on: the same words, and the same picture by its pixels', async () => {
+    const folder = folders();
+    writeFiles(folder, {
+      'a.png': plain(24, 16, [9, 9, 9]),
+      'copy.png': plain(24, 16, [9, 9, 9]),
+      'b.png': plain(24, 16, [8, 9, 9]),
+      'held/edits.jsonl': jsonLines([
+        edit('../a.png', 'make it red'),
+        edit('../b.png', 'make it red'),
+        edit('../b.png', 'make it blue'),
+      ]),
+      'train/edits.jsonl': jsonLines([edit('../copy.png', 'make it red'), edit('../a.png', 'make it blue')]),
+      'held.jsonl': jsonLines([{ prompt: 'a cat' }, { prompt: 'a dog' }, { prompt: 'a hen' }]),
+      'train.jsonl': jsonLines([{ prompt: 'a hen' }, { prompt: 'a cow' }, { prompt: 'a cat' }]),
+    });
+    const check = async (held: string, train: string, ...more: readonly string[]): Promise<string> => {
+      const written = capture();
+      const [of, training] = [held, train].map((name) => join(folder, name));
+      expect(await main(['data', 'check', of, '--training', training, ...more])).toBe(0);
+      vi.restoreAllMocks();
+      expect(written.error).toBe('');
+      return written.out;
+    };
+    const said = await check('held', 'train');
+    expect(said).toContain('1 of 3 held-out samples stand in the training data, too');
+    expect(said).toContain(
+      `edits.jsonl:1 of ${join(folder, 'held/edits.jsonl')} is edits.jsonl:1 of ${join(folder, 'train/edits.jsonl')}`,
+    );
+    const [words] = JSON.parse(await check('held.jsonl', 'train.jsonl', '--json')) as [{ in_training: number }];
+    expect(words.in_training).toBe(2);
+    expect(await check('held/edits.jsonl', 'held.jsonl')).toContain(
+      'none of 3 samples stands in the training data, too',
+    );
+  });
+});

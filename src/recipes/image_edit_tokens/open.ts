@@ -1,8 +1,7 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
 import { setImmediate } from 'node:timers/promises';
 import type { ImageEditSettings } from './settings.js';
-import { sha256 } from '../../core/image.js';
-import { pixelDigest, type ComparedSample } from '../../data/overlap.js';
+import { comparedEdit } from '../../data/edits.js';
 import type { EditSample, SampleSource } from '../../data/types.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
@@ -41,14 +40,6 @@ async function open(settings: ImageEditSettings, context: TrainingContext): Prom
 
 function paysRegions({ reward }: ImageEditSettings): boolean {
   return reward.terms.some(({ credit }) => credit !== 'all');
-}
-
-/** The picture is compared by its pixels, or by its codes where these alone tell what it shows. */
-function comparedEdit(source: SampleSource<EditSample>, index: number): ComparedSample {
-  const { id, instruction, sourcePng, source: grid } = source.read(index);
-  const picture = async (): Promise<string> =>
-    sourcePng === null ? sha256(`${grid.height}x${grid.width} ${grid.codes.join(' ')}`) : pixelDigest(sourcePng, id);
-  return { id, words: instruction, picture };
 }
 
 /** A task, as far as its regions are concerned. */

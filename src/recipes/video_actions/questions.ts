@@ -1,8 +1,6 @@
 /** Turns a sample of a conversation list into the policy's question. */
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
-import { sha256 } from '../../core/image.js';
 import { DataError } from '../../core/errors.js';
-import type { Turn, VideoQuestion, VideoQuestions } from '../../data/conversations.js';
+import { shownDigest, type Turn, type VideoQuestion, type VideoQuestions } from '../../data/conversations.js';
 import type { QuestionSource, Question } from '../open_words_task.js';
 import { bareWords } from '../open_seen_words.js';
 
@@ -29,25 +27,8 @@ export function askedSource(questions: VideoQuestions, form: PromptForm): VideoS
     questions,
     ask: (index) => questionOf(questions.read(index), form, questions.place(index)),
     row: (index) => rowOf(questions.read(index)),
-    shown: async (index) => {
-      const { video, images } = questions.read(index);
-      return sha256(JSON.stringify([video, ...images].map(beginningOf)));
-    },
+    shown: (index) => shownDigest(questions.read(index)),
   };
-}
-
-/** Bytes at the beginning of a file that tell it, with its size, from others: whole videos would take long to read. */
-const BEGINNING = 1 << 16;
-
-function beginningOf(path: string): string {
-  const file = openSync(path, 'r');
-  try {
-    const bytes = Buffer.alloc(BEGINNING);
-    const read = readSync(file, bytes);
-    return `${fstatSync(file).size} ${sha256(bytes.subarray(0, read))}`;
-  } finally {
-    closeSync(file);
-  }
 }
 
 /** Raises DataError, naming `where`, for a conversation that cannot be written as bare words. */
