@@ -177,4 +177,18 @@ export const learningPairs: readonly Pair[] = [
     replacement: '',
     tests: ['test/train/by_spread.test.ts'],
   },
+  {
+    id: 'original-that-was-charged',
+    file: 'src/train/grpo.ts',
+    text: 'penalties?.map((own, g) => [...own, ...originals[g].map(() => 0)]) ?? null',
+    replacement: 'penalties',
+    tests: ['test/train/originals.test.ts'],
+  },
+  {
+    id: 'cells-paid-without-their-weights',
+    file: 'src/policies/flow/objective.ts',
+    text: 'averageOf(mul(advantages, squares), counted)',
+    replacement: 'averageOf(mul(advantages, squares), null)',
+    tests: ['test/policies/flow/objective.test.ts'],
+  },
 ];

@@ -26,7 +26,7 @@ function termSchema({ name, description, fields }: TermKind): z.ZodObject {
     name: result(description, z.literal(name)),
     weight: result('Its share of the sum; the weights of all terms add up to 1.', positive),
     credit: result(
-      "Which cells of an edit it is paid to: 'all', those that the group's answers 'changed', or those that all of them 'kept'. Other than 'all' only with algorithm.advantage.per_term.",
+      "Which cells of an edit it is paid to: 'all', those of the region that is 'changed' (algorithm.advantage.region says how it is found; in ip_adapter it is the mask), or the others, which are 'kept'. Other than 'all' only with algorithm.advantage.per_term.",
       z.enum(credits).default('all'),
       { absent: 'all' },
     ),
