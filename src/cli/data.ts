@@ -20,6 +20,7 @@ import { tinySigns } from '../schema/data.js';
 import { tinyClips } from '../schema/seen_data.js';
 import { clipData } from '../tiny/world/clips.js';
 import { signData, signWorld } from '../tiny/world/sign_scenes.js';
+import { benchAction } from './data_bench.js';
 import { frameAction } from './data_frame.js';
 import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
@@ -278,7 +279,9 @@ const check: Action & { readonly summary: string } = {
 
 /** The verb, with the opener of image tokenizers if there is one. */
 export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
-  return { actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, check, frame: frameAction } };
+  return {
+    actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, bench: benchAction, check, frame: frameAction },
+  };
 }
 
 /** Opens the model folder of an image tokenizer, such as a checkpoint of `tiny_vq`; loaded only when it is asked for. */

@@ -60,7 +60,7 @@ const verbs: Readonly<Record<string, Entry>> = {
   },
   config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
   data: {
-    summary: "make the tiny world's data, pack or check your own, or write records for pandas",
+    summary: "make the tiny world's data, pack or check your own, list benchmarks, or write records for pandas",
     load: async () => (await import('./data.js')).dataVerb,
   },
   mcp: {

@@ -1,0 +1,146 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parquetWriteBuffer } from 'hyparquet-writer';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import { openPicturedEdits, PICTURED_COLUMNS } from '../../src/data/pictured_edits.js';
+import { capture } from '../cli/run_directory.js';
+import { testFolders } from '../support/folder.js';
+import { plain, writeFiles } from './pictures.js';
+
+const folders = testFolders('benchmarks');
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+interface Row {
+  readonly task_type: string;
+  readonly key: string;
+  readonly instruction: string;
+  readonly instruction_language: string;
+  readonly input_image: { readonly bytes: Uint8Array; readonly path: string | null } | null;
+  readonly input_image_raw: { readonly bytes: Uint8Array; readonly path: string | null } | null;
+}
+
+const words = (name: string) =>
+  ({ name, type: 'BYTE_ARRAY', converted_type: 'UTF8', repetition_type: 'OPTIONAL' }) as const;
+const picture = (name: string) =>
+  [
+    { name, repetition_type: 'OPTIONAL', num_children: 2 },
+    { name: 'bytes', type: 'BYTE_ARRAY', repetition_type: 'OPTIONAL' },
+    words('path'),
+  ] as const;
+
+/** Rows as the Hub has them: pictures are bytes beside the names of their files. */
+function parquet(path: string, rows: readonly Row[]): string {
+  const texts = ['task_type', 'key', 'instruction', 'instruction_language'] as const;
+  const images = ['input_image', 'input_image_raw'] as const;
+  const schema = [{ name: 'root', num_children: 6 }, ...texts.map(words), ...images.flatMap(picture)];
+  const columnData = [...texts, ...images].map((name) => ({ name, data: rows.map((row) => row[name]) }));
+  writeFileSync(path, new Uint8Array(parquetWriteBuffer({ schema, columnData })));
+  return path;
+}
+
+async function bench(...args: readonly string[]): Promise<{ code: number; out: string; error: string }> {
+  const written = capture();
+  const code = await main(['data', 'bench', ...args]);
+  vi.restoreAllMocks();
+  return { code, out: written.out, error: written.error };
+}
+
+const read = (...path: readonly string[]): unknown[] =>
+  readFileSync(join(...path), 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as unknown);
+
+describe('editrl data bench', () => {
+  const [small, raw] = [plain(4, 4, [200, 255, 128]), plain(8, 8, [200, 255, 128])];
+  const row = (key: string, task_type: string, language = 'en', rest: Partial<Row> = {}): Row => ({
+    ...{ key, task_type, instruction: `edit ${key}`, instruction_language: language },
+    ...{ input_image: { bytes: small, path: 'a.png' }, input_image_raw: { bytes: raw, path: null }, ...rest },
+  });
+
+  it('makes a list for each type of GEdit-Bench, whose pictures are those in the files, in one language', async () => {
+    const folder = folders();
+    const many = Array.from({ length: 120 }, (_, i) => row(`k${i}`, 'subject-add'));
+    const lists = [
+      parquet(join(folder, 'a.parquet'), [row('1', 'style_change'), row('2', 'style_change', 'cn'), ...many]),
+      parquet(join(folder, 'b.parquet'), [row('3', 'style_change', 'en', { input_image_raw: null })]),
+    ];
+    const out = join(folder, 'out');
+    const made = await bench(...lists, '--out', out);
+    expect(made).toEqual({ code: 0, error: '', out: `${out}: 122 edits (style_change 2, subject-add 120)\n` });
+    const lines = read(out, 'style_change.jsonl') as { key: string; source: string; instruction: string }[];
+    expect(lines.map(({ key, instruction }) => [key, instruction])).toEqual([
+      ['1', 'edit 1'],
+      ['3', 'edit 3'],
+    ]);
+    expect(lines.map(({ source }) => readFileSync(join(out, source)).length)).toEqual([raw.length, small.length]);
+    expect(Buffer.compare(readFileSync(join(out, lines[0].source)), Buffer.from(raw))).toBe(0);
+    // It is a dataset of edits in rows, as a whole and by type.
+    expect((await openPicturedEdits(out, null, PICTURED_COLUMNS)).length).toBe(122);
+    expect(await bench(...lists, '--out', join(folder, 'all'), '--language', 'all', '--json')).toMatchObject({
+      code: 0,
+    });
+    expect(read(folder, 'all', 'style_change.jsonl')).toHaveLength(3);
+  });
+
+  it('makes a list for each type of ImgEdit, whose pictures stay where they are', async () => {
+    const folder = folders();
+    writeFiles(folder, {
+      'singleturn/animal/1.jpg': small,
+      'basic_edit.json': JSON.stringify({
+        '1082': { id: 'animal/1.jpg', prompt: 'Remove the dog.', edit_type: 'remove' },
+        '7': { id: 'animal/1.jpg', prompt: 'Make it a cat.', edit_type: 'replace' },
+      }),
+      'UGE_edit.json': JSON.stringify({ '1': { id: 'animal/1.jpg', prompt: 'Swap both.' } }),
+    });
+    const pictures = join(folder, 'singleturn');
+    const out = join(folder, 'out');
+    const lists = ['basic_edit.json', 'UGE_edit.json'].map((name) => join(folder, name));
+    expect(await bench(...lists, '--pictures', pictures, '--out', out)).toMatchObject({ code: 0 });
+    const source = '../singleturn/animal/1.jpg';
+    expect(read(out, 'remove.jsonl')).toEqual([
+      { source, instruction: 'Remove the dog.', key: '1082', task_type: 'remove' },
+    ]);
+    expect(read(out, 'edit.jsonl')).toEqual([{ source, instruction: 'Swap both.', key: '1', task_type: 'edit' }]);
+    const edits = await openPicturedEdits(join(out, 'remove.jsonl'), null, PICTURED_COLUMNS);
+    expect(existsSync(edits.read(0).source)).toBe(true);
+    expect(edits.read(0).instruction).toBe('Remove the dog.');
+  });
+
+  it('refuses what is neither, in one message, and leaves no folder behind', async () => {
+    const folder = folders();
+    writeFiles(folder, {
+      'edit.json': JSON.stringify({ '1': { id: 'gone.jpg', prompt: 'x', edit_type: 'a' } }),
+      'other.json': JSON.stringify([{ a: 1 }]),
+      'no.parquet': 'PAR',
+    });
+    const out = join(folder, 'out');
+    const noPicture = parquet(join(folder, 'n.parquet'), [
+      row('1', 'a', 'en', { input_image_raw: null, input_image: null }),
+    ]);
+    const words = parquet(join(folder, 'w.parquet'), [
+      row('1', 'a', 'en', { input_image_raw: { bytes: new TextEncoder().encode('words'), path: null } }),
+    ]);
+    for (const [args, code, said] of [
+      [[join(folder, 'edit.json')], 2, 'Say which: --pictures FOLDER'],
+      [[join(folder, 'edit.json'), '--pictures', folder], 1, 'the picture of edit 1 is not there'],
+      [[join(folder, 'other.json'), '--pictures', folder], 1, 'not an edit of GEdit-Bench (parquet) or ImgEdit (JSON)'],
+      [[join(folder, 'no.parquet')], 1, 'cannot be read as parquet'],
+      [[join(folder, 'gone.parquet')], 1, 'there is no such file'],
+      [[noPicture], 1, 'neither input_image_raw nor input_image'],
+      [[words], 1, 'neither PNG, JPEG nor WebP'],
+      [[join(folder, 'a.csv')], 2, 'allowed: .parquet files of GEdit-Bench'],
+    ] as const) {
+      const made = await bench(...args, '--out', out);
+      expect(made.error).toContain(said);
+      expect(made).toMatchObject({ code, out: '' });
+      expect(existsSync(out)).toBe(false);
+    }
+    const full = await bench(join(folder, 'edit.json'), '--pictures', folder, '--out', folder);
+    expect(full).toMatchObject({ code: 2 });
+    expect(full.error).toContain('holds something');
+  });
+});
