@@ -136,6 +136,14 @@ function costs(runs: readonly PlannedRun[]): string[] {
   });
 }
 
+/** What is left to ask judges, of all runs together. */
+function questions(runs: readonly PlannedRun[]): string[] {
+  const left = runs.reduce((sum, { judge_questions: asked }) => sum + (asked?.left ?? 0), 0);
+  return left === 0
+    ? []
+    : [`left to ask judges: at most ${left.toLocaleString('en-US')} questions, if each is asked once`];
+}
+
 function footer(runs: readonly PlannedRun[]): string[] {
   const done = runs.filter(({ state }) => state === 'finished').length;
   const left = runs.flatMap(({ seconds_left }) => seconds_left ?? []).reduce((sum, seconds) => sum + seconds, 0);
@@ -147,6 +155,7 @@ function footer(runs: readonly PlannedRun[]): string[] {
   return [
     `\n${done} of ${count(runs.length, 'run')} finished; time left, one after another: ${time}${partly}`,
     ...costs(runs),
+    ...questions(runs),
     ...(changed === 0
       ? []
       : [

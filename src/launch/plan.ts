@@ -11,6 +11,7 @@ import { memoryOf } from './machine/memory.js';
 import { describeParts } from './machine/placement.js';
 import { findObstacles } from './preflight/preflight.js';
 import { episodeRange } from './episodes.js';
+import { judgeQuestions, type JudgeQuestions } from './judge_questions.js';
 import { servedTokens, type ServedTokens } from './served_tokens.js';
 import { missingModels } from './models/wanted.js';
 
@@ -35,6 +36,8 @@ export interface PlannedRun {
   readonly episodes: { readonly from: number; readonly to: number } | null;
   /** What it asks of its training server; null if this program trains it. */
   readonly served: ServedTokens | null;
+  /** What it asks its judges; null if it asks none. */
+  readonly judge_questions: JudgeQuestions | null;
   /** Estimated seconds left, from finished runs of the same kind; 0 when done, null if there are none. */
   readonly seconds_left: number | null;
 }
@@ -61,6 +64,7 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
     const { device, processes, bytes, verdict, placed } = memory(settings);
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
+    const done = state === 'finished' ? settings.num_iterations : state === 'changed' ? 0 : iteration;
     const seconds = perIteration === undefined ? null : perIteration * left;
     return {
       run_name: cell.run_name,
@@ -75,10 +79,8 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
       memory_advice: verdict?.advice ?? null,
       differs: cell.differs,
       episodes: episodeRange(settings),
-      served: servedTokens(
-        settings,
-        state === 'finished' ? settings.num_iterations : state === 'changed' ? 0 : iteration,
-      ),
+      served: servedTokens(settings, done),
+      judge_questions: judgeQuestions(settings, done),
       seconds_left: state === 'finished' ? 0 : seconds,
     };
   };

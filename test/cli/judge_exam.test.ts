@@ -133,6 +133,6 @@ describe('editrl judge exam', () => {
     const { marks, verdict } = JSON.parse(written.out) as Printed;
     const accused = marks.findings.filter((finding) => finding.accused).map(({ name }) => name);
     expect(accused).toEqual(['copies']);
-    expect(verdict.teaches).toBe('yes');
+    expect(verdict.teaches).toBe('weakly');
   });
 });

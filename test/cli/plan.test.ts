@@ -44,6 +44,13 @@ describe('editrl plan', () => {
     for (const one of [cell, start]) expect(one?.memory_bytes).toBeGreaterThan(2 ** 28);
   });
 
+  it('counts what is left to ask judges, of cells and of what they start from', async () => {
+    const config = ['configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];
+    expect(await main(['plan', ...config])).toBe(0);
+    // The run: 80 iterations of 512 and 3 evaluations of 1024. Its start: 41 evaluations of 1024.
+    expect(written.out).toContain('left to ask judges: at most 86,016 questions, if each is asked once');
+  });
+
   it('takes parts of names, and patterns, as a sweep does', async () => {
     const file = join(folder, 'only.jsonnet');
     writeFileSync(

@@ -8,13 +8,18 @@ export interface Verdict {
   readonly sentences: readonly string[];
 }
 
-/** Fidelities from which on a judge teaches, and above which it teaches well. */
-export const TEACHING_FIDELITY = { weakly: 0.25, well: 0.6 } as const;
+/**
+ * Fidelities below which a judge teaches nothing, and above which it teaches well. One that pays for copies has to be better: a copy is an answer that a
+ * policy can always give, noise is not. experiments/results/judge_exam.md has the runs that these come from.
+ */
+export const FIDELITY = { least: 0.5, leastWithCopies: 0.7, well: 0.75 } as const;
+/** A judge that leaves more questions than this without a score teaches slowly, however right it is about the others. */
+const UNDERSTOOD_WELL = 0.5;
 
 const FAULTS: Readonly<Record<string, string>> = {
   blind:
     'Its scores do not follow how good an edit is: it may not see the pictures, or mean something else by its numbers.',
-  copies: 'It pays for a copy of the source: a policy learns to change nothing.',
+  copies: 'It pays for a copy of the source, which a policy can always give.',
   noise: 'Its scores of one picture differ too much: noise decides many groups.',
   unreadable: 'Too many of its replies hold no score.',
 };
@@ -30,16 +35,17 @@ function faultText({ name, estimate }: Finding): string {
 
 const round = (value: number): string => value.toFixed(2);
 
-function teachesOf({ fidelity, findings, cases }: ExamMarks): Verdict['teaches'] {
+function teachesOf({ fidelity, understood, findings, cases }: ExamMarks): Verdict['teaches'] {
   if (cases < FEWEST_CASES || Number.isNaN(fidelity.mean)) return 'unknown';
-  const paysCopies = findings.some(({ name, accused }) => accused && (name === 'blind' || name === 'misses_copy'));
-  if (paysCopies || fidelity.mean < TEACHING_FIDELITY.weakly) return 'no';
-  return fidelity.mean < TEACHING_FIDELITY.well ? 'weakly' : 'yes';
+  const has = (fault: string): boolean => findings.some(({ name, accused }) => accused && name === fault);
+  const least = has('copies') ? FIDELITY.leastWithCopies : FIDELITY.least;
+  if (has('blind') || has('misses_copy') || fidelity.mean < least) return 'no';
+  return has('copies') || fidelity.mean < FIDELITY.well || understood.mean < UNDERSTOOD_WELL ? 'weakly' : 'yes';
 }
 
 const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {
   yes: 'GRPO will learn from it.',
-  weakly: 'GRPO will learn from it, but slowly.',
+  weakly: 'GRPO will learn from it, but less than from a sound judge.',
   no: 'GRPO will not learn from it what it is meant to.',
   unknown: `An exam of fewer than ${FEWEST_CASES} cases says nothing for certain: nobody is accused.`,
 };

@@ -75,6 +75,16 @@ export function termsThatAsk({ mode, terms, also_compute, measure = [] }: Choice
   ];
 }
 
+/** How many questions judges are asked about an answer that these terms score, the run's judge and those of their own. */
+export function questionsOf(terms: readonly ChosenTerm[]): number {
+  const asked = terms.flatMap(({ kind, name, fields }) => {
+    if (!kind.needs.judge) return [];
+    const own = kind.ownJudge?.(fields) === true ? name : '';
+    return (kind.asks?.(fields) ?? [kind.name]).map((question) => `${own}/${question}`);
+  });
+  return new Set(asked).size;
+}
+
 /** Whether a term asks the run's judge, and not one of its own. */
 export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
   const kind: TermKind = termKinds[term.name];

@@ -11,6 +11,7 @@ export const qualityAndGround = termKind({
   most: 10,
   reads: 'image',
   needs: { judge: true, truth: true, source: true },
+  asks: () => [qualityQuestion, groundQuestion].map(({ name }) => name),
   create: async (_settings, services) =>
     judgedTerm(
       {

@@ -94,6 +94,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   };
   /** The name of such a term among the others, if it depends on its fields; default: `name`. */
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
+  /** Names of the questions that it asks a judge about an answer; terms that name the same one share its answer. Default: one, if it asks a judge. */
+  asks?(settings: z.output<z.ZodObject<Fields>>): readonly string[];
   /** Whether these fields name the term's own server, so that the run's judge is not asked. */
   ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** Whether such a term compares with the text that an instruction quotes; absent: no, or unknown. */

@@ -96,5 +96,6 @@ export const viescore = termKind({
   reads: 'image',
   needs: { judge: true, truth: false, source: true },
   nameOf,
+  asks: ({ part }) => viescoreParts[part].questions.map(({ name }) => name),
   create: async ({ part }, services) => judgedTerm({ name: nameOf({ part }), ...viescoreParts[part] }, services),
 });

@@ -174,6 +174,6 @@ describe('the verdict', () => {
   it('does not recommend a judge to whom a copy is as good as the right edit', () => {
     const verdict = verdictOf(marksOf(cases(24, (answer) => (answer === COPY ? 1 : SOUND[answer]))));
     expect(verdict.teaches).toBe('no');
-    expect(verdict.sentences).toContain('It pays for a copy of the source: a policy learns to change nothing.');
+    expect(verdict.sentences).toContain('It pays for a copy of the source, which a policy can always give.');
   });
 });

@@ -1,0 +1,48 @@
+import { describe, expect, it } from 'vitest';
+import { loadConfig } from '../../src/config/load.js';
+import { judgeQuestions, type JudgeQuestions } from '../../src/launch/judge_questions.js';
+
+async function asked(sets: readonly string[] = [], done = 0, file = 'sft_s__rl_s'): Promise<JudgeQuestions | null> {
+  const overlays = ['configs/lib/tiny.libsonnet'];
+  const { settings } = await loadConfig({ file: `configs/${file}.jsonnet`, overlays, sets });
+  return judgeQuestions(settings, done);
+}
+
+describe('the questions that a run asks judges', () => {
+  it('are two for an answer with VIEScore, in iterations and in sampled and greedy evaluations', async () => {
+    // 256 answers; 256 held-out prompts twice; 80 iterations, evaluated before, at 40 and at 80.
+    expect(await asked()).toEqual({ iteration: 512, evaluation: 1024, left: 80 * 512 + 3 * 1024 });
+    expect(await asked([], 60)).toMatchObject({ left: 20 * 512 + 1024 });
+    expect(await asked([], 80)).toMatchObject({ left: 0 });
+    expect(await asked(['validation.greedy=false'])).toMatchObject({ evaluation: 512 });
+  });
+
+  it('are counted once where terms share them, and more where a further term is recorded or measured', async () => {
+    const sumOf = (...parts: readonly string[]): string[] => {
+      const terms = parts.map((part) => ({ name: 'viescore', part, weight: 1 / parts.length }));
+      return ['reward.mode=null', `reward.terms=${JSON.stringify(terms)}`];
+    };
+    expect(await asked(sumOf('overall', 'edit_success', 'overedit', 'perceptual_quality'))).toMatchObject({
+      iteration: 512,
+    });
+    expect(await asked(sumOf('edit_success', 'overedit'))).toMatchObject({ iteration: 256, evaluation: 512 });
+    expect(await asked(['reward.also_compute=["ground_score"]'])).toMatchObject({ iteration: 768, evaluation: 1536 });
+    expect(await asked(['validation.measure=ground_score'])).toMatchObject({ iteration: 512, evaluation: 1536 });
+  });
+
+  it('are as many more as groups may be refilled, and held-out sets are there', async () => {
+    expect(await asked(['rollout.refill={"rounds": 2}'])).toMatchObject({ iteration: 3 * 512 });
+    const twice = 'data.validation=[{"path": "a"}, {"path": "b"}]';
+    expect(await asked([twice])).toMatchObject({ iteration: 512, evaluation: 2048 });
+  });
+
+  it('are none in the iterations of a run that learns from labels, and none at all without a judge', async () => {
+    expect(await asked([], 0, 'sft_s')).toMatchObject({ iteration: 0, evaluation: 1024 });
+    const { settings } = await loadConfig({
+      file: 'configs/text_plain.jsonnet',
+      overlays: ['configs/lib/text_tiny.libsonnet'],
+      sets: [],
+    });
+    expect(judgeQuestions(settings, 0)).toBeNull();
+  });
+});
