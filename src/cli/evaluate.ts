@@ -1,6 +1,6 @@
 /** `editrl evaluate RUN`: evaluates a run's checkpoint, or the model of a config, without training. */
 import { existsSync, rmSync, statSync } from 'node:fs';
-import { UsageError } from '../core/errors.js';
+import { CheckpointError, UsageError } from '../core/errors.js';
 import type { Launcher } from '../launch/launcher.js';
 import { noView, openView, type View } from '../launch/live/view.js';
 import type { EvaluationChanges, EvaluationSubject } from '../launch/evaluation.js';
@@ -82,11 +82,18 @@ export const evaluateVerb: Action = {
     const launching = await import('../launch/launcher.js');
     const launcher = new launching.Launcher({ view, command: process.argv.slice(2), stop, kill: stop });
     try {
-      for (const subject of subjects) {
-        const kind = await evaluate(launcher, subject, view);
-        if (kind === 'interrupted') {
-          if (!json) printSentence(`${subject.label}: stopped; the same command continues.`);
-          return INTERRUPTED;
+      for (let [i, tries] = [0, 0]; i < subjects.length;) {
+        const subject = subjects[i];
+        try {
+          if ((await evaluate(launcher, subject, view)) === 'interrupted') {
+            if (!json) printSentence(`${subject.label}: stopped; the same command continues.`);
+            return INTERRUPTED;
+          }
+          [i, tries] = [i + 1, 0];
+        } catch (error) {
+          if (!(error instanceof CheckpointError) || !isGone(subject) || (tries += 1) > MOST_TRIES) throw error;
+          // The run trains on, and has a later one; where this very one was asked for, choosing raises.
+          subjects[i] = (await subjectsOf(args))[i];
         }
       }
     } finally {
@@ -137,16 +144,26 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   return [of(spec.name, choice), ...(other === null ? [] : [of(other.name, other.checkpoint)])];
 }
 
+/** How often a run that trains on may be faster than the look for its last checkpoint. */
+const MOST_TRIES = 20;
+
+function isGone({ config }: EvaluationSubject): boolean {
+  const { checkpoint } = config.evaluation;
+  return checkpoint !== null && !existsSync(checkpoint);
+}
+
 function isConfig(named: string): boolean {
   return /\.(jsonnet|libsonnet|json)$/.test(named) || (existsSync(named) && statSync(named).isFile());
 }
 
 /** Evaluates anew what was evaluated before; judges are asked only what its records have no answer to. */
-async function evaluate(launcher: Launcher, { label, config, paths }: EvaluationSubject, view: View): Promise<string> {
+async function evaluate(launcher: Launcher, subject: EvaluationSubject, view: View): Promise<string> {
+  const { label, paths } = subject;
+  const { withHeldCheckpoint } = await import('../launch/evaluation.js');
   if (readState(paths)?.state === 'finished') rmSync(paths.state);
   view.busy(`evaluating ${label}`);
   try {
-    return await launcher.evaluate(config);
+    return await withHeldCheckpoint(subject, (config) => launcher.evaluate(config));
   } finally {
     view.busy(null);
   }

@@ -1,19 +1,22 @@
 /** What is evaluated without training: a checkpoint of a run or a config's model, as a config with a run directory of its own. */
-import { existsSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { canonicalJson, resultHash } from '../config/hash.js';
 import { deepFreeze, loadConfig, type EvaluatedWeights, type LoadedConfig } from '../config/load.js';
 import { parseSet } from '../config/sets.js';
-import { RunError, UsageError } from '../core/errors.js';
+import { CheckpointError, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { stagingFolder, sweepStaging } from '../core/staging.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
-import { manifestDigest } from '../run/checkpoints.js';
+import { listCheckpoints, manifestDigest, requireWhole } from '../run/checkpoints.js';
 import { chosenCheckpoint, parseCheckpointChoice, type CheckpointChoice } from '../run/chosen_checkpoint.js';
 import { findRun } from '../run/find.js';
+import { linkFolder } from '../run/fork.js';
 import { iterationName, RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
+import { liveLock } from '../run/status.js';
 import { hubReference, runReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { getPath } from '../schema/paths.js';
@@ -37,7 +40,9 @@ export interface EvaluationSubject {
   /** With its `evaluation`; its settings name the run directory that holds the records. */
   readonly config: LoadedConfig & { readonly evaluation: EvaluatedWeights };
   readonly paths: RunPaths;
-  /** The run whose checkpoint it is, if nothing that its own evaluation depends on was changed; else null. */
+  /** The run whose checkpoint it is; null for a model. */
+  readonly run: RunPaths | null;
+  /** The same run, if nothing that its own evaluation depends on was changed; else null. */
   readonly recordedBy: RunPaths | null;
   /** What was wrong with later checkpoints that were passed over. */
   readonly problems: readonly string[];
@@ -66,6 +71,7 @@ export function evaluatedRun(paths: RunPaths, choice: CheckpointChoice, changes:
   return {
     ...subjectOf(paths, config, weights, { resolveRun: pinned, models: record.models ?? {} }),
     label: `${paths.runName} at iteration ${checkpoint.iteration}`,
+    run: paths,
     recordedBy: sets.length === 0 ? paths : null,
     problems: checkpoint.problems,
   };
@@ -100,6 +106,7 @@ export async function evaluatedModel(
   return {
     ...subjectOf(paths, config, weights, { resolveRun: runResolver(paths.baseExpDir), models: {} }),
     label: `${paths.runName} with ${model ?? 'the model that it starts from'}`,
+    run: null,
     recordedBy: null,
     problems: [],
   };
@@ -160,6 +167,42 @@ function modelOf(model: string, expDir: string): unknown {
   throw new UsageError(`--model ${model}: there is no such folder`, {
     next: 'Name a folder, a model of the Hub as hub:OWNER/NAME, or a run as run:NAME or run:NAME@CHECKPOINT.',
   });
+}
+
+const HELD = '.weights-';
+
+/**
+ * Calls `work` with the subject's config while its checkpoint stays where the config says: a run that trains on meanwhile may remove its own, so that
+ * another folder shares its files until `work` is done. Raises CheckpointError for a checkpoint that has just been removed.
+ */
+export async function withHeldCheckpoint<T>(
+  { config, run }: Pick<EvaluationSubject, 'config' | 'run'>,
+  work: (config: LoadedConfig) => Promise<T>,
+): Promise<T> {
+  const { checkpoint, iteration } = config.evaluation;
+  if (run === null || checkpoint === null || liveLock(run) === null) return work(config);
+  sweepStaging(run.evaluationsDir, HELD);
+  const held = stagingFolder(run.evaluationsDir, HELD);
+  try {
+    const place = join(held, iterationName(iteration));
+    try {
+      linkFolder(checkpoint, place);
+      requireWhole(place, iteration);
+    } catch (cause) {
+      if (existsSync(checkpoint)) throw cause;
+      throw new CheckpointError(
+        `run ${run.runName}, which trains on, has just removed its checkpoint of iteration ${iteration}`,
+        {
+          where: checkpoint,
+          next: `Run the same command again, or name one that stays: there are checkpoints of ${listCheckpoints(run).join(', ')}.`,
+          cause,
+        },
+      );
+    }
+    return await work({ ...config, evaluation: { checkpoint: place, iteration } });
+  } finally {
+    rmSync(held, { recursive: true, force: true });
+  }
 }
 
 interface PinnedModels {

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import type { EvaluationReport } from '../../src/run/report/evaluation.js';
-import { configFile, Place, RL, SMALL, START, type Ended } from './editrl.js';
+import { configFile, Place, RL, SMALL, START, until, type Ended } from './editrl.js';
 
 interface Evaluated extends EvaluationReport {
   readonly checkpoint: string | null;
@@ -102,6 +102,20 @@ describe('editrl evaluate', () => {
     expect(left.code).toBe(3);
     expect(left.err).not.toMatch(/\n {4}at /);
     expect(await evaluate(RL)).toMatchObject({ code: 0 });
+  });
+
+  it('evaluates a run that trains on, which may remove the checkpoint meanwhile', async () => {
+    const often = ['num_iterations=100000', 'checkpoint.save_every_n_iterations=1', 'checkpoint.keep_last=1'];
+    const sets = ['run_name=live', 'validation.every_n_iterations=50', ...often];
+    const live = place.startTraining(RL, ...sets.flatMap((set) => ['--set', set]));
+    await until('it has checkpoints', () => (place.state('live')?.iteration ?? 0) > 3);
+    const found = await numbers('live');
+    expect(existsSync(found.checkpoint ?? '')).toBe(false);
+    expect(found.numbers.map(({ n }) => n)).toEqual([16, 16]);
+    expect(readdirSync(join(place.run('live'), 'evaluations'))).toEqual([found.paths.records.split('/').at(-1)]);
+    expect(place.state('live')?.state).toBe('running');
+    live.kill('SIGINT');
+    expect(await live.ended).toMatchObject({ code: 130 });
   });
 
   it('prints a table for a person', async () => {
