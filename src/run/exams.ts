@@ -63,7 +63,7 @@ const recordSchema = z.looseObject({
   reward: z.looseObject({ digest: z.string(), model: z.string() }),
   marks: z.looseObject({
     cases: z.number(),
-    fidelity: estimate,
+    signal: estimate,
     findings: z.array(z.looseObject({ name: z.string() })),
   }),
   verdict: z.looseObject({ teaches: z.string(), sentences: z.array(z.string()) }),

@@ -44,7 +44,7 @@ function writeExam(reward: RewardSettings, name: string, told: Told = {}): strin
     made_at,
     set: 'tiny',
     reward: { digest: rewardDigest(reward), model: reward.model },
-    marks: { cases: 49, fidelity: { mean: 0.5, stderr: 0.01, n: 49 }, findings: [{ name: 'copies', accused }] },
+    marks: { cases: 49, signal: { mean: 0.5, stderr: 0.01, n: 49 }, findings: [{ name: 'copies', accused }] },
     verdict: { teaches, sentences: ['What it says.'] },
     cases: [],
   };
@@ -86,7 +86,7 @@ describe('exams beside runs', () => {
     const found = must(examOf(paths, settings as never), 'the exam');
     expect(found).toMatchObject({ folder, faults: ['copies'], teaches: 'yes', cases: 49 });
     expect(examLines(found, 200)).toEqual([
-      'exam of the judge: fidelity 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says.',
+      'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says.',
       `  ${folder}`,
     ]);
   });

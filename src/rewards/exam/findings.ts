@@ -48,6 +48,11 @@ export interface ExamMarks {
   readonly agreement: CaseEstimate;
   /** Correlation within a case of single scores and how good the answers are. A case whose scores are all equal counts as 0. */
   readonly fidelity: CaseEstimate;
+  /**
+   * Fidelity times the square root of the share understood: what an iteration's gradient says, relative to its noise, which falls with the root of
+   * the number of scored answers. Of all marks it follows best what runs gain (experiments/results/judge_exam.md).
+   */
+  readonly signal: CaseEstimate;
   /** Variance between the answers of a case, as a share of the variance of single scores. */
   readonly reliability: CaseEstimate;
   /** Standard deviation of single scores of one answer, of 1; null where no answer was scored twice. */
@@ -189,11 +194,13 @@ export function marksOf(cases: readonly RepliedCase[]): ExamMarks {
   );
   const agreement = over(agreementOf);
   const understood = over(({ replies }) => average(replies.map(({ score }) => (score === null ? 0 : 1))));
+  const fidelity = over(fidelityOf);
   return {
     cases: cases.length,
     understood,
     agreement,
-    fidelity: over(fidelityOf),
+    fidelity,
+    signal: signalOf(fidelity, understood),
     reliability,
     noise: variances.length === 0 ? null : Math.sqrt(average(variances.map(({ noise }) => noise))),
     teaching: estimateOf(variances.map(({ between, noise }) => (between > noise ? 1 : 0))),
@@ -224,6 +231,17 @@ export function marksOf(cases: readonly RepliedCase[]): ExamMarks {
       },
     ],
   };
+}
+
+/** The product, with the error that follows from those of its factors. */
+function signalOf(fidelity: CaseEstimate, understood: CaseEstimate): CaseEstimate {
+  const root = Math.sqrt(understood.mean);
+  const mean = fidelity.mean * root;
+  const { stderr, n } = fidelity;
+  if (stderr === null || understood.stderr === null) return { mean, stderr: null, n };
+  // The derivative of the root is infinite at 0, where nothing was understood and there is no fidelity either.
+  const ofRoot = root === 0 ? 0 : (fidelity.mean * understood.stderr) / (2 * root);
+  return { mean, stderr: Math.hypot(root * stderr, ofRoot), n };
 }
 
 /** Whether the best answer is told from each other one. */

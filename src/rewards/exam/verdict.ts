@@ -9,12 +9,10 @@ export interface Verdict {
 }
 
 /**
- * Fidelities below which a judge teaches nothing, and above which it teaches well. One that pays for copies has to be better: a copy is an answer that a
+ * Signals below which a judge teaches nothing, and above which it teaches well. One that pays for copies has to be better: a copy is an answer that a
  * policy can always give, noise is not. experiments/results/judge_exam.md has the runs that these come from.
  */
-export const FIDELITY = { least: 0.5, leastWithCopies: 0.7, well: 0.75 } as const;
-/** A judge that leaves more questions than this without a score teaches slowly, however right it is about the others. */
-const UNDERSTOOD_WELL = 0.5;
+export const SIGNAL = { least: 0.5, leastWithCopies: 0.7, well: 0.75 } as const;
 
 const FAULTS: Readonly<Record<string, string>> = {
   blind:
@@ -35,12 +33,12 @@ function faultText({ name, estimate }: Finding): string {
 
 const round = (value: number): string => value.toFixed(2);
 
-function teachesOf({ fidelity, understood, findings, cases }: ExamMarks): Verdict['teaches'] {
-  if (cases < FEWEST_CASES || Number.isNaN(fidelity.mean)) return 'unknown';
+function teachesOf({ signal, findings, cases }: ExamMarks): Verdict['teaches'] {
+  if (cases < FEWEST_CASES || Number.isNaN(signal.mean)) return 'unknown';
   const has = (fault: string): boolean => findings.some(({ name, accused }) => accused && name === fault);
-  const least = has('copies') ? FIDELITY.leastWithCopies : FIDELITY.least;
-  if (has('blind') || has('misses_copy') || fidelity.mean < least) return 'no';
-  return has('copies') || fidelity.mean < FIDELITY.well || understood.mean < UNDERSTOOD_WELL ? 'weakly' : 'yes';
+  const least = has('copies') ? SIGNAL.leastWithCopies : SIGNAL.least;
+  if (has('blind') || has('misses_copy') || signal.mean < least) return 'no';
+  return has('copies') || signal.mean < SIGNAL.well ? 'weakly' : 'yes';
 }
 
 const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {

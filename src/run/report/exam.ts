@@ -17,16 +17,16 @@ export interface ExamSummary {
   readonly made_at: string;
   readonly cases: number;
   readonly teaches: Verdict['teaches'];
-  readonly fidelity: CaseEstimate;
+  readonly signal: CaseEstimate;
   /** Names of the faults that the judge was accused of. */
   readonly faults: readonly string[];
   readonly sentences: readonly string[];
 }
 
 export function summaryOf({ folder, record: { made_at, marks, verdict } }: FoundExam): ExamSummary {
-  const { cases, fidelity, findings } = marks;
+  const { cases, signal, findings } = marks;
   const faults = findings.filter(({ accused }) => accused).map(({ name }) => name);
-  return { folder, made_at, cases, fidelity, faults, teaches: verdict.teaches, sentences: verdict.sentences };
+  return { folder, made_at, cases, signal, faults, teaches: verdict.teaches, sentences: verdict.sentences };
 }
 
 /** The latest exam of what scores a run; null where none lies beside it, or this version does not know the run's settings. */
@@ -43,8 +43,8 @@ export function examOf({ baseExpDir }: RunPaths, recorded: RunRecord['settings']
 }
 
 /** In one line: when, and how much its scores say. */
-export function examCaption({ cases, fidelity, made_at }: ExamSummary): string {
-  return `fidelity ${showEstimate(fidelity)} in ${cases} cases, on ${made_at.slice(0, 10)}`;
+export function examCaption({ cases, signal, made_at }: ExamSummary): string {
+  return `signal ${showEstimate(signal)} in ${cases} cases, on ${made_at.slice(0, 10)}`;
 }
 
 /** Lines without a final newline. */

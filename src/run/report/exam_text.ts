@@ -9,6 +9,7 @@ export function examMarkRows({ marks }: ExamRecord): string[][] {
       ? []
       : [['noise', marks.noise.toFixed(3), 'standard deviation of scores of one picture, of 1']];
   return [
+    ['signal', showEstimate(marks.signal), 'fidelity times the root of the share understood'],
     ['understood', showEstimate(marks.understood), 'share of questions that got a score'],
     ['agreement', showEstimate(marks.agreement), 'share of pairs in the right order'],
     ['fidelity', showEstimate(marks.fidelity), 'correlation of scores with quality in a case'],

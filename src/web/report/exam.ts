@@ -22,6 +22,7 @@ export async function examFile(
     about: [`${marks.cases} cases of ${set}, each picture ${repeats} times, by ${reward.name} `, code(folder)],
     run: null,
     facts: [
+      { name: 'signal', value: showEstimate(marks.signal), more: 'fidelity times the root of the share understood' },
       { name: 'fidelity', value: showEstimate(marks.fidelity), more: 'correlation of scores with quality in a case' },
       { name: 'agreement', value: showEstimate(marks.agreement), more: 'share of pairs in the right order' },
       { name: 'understood', value: showEstimate(marks.understood), more: 'share of questions that got a score' },

@@ -95,6 +95,19 @@ describe('the marks of an exam', () => {
     expect(Math.abs(reliability.mean - between / (between + 0.04))).toBeLessThan(4 * (reliability.stderr ?? 0));
   });
 
+  it('take the share understood into the signal, with the error of both', () => {
+    const noisy: Score = (answer, trick, at, repeat) => SOUND[answer] + 0.3 * noise(answer, trick, at, repeat);
+    const half: Score = (answer, trick, at, repeat) =>
+      new RandomStream('lost', answer, trick ?? '', at, repeat).uniform() < 0.4
+        ? null
+        : noisy(answer, trick, at, repeat);
+    const { signal, fidelity, understood } = marksOf(cases(400, half));
+    expect(signal.mean).toBeCloseTo(fidelity.mean * Math.sqrt(understood.mean), 12);
+    const [f, u] = [fidelity.stderr ?? NaN, understood.stderr ?? NaN];
+    const relative = Math.sqrt((f / fidelity.mean) ** 2 + (u / understood.mean / 2) ** 2);
+    expect(signal.stderr).toBeCloseTo(signal.mean * relative, 12);
+  });
+
   it('count a judge that always says the same as one that knows nothing', () => {
     const marks = marksOf(cases(24, () => 0.7));
     expect(marks.fidelity.mean).toBe(0);
@@ -169,6 +182,16 @@ describe('the verdict', () => {
       'No fault was found.',
       'One score for each answer is enough.',
     ]);
+  });
+
+  it.each([
+    [0.85, 'yes'],
+    [0.45, 'weakly'],
+    [0.15, 'no'],
+  ])('is by the signal: with %f of the replies it is %s', (share, teaches) => {
+    const lost: Score = (answer, trick, at, repeat) =>
+      new RandomStream('lost', answer, trick ?? '', at, repeat).uniform() < share ? SOUND[answer] : null;
+    expect(verdictOf(marksOf(cases(200, lost))).teaches).toBe(teaches);
   });
 
   it('does not recommend a judge to whom a copy is as good as the right edit', () => {
