@@ -194,6 +194,19 @@ describe('the verdict', () => {
     expect(verdictOf(marksOf(cases(200, lost))).teaches).toBe(teaches);
   });
 
+  it.each([
+    [0.72, 'weakly', 'weakly'],
+    [0.68, 'weakly', 'no'],
+    [0.48, 'no', 'no'],
+  ])('asks for more where copies are paid for: a signal of %f', (mean, plain, copying) => {
+    const teachesAt = (score: Score): string => {
+      const marks = marksOf(cases(24, score));
+      return verdictOf({ ...marks, signal: { ...marks.signal, mean } }).teaches;
+    };
+    expect(teachesAt(sound)).toBe(plain);
+    expect(teachesAt((answer) => (answer === COPY ? 0.4 : SOUND[answer]))).toBe(copying);
+  });
+
   it('does not recommend a judge to whom a copy is as good as the right edit', () => {
     const verdict = verdictOf(marksOf(cases(24, (answer) => (answer === COPY ? 1 : SOUND[answer]))));
     expect(verdict.teaches).toBe('no');
