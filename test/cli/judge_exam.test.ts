@@ -1,8 +1,9 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import sharp from 'sharp';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
+import { encodePlainPng } from '../../src/core/png.js';
 import { JUDGE_MODEL, startJudge, type JudgeOptions, type RunningJudge } from '../../src/tiny/judge/server.js';
 import { testFolders } from '../support/folder.js';
 import { capture } from './run_directory.js';
@@ -116,6 +117,26 @@ describe('editrl judge exam', () => {
     const written = capture();
     expect(await main(exam(url, '--against', join(folder, 'nowhere')))).toBe(1);
     expect(written.error).toContain('cannot read the exam');
+    expect(server.stats().requests).toBe(0);
+  });
+
+  it('refuses a reward that cannot score what it shows, before it asks anything', async () => {
+    const server = await judge();
+    const words = capture();
+    expect(await main(exam(server.url, '--terms', 'word_overlap'))).toBe(2);
+    expect(words.error).toContain("found the term 'word_overlap', which reads words");
+    vi.restoreAllMocks();
+    const picture = (name: string, level: number): string => {
+      const data = new Uint8Array(40 * 40 * 3).fill(level);
+      writeFileSync(join(folder, name), encodePlainPng({ width: 40, height: 40, data }));
+      return name;
+    };
+    const [source, better, worse] = [picture('a.png', 10), picture('b.png', 20), picture('c.png', 30)];
+    const file = join(folder, 'pairs.jsonl');
+    writeFileSync(file, `${JSON.stringify({ source, better, worse, instruction: 'lighten it' })}\n`);
+    const pairs = capture();
+    expect(await main(exam(server.url, '--terms', 'ground_score', '--pairs', file))).toBe(2);
+    expect(pairs.error).toContain("found the term 'ground_score', which compares with a labelled result");
     expect(server.stats().requests).toBe(0);
   });
 

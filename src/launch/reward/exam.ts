@@ -5,7 +5,7 @@
  *   <folder>/exam.json          the marks, written last
  */
 import { join } from 'node:path';
-import { InUseError } from '../../core/errors.js';
+import { InUseError, UsageError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { ownerStatus, realLockWorld, takeLock } from '../../core/lock.js';
 import { average } from '../../core/statistics.js';
@@ -13,7 +13,7 @@ import type { ExamSet } from '../../rewards/exam/cases.js';
 import { examine } from '../../rewards/exam/examine.js';
 import { agreementOf, fidelityOf, marksOf, scoresOf, type RepliedCase } from '../../rewards/exam/findings.js';
 import { verdictOf } from '../../rewards/exam/verdict.js';
-import { rewardName } from '../../rewards/score/choice.js';
+import { decidingTerms, rewardName } from '../../rewards/score/choice.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Judgement, JudgementStore } from '../../rewards/score/types.js';
 import { EXAM_FILE, type ExamRecord } from '../../run/exams.js';
@@ -31,9 +31,31 @@ export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
 /** Cases asked about at once: enough to keep a judge of `concurrency` slots busy. */
 const QUESTIONS_OF_A_CASE = 32;
 
-/** Raises as `openServedReward` and `examine`, and InUseError while another process makes the same exam. */
+/** Raises UsageError for a reward that cannot score the set's edits. */
+function requireScorable(settings: RewardSettings, set: ExamSet): void {
+  const terms = decidingTerms(settings);
+  const words = terms.find(({ kind }) => kind.reads === 'words');
+  if (terms.length === 0 || words !== undefined) {
+    const found = words === undefined ? 'a reward without terms' : `the term '${words.name}', which reads words`;
+    throw new UsageError(`found ${found}; allowed: terms that look at an edited picture, which is what an exam shows`);
+  }
+  const compares = terms.find(({ kind }) => kind.needs.truth);
+  if (set.labelled || compares === undefined) return;
+  throw new UsageError(
+    `found the term '${compares.name}', which compares with a labelled result, and pairs have none; allowed with pairs: terms that do without`,
+    {
+      next: 'Leave --pairs out: edits of the tiny world have labelled results. Or name other terms, such as viescore.',
+    },
+  );
+}
+
+/**
+ * Raises as `openServedReward` and `examine`, UsageError for a reward that cannot score the set's edits, and InUseError while another process makes the
+ * same exam.
+ */
 export async function runExam(request: ExamRequest): Promise<ExamRecord> {
   const { settings, set, repeats, folder, signal, onCase, ...opening } = request;
+  requireScorable(settings, set);
   const lockPath = join(folder, 'lock');
   const world = realLockWorld();
   const lock = takeLock(

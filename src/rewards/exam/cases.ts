@@ -37,6 +37,8 @@ export const COPY = 'copy';
 export interface ExamSet {
   readonly name: string;
   readonly length: number;
+  /** Whether its cases have labelled results. */
+  readonly labelled: boolean;
   at(index: number): Promise<ExamCase>;
 }
 

@@ -45,7 +45,12 @@ export async function openPairs(file: string): Promise<ExamSet> {
     pairs.push(pair);
   }
   if (pairs.length === 0) throw new DataError('the file holds no pairs', { where: file, next: FORM });
-  return { name: `pairs-${rows.digest.ids.slice(0, 8)}`, length: pairs.length, at: (i) => caseOf(folder, pairs[i]) };
+  return {
+    name: `pairs-${rows.digest.ids.slice(0, 8)}`,
+    length: pairs.length,
+    labelled: false,
+    at: (i) => caseOf(folder, pairs[i]),
+  };
 }
 
 interface Pictures {

@@ -93,5 +93,5 @@ function caseAt(seed: number, index: number): ExamCase {
 
 /** So many cases; each is a pure function of the seed and its number. */
 export function tinyExam(length: number, seed = 0): ExamSet {
-  return { name: 'tiny', length, at: async (index) => caseAt(seed, index) };
+  return { name: 'tiny', length, labelled: true, at: async (index) => caseAt(seed, index) };
 }
