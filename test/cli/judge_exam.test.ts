@@ -154,6 +154,6 @@ describe('editrl judge exam', () => {
     const { marks, verdict } = JSON.parse(written.out) as Printed;
     const accused = marks.findings.filter((finding) => finding.accused).map(({ name }) => name);
     expect(accused).toEqual(['copies']);
-    expect(verdict.teaches).toBe('weakly');
+    expect(verdict.teaches).toBe('no');
   });
 });

@@ -195,9 +195,10 @@ describe('the verdict', () => {
   });
 
   it.each([
-    [0.72, 'weakly', 'weakly'],
-    [0.68, 'weakly', 'no'],
-    [0.48, 'no', 'no'],
+    [0.96, 'yes', 'weakly'],
+    [0.94, 'yes', 'no'],
+    [0.74, 'weakly', 'no'],
+    [0.59, 'no', 'no'],
   ])('asks for more where copies are paid for: a signal of %f', (mean, plain, copying) => {
     const teachesAt = (score: Score): string => {
       const marks = marksOf(cases(24, score));
