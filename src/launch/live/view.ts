@@ -5,7 +5,7 @@ import { printable } from '../../core/errors.js';
 import { formatDuration } from '../../run/progress.js';
 import type { LiveProgress } from './progress.js';
 import { countsLine, renderScreen, runLine, shortName, timeLine } from './screen.js';
-import { RunWatcher, type RunningRow, type LiveSnapshot } from './watch.js';
+import { RunWatcher, type HeldOutCurve, type LiveSnapshot, type RunningRow } from './watch.js';
 
 /** Shows what happens. */
 export interface View {
@@ -99,6 +99,7 @@ abstract class ProgressView implements View {
   finished(run: string, seconds: number): void {
     this.#watch?.finished(seconds);
     const row = this.#watch?.row(run) ?? null;
+    if (row !== null) this.ended(row);
     const came = row === null ? '' : learnedText(row);
     this.say(`${this.paint('finished', 'green')} ${run} in ${formatDuration(seconds)}${came}`);
   }
@@ -109,6 +110,9 @@ abstract class ProgressView implements View {
   }
 
   protected abstract tick(): void;
+
+  /** Called before a run is said to have finished. */
+  protected abstract ended(row: RunningRow): void;
 
   protected snapshot(): LiveSnapshot | null {
     return this.#timer === null ? null : (this.#watch?.now() ?? null);
@@ -121,6 +125,10 @@ function learnedText({ heldOut: [curve] }: RunningRow): string {
   const [before, after] = [curve.points[0], curve.points[curve.points.length - 1]];
   const first = before === after ? '' : `${before.shown} -> `;
   return `, ${curve.label} ${first}${after.shown}`;
+}
+
+function withoutLast({ label, points }: HeldOutCurve): HeldOutCurve {
+  return { label, points: points.slice(0, -1) };
 }
 
 /** Prints a line for each start and end, for each held-out evaluation of a policy, and progress at intervals. */
@@ -188,6 +196,13 @@ export class PlainView extends ProgressView {
     if (running.length <= MOST_LINES) for (const row of running) this.say(runLine(title, row, LINE_WIDTH));
   }
 
+  /** A short run may end between two ticks. Its last evaluation is in the line that says so. */
+  protected override ended(row: RunningRow): void {
+    const snapshot = this.snapshot();
+    if (snapshot === null || snapshot.running.length > MOST_LINES) return;
+    this.#tellEvaluation(snapshot, { ...row, heldOut: row.heldOut.map(withoutLast) });
+  }
+
   /** A policy's evaluations are few and are what a run is about; a loss is in the progress lines anyway. */
   #tellEvaluation({ title }: LiveSnapshot, { name, heldOut, reached }: RunningRow): void {
     const [curve, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
@@ -243,6 +258,8 @@ export class LiveView extends ProgressView {
   }
 
   override sayOffScreen(): void {}
+
+  protected override ended(): void {}
 
   protected override tick(): void {
     this.#drawnMs = performance.now();

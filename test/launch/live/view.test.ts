@@ -53,6 +53,24 @@ class WatchedRun {
 }
 
 describe('without a terminal', () => {
+  it('says the evaluations of a run that ends before it is looked at, but for the last one, which its end has', () => {
+    const one = new WatchedRun('mine');
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    view.begin(one.progress);
+    for (const [iteration, mean] of [3, 3.5, 4].entries()) {
+      one.measure(iteration, { 'validation/sampled/mean': mean, 'validation/greedy/mean': mean });
+    }
+    view.finished('mine', 2);
+    view.end();
+    const lines = out.trimEnd().split('\n');
+    expect(lines.slice(0, 2)).toEqual([
+      'mine  held-out at 0: 3.00, greedy 3.00',
+      'mine  held-out at 1: 3.50, greedy 3.50',
+    ]);
+    expect(lines.slice(2)).toEqual(['finished mine in 2 s, held-out 3.00 -> 4.00']);
+  });
+
   it('says evaluations when they come, and where a run stands every 30 s, ever more rarely', () => {
     const one = new WatchedRun('mine');
     let out = '';

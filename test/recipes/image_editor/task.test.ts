@@ -19,8 +19,9 @@ import { drawing, PATCH, smallSettings } from '../edit_response/small.js';
 
 const dir = testFolder('editor-task');
 const list = (split: string) => [{ path: join(dir, 'tiny', 'pictured', `${split}.jsonl`) }];
-const { data } = smallSettings();
-const base = { data: { ...data, dir, train: list('truth'), validation: list('validation') } };
+// Its data are those of edit_response but for their sampling: nothing is asked here.
+const { columns, tiny } = smallSettings().data;
+const base = { data: { columns, tiny, dir, train: list('truth'), validation: list('validation') } };
 const opened: { dispose(): Promise<void> }[] = [];
 
 function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEditorSettings {
