@@ -6,10 +6,11 @@
  *
  * The runs form a sweep. Finished runs are reused, so the command may be stopped and started again. `--chart FILE` draws gains against signals.
  */
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { writeFileAtomic } from '../src/core/files.js';
+import { readPlainText } from '../src/core/plain_file.js';
 import { meanDifference, showEstimate, type Estimate } from '../src/core/estimate.js';
 import { average } from '../src/core/statistics.js';
 import { FONT, INK, MUTED, svgToPng } from '../src/run/report/svg.js';
@@ -113,23 +114,23 @@ async function rescored(arm: Arm, seed: string): Promise<void> {
   ]);
 }
 
-interface Row {
+interface Line {
   readonly set: string;
   readonly iteration: number;
-  readonly rescored_mean: number | null;
+  readonly rescored: { readonly kind: string; readonly value?: number };
 }
 
-/** The sound judge's mean of sampled held-out answers before and after, or null where it was not asked yet. */
+/** The sound judge's means of all sampled held-out answers before and after, or null where it was not asked yet. */
 function heldOut(paths: RunPaths): { readonly before: number; readonly after: number } | null {
-  let text: string;
-  try {
-    text = readFileSync(join(paths.dir, 'rescored', `${RESCORED}.json`), 'utf8');
-  } catch {
-    return null;
-  }
-  const rows = (JSON.parse(text) as { readonly rows: readonly Row[] }).rows.filter(({ set }) => /sampled/.test(set));
-  const means = rows.map(({ rescored_mean }) => rescored_mean ?? NaN);
-  return { before: means[0], after: means[means.length - 1] };
+  const text = readPlainText(join(paths.dir, 'rescored', `${RESCORED}.jsonl`));
+  if (text === null) return null;
+  const lines = text.trimEnd().split('\n');
+  const sampled = lines.map((line) => JSON.parse(line) as Line).filter(({ set }) => set.endsWith('/sampled'));
+  const last = Math.max(...sampled.map(({ iteration }) => iteration));
+  // The sound judge leaves nothing without a score; an answer that is no picture is worth 0.
+  const mean = (at: number): number =>
+    average(sampled.filter(({ iteration }) => iteration === at).map(({ rescored: { value = 0 } }) => value));
+  return { before: mean(0), after: mean(last) };
 }
 
 interface ArmRow {

@@ -2,7 +2,7 @@
 import { join, resolve } from 'node:path';
 import { meanDifference, showEstimate } from '../core/estimate.js';
 import { writeFileAtomic } from '../core/files.js';
-import { printable, UsageError } from '../core/errors.js';
+import { EditrlError, printable, UsageError } from '../core/errors.js';
 import type { ExamRecord } from '../run/exams.js';
 import { examMarkRows, examTestRows, judgementsText } from '../run/report/exam_text.js';
 import type { ExamSet } from '../rewards/exam/cases.js';
@@ -10,7 +10,7 @@ import type { CaseEstimate } from '../rewards/exam/findings.js';
 import { formatTable, printError, printJson, printLine, styled } from './output.js';
 import { htmlOption } from './report.js';
 import { rewardOfConfig, rewardOfFlags } from './reward_settings.js';
-import { INTERRUPTED } from './signals.js';
+import { abortOnSignals, INTERRUPTED } from './signals.js';
 import {
   flag,
   numberOption,
@@ -77,12 +77,10 @@ export const judgeExam: Action & { readonly summary: string } = {
     const set = { ...whole, length: Math.min(whole.length, count ?? Infinity) };
     const other = text(args, 'against') === '' ? null : readExam(text(args, 'against'));
     const folder = text(args, 'out') === '' ? examFolder(runs, settings, set.name) : resolve(text(args, 'out'));
-    const stop = new AbortController();
-    const onSignal = (): void => {
-      if (stop.signal.aborted) process.exit(INTERRUPTED);
-      stop.abort();
-    };
-    process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+    const lost = new AbortController();
+    const stopping = (): void =>
+      printError('stopping; what the judge has answered is kept, and the same command goes on');
+    const [asked] = abortOnSignals(1, stopping, { end: () => undefined });
     let record: ExamRecord;
     try {
       record = await runExam({
@@ -91,21 +89,19 @@ export const judgeExam: Action & { readonly summary: string } = {
         repeats,
         folder,
         resolveRun: runResolver(runs),
-        signal: stop.signal,
+        signal: AbortSignal.any([asked, lost.signal]),
         onNote: printError,
         onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
-        judge: { notice: printError, lost: (error) => stop.abort(error), over: stop.signal },
+        judge: { notice: printError, lost: (error) => lost.abort(error), over: asked },
         onCase: (done) => {
           if (process.stderr.isTTY) process.stderr.write(`\r${done}/${set.length} cases  `);
         },
       });
     } catch (error) {
-      if (!stop.signal.aborted || stop.signal.reason instanceof Error === false) throw error;
-      if (stop.signal.reason.name !== 'AbortError') throw stop.signal.reason;
-      printError(`stopped; what was asked is kept in ${folder}, and the same command goes on`);
+      if (!asked.aborted) throw lost.signal.aborted ? lost.signal.reason : error;
+      if (error instanceof EditrlError) printError(error.toText());
       return INTERRUPTED;
     } finally {
-      process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
       if (process.stderr.isTTY) printError('');
     }
     const compared = other === null ? null : compare(record, other);

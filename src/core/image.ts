@@ -58,14 +58,19 @@ export const mostImagePixels = 64_000_000;
  * The first bytes of the formats that are read (PNG, JPEG, WebP); null stands for any byte. The others that libvips knows, SVG among them, are
  * more than pictures and are refused.
  */
-const signatures: readonly (readonly (number | null)[])[] = [
-  [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a],
-  [0xff, 0xd8, 0xff],
-  [0x52, 0x49, 0x46, 0x46, null, null, null, null, 0x57, 0x45, 0x42, 0x50],
-];
+const signatures = {
+  png: [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a],
+  jpg: [0xff, 0xd8, 0xff],
+  webp: [0x52, 0x49, 0x46, 0x46, null, null, null, null, 0x57, 0x45, 0x42, 0x50],
+} as const satisfies Readonly<Record<string, readonly (number | null)[]>>;
 
-function isReadable(bytes: Uint8Array): boolean {
-  return signatures.some((signature) => signature.every((byte, i) => byte === null || bytes[i] === byte));
+/** Formats that are read, by the endings of their files. */
+export type ImageFormat = keyof typeof signatures;
+
+/** The format of a picture by its first bytes; null for one that is not read. */
+export function imageFormat(bytes: Uint8Array): ImageFormat | null {
+  const formats = Object.keys(signatures) as ImageFormat[];
+  return formats.find((one) => signatures[one].every((byte, i) => byte === null || bytes[i] === byte)) ?? null;
 }
 
 /**
@@ -75,7 +80,7 @@ function isReadable(bytes: Uint8Array): boolean {
 export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = mostImagePixels): Promise<RgbImage> {
   const plain = decodePlainPng(bytes);
   if (plain !== null && plain.width * plain.height <= maxPixels) return plain;
-  if (!isReadable(bytes)) {
+  if (imageFormat(bytes) === null) {
     throw new DataError('cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file', { where });
   }
   try {

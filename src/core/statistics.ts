@@ -27,6 +27,21 @@ export function spreadOf(values: readonly number[]): Spread | null {
   return { mean, std: n > 1 ? Math.sqrt(squares / (n - 1)) : null, n };
 }
 
+/** Deviations below this are those of rounding. */
+const LEAST_DEVIATION = 1e-9;
+
+/** Pearson's coefficient of pairs: the mean product of deviations over the product of standard deviations; null where either does not vary. */
+export function correlation(pairs: readonly (readonly [number, number])[]): number | null {
+  const [a, b] = [0, 1].map((side) => {
+    const values = pairs.map((pair) => pair[side]);
+    return { mean: average(values), std: deviation(values) };
+  });
+  if (pairs.length < 2 || a.std < LEAST_DEVIATION || b.std < LEAST_DEVIATION) return null;
+  const product = average(pairs.map(([x, y]) => (x - a.mean) * (y - b.mean)));
+  // Rounding may lead just past its bounds.
+  return Math.max(-1, Math.min(1, product / (a.std * b.std)));
+}
+
 /** Standard error of the mean. */
 export function standardError(values: readonly number[]): number {
   return values.length < 2 ? NaN : deviation(values) / Math.sqrt(values.length - 1);

@@ -7,7 +7,7 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, write
 import { dirname, extname, join, relative, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError, EditrlError, UsageError } from '../core/errors.js';
-import { sha256 } from '../core/image.js';
+import { imageFormat, sha256 } from '../core/image.js';
 import { diskError } from '../core/files.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
 import { readWhole } from './large_texts.js';
@@ -33,7 +33,7 @@ export interface BenchRequest {
   readonly out: string;
 }
 
-/** How many edits of each type were written. */
+/** How many edits each file has, by its name without the ending: that of their type. */
 export type BenchReport = Readonly<Record<string, number>>;
 
 const STAGING = '.bench-';
@@ -55,21 +55,23 @@ export async function writeBenchmark({ lists, pictures, language, out: given }: 
         const source =
           typeof picture === 'string'
             ? relative(out, resolve(picture))
-            : join('pictures', `${sha256(picture).slice(0, 16)}${kindOf(picture, list)}`);
+            : join('pictures', `${sha256(picture).slice(0, 16)}${endingOf(picture, list)}`);
         if (typeof picture !== 'string') {
           mkdirSync(join(staging, 'pictures'), { recursive: true });
           writeFileSync(join(staging, source), picture);
         }
         const line = JSON.stringify({ source, instruction, key, task_type: type });
-        const known = lines.get(type);
-        if (known === undefined) lines.set(type, [line]);
+        // Types whose files would have one name share it: each line says its type.
+        const name = fileName(type);
+        const known = lines.get(name);
+        if (known === undefined) lines.set(name, [line]);
         else known.push(line);
       }
     }
-    for (const [type, of] of lines) writeFileSync(join(staging, `${fileName(type)}.jsonl`), `${of.join('\n')}\n`);
+    for (const [name, of] of lines) writeFileSync(join(staging, `${name}.jsonl`), `${of.join('\n')}\n`);
     if (existsSync(out)) rmSync(out, { recursive: true });
     renameSync(staging, out);
-    return Object.fromEntries([...lines].map(([type, of]) => [type, of.length]));
+    return Object.fromEntries([...lines].map(([name, of]) => [name, of.length]));
   } catch (cause) {
     throw cause instanceof EditrlError ? cause : diskError(out, cause);
   } finally {
@@ -167,15 +169,9 @@ function parsed<T>(schema: z.ZodType<T>, value: unknown, where: string): T {
   });
 }
 
-const KINDS: readonly (readonly [ending: string, begin: readonly number[]])[] = [
-  ['.png', [0x89, 0x50, 0x4e, 0x47]],
-  ['.jpg', [0xff, 0xd8, 0xff]],
-  ['.webp', [0x52, 0x49, 0x46, 0x46]],
-];
-
 /** The ending of a picture's file by its first bytes. */
-function kindOf(bytes: Uint8Array, where: string): string {
-  const found = KINDS.find(([, begin]) => begin.every((byte, i) => bytes[i] === byte));
-  if (found !== undefined) return found[0];
+function endingOf(bytes: Uint8Array, where: string): string {
+  const format = imageFormat(bytes);
+  if (format !== null) return `.${format}`;
   throw new DataError('a picture is neither PNG, JPEG nor WebP', { where });
 }

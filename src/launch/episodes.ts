@@ -1,4 +1,4 @@
-/** How many answers an iteration samples, from the settings alone. */
+/** How many answers an iteration samples, and how often a run is evaluated, from the settings alone. */
 import { isSupervised } from '../recipes/training_rules.js';
 import type { RunSettings } from '../schema/run.js';
 import { getPath } from '../schema/paths.js';
@@ -17,4 +17,15 @@ export function episodeRange(settings: RunSettings): { readonly from: number; re
   if (rollout === undefined || (rollout.refill ?? null) === null) return null;
   if (isSupervised((path) => getPath(settings, path))) return null;
   return { from: rollout.episodes_per_iteration, to: mostEpisodes(rollout) };
+}
+
+/** How many held-out evaluations are left after `done` of all iterations: before the first, after every so many (null: none between), after the last. */
+export function evaluationsLeft(
+  { num_iterations: last }: Pick<RunSettings, 'num_iterations'>,
+  every: number | null,
+  done: number,
+): number {
+  if (done >= last) return 0;
+  const between = every === null ? 0 : Math.floor((last - 1) / every) - Math.floor(done / every);
+  return (done === 0 ? 1 : 0) + between + 1;
 }

@@ -1,11 +1,13 @@
 /** How many questions a run asks judges, from its settings alone. */
+import { must } from '../core/errors.js';
 import { isSupervised } from '../recipes/training_rules.js';
 import { rewardOf } from '../recipes/settings.js';
 import { decidingTerms, measuredTerms, questionsOf, recordedTerms } from '../rewards/score/choice.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
-import { mostEpisodes } from './episodes.js';
+import { evaluationsLeft, mostEpisodes } from './episodes.js';
 
 export interface JudgeQuestions {
   /** Most questions of an iteration. */
@@ -25,14 +27,32 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   const rollout = getPath(settings, 'rollout') as RolloutSettings | undefined;
   const learnsFromLabels = isSupervised((path) => getPath(settings, path));
   const episodes = rollout === undefined || learnsFromLabels ? 0 : mostEpisodes(rollout);
-  const iteration = episodes * questionsOf(training);
+  const originals = getPath(settings, 'rollout.originals');
+  // What no policy gave is judged like an answer.
+  const beside = typeof originals === 'number' ? originals / must(rollout, 'rollout').generations_per_sample : 0;
+  const iteration = episodes * (1 + beside) * questionsOf(training);
   const sets = Math.max(1, (getPath(settings, 'data.validation') as readonly unknown[] | undefined)?.length ?? 1);
   const controls = getPath(settings, 'validation.shuffled_frames') === true ? 1 : 0;
   const answers = validation.prompts * sets * (validation.greedy ? 2 : 1) * (1 + controls);
   const evaluation = answers * questionsOf([...training, ...measuredTerms(reward)]);
   if (iteration === 0 && evaluation === 0) return null;
   const left = Math.max(0, settings.num_iterations - done);
-  const every = validation.every_n_iterations;
-  const evaluations = left === 0 ? 0 : (done === 0 ? 1 : 0) + (every === null ? 1 : Math.ceil(left / every));
-  return { iteration, evaluation, left: left * iteration + evaluations * evaluation };
+  const evaluations = evaluationsLeft(settings, validation.every_n_iterations, done);
+  const second = ofHeldOutJudge(reward, episodes) * heldOutTurns(reward, done, settings.num_iterations);
+  return { iteration, evaluation, left: left * iteration + evaluations * evaluation + second };
+}
+
+/** Most questions that `reward.held_out_judge` is asked in an iteration in which it is asked. */
+function ofHeldOutJudge(reward: RewardSettings, episodes: number): number {
+  const { held_out_judge: judge, defaults } = reward;
+  if (judge === null) return 0;
+  const terms = decidingTerms(judge.mode === null ? reward : { mode: judge.mode, terms: [], defaults });
+  return Math.ceil(judge.fraction * episodes) * questionsOf(terms);
+}
+
+/** In how many of the iterations that are left it is asked. */
+function heldOutTurns({ held_out_judge: judge }: RewardSettings, done: number, last: number): number {
+  if (judge === null) return 0;
+  const every = judge.every_n_iterations;
+  return Math.floor(last / every) - Math.floor(done / every);
 }

@@ -6,7 +6,7 @@ import type { TinkerSettings } from '../schema/trainer.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import { getPath } from '../schema/paths.js';
 import { readPrice } from '../train/prices.js';
-import { mostEpisodes } from './episodes.js';
+import { evaluationsLeft, mostEpisodes } from './episodes.js';
 
 /** What the recipes whose policy a server can train have in common. */
 interface Served {
@@ -35,9 +35,7 @@ export function servedTokens(settings: RunSettings, done: number): ServedTokens 
   const iteration = ofIteration(settings);
   const evaluation = ofEvaluation(settings);
   const left = Math.max(0, num_iterations - done);
-  const every = validation.every_n_iterations;
-  const first = done === 0 ? 1 : 0;
-  const evaluations = left === 0 ? 0 : first + (every === null ? 1 : Math.ceil(left / every));
+  const evaluations = evaluationsLeft(settings, validation.every_n_iterations, done);
   if (trainer.prices === null) return { iteration, evaluation, cost_left: null, currency: null };
   const price = readPrice(trainer.prices, trainer.base_model);
   const cost = left * costOf(iteration, price) + evaluations * costOf(evaluation, price);

@@ -1,6 +1,6 @@
 /** Another reward's scores of a run's episodes beside those of the run's own reward. Pure. */
 import type { Outcome } from '../rewards/score/types.js';
-import { average, deviation } from '../core/statistics.js';
+import { average, correlation } from '../core/statistics.js';
 import { rewardOf } from '../scoring/outcomes.js';
 import type { JudgeCounts } from './recorded_judge.js';
 
@@ -83,7 +83,7 @@ export function summariseRescored(episodes: readonly RescoredEpisode[], names: R
     not_rescored: notRescored,
     compared: pairs.length,
     differ: differ.length,
-    correlation: correlation(pairs),
+    correlation: correlation(pairs.map(({ recorded, rescored }) => [recorded, rescored])),
     rows: rowsOf(episodes),
   };
 }
@@ -120,14 +120,4 @@ function rowsOf(episodes: readonly RescoredEpisode[]): RescoredRow[] {
       rescored_mean: mean('rescored'),
     };
   });
-}
-
-/** Pearson's coefficient: the mean product of deviations over the product of standard deviations, all over the population. */
-function correlation(pairs: readonly Pair[]): number | null {
-  const sides = [pairs.map(({ recorded }) => recorded), pairs.map(({ rescored }) => rescored)];
-  const [a, b] = sides.map((values) => ({ mean: average(values), std: deviation(values) }));
-  if (pairs.length < 2 || a.std < TOLERANCE || b.std < TOLERANCE) return null;
-  const product = average(pairs.map(({ recorded, rescored }) => (recorded - a.mean) * (rescored - b.mean)));
-  // Rounding may lead just past its bounds.
-  return Math.max(-1, Math.min(1, product / (a.std * b.std)));
 }

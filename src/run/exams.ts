@@ -47,7 +47,8 @@ export interface ExamRecord {
 
 /** The name of its record in an exam's folder. */
 export const EXAM_FILE = 'exam.json';
-const EXAMS = 'exams';
+/** The folder of exams among runs. */
+export const EXAMS = 'exams';
 
 /** The folder of a reward's exam on a set among runs. */
 export function examFolder(runs: string, settings: RewardSettings, set: string): string {

@@ -96,17 +96,19 @@ async function withTraining(
 ): Promise<LoopEnd> {
   const { group = soloGroup(), handle } = services;
   const spending = handle === null ? null : new Spending(handle.paths);
-  let training: Training | null = null;
   try {
-    training = await open({ ...services, group, checkpoint, spending });
-    if (checkpoint !== null) await training.restore(checkpoint);
-    return await work(training, spending);
+    const training = await open({ ...services, group, checkpoint, spending });
+    try {
+      if (checkpoint !== null) await training.restore(checkpoint);
+      return await work(training, spending);
+    } finally {
+      await training.dispose();
+    }
   } catch (error) {
     if (!(error instanceof WaitInterrupted)) throw error;
     handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
     return { kind: 'interrupted' };
   } finally {
-    await training?.dispose();
     spending?.save();
   }
 }

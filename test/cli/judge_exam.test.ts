@@ -50,7 +50,7 @@ describe('editrl judge exam', () => {
     expect(Math.max(...tabular.map((line) => line.length))).toBeLessThanOrEqual(80);
     expect(lines[0]).toContain(`${JUDGE_MODEL}, asked as '1 viescore' asks: 21 cases of tiny`);
     expect(written.out).toContain('It pays for a copy of the source');
-    expect(written.out).toMatch(/^copy less wrong_object +0\.7\d\d ± 0\.\d+ +at most 0\.05 +fault: copies$/m);
+    expect(written.out).toMatch(/^gain by a copy +0\.7\d\d ± 0\.\d+ +at most 0\.05 +fault: copies$/m);
     expect(written.out).toMatch(/^right above copy +1\.000 ± 0\.000 +at least 0\.75 +ok$/m);
     // 21 cases of 7 answers twice and 5 tricks, two questions each.
     expect(written.out).toContain('798 judgements, 798 requests');

@@ -13,6 +13,8 @@ describe('the questions that a run asks judges', () => {
     // 256 answers; 256 held-out prompts twice; 80 iterations, evaluated before, at 40 and at 80.
     expect(await asked()).toEqual({ iteration: 512, evaluation: 1024, left: 80 * 512 + 3 * 1024 });
     expect(await asked([], 60)).toMatchObject({ left: 20 * 512 + 1024 });
+    // At 40, at 80, and at 100.
+    expect(await asked(['num_iterations=100'], 30)).toMatchObject({ left: 70 * 512 + 3 * 1024 });
     expect(await asked([], 80)).toMatchObject({ left: 0 });
     expect(await asked(['validation.greedy=false'])).toMatchObject({ evaluation: 512 });
   });
@@ -34,6 +36,14 @@ describe('the questions that a run asks judges', () => {
     expect(await asked(['rollout.refill={"rounds": 2}'])).toMatchObject({ iteration: 3 * 512 });
     const twice = 'data.validation=[{"path": "a"}, {"path": "b"}]';
     expect(await asked([twice])).toMatchObject({ iteration: 512, evaluation: 2048 });
+  });
+
+  it('are those of a second judge, too, in the iterations in which it is asked', async () => {
+    const second = 'reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other"}';
+    const alone = await asked();
+    // A quarter of 256 answers, two questions each, in every fifth of 80 iterations.
+    expect(await asked([second])).toEqual({ ...alone, left: (alone?.left ?? 0) + 16 * 128 });
+    expect((await asked([second], 77))?.left).toBe(3 * 512 + 1024 + 128);
   });
 
   it('are none in the iterations of a run that learns from labels, and none at all without a judge', async () => {

@@ -66,9 +66,9 @@ export const readingPairs: readonly Pair[] = [
   },
   {
     id: 'agreement-without-spread',
-    file: 'src/rescore/rescore_summary.ts',
-    text: ' || a.std < TOLERANCE || b.std < TOLERANCE)',
-    replacement: ' || a.std < TOLERANCE)',
+    file: 'src/core/statistics.ts',
+    text: ' || a.std < LEAST_DEVIATION || b.std < LEAST_DEVIATION)',
+    replacement: ' || a.std < LEAST_DEVIATION)',
     tests: ['test/rescore/rescore_summary.test.ts'],
   },
   {

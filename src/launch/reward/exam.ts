@@ -89,7 +89,8 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
         repeats,
         signal,
         atOnce: Math.max(1, Math.ceil(settings.concurrency / QUESTIONS_OF_A_CASE)),
-        score: async (item, stop) => (await reward.scoreTerms(item, stop)).outcome,
+        // What got no score the last time may get one now.
+        score: async (item, stop) => (await reward.scoreTerms(item, stop, { askAgain: true })).outcome,
         onCase: (done) => {
           lock.heartbeat();
           onCase?.(done);

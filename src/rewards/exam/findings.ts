@@ -1,6 +1,6 @@
 /** What the replies to an exam's questions say of the judge. Pure. */
 import type { Estimate } from '../../core/estimate.js';
-import { average, standardError } from '../../core/statistics.js';
+import { average, correlation, standardError } from '../../core/statistics.js';
 import { COPY, type Tricked } from './cases.js';
 import { trickNames, tricks, type TrickName } from './tricks.js';
 
@@ -120,15 +120,6 @@ function shareAbove(better: readonly number[], worse: readonly number[]): number
   return average(better.flatMap((a) => worse.map((b) => (a > b ? 1 : a === b ? 0.5 : 0))));
 }
 
-function correlation(xs: readonly number[], ys: readonly number[]): number {
-  const [mx, my] = [average(xs), average(ys)];
-  const sum = (f: (i: number) => number): number => xs.reduce((total, _, i) => total + f(i), 0);
-  const sxx = sum((i) => (xs[i] - mx) ** 2);
-  const syy = sum((i) => (ys[i] - my) ** 2);
-  if (xs.length < 2 || syy === 0) return NaN;
-  return sxx === 0 ? 0 : sum((i) => (xs[i] - mx) * (ys[i] - my)) / Math.sqrt(sxx * syy);
-}
-
 /** The pairs of a case's answers of which the first is known to be better. */
 function pairsOf({ answers }: RepliedCase): (readonly [string, string])[] {
   const [best] = answers;
@@ -154,12 +145,10 @@ export function agreementOf(replied: RepliedCase): number {
 /** Correlation of a case's scores with how good the answers are; NaN where their quality is not known or equal. */
 export function fidelityOf(replied: RepliedCase): number {
   const known = replied.answers.flatMap(({ name, truth }) =>
-    truth === null ? [] : scoresOf(replied, name).map((score) => ({ score, truth })),
+    truth === null ? [] : scoresOf(replied, name).map((score) => [score, truth] as const),
   );
-  return correlation(
-    known.map(({ score }) => score),
-    known.map(({ truth }) => truth),
-  );
+  // Scores that are all equal follow nothing; qualities that are all equal leave nothing to follow.
+  return new Set(known.map(([, truth]) => truth)).size < 2 ? NaN : (correlation(known) ?? 0);
 }
 
 interface Variances {
@@ -272,7 +261,7 @@ function copyFindings(cases: readonly RepliedCase[]): Finding[] {
   return [
     {
       name: 'copies',
-      what: `copy less ${worthless.name}`,
+      what: 'gain by a copy',
       estimate,
       allowed: `at most ${MOST_MOVED}`,
       accused: isAbove(estimate, MOST_MOVED),
@@ -294,7 +283,7 @@ function trickFinding(cases: readonly RepliedCase[], trick: TrickName): Finding 
   const costs = !mayCost && isBelow(estimate, -MOST_MOVED);
   return {
     name: trick,
-    what: `for ${tricks[trick].what}`,
+    what: `gain by ${tricks[trick].what}`,
     estimate,
     allowed: mayCost ? `at most ${MOST_MOVED}` : `from -${MOST_MOVED} to ${MOST_MOVED}`,
     accused: pays || costs,

@@ -1,5 +1,5 @@
 /** Changes that make no edit better: what a judge must not be moved by. */
-import sharp from 'sharp';
+import sharp, { type Sharp } from 'sharp';
 import { decodeImage, enlargeImage, type RgbImage } from '../../core/image.js';
 import { RandomStream, type KeyWord } from '../../core/random.js';
 
@@ -21,13 +21,9 @@ const PRAISE = [
   '### ### #.. ### ###',
 ];
 
-function mapped(image: RgbImage, level: (value: number) => number): RgbImage {
-  return { ...image, data: image.data.map(level) };
-}
-
 /** The same picture, a little brighter everywhere. */
 function brightened(image: RgbImage): RgbImage {
-  return mapped(image, (value) => Math.min(255, value + BRIGHTER));
+  return { ...image, data: image.data.map((value) => Math.min(255, value + BRIGHTER)) };
 }
 
 /** The picture with `10/10` painted in black into its upper left corner. */
@@ -49,10 +45,7 @@ function painted(image: RgbImage): RgbImage {
 
 /** The picture decoded from a JPEG of high quality with all its colours: subsampled ones would damage small pictures. */
 async function recoded(image: RgbImage): Promise<RgbImage> {
-  const { width, height, data } = image;
-  const bytes = await sharp(data, { raw: { width, height, channels: 3 } })
-    .jpeg({ quality: JPEG_QUALITY, chromaSubsampling: '4:4:4' })
-    .toBuffer();
+  const bytes = await raw(image).jpeg({ quality: JPEG_QUALITY, chromaSubsampling: '4:4:4' }).toBuffer();
   return decodeImage(bytes, 'the picture of an exam');
 }
 
@@ -67,44 +60,24 @@ export function nudged(image: RgbImage, key: readonly KeyWord[]): RgbImage {
   return { ...image, data };
 }
 
-/** Softened by a box of a sixteenth of the picture's width, at least 3 pixels. */
-export function blurred(image: RgbImage): RgbImage {
-  const radius = Math.max(1, Math.round(image.width / 32));
-  return averaged(averaged(image, radius, 3), radius, image.width * 3);
+const raw = ({ width, height, data }: RgbImage): Sharp => sharp(data, { raw: { width, height, channels: 3 } });
+
+async function redrawn(drawing: Sharp, { width, height }: RgbImage): Promise<RgbImage> {
+  const data = await drawing.raw().toBuffer();
+  return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
 }
 
-/** Each pixel as the mean of those at most `radius` steps away along one axis, whose neighbours are `step` bytes apart. */
-function averaged(image: RgbImage, radius: number, step: number): RgbImage {
-  const { width, height, data } = image;
-  const isRow = step === 3;
-  const out = new Uint8Array(data.length);
-  for (let at = 0; at < data.length; at++) {
-    const pixel = Math.floor(at / 3);
-    const here = isRow ? pixel % width : Math.floor(pixel / width);
-    const last = (isRow ? width : height) - 1;
-    let sum = 0;
-    let count = 0;
-    for (let d = -Math.min(radius, here); d <= Math.min(radius, last - here); d++) {
-      sum += data[at + d * step];
-      count += 1;
-    }
-    out[at] = Math.round(sum / count);
-  }
-  return { width, height, data: out };
+/** Softened by a Gaussian whose deviation is a 24th of the picture's width. */
+export function blurred(image: RgbImage): Promise<RgbImage> {
+  return redrawn(raw(image).blur(Math.max(1, image.width / 24)), image);
 }
 
 /** The picture without a border of an eighth on each side, in its old size (nearest pixel). */
-export function cropped(image: RgbImage): RgbImage {
-  const { width, height, data } = image;
-  const out = new Uint8Array(data.length);
-  const inside = (at: number, side: number): number => Math.min(side - 1, Math.floor(side / 8 + at * 0.75));
-  for (let y = 0; y < height; y++) {
-    for (let x = 0; x < width; x++) {
-      const from = (inside(y, height) * width + inside(x, width)) * 3;
-      out.set(data.subarray(from, from + 3), (y * width + x) * 3);
-    }
-  }
-  return { width, height, data: out };
+export function cropped(image: RgbImage): Promise<RgbImage> {
+  const { width, height } = image;
+  const [left, top] = [Math.floor(width / 8), Math.floor(height / 8)];
+  const inner = raw(image).extract({ left, top, width: width - 2 * left, height: height - 2 * top });
+  return redrawn(inner.resize(width, height, { fit: 'fill', kernel: 'nearest' }), image);
 }
 
 interface Trick {

@@ -12,7 +12,7 @@ export interface Verdict {
  * Signals below which a judge teaches nothing, and above which it teaches well. One that pays for copies has to be much better: a copy is an answer
  * that a policy can always give, noise is not. experiments/results/judge_exam.md has the runs that these come from.
  */
-export const SIGNAL = { least: 0.6, leastWithCopies: 0.95, well: 0.75 } as const;
+export const SIGNAL = { least: 0.5, leastWithCopies: 0.95, well: 0.75 } as const;
 
 const FAULTS: Readonly<Record<string, string>> = {
   blind:

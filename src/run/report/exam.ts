@@ -7,7 +7,7 @@ import { wrap } from '../../core/table.js';
 import { rewardOf } from '../../recipes/settings.js';
 import type { CaseEstimate } from '../../rewards/exam/findings.js';
 import type { Verdict } from '../../rewards/exam/verdict.js';
-import { examsOf, type FoundExam } from '../exams.js';
+import { EXAMS, examsOf, type FoundExam } from '../exams.js';
 import type { RunPaths } from '../paths.js';
 import type { RunRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
@@ -31,7 +31,7 @@ export function summaryOf({ folder, record: { made_at, marks, verdict } }: Found
 
 /** The latest exam of what scores a run; null where none lies beside it, or this version does not know the run's settings. */
 export function examOf({ baseExpDir }: RunPaths, recorded: RunRecord['settings']): ExamSummary | null {
-  if (!existsSync(join(baseExpDir, 'exams'))) return null;
+  if (!existsSync(join(baseExpDir, EXAMS))) return null;
   try {
     const reward = rewardOf(recordedSettings(recorded));
     const found = reward === null ? undefined : examsOf(baseExpDir, reward).at(-1);
