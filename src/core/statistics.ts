@@ -27,6 +27,15 @@ export function spreadOf(values: readonly number[]): Spread | null {
   return { mean, std: n > 1 ? Math.sqrt(squares / (n - 1)) : null, n };
 }
 
+/** The value that a share of the values, from 0 to 1, lies below, between neighbours in proportion; NaN of an empty list. */
+export function quantile(values: readonly number[], share: number): number {
+  if (values.length === 0) return NaN;
+  const sorted = values.toSorted((a, b) => a - b);
+  const at = share * (sorted.length - 1);
+  const [below, above] = [sorted[Math.floor(at)], sorted[Math.ceil(at)]];
+  return below + (above - below) * (at - Math.floor(at));
+}
+
 /** Deviations below this are those of rounding. */
 const LEAST_DEVIATION = 1e-9;
 

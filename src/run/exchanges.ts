@@ -50,6 +50,7 @@ export const judgementForm = lineForm<Judgement>({
   leftOut: 'left_out',
   attempts: 'attempts',
   latencyMs: 'latency_ms',
+  tokens: 'tokens',
 });
 
 /** `answers.jsonl`: what a server sampled. */

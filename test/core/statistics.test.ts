@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { average, deviation, standardError } from '../../src/core/statistics.js';
+import { average, deviation, quantile, standardError } from '../../src/core/statistics.js';
 
 describe('summaries', () => {
   it('follow their definitions', () => {
@@ -9,5 +9,12 @@ describe('summaries', () => {
     // sample deviation of 1, 3 is sqrt(2), over sqrt(2)
     expect(standardError([1, 3])).toBeCloseTo(1, 12);
     expect(standardError([1])).toBeNaN();
+  });
+
+  it('have quantiles between neighbours in proportion', () => {
+    expect([0, 0.5, 0.75, 1].map((share) => quantile([9, 1, 3], share))).toEqual([1, 3, 6, 9]);
+    expect(quantile([10, 2], 0.5)).toBe(6);
+    expect(quantile([4], 0.95)).toBe(4);
+    expect(quantile([], 0.5)).toBeNaN();
   });
 });

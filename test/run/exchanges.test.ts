@@ -25,8 +25,12 @@ const kinds = [
   kind(
     'a judgement with all that it may have',
     judgementForm,
-    { ...question, promptHash: 'cd', problem: 'empty', detail: 'no words', leftOut: ['seed'] },
-    `${told}"model":"m","prompt_hash":"cd","text":"good","problem":"empty","detail":"no words","scores":[7.5],"left_out":["seed"],"attempts":2,"latency_ms":81}`,
+    {
+      ...question,
+      ...{ promptHash: 'cd', problem: 'empty' as const, detail: 'no words', leftOut: ['seed'] },
+      tokens: { prompt: 812, completion: 40 },
+    },
+    `${told}"model":"m","prompt_hash":"cd","text":"good","problem":"empty","detail":"no words","scores":[7.5],"left_out":["seed"],"attempts":2,"latency_ms":81,"tokens":{"prompt":812,"completion":40}}`,
   ),
   kind(
     'an answer',

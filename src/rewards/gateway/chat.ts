@@ -5,6 +5,7 @@ import { Deadline } from '../../core/deadline.js';
 import { sha256 } from '../../core/image.js';
 import type { HttpPool } from '../../http/pool.js';
 import { Refusal } from '../../http/refusal.js';
+import { CACHE_HEADER } from '../judge/usage.js';
 import type { ReplyCache } from './cache.js';
 import type { ChatBody } from './chat_body.js';
 import type { Dispatcher, Lease, Turn } from './dispatcher.js';
@@ -58,7 +59,7 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
   const hit = kept !== undefined;
   const cached = key === null ? null : hit ? 'hit' : 'miss';
   if (cached !== null) metrics.cache.add({ result: cached });
-  const headers: Record<string, string> = cached === null ? {} : { 'x-editrl-cache': cached };
+  const headers: Record<string, string> = cached === null ? {} : { [CACHE_HEADER]: cached };
   const record = (status: number, error: string | null, found: string, completion: Completion | null): void =>
     records?.write(call, {
       upstream: course.upstream,

@@ -21,7 +21,8 @@ import {
 } from './traits.js';
 import type { TransportPolicy } from './transport.js';
 import { defaultTransportPolicy, longestExchangeMs } from './transport.js';
-import type { Judgement, JudgementStore, ScoreOptions, UnscoredReason } from '../score/types.js';
+import { addTokens } from './usage.js';
+import type { Judgement, JudgementStore, ScoreOptions, Tokens, UnscoredReason } from '../score/types.js';
 
 export interface JudgeClientOptions {
   /** Base URLs ending in `/v1`, of equal judges; see `resolveEndpoints`. */
@@ -162,6 +163,7 @@ export class JudgeClient implements Judge {
   async #exchange(query: JudgeQuery, requestHash: string, signal?: AbortSignal): Promise<Judgement> {
     let tookMs = 0;
     let attempts = 0;
+    let tokens: Tokens | null = null;
     let asked = 0;
     let askedAgain = 0;
     let changes = 0;
@@ -174,6 +176,7 @@ export class JudgeClient implements Judge {
       const sending = { asked, variation, traits, withinMs: this.#queryTimeoutMs - tookMs };
       const sent = await this.#sender.send(query, sending, signal);
       attempts += sent.attempts;
+      tokens = addTokens(tokens, sent.tokens);
       tookMs += sent.tookMs;
       const fewer = changes < mostTraitChanges && !sent.over ? withoutRefused(traits, sent.reply) : null;
       if (fewer !== null) {
@@ -209,7 +212,8 @@ export class JudgeClient implements Judge {
       const promptHash = hashPrompt(query);
       const question = { key: query.key, requestHash, promptHash, model: this.model };
       const leftOut = this.#leftOut(traits);
-      const told = { ...question, text, problem, scores, attempts, latencyMs, ...leftOut };
+      const counted = tokens === null ? {} : { tokens };
+      const told = { ...question, text, problem, scores, attempts, latencyMs, ...leftOut, ...counted };
       return problem === null ? told : { ...told, detail };
     }
   }

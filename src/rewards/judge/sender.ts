@@ -11,6 +11,7 @@ import pLimit, { type LimitFunction } from 'p-limit';
 import type { Traits } from './traits.js';
 import type { TransportPolicy } from './transport.js';
 import { Transport } from './transport.js';
+import type { Tokens } from '../score/types.js';
 
 /** The part of a query that is sent to the server. */
 export type SentQuery = Omit<JudgeQuery, 'key' | 'parse'>;
@@ -30,6 +31,8 @@ export interface SendResult {
   readonly reply: Reply;
   /** Requests that were made. */
   readonly attempts: number;
+  /** Of all its replies; null where none says how many it took. */
+  readonly tokens: Tokens | null;
   /** Since it had a slot. */
   readonly tookMs: number;
   /** Whether its time is over or it was called off, so that nothing more is to be asked. */
@@ -95,11 +98,12 @@ export class LocalSender implements Sender {
       const started = this.#clock.now();
       const deadline = new Deadline(this.#clock, withinMs, signal);
       try {
-        if (deadline.over) return { reply: cancelledReply, attempts: 0, tookMs: 0, over: true };
+        if (deadline.over) return { reply: cancelledReply, attempts: 0, tokens: null, tookMs: 0, over: true };
         const request = await toChatRequest(query, this.#options.model, asked, traits, variation);
-        const { reply, attempts } = await this.#transport.send(request, deadline);
+        const { reply, attempts, tokens } = await this.#transport.send(request, deadline);
         const tookMs = this.#clock.now() - started;
-        return { reply: signal?.aborted === true ? cancelledReply : reply, attempts, tookMs, over: deadline.over };
+        const told = signal?.aborted === true ? cancelledReply : reply;
+        return { reply: told, attempts, tokens, tookMs, over: deadline.over };
       } finally {
         deadline.dispose();
       }

@@ -68,7 +68,7 @@ export class ThreadSender implements Sender {
 
   async send(query: SentQuery, sending: SendOptions, signal?: AbortSignal): Promise<SendResult> {
     // The thread would begin with the pictures before it hears of it.
-    if (signal?.aborted === true) return { reply: cancelledReply, attempts: 0, tookMs: 0, over: true };
+    if (signal?.aborted === true) return { reply: cancelledReply, attempts: 0, tokens: null, tookMs: 0, over: true };
     return (await this.#ask((id) => ({ kind: 'send', id, query: plain(query), sending }), signal)) as SendResult;
   }
 

@@ -11,6 +11,8 @@ import type { Clock } from '../../core/clock.js';
 import { longestTimer } from '../../core/clock.js';
 import type { Reply } from './completion.js';
 import { readCompletion, readError } from './completion.js';
+import { addTokens, CACHE_HEADER, tokensOf } from './usage.js';
+import type { Tokens } from '../score/types.js';
 import type { Deadline } from '../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../http/pool.js';
 import { createHttpPool } from '../../http/pool.js';
@@ -58,8 +60,23 @@ class JudgeMember extends Member {
   }
 }
 
+/** A request, and the tokens of the replies that it got: those of earlier attempts are paid for like those of the last one. */
+interface Sending {
+  readonly request: ChatRequest;
+  tokens: Tokens | null;
+}
+
+/** What became of a request. */
+export interface Sent {
+  readonly reply: Reply;
+  /** Requests that were made. */
+  readonly attempts: number;
+  /** Of all replies that say how many they took; null where none does. */
+  readonly tokens: Tokens | null;
+}
+
 export class Transport {
-  readonly #remote: Remote<JudgeMember, ChatRequest, Reply>;
+  readonly #remote: Remote<JudgeMember, Sending, Reply>;
   readonly #pool: HttpPool;
 
   constructor(private readonly options: TransportOptions) {
@@ -68,19 +85,20 @@ export class Transport {
     this.#remote = new Remote({
       ...options,
       members: options.endpoints.map((url) => new JudgeMember(url, pool, options)),
-      attempt: async ({ client }, request, attempt) => meaningOf(await complete(client, request, attempt)),
+      attempt: async ({ client }, sending, attempt) => meaningOf(await complete(client, sending, attempt)),
     });
   }
 
   /** Sends until there is a reply, retrying is pointless, or the query's time is over. Counts the requests that it made. */
-  async send(request: ChatRequest, query: Deadline): Promise<{ readonly reply: Reply; readonly attempts: number }> {
-    const { reply, attempts, spared } = await this.#remote.ask(request, query);
-    return { reply: reply ?? this.#notAsked(spared), attempts };
+  async send(request: ChatRequest, query: Deadline): Promise<Sent> {
+    const sending: Sending = { request, tokens: null };
+    const { reply, attempts, spared } = await this.#remote.ask(sending, query);
+    return { reply: reply ?? this.#notAsked(spared), attempts, tokens: sending.tokens };
   }
 
   /** One request without retries, asked even of a judge that is being spared; a text lets everyone through again. */
   async probe(request: ChatRequest, query: Deadline): Promise<Reply> {
-    return (await this.#remote.once(request, query)) ?? this.#notAsked(false);
+    return (await this.#remote.once({ request, tokens: null }, query)) ?? this.#notAsked(false);
   }
 
   close(): Promise<void> {
@@ -94,10 +112,14 @@ export class Transport {
   }
 }
 
-async function complete(client: OpenAI, request: ChatRequest, attempt: Deadline): Promise<Reply> {
+async function complete(client: OpenAI, sending: Sending, attempt: Deadline): Promise<Reply> {
+  const { request } = sending;
   try {
-    const body: unknown = await client.chat.completions.create(request, { signal: attempt.signal });
-    return readCompletion(body, request);
+    const asked = client.chat.completions.create(request, { signal: attempt.signal });
+    const { data, response }: { readonly data: unknown; readonly response: Pick<Response, 'headers'> } =
+      await asked.withResponse();
+    sending.tokens = addTokens(sending.tokens, tokensOf(data, response.headers.get(CACHE_HEADER)));
+    return readCompletion(data, request);
   } catch (error) {
     if (!attempt.over) return readError(error, Date.now());
     return { kind: 'problem', problem: 'timeout', detail: 'no answer in time', remedy: 'retry' };

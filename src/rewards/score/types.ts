@@ -107,6 +107,12 @@ export interface Reward {
   score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome>;
 }
 
+/** Tokens of a question as its server counts them: images count as tokens of the prompt, thoughts as those of the completion. */
+export interface Tokens {
+  readonly prompt: number;
+  readonly completion: number;
+}
+
 /** One exchange with a judge, as it is recorded and replayed. */
 export interface Judgement extends RemoteExchange {
   /** `<item key>/<query>`, such as `5/12/3/viescore_sc`. */
@@ -127,6 +133,11 @@ export interface Judgement extends RemoteExchange {
   readonly attempts: number;
   /** In a slot, over all requests. */
   readonly latencyMs: number;
+  /**
+   * What was paid for, over all requests whose replies say it; both 0 where a gateway's cache answered. Absent where the server counts none, and in records
+   * that lack it.
+   */
+  readonly tokens?: Tokens;
 }
 
 /**

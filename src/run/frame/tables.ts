@@ -75,6 +75,8 @@ export const COLUMNS = {
     scores: 'numbers',
     attempts: 'integer',
     latency_ms: 'number',
+    prompt_tokens: 'integer',
+    completion_tokens: 'integer',
     request_hash: 'text',
     prompt_hash: 'text',
     left_out: 'texts',
@@ -137,12 +139,15 @@ export const TABLES: Readonly<Record<TableName, FrameTable>> = {
       const key = String(line['key']);
       const cut = key.lastIndexOf('/');
       const iteration = iterationOfKey(key);
+      const { prompt, completion } = object(line['tokens']);
       return pick(COLUMNS.judgements, {
         ...line,
         iteration: iteration < 0 ? null : iteration,
         held_out: isHeldOut({ key }),
         episode: cut < 0 ? null : key.slice(0, cut),
         query: key.slice(cut + 1),
+        prompt_tokens: prompt,
+        completion_tokens: completion,
       });
     },
   },

@@ -55,6 +55,7 @@ export function senderContract(name: string, open: OpenSender): void {
       expect(sent).toMatchObject({
         reply: { kind: 'text', text: 'Be brief. 7 9', cutOff: false },
         attempts: 1,
+        tokens: { prompt: 1, completion: 1 },
         over: false,
       });
       expect(sent.tookMs).toBeGreaterThan(0);

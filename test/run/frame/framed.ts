@@ -7,7 +7,7 @@ import { JudgementFiles } from '../../../src/run/judgement_files.js';
 import type { RunPaths } from '../../../src/run/paths.js';
 import type { RunFolder } from '../../cli/run_directory.js';
 
-export const judgement = (key: string) => ({
+export const judgement = (key: string, more: object = {}) => ({
   key,
   request_hash: 'r',
   model: 'judge',
@@ -17,6 +17,7 @@ export const judgement = (key: string) => ({
   scores: [1, 2.5],
   attempts: 1,
   latency_ms: 12.5,
+  ...more,
 });
 
 /** The run `x__kl-0__seed-1`: a loss that is not finite, judgements in a packed piece and in the current file. */
@@ -64,7 +65,10 @@ export function full(folder: RunFolder): RunPaths {
   mkdirSync(paths.judgementsDir, { recursive: true });
   writeFileSync(paths.judgements, `${JSON.stringify(judgement('1/0/0/viescore_sc'))}\n`);
   new JudgementFiles(paths.judgements).rotate(1);
-  writeFileSync(paths.judgements, `${JSON.stringify(judgement('validation/2/a/b/greedy/0/viescore_pq'))}\n`);
+  writeFileSync(
+    paths.judgements,
+    `${JSON.stringify(judgement('validation/2/a/b/greedy/0/viescore_pq', { tokens: { prompt: 812, completion: 40 } }))}\n`,
+  );
   return paths;
 }
 

@@ -75,12 +75,15 @@ describe('the frame of a run', () => {
     const [first, second, ...more] = await read(judgements.path);
     expect(more).toEqual([]);
     expect(first).toMatchObject({ iteration: 1n, episode: '1/0/0', query: 'viescore_sc', held_out: false });
+    expect(first).toMatchObject({ prompt_tokens: null, completion_tokens: null });
     expect(second).toMatchObject({
       iteration: 2n,
       query: 'viescore_pq',
       held_out: true,
       scores: [1, 2.5],
       attempts: 1n,
+      prompt_tokens: 812n,
+      completion_tokens: 40n,
     });
   });
 

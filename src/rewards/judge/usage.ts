@@ -1,0 +1,38 @@
+/** What a judge's replies are charged by: their tokens, as servers count them. */
+import type { Tokens } from '../score/types.js';
+
+/** The header in which our gateway says whether its cache answered (`hit`) or a judge (`miss`). */
+export const CACHE_HEADER = 'x-editrl-cache';
+
+const NO_TOKENS: Tokens = { prompt: 0, completion: 0 };
+
+/**
+ * The tokens of a reply that was paid for, by the `usage` in its body; none for one that a gateway's cache gave, whatever its body says. Null where the server
+ * does not count: what is no count is as good as none, and so are two zeros, which servers send that do not count.
+ */
+export function tokensOf(body: unknown, cache: string | null): Tokens | null {
+  if (cache === 'hit') return NO_TOKENS;
+  const { prompt_tokens: prompt, completion_tokens: completion } = usageOf(body);
+  if (!isCount(prompt) || !isCount(completion) || prompt + completion === 0) return null;
+  return { prompt, completion };
+}
+
+/** Whether these are the tokens of a reply that cost nothing. */
+export function areFree({ prompt, completion }: Tokens): boolean {
+  return prompt + completion === 0;
+}
+
+/** The tokens of two replies, of which either may not be counted; null where neither is. */
+export function addTokens(a: Tokens | null, b: Tokens | null): Tokens | null {
+  if (a === null || b === null) return a ?? b;
+  return { prompt: a.prompt + b.prompt, completion: a.completion + b.completion };
+}
+
+function usageOf(body: unknown): { readonly prompt_tokens?: unknown; readonly completion_tokens?: unknown } {
+  const usage = typeof body === 'object' && body !== null ? (body as { readonly usage?: unknown }).usage : undefined;
+  return typeof usage === 'object' && usage !== null ? usage : {};
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
