@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { readPlainText } from '../core/plain_file.js';
+import type { ExamCosts } from '../rewards/exam/costs.js';
 import type { ExamMarks } from '../rewards/exam/findings.js';
 import type { Verdict } from '../rewards/exam/verdict.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
@@ -42,6 +43,8 @@ export interface ExamRecord {
     /** Judgements without scores by reason. */
     readonly problems: Readonly<Record<string, number>>;
   };
+  /** Absent in records that lack it. */
+  readonly costs?: ExamCosts;
   readonly cases: readonly ExamCaseRecord[];
 }
 
@@ -57,6 +60,20 @@ export function examFolder(runs: string, settings: RewardSettings, set: string):
 }
 
 const estimate = z.looseObject({ mean: z.number().nullable(), stderr: z.number().nullable() });
+const tokens = z.looseObject({ prompt: z.number(), completion: z.number() });
+const costs = z.looseObject({
+  tokens: tokens.extend({ questions: z.number() }).nullable(),
+  seconds: z.looseObject({ median: z.number(), p95: z.number() }).nullable(),
+  cached: z.number(),
+  price: z
+    .looseObject({
+      per_million: tokens,
+      judgement: z.number().nullable(),
+      answer: z.number().nullable(),
+      thousand_answers: z.number().nullable(),
+    })
+    .nullable(),
+});
 const recordSchema = z.looseObject({
   format: z.literal(1),
   made_at: z.string(),
@@ -68,6 +85,7 @@ const recordSchema = z.looseObject({
     findings: z.array(z.looseObject({ name: z.string() })),
   }),
   verdict: z.looseObject({ teaches: z.string(), sentences: z.array(z.string()) }),
+  costs: costs.optional(),
   cases: z.array(
     z.looseObject({ name: z.string(), agreement: z.number().nullable(), fidelity: z.number().nullable() }),
   ),

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import sharp from 'sharp';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
+import type { ExamCosts } from '../../src/rewards/exam/costs.js';
 import { encodePlainPng } from '../../src/core/png.js';
 import { JUDGE_MODEL, startJudge, type JudgeOptions, type RunningJudge } from '../../src/tiny/judge/server.js';
 import { testFolders } from '../support/folder.js';
@@ -11,14 +12,21 @@ import { capture } from './run_directory.js';
 const newFolder = testFolders('judge-exam');
 let folder = '';
 const judges: RunningJudge[] = [];
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+/** Listeners that were there before: the command listens to signals as long as its process lives. */
+let listeners: readonly (readonly [(typeof SIGNALS)[number], readonly unknown[]])[] = [];
 beforeEach(() => {
   folder = newFolder();
+  listeners = SIGNALS.map((name) => [name, process.listeners(name)]);
   vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
   vi.stubEnv('COLUMNS', '80');
 });
 afterEach(async () => {
   vi.unstubAllEnvs();
   vi.restoreAllMocks();
+  for (const [name, before] of listeners) {
+    for (const one of process.listeners(name)) if (!before.includes(one)) process.off(name, one);
+  }
   await Promise.all(judges.splice(0).map((judge) => judge.close()));
 });
 
@@ -37,6 +45,7 @@ interface Printed {
   readonly marks: { readonly findings: readonly { readonly name: string; readonly accused: boolean }[] };
   readonly verdict: { readonly teaches: string };
   readonly judgements: { readonly count: number };
+  readonly costs: ExamCosts;
   readonly against?: { readonly fidelity: { readonly mean: number; readonly stderr: number } };
 }
 
@@ -53,7 +62,10 @@ describe('editrl judge exam', () => {
     expect(written.out).toMatch(/^gain by a copy +0\.7\d\d ± 0\.\d+ +at most 0\.05 +fault: copies$/m);
     expect(written.out).toMatch(/^right above copy +1\.000 ± 0\.000 +at least 0\.75 +ok$/m);
     // 21 cases of 7 answers twice and 5 tricks, two questions each.
-    expect(written.out).toContain('798 judgements, 798 requests');
+    expect(written.out).toContain('798 judgements, 798 requests\n');
+    expect(written.out).toMatch(/^tokens +\d{3} \+ \d\d +of a question and its reply, mean$/m);
+    expect(written.out).toMatch(/^seconds +\d.+ to \d.+ +of a question: median, and 95% take no longer$/m);
+    expect(written.out).not.toMatch(/^price/m);
     const kept = lines.at(-2) ?? '';
     expect(kept).toMatch(/runs\/exams\/editrl_rule_judge-[0-9a-f]{8}-tiny$/);
     const record = JSON.parse(readFileSync(join(kept, 'exam.json'), 'utf8')) as { format: number; set: string };
@@ -76,6 +88,44 @@ describe('editrl judge exam', () => {
     expect(existsSync(join(one.folder, 'lock'))).toBe(false);
   });
 
+  it('says what a judgement and an answer cost at a price, and asks nothing again for that', async () => {
+    const server = await judge();
+    const first = capture();
+    expect(await main(exam(server.url, '--json'))).toBe(0);
+    const { costs } = JSON.parse(first.out) as Printed;
+    expect(costs).toMatchObject({ cached: 0, price: null, tokens: { questions: 798 } });
+    const asked = server.stats().requests;
+    vi.restoreAllMocks();
+    const priced = capture();
+    expect(await main(exam(server.url, '--json', '--price', '1000000,0'))).toBe(0);
+    const { costs: told } = JSON.parse(priced.out) as Printed;
+    expect(server.stats().requests - asked).toBeLessThanOrEqual(1);
+    expect(told).toMatchObject({ tokens: costs.tokens, seconds: costs.seconds });
+    const each = costs.tokens?.prompt ?? NaN;
+    expect(told.price?.judgement).toBeCloseTo(each, 9);
+    // Two questions for each answer, all of which got a score.
+    expect(told.price?.answer).toBeCloseTo(2 * each, 9);
+    expect(told.price?.thousand_answers).toBeCloseTo(2000 * each, 6);
+    vi.restoreAllMocks();
+    const shown = capture();
+    expect(await main(exam(server.url, '--price', '0.5,10'))).toBe(0);
+    expect(shown.out).toMatch(/^price +0\.000\d{3} +of a judgement, at 0\.5 and 10 for a million tokens$/m);
+    expect(shown.out).toMatch(/^ +0\.\d{3} +of 1000 answers with a score$/m);
+  });
+
+  it.each(['', '2.5', '2.5,', ',10', '2.5,10,1', '-1,10', '2.5,NaN', '1e3,10', '2.5 10', 'cheap'])(
+    "refuses the price '%s' with what it has to be, before it asks anything",
+    async (price) => {
+      const server = await judge();
+      const written = capture();
+      expect(await main(exam(server.url, `--price=${price}`))).toBe(2);
+      expect(written.error).toBe(
+        `editrl: --price: found '${price}'; allowed: PROMPT,COMPLETION, what a million tokens of each cost in your currency, such as 2.5,10\n`,
+      );
+      expect(server.stats().requests).toBe(0);
+    },
+  );
+
   it('compares two judges case by case', async () => {
     const [sound, noisy] = [await judge(), await judge({ biases: { noise: 0.4 } })];
     const out = join(folder, 'sound');
@@ -95,12 +145,13 @@ describe('editrl judge exam', () => {
   it('writes a page with edits and what they were worth', async () => {
     const { url } = await judge();
     const written = capture();
-    expect(await main(exam(url, '--out', join(folder, 'page'), '--html'))).toBe(0);
+    expect(await main(exam(url, '--out', join(folder, 'page'), '--html', '--price', '0.5,10'))).toBe(0);
     const file = join(folder, 'page', 'exam.html');
     expect(written.out.split('\n').at(-2)).toBe(file);
     const page = readFileSync(file, 'utf8');
     expect(page).toContain(`Exam of ${JUDGE_MODEL}`);
     expect(page).toContain('GRPO will learn from it.');
+    expect(page).toContain('of a judgement, at 0.5 and 10 for a million tokens');
     const sheet = /data:image\/png;base64,([A-Za-z0-9+/=]+)/.exec(page)?.[1] ?? '';
     expect(await sharp(Buffer.from(sheet, 'base64')).metadata()).toMatchObject({ format: 'png', width: 1092 });
   });

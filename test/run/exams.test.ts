@@ -32,6 +32,7 @@ interface Told {
   readonly made_at?: string;
   readonly teaches?: string;
   readonly accused?: boolean;
+  readonly costs?: unknown;
 }
 
 /** Writes an exam of a reward; its name is another one than the program would choose. */
@@ -46,6 +47,7 @@ function writeExam(reward: RewardSettings, name: string, told: Told = {}): strin
     reward: { digest: rewardDigest(reward), model: reward.model },
     marks: { cases: 49, signal: { mean: 0.5, stderr: 0.01, n: 49 }, findings: [{ name: 'copies', accused }] },
     verdict: { teaches, sentences: ['What it says.'] },
+    costs: told.costs,
     cases: [],
   };
   writeFileSync(join(folder, EXAM_FILE), JSON.stringify(record));
@@ -84,11 +86,37 @@ describe('exams beside runs', () => {
     expect(examOf(paths, settings as never)).toBeNull();
     const folder = writeExam(rewardIn({ settings } as LoadedConfig), 'a', { accused: true });
     const found = must(examOf(paths, settings as never), 'the exam');
-    expect(found).toMatchObject({ folder, faults: ['copies'], teaches: 'yes', cases: 49 });
+    expect(found).toMatchObject({ folder, faults: ['copies'], teaches: 'yes', cases: 49, costs: null });
     expect(examLines(found, 200)).toEqual([
       'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says.',
       `  ${folder}`,
     ]);
+  });
+
+  it('say what a question takes and costs, where their records have it', async () => {
+    const { settings } = await config();
+    const paths = new RunPaths(runs, 'any');
+    const reward = rewardIn({ settings } as LoadedConfig);
+    const price = { per_million: { prompt: 2.5, completion: 10 }, judgement: 0.002, answer: 0.004 };
+    const costs = {
+      tokens: { prompt: 812.4, completion: 39.6, questions: 40 },
+      seconds: { median: 0.3, p95: 1.25 },
+      cached: 0,
+      price: { ...price, thousand_answers: 4 },
+    };
+    writeExam(reward, 'a', { costs });
+    const found = must(examOf(paths, settings as never), 'the exam');
+    expect(found.costs).toEqual(costs);
+    expect(examLines(found, 300)[0]).toBe(
+      'exam of the judge: signal 0.500 ± 0.010 in 49 cases, on 2026-01-01. What it says. A question takes 812 + 40 tokens and 0.300 s (95% within 1.25 s); 1000 answers cost 4.00.',
+    );
+    const unknown = { tokens: null, seconds: { median: 0.3, p95: 1.25 }, cached: 0, price: null };
+    writeExam(reward, 'a', { costs: unknown });
+    expect(examLines(must(examOf(paths, settings as never), 'the exam'), 300)[0]).toMatch(
+      /What it says\. A question takes 0\.300 s \(95% within 1\.25 s\); the server reports no tokens\.$/,
+    );
+    writeExam(reward, 'a', { costs: { ...costs, tokens: { prompt: 'many' } } });
+    expect(examOf(paths, settings as never)).toBeNull();
   });
 
   it.each<[Told, boolean]>([

@@ -10,6 +10,7 @@ import { writeFileAtomic } from '../../core/files.js';
 import { ownerStatus, realLockWorld, takeLock } from '../../core/lock.js';
 import { average } from '../../core/statistics.js';
 import type { ExamSet } from '../../rewards/exam/cases.js';
+import { costsOf, type TokenPrice } from '../../rewards/exam/costs.js';
 import { examine } from '../../rewards/exam/examine.js';
 import { agreementOf, fidelityOf, marksOf, scoresOf, type RepliedCase } from '../../rewards/exam/findings.js';
 import { verdictOf } from '../../rewards/exam/verdict.js';
@@ -25,6 +26,8 @@ export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
   readonly set: ExamSet;
   readonly repeats: number;
   readonly folder: string;
+  /** What tokens cost; null or absent: it is not known. */
+  readonly price?: TokenPrice | null;
   readonly onCase?: (done: number) => void;
 }
 
@@ -54,7 +57,7 @@ function requireScorable(settings: RewardSettings, set: ExamSet): void {
  * same exam.
  */
 export async function runExam(request: ExamRequest): Promise<ExamRecord> {
-  const { settings, set, repeats, folder, signal, onCase, ...opening } = request;
+  const { settings, set, repeats, folder, price: _, signal, onCase, ...opening } = request;
   requireScorable(settings, set);
   const lockPath = join(folder, 'lock');
   const world = realLockWorld();
@@ -111,12 +114,13 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
 const orNull = (value: number): number | null => (Number.isNaN(value) ? null : value);
 
 function recordOf(
-  { settings, set, repeats }: ExamRequest,
+  { settings, set, repeats, price = null }: ExamRequest,
   digest: string,
   cases: readonly RepliedCase[],
   judgements: readonly Judgement[],
 ): ExamRecord {
   const marks = marksOf(cases);
+  const scored = cases.flatMap(({ replies }) => replies).filter(({ score }) => score !== null).length;
   const problems: Record<string, number> = {};
   for (const { problem } of judgements) if (problem !== null) problems[problem] = (problems[problem] ?? 0) + 1;
   return {
@@ -133,6 +137,7 @@ function recordOf(
       requests: judgements.reduce((sum, { attempts }) => sum + attempts, 0),
       problems,
     },
+    costs: costsOf(judgements, scored, price),
     cases: cases.map((replied) => ({
       name: replied.name,
       agreement: orNull(agreementOf(replied)),

@@ -5,12 +5,14 @@ import { showEstimate } from '../../core/estimate.js';
 import { printable, RunError } from '../../core/errors.js';
 import { wrap } from '../../core/table.js';
 import { rewardOf } from '../../recipes/settings.js';
+import type { ExamCosts } from '../../rewards/exam/costs.js';
 import type { CaseEstimate } from '../../rewards/exam/findings.js';
 import type { Verdict } from '../../rewards/exam/verdict.js';
 import { EXAMS, examsOf, type FoundExam } from '../exams.js';
 import type { RunPaths } from '../paths.js';
 import type { RunRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
+import { costSentence } from './exam_text.js';
 
 export interface ExamSummary {
   readonly folder: string;
@@ -21,12 +23,16 @@ export interface ExamSummary {
   /** Names of the faults that the judge was accused of. */
   readonly faults: readonly string[];
   readonly sentences: readonly string[];
+  /** Null for an exam whose record lacks them. */
+  readonly costs: ExamCosts | null;
 }
 
-export function summaryOf({ folder, record: { made_at, marks, verdict } }: FoundExam): ExamSummary {
+export function summaryOf({ folder, record }: FoundExam): ExamSummary {
+  const { made_at, marks, verdict, costs = null } = record;
   const { cases, signal, findings } = marks;
   const faults = findings.filter(({ accused }) => accused).map(({ name }) => name);
-  return { folder, made_at, cases, signal, faults, teaches: verdict.teaches, sentences: verdict.sentences };
+  const { teaches, sentences } = verdict;
+  return { folder, made_at, cases, signal, faults, teaches, sentences, costs };
 }
 
 /** The latest exam of what scores a run; null where none lies beside it, or this version does not know the run's settings. */
@@ -47,8 +53,13 @@ export function examCaption({ cases, signal, made_at }: ExamSummary): string {
   return `signal ${showEstimate(signal)} in ${cases} cases, on ${made_at.slice(0, 10)}`;
 }
 
+/** What it said, and what a question takes. */
+export function examSentences({ sentences, costs }: ExamSummary): string {
+  return [...sentences, ...(costs === null ? [] : [costSentence(costs)])].join(' ');
+}
+
 /** Lines without a final newline. */
 export function examLines(exam: ExamSummary, width: number): string[] {
-  const text = `exam of the judge: ${examCaption(exam)}. ${exam.sentences.join(' ')}`;
+  const text = `exam of the judge: ${examCaption(exam)}. ${examSentences(exam)}`;
   return [...wrap(printable(text), width), `  ${exam.folder}`];
 }

@@ -1,5 +1,7 @@
 /** An exam's marks, tests and costs as rows of tables. */
 import { showEstimate } from '../../core/estimate.js';
+import type { ExamCosts } from '../../rewards/exam/costs.js';
+import type { Tokens } from '../../rewards/score/types.js';
 import type { ExamRecord } from '../exams.js';
 
 /** Name, value and meaning of each mark. */
@@ -29,10 +31,77 @@ export function examTestRows({
   }));
 }
 
-/** How many judgements there were, what they took, and which had no scores. */
+/** How many judgements there were, and which had no scores. */
 export function judgementsText({ judgements }: ExamRecord): string {
-  const { count, requests, mean_seconds: seconds, problems } = judgements;
+  const { count, requests, problems } = judgements;
   const without = Object.entries(problems).map(([reason, lost]) => `${lost} ${reason}`);
   const lost = without.length === 0 ? '' : `; without scores: ${without.join(', ')}`;
-  return `${count} judgements, ${requests} requests, ${seconds.toFixed(3)} s each${lost}`;
+  return `${count} judgements, ${requests} requests${lost}`;
+}
+
+const NO_TOKENS = 'the server reports no tokens';
+
+/** Name, value and meaning of each cost; nothing for a record that has none. */
+export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
+  if (costs === undefined) return [];
+  const { tokens, seconds, cached } = costs;
+  const known =
+    tokens === null || tokens.questions === judgements.count - cached
+      ? ''
+      : `, of the ${tokens.questions} questions whose replies report them`;
+  return [
+    tokens === null
+      ? ['tokens', 'unknown', NO_TOKENS]
+      : ['tokens', showTokens(tokens), `of a question and its reply, mean${known}`],
+    ...(seconds === null
+      ? []
+      : [
+          [
+            'seconds',
+            `${showSeconds(seconds.median)} to ${showSeconds(seconds.p95)}`,
+            'of a question: median, and 95% take no longer',
+          ],
+        ]),
+    ...(cached === 0 ? [] : [['cached', String(cached), "questions that a gateway's cache answered: left out here"]]),
+    ...priceRows(costs),
+  ];
+}
+
+function priceRows({ price }: ExamCosts): string[][] {
+  if (price === null) return [];
+  if (price.judgement === null) return [['price', 'unknown', NO_TOKENS]];
+  const { per_million: rates, judgement, answer, thousand_answers: thousand } = price;
+  return [
+    ['price', showMoney(judgement), `of a judgement, at ${rates.prompt} and ${rates.completion} for a million tokens`],
+    ['', answer === null ? 'unknown' : showMoney(answer), 'of an answer with a score'],
+    ['', thousand === null ? 'unknown' : showMoney(thousand), 'of 1000 answers with a score'],
+  ];
+}
+
+/** What a question takes, in one sentence. */
+export function costSentence({ tokens, seconds, price }: ExamCosts): string {
+  const took = [
+    ...(tokens === null ? [] : [`${showTokens(tokens)} tokens`]),
+    ...(seconds === null ? [] : [`${showSeconds(seconds.median)} s (95% within ${showSeconds(seconds.p95)} s)`]),
+  ];
+  const thousand = price?.thousand_answers ?? null;
+  const said = [
+    ...(took.length === 0 ? [] : [`a question takes ${took.join(' and ')}`]),
+    ...(tokens === null ? [NO_TOKENS] : []),
+    ...(thousand === null ? [] : [`1000 answers cost ${showMoney(thousand)}`]),
+  ].join('; ');
+  return `${said.charAt(0).toUpperCase()}${said.slice(1)}.`;
+}
+
+/** Of the prompt and of the completion. */
+function showTokens({ prompt, completion }: Tokens): string {
+  return `${Math.round(prompt)} + ${Math.round(completion)}`;
+}
+
+const showSeconds = (value: number): string => value.toFixed(value < 1 ? 3 : 2);
+
+/** Two decimals, and below 1 three digits that count. */
+function showMoney(value: number): string {
+  if (value === 0 || value >= 1) return value.toFixed(2);
+  return value.toLocaleString('en-US', { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
 }

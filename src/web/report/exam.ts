@@ -2,7 +2,7 @@
 import { showEstimate } from '../../core/estimate.js';
 import type { ExamRecord } from '../../run/exams.js';
 import { drawExamSheet, type ShownCase } from '../../run/report/exam_sheet.js';
-import { examMarkRows, examTestRows, judgementsText } from '../../run/report/exam_text.js';
+import { examCostRows, examMarkRows, examTestRows, judgementsText } from '../../run/report/exam_text.js';
 import type { WireReport } from '../wire.js';
 import { reportCurves } from './curves.js';
 import { reportDocument } from './document.js';
@@ -45,8 +45,12 @@ export async function examFile(
       },
       {
         title: 'Marks',
+        blocks: [table('Marks', { titles: ['mark', 'value', 'what it is'], rows: examMarkRows(record) })],
+      },
+      {
+        title: 'Costs',
         blocks: [
-          table('Marks', { titles: ['mark', 'value', 'what it is'], rows: examMarkRows(record) }),
+          table('Costs', { titles: ['cost', 'value', 'what it is'], rows: examCostRows(record) }),
           paragraph(judgementsText(record)),
         ],
       },

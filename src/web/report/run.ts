@@ -5,7 +5,7 @@ import type { ComparedRun } from '../../run/report/compare.js';
 import type { Membership } from '../../run/report/find.js';
 import type { Certificate } from '../../run/certificate.js';
 import { certificateCaption, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
-import { examCaption, type ExamSummary } from '../../run/report/exam.js';
+import { examCaption, examSentences, type ExamSummary } from '../../run/report/exam.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
 import { showLoss, showScale, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
@@ -165,7 +165,7 @@ function certificate(found: Certificate): WireBlock[] {
 }
 
 function exam(found: ExamSummary): WireBlock[] {
-  return [paragraph(`${examCaption(found)}. ${found.sentences.join(' ')}`), paragraph(found.folder)];
+  return [paragraph(`${examCaption(found)}. ${examSentences(found)}`), paragraph(found.folder)];
 }
 
 function membership({ experiment, differs, baseline }: Membership): WireBlock[] {
