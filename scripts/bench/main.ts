@@ -41,6 +41,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
       'what judging costs: the client, the gateway, a burst from several processes, an iteration; `judge faults`: 10,000 judgements while requests fail',
     run: async () => (await import('./judge.js')).benchJudge(),
   },
+  exam: {
+    summary:
+      'the CPU that an exam of a judge takes for a question, beyond sending it: in the tiny world, or with pictures of `exam SIDE` pixels a side',
+    run: async () => (await import('./exam.js')).benchExam(),
+  },
   attack: {
     summary:
       'attacks on the gateway, the reward server and the rule judge: each has to stay up, below 1 GB, and to serve others',

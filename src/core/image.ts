@@ -23,12 +23,18 @@ export async function encodePng(image: RgbImage): Promise<Uint8Array> {
 export function enlargeImage(image: RgbImage, factor: number): RgbImage {
   const [width, height] = [image.width * factor, image.height * factor];
   const data = new Uint8Array(width * height * 3);
-  for (let y = 0; y < height; y++) {
-    const row = Math.floor(y / factor) * image.width;
-    for (let x = 0; x < width; x++) {
-      const from = (row + Math.floor(x / factor)) * 3;
-      data.set(image.data.subarray(from, from + 3), (y * width + x) * 3);
+  const row = width * 3;
+  let to = 0;
+  for (let y = 0, from = 0; y < image.height; y++) {
+    for (let x = 0; x < image.width; x++, from += 3) {
+      for (let n = 0; n < factor; n++, to += 3) {
+        data[to] = image.data[from];
+        data[to + 1] = image.data[from + 1];
+        data[to + 2] = image.data[from + 2];
+      }
     }
+    // The row that was just written, once for each further one that looks like it.
+    for (let n = 1; n < factor; n++, to += row) data.copyWithin(to, to - row, to);
   }
   return { width, height, data };
 }

@@ -31,23 +31,22 @@ const exam = ({ url }: RunningJudge, out: string): string[] => [
   ...['--out', out, '--price', '2.5,10', '--json'],
 ];
 
+type Fields = Readonly<Record<string, unknown>>;
+
+/** The fields but those of these names. */
+function without(fields: Fields, ...names: readonly string[]): Fields {
+  return Object.fromEntries(Object.entries(fields).filter(([name]) => !names.includes(name)));
+}
+
 /** What an exam found, without what depends on when and where it was made. */
-function found(json: string): unknown {
-  const {
-    folder: _folder,
-    made_at: _at,
-    reward,
-    judgements,
-    costs,
-    ...rest
-  } = JSON.parse(json) as Record<
-    'folder' | 'made_at' | 'reward' | 'judgements' | 'costs',
-    Readonly<Record<string, unknown>>
-  >;
-  const { endpoint: _url, ...asked } = reward;
-  const { mean_seconds: _mean, ...counts } = judgements;
-  const { seconds: _seconds, ...took } = costs;
-  return { ...rest, asked, counts, took };
+function found(json: string): Fields {
+  const record = JSON.parse(json) as Readonly<Record<'reward' | 'judgements' | 'costs', Fields>>;
+  return {
+    ...without(record, 'folder', 'made_at'),
+    reward: without(record.reward, 'endpoint'),
+    judgements: without(record.judgements, 'mean_seconds'),
+    costs: without(record.costs, 'seconds'),
+  };
 }
 
 /** Keys of the judgements in an exam's records. */

@@ -57,7 +57,7 @@ function requireScorable(settings: RewardSettings, set: ExamSet): void {
  * same exam.
  */
 export async function runExam(request: ExamRequest): Promise<ExamRecord> {
-  const { settings, set, repeats, folder, price: _, signal, onCase, ...opening } = request;
+  const { settings, set, repeats, folder, signal, onCase, ...opening } = request;
   requireScorable(settings, set);
   const lockPath = join(folder, 'lock');
   const world = realLockWorld();

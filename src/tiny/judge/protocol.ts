@@ -3,7 +3,7 @@
  * model would have to.
  */
 import { z } from 'zod';
-import { base64Bytes, dataUrlContent } from '../../core/image_text.js';
+import { base64Bytes, dataUrlContent, pixelCount } from '../../core/image_text.js';
 import { badRequest } from '../../http/refusal.js';
 import { quotedIn } from '../../rewards/terms/ocr/similarity.js';
 import { chatSchema, imagesOf, parseChat, textsOf, type ChatMessage } from '../../rewards/judge/chat_messages.js';
@@ -38,12 +38,19 @@ export interface Question {
 export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit';
 
 export const MOST_IMAGES = 2;
-/** Tokens per image in the usage figures. */
-const TOKENS_PER_IMAGE = 64;
+/** Pixels that count as a token of an image in the usage figures: 28x28, as Qwen2.5-VL merges its patches. */
+const PIXELS_PER_TOKEN = 28 ** 2;
 
 /** A rough count for usage figures and length limits: four characters per token. */
 export function countTokens(text: string): number {
   return Math.ceil(text.length / 4);
+}
+
+/** A count of an image for usage figures, by its size in its header; 0 for what has none that can be read. */
+async function countImageTokens(url: string): Promise<number> {
+  const content = dataUrlContent(url);
+  const pixels = content === null ? null : await pixelCount(content);
+  return Math.ceil((pixels ?? 0) / PIXELS_PER_TOKEN);
 }
 
 /** The bytes of an image. Raises Refusal. */
@@ -79,7 +86,7 @@ export function parseRequest(body: Buffer): ChatRequest {
 }
 
 /** Determines the question. Raises Refusal 400 for a number of images that no question has. */
-export function readQuestion(request: ChatRequest): Question {
+export async function readQuestion(request: ChatRequest): Promise<Question> {
   const textOf = (message: ChatMessage): string => textsOf(message).join('\n');
   const images = imagesOf(request.messages);
   if (images.length === 0) throw badRequest('No image was sent: this judge looks at one or two images.', 'messages');
@@ -103,6 +110,7 @@ export function readQuestion(request: ChatRequest): Question {
     );
   }
   const words = [...system, ...user].join('\n');
+  const imageTokens = await Promise.all(images.map(countImageTokens));
   const withTwo: QuestionKind = topLogprobs !== null ? 'digit' : asksAlignment ? 'alignment' : 'consistency';
   return {
     kind: asksGround ? 'ground' : asksSign ? 'sign' : images.length === 2 ? withTwo : 'quality',
@@ -111,7 +119,7 @@ export function readQuestion(request: ChatRequest): Question {
     images,
     choices: request.n ?? 1,
     maxTokens: request.max_completion_tokens ?? request.max_tokens ?? null,
-    promptTokens: countTokens(words) + images.length * TOKENS_PER_IMAGE,
+    promptTokens: imageTokens.reduce((sum, tokens) => sum + tokens, countTokens(words)),
   };
 }
 

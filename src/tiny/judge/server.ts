@@ -254,7 +254,7 @@ async function serveChat({ request, response, gone, read }: Call, service: Servi
     case 'garble': {
       const chat = parseRequest(body);
       if (!service.models.includes(chat.model)) throw noSuchModel(chat.model);
-      const question = readQuestion(chat);
+      const question = await readQuestion(chat);
       const answer = await service.answer(question);
       const reply = answer === null ? UNDECIDED : replyTo(question, answer, effect);
       const more = effect.does === 'delay' ? effect.milliseconds : 0;

@@ -59,6 +59,9 @@ describe('the judge over HTTP', () => {
     expect(reply).toMatchObject({ object: 'chat.completion', model: JUDGE_MODEL });
     expect(reply.choices).toHaveLength(1);
     expect(reply.choices[0]).toMatchObject({ index: 0, finish_reason: 'stop', message: { role: 'assistant' } });
+    // Two images of 32x32 pixels, of which 28x28 are a token.
+    expect(reply.usage.prompt_tokens).toBe(Math.ceil(words.length / 4) + 2 * 2);
+    expect(reply.usage.completion_tokens).toBe(Math.ceil(reply.choices[0].message.content.length / 4));
     expect(reply.usage.total_tokens).toBe(reply.usage.prompt_tokens + reply.usage.completion_tokens);
     expect(scores(reply)).toEqual([10, 10]);
     expect(scores((await post(ask([say(words), source, source]))).reply)).toEqual([0, 10]);
