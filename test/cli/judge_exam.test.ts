@@ -151,7 +151,8 @@ describe('editrl judge exam', () => {
     const page = readFileSync(file, 'utf8');
     expect(page).toContain(`Exam of ${JUDGE_MODEL}`);
     expect(page).toContain('GRPO will learn from it.');
-    expect(page).toContain('of a judgement, at 0.5 and 10 for a million tokens');
+    // In its table, and in the words of the terminal that it keeps.
+    expect(page.split('of a judgement, at 0.5 and 10 for a million tokens')).toHaveLength(3);
     const sheet = /data:image\/png;base64,([A-Za-z0-9+/=]+)/.exec(page)?.[1] ?? '';
     expect(await sharp(Buffer.from(sheet, 'base64')).metadata()).toMatchObject({ format: 'png', width: 1092 });
   });
