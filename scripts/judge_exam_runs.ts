@@ -10,14 +10,13 @@ import { mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { writeFileAtomic } from '../src/core/files.js';
-import { readPlainText } from '../src/core/plain_file.js';
 import { meanDifference, showEstimate, type Estimate } from '../src/core/estimate.js';
 import { average } from '../src/core/statistics.js';
 import { FONT, INK, MUTED, svgToPng } from '../src/run/report/svg.js';
 import type { ExamMarks } from '../src/rewards/exam/findings.js';
 import { readExam } from '../src/run/exams.js';
 import { RunPaths } from '../src/run/paths.js';
-import { editrl, startJudge, sweep, type Judge } from './judged_runs.js';
+import { editrl, rescoreSoundly, soundGain, startJudge, sweep, type Judge } from './judged_runs.js';
 
 /** Strengths of each bias; the sound judge is none of them. */
 const STRENGTHS = {
@@ -76,7 +75,7 @@ async function main(): Promise<void> {
   } finally {
     for (const { process: child } of judges.values()) child.stdin?.end();
   }
-  for (const arm of arms) for (const seed of seeds) await rescored(arm, seed);
+  for (const arm of arms) for (const seed of seeds) await rescoreSoundly(pathsOf(arm, seed), soundFile);
   const rows = arms.map(rowOf);
   console.log(table(rows));
   if (flags.chart !== undefined) writeFileAtomic(flags.chart, await svgToPng(chart(rows), 2));
@@ -101,37 +100,8 @@ function experiment(urls: ReadonlyMap<string, string>): string {
 `;
 }
 
-const runOf = ({ name }: Arm, seed: string): string => `${flags.name}__judge-${name}__seed-${seed}`;
-const RESCORED = 'sound';
-
-/** Has the held-out answers of a run scored by the sound judge, once. */
-async function rescored(arm: Arm, seed: string): Promise<void> {
-  const paths = new RunPaths(BASE_EXP_DIR, runOf(arm, seed));
-  if (heldOut(paths) !== null) return;
-  await editrl([
-    ...['rescore', paths.dir, '--config', soundFile, '--with', 'configs/lib/tiny.libsonnet'],
-    ...['--held-out', '--name', RESCORED],
-  ]);
-}
-
-interface Line {
-  readonly set: string;
-  readonly iteration: number;
-  readonly rescored: { readonly kind: string; readonly value?: number };
-}
-
-/** The sound judge's means of all sampled held-out answers before and after, or null where it was not asked yet. */
-function heldOut(paths: RunPaths): { readonly before: number; readonly after: number } | null {
-  const text = readPlainText(join(paths.dir, 'rescored', `${RESCORED}.jsonl`));
-  if (text === null) return null;
-  const lines = text.trimEnd().split('\n');
-  const sampled = lines.map((line) => JSON.parse(line) as Line).filter(({ set }) => set.endsWith('/sampled'));
-  const last = Math.max(...sampled.map(({ iteration }) => iteration));
-  // The sound judge leaves nothing without a score; an answer that is no picture is worth 0.
-  const mean = (at: number): number =>
-    average(sampled.filter(({ iteration }) => iteration === at).map(({ rescored: { value = 0 } }) => value));
-  return { before: mean(0), after: mean(last) };
-}
+const pathsOf = ({ name }: Arm, seed: string): RunPaths =>
+  new RunPaths(BASE_EXP_DIR, `${flags.name}__judge-${name}__seed-${seed}`);
 
 interface ArmRow {
   readonly arm: Arm;
@@ -144,7 +114,7 @@ interface ArmRow {
 }
 
 function rowOf(arm: Arm): ArmRow {
-  const found = seeds.flatMap((seed) => heldOut(new RunPaths(BASE_EXP_DIR, runOf(arm, seed))) ?? []);
+  const found = seeds.flatMap((seed) => soundGain(pathsOf(arm, seed)) ?? []);
   const { marks, verdict } = readExam(examOf(arm));
   return {
     arm,

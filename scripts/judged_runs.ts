@@ -1,8 +1,12 @@
 /** What the scripts share that train against judges with faults or biases. */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { EndpointError, RunError } from '../src/core/errors.js';
+import { readPlainText } from '../src/core/plain_file.js';
+import { average } from '../src/core/statistics.js';
+import type { RunPaths } from '../src/run/paths.js';
 
 const MAIN = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
 
@@ -41,4 +45,34 @@ export async function editrl(words: readonly string[]): Promise<void> {
 /** Runs a matrix to its end. Raises RunError when it fails. */
 export function sweep(experiment: string, flags: readonly string[]): Promise<void> {
   return editrl(['sweep', experiment, ...flags]);
+}
+
+const SOUND = 'sound';
+
+/** Has the held-out answers of a run scored by the reward and judge of `config`, once. */
+export async function rescoreSoundly(paths: RunPaths, config: string): Promise<void> {
+  if (soundGain(paths) !== null) return;
+  await editrl([
+    ...['rescore', paths.dir, '--config', config, '--with', 'configs/lib/tiny.libsonnet'],
+    ...['--held-out', '--name', SOUND],
+  ]);
+}
+
+interface Line {
+  readonly set: string;
+  readonly iteration: number;
+  readonly rescored: { readonly kind: string; readonly value?: number };
+}
+
+/** The means of all sampled held-out answers before and after, as `rescoreSoundly` found them; null where it did not look yet. */
+export function soundGain(paths: RunPaths): { readonly before: number; readonly after: number } | null {
+  const text = readPlainText(join(paths.dir, 'rescored', `${SOUND}.jsonl`));
+  if (text === null) return null;
+  const lines = text.trimEnd().split('\n');
+  const sampled = lines.map((line) => JSON.parse(line) as Line).filter(({ set }) => set.endsWith('/sampled'));
+  const last = Math.max(...sampled.map(({ iteration }) => iteration));
+  // The sound judge leaves nothing without a score; an answer that is no picture is worth 0.
+  const mean = (at: number): number =>
+    average(sampled.filter(({ iteration }) => iteration === at).map(({ rescored: { value = 0 } }) => value));
+  return { before: mean(0), after: mean(last) };
 }

@@ -1,5 +1,4 @@
 /** How many questions a run asks judges, from its settings alone. */
-import { must } from '../core/errors.js';
 import { isSupervised } from '../recipes/training_rules.js';
 import { rewardOf } from '../recipes/settings.js';
 import { decidingTerms, measuredTerms, questionsOf, recordedTerms } from '../rewards/score/choice.js';
@@ -29,25 +28,28 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   const episodes = rollout === undefined || learnsFromLabels ? 0 : mostEpisodes(rollout);
   const originals = getPath(settings, 'rollout.originals');
   // What no policy gave is judged like an answer.
-  const beside = typeof originals === 'number' ? originals / must(rollout, 'rollout').generations_per_sample : 0;
-  const iteration = episodes * (1 + beside) * questionsOf(training);
+  const beside = typeof originals === 'number' ? originals : 0;
+  const answersOf = rollout?.generations_per_sample ?? 1;
+  const iteration = (episodes / answersOf) * questionsOf(training, answersOf + beside);
   const sets = Math.max(1, (getPath(settings, 'data.validation') as readonly unknown[] | undefined)?.length ?? 1);
   const controls = getPath(settings, 'validation.shuffled_frames') === true ? 1 : 0;
   const answers = validation.prompts * sets * (validation.greedy ? 2 : 1) * (1 + controls);
-  const evaluation = answers * questionsOf([...training, ...measuredTerms(reward)]);
+  const evaluation = answers * questionsOf([...training, ...measuredTerms(reward)], 1);
   if (iteration === 0 && evaluation === 0) return null;
   const left = Math.max(0, settings.num_iterations - done);
   const evaluations = evaluationsLeft(settings, validation.every_n_iterations, done);
-  const second = ofHeldOutJudge(reward, episodes) * heldOutTurns(reward, done, settings.num_iterations);
+  const second = ofHeldOutJudge(reward, episodes, answersOf) * heldOutTurns(reward, done, settings.num_iterations);
   return { iteration, evaluation, left: left * iteration + evaluations * evaluation + second };
 }
 
-/** Most questions that `reward.held_out_judge` is asked in an iteration in which it is asked. */
-function ofHeldOutJudge(reward: RewardSettings, episodes: number): number {
+/** Most questions that `reward.held_out_judge` is asked in an iteration in which it is asked, of groups of so many answers. */
+function ofHeldOutJudge(reward: RewardSettings, episodes: number, answersOf: number): number {
   const { held_out_judge: judge, defaults } = reward;
   if (judge === null) return 0;
   const terms = decidingTerms(judge.mode === null ? reward : { mode: judge.mode, terms: [], defaults });
-  return Math.ceil(judge.fraction * episodes) * questionsOf(terms);
+  const together = Math.max(1, Math.ceil(judge.fraction * answersOf));
+  const each = Math.max(questionsOf(terms, 1), questionsOf(terms, together) / together);
+  return Math.ceil(judge.fraction * episodes * each);
 }
 
 /** In how many of the iterations that are left it is asked. */

@@ -29,7 +29,7 @@ const delimiter = '||V^=^V||';
  * asked and the reply was not `cutOff`: `1` may have been about to be `10`. Never throws.
  */
 export function parseScores(text: string, arity: number, cutOff = false): Parsed {
-  const checked = withoutThinking(text);
+  const checked = answerOf(text);
   if (!checked.ok) return checked;
   const body = checked.body.replace(/```[\w-]*/g, ' ');
   const pieces = body.split(delimiter);
@@ -53,7 +53,7 @@ const scoreTag = /<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/gi;
  * even where an earlier one would. Never throws.
  */
 export function parseScoreTag(text: string): Parsed {
-  const checked = withoutThinking(text);
+  const checked = answerOf(text);
   if (!checked.ok) return checked;
   const body = checked.body;
   const opening = body.toLowerCase().lastIndexOf('<score>');
@@ -66,7 +66,8 @@ export function parseScoreTag(text: string): Parsed {
   return inRange(scores.slice(0, 1));
 }
 
-function withoutThinking(text: string): { ok: true; body: string } | (Parsed & { ok: false }) {
+/** The answer in a reply, without the thoughts before it, which is not empty; or why there is none. Never throws. */
+export function answerOf(text: string): { ok: true; body: string } | (Parsed & { ok: false }) {
   if (text.length > maxTextLength) {
     return { ok: false, problem: 'unparsable', detail: `the reply has ${text.length} characters` };
   }

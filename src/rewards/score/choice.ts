@@ -75,14 +75,21 @@ export function termsThatAsk({ mode, terms, also_compute, measure = [] }: Choice
   ];
 }
 
-/** How many questions judges are asked about an answer that these terms score, the run's judge and those of their own. */
-export function questionsOf(terms: readonly ChosenTerm[]): number {
-  const asked = terms.flatMap(({ kind, name, fields }) => {
-    if (!kind.needs.judge) return [];
+/**
+ * The most questions that judges are asked about a group of so many answers (1: one that stands alone) that these terms score: the run's judge
+ * and those of their own.
+ */
+export function questionsOf(terms: readonly ChosenTerm[], answers: number): number {
+  const asked = new Set<string>();
+  let grouped = 0;
+  for (const { kind, name, fields } of terms) {
+    if (!kind.needs.judge) continue;
+    if (kind.questions !== undefined) grouped += kind.questions(fields, answers);
     const own = kind.ownJudge?.(fields) === true ? name : '';
-    return (kind.asks?.(fields) ?? [kind.name]).map((question) => `${own}/${question}`);
-  });
-  return new Set(asked).size;
+    const names = kind.asks?.(fields) ?? (kind.questions === undefined ? [kind.name] : []);
+    for (const question of names) asked.add(`${own}/${question}`);
+  }
+  return asked.size * answers + grouped;
 }
 
 /** Whether a term asks the run's judge, and not one of its own. */

@@ -8,7 +8,14 @@ import type { WaitOptions } from '../judge/readiness.js';
 import type { RewardChoice } from './settings.js';
 import { missingInput, type Term, type TermKind, type TermServices } from '../terms/term.js';
 import { allOrAbort } from '../../core/all_or_abort.js';
-import { isHeldOut, type JudgeItem, type Outcome, type ScoreOptions, type ScoreParts } from './types.js';
+import {
+  isHeldOut,
+  type AnswerGroup,
+  type JudgeItem,
+  type Outcome,
+  type ScoreOptions,
+  type ScoreParts,
+} from './types.js';
 import { weightedSum, type TermOutcome } from './weighted.js';
 
 /** An outcome with the term outcomes it was made of. */
@@ -76,11 +83,25 @@ export async function createReward(
   const measures = asked.slice(chosen.length - measuredTerms(settings).length);
   const recorded = asked.slice(deciding.length, chosen.length - measures.length);
 
+  /** By whole group, so that all of its answers are given the same object. */
+  const lookedAt = new WeakMap<AnswerGroup, AnswerGroup>();
+  const isRuledOut = ({ finished }: JudgeItem): boolean => settings.zero_if_unfinished && !finished;
+  function within(options: ScoreOptions | undefined): ScoreOptions | undefined {
+    if (options?.group === undefined) return options;
+    const { answers, ruledOut } = options.group;
+    const group = lookedAt.get(options.group) ?? {
+      answers: answers.filter((answer) => !isRuledOut(answer) && answer.unavailable === undefined),
+      ruledOut: ruledOut + answers.filter(isRuledOut).length,
+    };
+    lookedAt.set(options.group, group);
+    return { ...options, group };
+  }
+
   async function scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome> {
     for (const { kind } of decides) requireInputs(kind, item);
     const named = (outcome: (index: number) => Outcome): TermOutcome[] =>
       decides.map(({ name, weight }, index) => ({ name, weight, outcome: outcome(index) }));
-    if (settings.zero_if_unfinished && !item.finished) {
+    if (isRuledOut(item)) {
       const outcome: Outcome = { kind: 'zero_by_rule', reason: 'unfinished', parts: {} };
       return { outcome, terms: named(() => outcome) };
     }
@@ -90,11 +111,12 @@ export async function createReward(
       return { outcome, terms: named(() => outcome) };
     }
     const besides = recorded.filter(({ kind }) => missingInput(kind.needs, item) === null);
+    const among = within(options);
     const starts = (some: readonly Asked[]): ((stop: AbortSignal) => Promise<Outcome>)[] =>
       some.map(
         ({ term }) =>
           (stop) =>
-            term.score(item, stop, options),
+            term.score(item, stop, among),
       );
     const outcomes = await allOrAbort([...starts(decides), ...starts(besides).map(nullIfLacking)], signal);
     const terms = named((index) => must(outcomes[index], 'the outcome of a term that decides'));
@@ -128,6 +150,7 @@ export async function createReward(
 
   return {
     name: rewardName(settings),
+    compares: [...decides, ...recorded].some(({ kind }) => kind.compares),
     terms: decides.map(({ name, weight }) => ({ name, weight })),
     scoreTerms,
     untilReady: async (options) => {

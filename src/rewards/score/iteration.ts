@@ -5,21 +5,53 @@
 import { EndpointError, RunError } from '../../core/errors.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep, systemClock } from '../../core/clock.js';
+import { grouped } from '../../core/grouped.js';
 import type { CanaryResult } from '../judge/client.js';
 import { allOrAbort } from '../../core/all_or_abort.js';
-import type { JudgeItem, Outcome, Reward, ScoreOptions, UnscoredReason } from './types.js';
+import {
+  isHeldOut,
+  type AnswerGroup,
+  type JudgeItem,
+  type Outcome,
+  type Reward,
+  type ScoreOptions,
+  type UnscoredReason,
+} from './types.js';
 
-/** Scores items at once, outcomes in their order. When one raises (a dataset or disk error), the others are called off first. */
+/**
+ * Scores items at once, outcomes in their order. What of a group is among them is compared with each other. When one raises (a dataset or
+ * disk error), the others are called off first.
+ */
 export async function scoreChunk(
   reward: Reward,
   items: readonly JudgeItem[],
   signal?: AbortSignal,
-  options?: ScoreOptions,
+  options?: Omit<ScoreOptions, 'group'>,
 ): Promise<Outcome[]> {
+  const groups = groupsAmong(items);
   return allOrAbort(
-    items.map((item) => (stop) => reward.score(item, stop, options)),
+    items.map((item, i) => {
+      const group = groups[i];
+      return (stop) => reward.score(item, stop, group === null ? options : { ...options, group });
+    }),
     signal,
   );
+}
+
+/** What the keys of a group share; null where an answer stands alone, as held-out ones do. */
+function groupName({ key }: JudgeItem): string | null {
+  const end = key.lastIndexOf('/');
+  return end < 0 || isHeldOut({ key }) ? null : key.slice(0, end);
+}
+
+/** The group of each item among them, one object for all of a group; null for one that stands alone. */
+function groupsAmong(items: readonly JudgeItem[]): readonly (AnswerGroup | null)[] {
+  const byName = grouped(items, groupName);
+  const groups = new Map<string | null, AnswerGroup>();
+  for (const [name, answers] of byName) {
+    if (name !== null && answers.length > 1) groups.set(name, { answers, ruledOut: 0 });
+  }
+  return items.map((item) => groups.get(groupName(item)) ?? null);
 }
 
 /** How much of what was sent to the judge in an iteration is unscored. */
@@ -163,7 +195,14 @@ async function askUnscoredAgain(
   outcomes: readonly Outcome[],
   signal?: AbortSignal,
 ): Promise<readonly Outcome[]> {
-  const indices = outcomes.flatMap((outcome, i) => (unscoredOf(outcome) === null ? [] : [i]));
+  const lacking = new Set(outcomes.flatMap((outcome, i) => (unscoredOf(outcome) === null ? [] : [i])));
+  // Where answers are compared, a further answer of the judge changes what the whole group is worth.
+  const groups = new Set([...lacking].map((i) => groupName(items[i])));
+  const isAsked = (i: number): boolean => {
+    const name = groupName(items[i]);
+    return lacking.has(i) || (reward.compares === true && name !== null && groups.has(name));
+  };
+  const indices = items.flatMap((_, i) => (isAsked(i) ? [i] : []));
   const again = await scoreChunk(
     reward,
     indices.map((i) => items[i]),

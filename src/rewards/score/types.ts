@@ -5,7 +5,8 @@ import type { RgbImage } from '../../core/image.js';
 /** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
 export interface JudgeItem {
   /**
-   * Unique within a run: names the episode in records and lets stored judgements be replayed. Keys of a held-out evaluation begin with `validation/`.
+   * Unique within a run: names the episode in records and lets stored judgements be replayed. Keys of a held-out evaluation begin with `validation/`;
+   * those of other answers to one prompt differ in what follows their last slash.
    */
   readonly key: string;
   /** The request: the instruction of an edit, the user's own prompt for a generated image, or the question for an answer in words. */
@@ -99,11 +100,23 @@ export type ScoreParts = Readonly<Record<string, number>>;
 export interface ScoreOptions {
   /** Asks the judge again if the stored judgement gave no scores; otherwise that is replayed like any other. */
   readonly askAgain?: boolean;
+  /** The answers among which the item is scored, itself among them; absent where it stands alone. One object for all of them. */
+  readonly group?: AnswerGroup;
+}
+
+/** Answers to one prompt that are scored together. */
+export interface AnswerGroup {
+  /** Those that may be looked at, in their order. */
+  readonly answers: readonly JudgeItem[];
+  /** How many others are zero by rule: every answer that may be looked at is better. */
+  readonly ruledOut: number;
 }
 
 /** A reward scores items one by one; it never throws for anything the judge does, nor for anything in the artifact. */
 export interface Reward {
   readonly name: string;
+  /** Whether an answer's outcome depends on the others of its group; absent: no. */
+  readonly compares?: boolean;
   score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome>;
 }
 

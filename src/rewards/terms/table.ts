@@ -12,9 +12,11 @@ import { moduleTerm } from './module.js';
 import { ocr } from './ocr.js';
 import { ocrConfidence } from './ocr_confidence.js';
 import { ocrVlm } from './ocr_vlm.js';
+import { pairwise } from './pairwise.js';
 import { qualityAndGround } from './quality_and_ground.js';
 import { promptQualityTerm } from './prompt_quality.js';
 import { remote } from './remote.js';
+import { rubric } from './rubric.js';
 import { viescore } from './viescore.js';
 import { wordOverlap } from './word_overlap.js';
 import { exactWords, wordSequence } from './word_sequence.js';
@@ -32,6 +34,8 @@ export const termKinds = {
   answer_judge: answerJudge,
   align_quality: alignQuality,
   logit_expectation: logitExpectation,
+  pairwise,
+  rubric,
   ocr,
   ocr_confidence: ocrConfidence,
   ocr_vlm: ocrVlm,

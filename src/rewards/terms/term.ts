@@ -94,8 +94,12 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   };
   /** The name of such a term among the others, if it depends on its fields; default: `name`. */
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
+  /** Whether an answer's outcome depends on the others of its group; absent: no. */
+  readonly compares?: boolean;
   /** Names of the questions that it asks a judge about an answer; terms that name the same one share its answer. Default: one, if it asks a judge. */
   asks?(settings: z.output<z.ZodObject<Fields>>): readonly string[];
+  /** How many questions it asks about a group of so many answers (1: an answer that stands alone), where these are not as many about each answer. */
+  questions?(settings: z.output<z.ZodObject<Fields>>, answers: number): number;
   /** Whether these fields name the term's own server, so that the run's judge is not asked. */
   ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** Whether such a term compares with the text that an instruction quotes; absent: no, or unknown. */

@@ -5,13 +5,14 @@ import type { Question } from './protocol.js';
 export interface Answer {
   /** `list`: a JSON object with a list of scores; `tag`: words, and one score in a tag. */
   readonly form: 'list' | 'tag';
-  /** As many as the question asks for, each from 0 to 10. */
+  /** As many as the question asks for, each from 0 to 10. None where the answer is `reasoning` alone. */
   readonly scores: readonly number[];
   readonly reasoning: string;
 }
 
 /** The text of an answer when nothing goes wrong. */
 export function writeAnswer({ form, scores, reasoning }: Answer): string {
+  if (scores.length === 0) return reasoning;
   return form === 'list' ? JSON.stringify({ score: scores, reasoning }) : `${reasoning}\n<score>${scores[0]}</score>`;
 }
 

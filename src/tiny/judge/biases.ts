@@ -4,6 +4,7 @@ import { UsageError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { Answer } from './answer.js';
+import type { Look } from './compared.js';
 import type { Question } from './protocol.js';
 
 /** What a bias looks at. */
@@ -127,12 +128,15 @@ const biases = {
   },
 } as const satisfies Readonly<Record<string, Bias>>;
 
+/** How much better the picture that is shown first looks. */
+const ORDER = 'order';
+const ORDER_DESCRIPTION = 'of two edits the one that is shown first scores higher';
 /** Share of questions whose answer holds no score, whenever they are asked. */
 const UNREADABLE = 'unreadable';
 const UNREADABLE_DESCRIPTION = 'share of questions that never get a score';
 
-export type BiasName = keyof typeof biases | typeof UNREADABLE;
-export const biasNames: readonly BiasName[] = [...(Object.keys(biases) as (keyof typeof biases)[]), UNREADABLE];
+export type BiasName = keyof typeof biases | typeof ORDER | typeof UNREADABLE;
+export const biasNames: readonly BiasName[] = [...(Object.keys(biases) as (keyof typeof biases)[]), ORDER, UNREADABLE];
 
 /** Strengths from 0 to 1 by name; absent ones are 0. */
 export type Biases = Readonly<Partial<Record<BiasName, number>>>;
@@ -155,21 +159,56 @@ export function readBiases(text: string): Biases {
   return found;
 }
 
-/** A biased answer; null where the judge says nothing that holds a score. */
-export function withBiases(answer: Answer, seen: Seen, strengths: Biases): Answer | null {
-  if (randomFor(seen, UNREADABLE).uniform() < (strengths[UNREADABLE] ?? 0)) return null;
-  let scores: readonly number[] = answer.scores;
+/** Whether the judge says nothing that holds a score. */
+export function isUnreadable(seen: Seen, strengths: Biases): boolean {
+  return randomFor(seen, UNREADABLE).uniform() < (strengths[UNREADABLE] ?? 0);
+}
+
+/** Scores as the biases leave them, before they are clamped. */
+function biased(scores: readonly number[], seen: Seen, strengths: Biases): readonly number[] {
+  let found = scores;
   for (const [name, bias] of Object.entries<Bias>(biases)) {
     const strength = strengths[name as BiasName] ?? 0;
-    if (strength > 0) scores = bias.scores(scores, seen, strength);
+    if (strength > 0) found = bias.scores(found, seen, strength);
   }
-  return { ...answer, scores: scores.map((score) => Math.round(Math.min(MOST, Math.max(0, score)) * 100) / 100) };
+  return found;
+}
+
+const clamped = (score: number): number => Math.min(MOST, Math.max(0, score));
+
+/** A biased answer; null where the judge says nothing that holds a score. */
+export function withBiases(answer: Answer, seen: Seen, strengths: Biases): Answer | null {
+  if (isUnreadable(seen, strengths)) return null;
+  const scores = biased(answer.scores, seen, strengths).map((score) => Math.round(clamped(score) * 100) / 100);
+  return { ...answer, scores };
+}
+
+/**
+ * How one of the edits of a question (counted from 0) looks to a biased judge, which sees in it what it sees in questions about that edit alone.
+ * Noise is drawn for each look.
+ */
+export function biasedLook(look: Look, { question, pictures }: Seen, edit: number, strengths: Biases): Look {
+  const about = (kind: Seen['question']['kind'], shown: readonly RgbImage[]): Seen => ({
+    question: { ...question, kind, images: [`edit ${edit}`, ...question.images] },
+    pictures: shown,
+  });
+  const [success, overedit] = biased([look.success, look.overedit], about('consistency', pictures), strengths);
+  const [naturalness, artifacts] = biased(
+    [look.naturalness, look.artifacts],
+    about('quality', pictures.slice(-1)),
+    strengths,
+  );
+  const first = edit === 0 ? (strengths[ORDER] ?? 0) : 0;
+  const ordered = question.kind === 'pair' ? towards([success, overedit, naturalness, artifacts], MOST, first) : null;
+  const [s, o, n, a] = (ordered ?? [success, overedit, naturalness, artifacts]).map(clamped);
+  return { success: s, overedit: o, naturalness: n, artifacts: a };
 }
 
 /** The names and their meanings, for --help. */
 export function biasHelp(): string {
   const rows = [
     ...Object.entries<Bias>(biases).map(([name, { description }]) => [name, description]),
+    [ORDER, ORDER_DESCRIPTION],
     [UNREADABLE, UNREADABLE_DESCRIPTION],
   ];
   return rows.map(([name, what]) => `  ${name.padEnd(20)} ${what}`).join('\n');

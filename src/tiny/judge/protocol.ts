@@ -22,6 +22,8 @@ type ChatRequest = z.infer<typeof requestSchema>;
 export interface Question {
   readonly kind: QuestionKind;
   readonly instruction: string;
+  /** The statements that are to be found true or false; none in most questions. */
+  readonly statements: readonly string[];
   readonly images: readonly string[];
   readonly choices: number;
   readonly maxTokens: number | null;
@@ -33,11 +35,13 @@ export interface Question {
 /**
  * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in place of
  * an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source and edited, and
- * the probabilities of one digit.
+ * the probabilities of one digit; `pair`: the source and two edits; `checks`: the source, for which statements are to be written; `rubric`: source and
+ * edited, about which statements are to be found true or false.
  */
-export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit';
+export type QuestionKind =
+  'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'checks' | 'rubric';
 
-export const MOST_IMAGES = 2;
+export const MOST_IMAGES = 3;
 /** Pixels that count as a token of an image in the usage figures: 28x28, as Qwen2.5-VL merges its patches. */
 const PIXELS_PER_TOKEN = 28 ** 2;
 
@@ -80,6 +84,22 @@ function lastInstruction(text: string): string {
   return lines.findLast((found) => found !== undefined) ?? '';
 }
 
+/** The numbered lines below one that begins with `Statements`. */
+function readStatements(text: string): readonly string[] {
+  const lines = text.split('\n');
+  const from = lines.findIndex((line) => /^\s*Statements\b.*:\s*$/.test(line));
+  if (from < 0) return [];
+  const statements: string[] = [];
+  for (const line of lines.slice(from + 1)) {
+    const found = /^\s*\d+\.\s+(\S.*?)\s*$/.exec(line)?.[1];
+    if (found === undefined) break;
+    statements.push(found);
+  }
+  return statements;
+}
+
+const asksForChecks = (text: string): boolean => /^\s*must:/m.test(text);
+
 /** Reads a request's body. Raises Refusal 400. */
 export function parseRequest(body: Buffer): ChatRequest {
   return parseChat(body, requestSchema).asked;
@@ -89,7 +109,8 @@ export function parseRequest(body: Buffer): ChatRequest {
 export async function readQuestion(request: ChatRequest): Promise<Question> {
   const textOf = (message: ChatMessage): string => textsOf(message).join('\n');
   const images = imagesOf(request.messages);
-  if (images.length === 0) throw badRequest('No image was sent: this judge looks at one or two images.', 'messages');
+  if (images.length === 0)
+    {throw badRequest(`No image was sent: this judge looks at one to ${MOST_IMAGES} images.`, 'messages');}
   if (images.length > MOST_IMAGES) {
     throw badRequest(`At most ${MOST_IMAGES} image(s) may be provided in one prompt.`, 'messages');
   }
@@ -111,9 +132,17 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
   }
   const words = [...system, ...user].join('\n');
   const imageTokens = await Promise.all(images.map(countImageTokens));
-  const withTwo: QuestionKind = topLogprobs !== null ? 'digit' : asksAlignment ? 'alignment' : 'consistency';
+  const statements = readStatements(words);
+  const withTwo: QuestionKind =
+    topLogprobs !== null ? 'digit' : statements.length > 0 ? 'rubric' : asksAlignment ? 'alignment' : 'consistency';
+  const byImages: Readonly<Record<number, QuestionKind>> = {
+    1: asksForChecks(words) ? 'checks' : 'quality',
+    2: withTwo,
+    3: 'pair',
+  };
   return {
-    kind: asksGround ? 'ground' : asksSign ? 'sign' : images.length === 2 ? withTwo : 'quality',
+    kind: asksGround ? 'ground' : asksSign ? 'sign' : byImages[images.length],
+    statements,
     topLogprobs,
     instruction,
     images,

@@ -2,39 +2,21 @@
  * The rule judge behind the protocol of a VLM server: a client can tell it from vLLM only by what `/v1/models` lists. It judges by rules and is not a
  * VLM: it reads scenes and signs of the tiny world, and finds everything else unreadable.
  */
-import { LRUCache } from 'lru-cache';
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep, systemClock } from '../../core/clock.js';
-import { DataError } from '../../core/errors.js';
-import { decodeImage, type RgbImage } from '../../core/image.js';
-import { Semaphore } from '../../core/semaphore.js';
-import { badRequest, Refusal } from '../../http/refusal.js';
+import { Refusal } from '../../http/refusal.js';
 import { json, type Reply } from '../../http/reply.js';
-import { decodedBytes } from '../../rewards/server/images.js';
 import { HttpServer, type Call, type HttpLimits, type Route } from '../../http/server.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
-import { withBiases, type Biases } from './biases.js';
-import { scoreConsistency } from './consistency.js';
+import type { Biases } from './biases.js';
 import { digitReply } from './digit.js';
-import { readScene, type Reading } from './read_scene.js';
 import type { Effect, Faults } from './faults.js';
-import { scoreGround } from './ground.js';
 import { Load, type JudgeStats } from './load.js';
-import {
-  completion,
-  dataUrlBytes,
-  parseRequest,
-  readQuestion,
-  type ChatReply,
-  type Question,
-  type QuestionKind,
-} from './protocol.js';
-import { scoreQuality } from './quality.js';
-import { nativeSize } from './read_sign.js';
-import { scoreSign } from './sign.js';
+import { look, lookBiased, openSight } from './look.js';
+import { completion, parseRequest, readQuestion, type ChatReply, type Question } from './protocol.js';
 
 export const JUDGE_MODEL = 'editrl-rule-judge';
 
@@ -80,105 +62,6 @@ const LIMITS: HttpLimits = {
 };
 /** A rough length that vLLM would list as its context. */
 const MAX_MODEL_LEN = 8192;
-/** Number of cached readings: an iteration asks for the same source eight times and for each edited image two or three times. */
-const KEPT_READINGS = 1024;
-
-/** Largest number of pixels of an image: a picture of the tiny world has thousands, and a file of some kilobytes can decode to any number. */
-const MOST_PIXELS = 2048 * 2048;
-/** Bytes of all pictures decoded at once: five of the largest, or hundreds of pictures of the tiny world. */
-const DECODED_BYTES = 64e6;
-
-/** Reads pictures from data URLs and caches the latest by content. */
-class PictureReader<T extends object> {
-  readonly #kept = new LRUCache<string, T>({ max: KEPT_READINGS });
-
-  constructor(
-    private readonly decoded: Semaphore,
-    private readonly see: (image: RgbImage) => T,
-  ) {}
-
-  async read(url: string): Promise<T> {
-    const key = createHash('sha1').update(url).digest('base64');
-    const known = this.#kept.get(key);
-    if (known !== undefined) return known;
-    const read = async (): Promise<T> => this.see(await decode(dataUrlBytes(url)));
-    const reading = await this.decoded.run(read, await decodedBytes(url, MOST_PIXELS));
-    this.#kept.set(key, reading);
-    return reading;
-  }
-}
-
-interface Sight {
-  readonly scenes: PictureReader<Reading>;
-  /** Pictures as they came. */
-  readonly plain: PictureReader<RgbImage>;
-  /** Reads signs at the size at which they were drawn. */
-  readonly signs: PictureReader<RgbImage>;
-}
-
-function openSight(geometry: Geometry): Sight {
-  const decoded = new Semaphore(DECODED_BYTES);
-  const scenes = new PictureReader(decoded, (image) => readScene(image, geometry));
-  const plain = new PictureReader(decoded, (image) => image);
-  return { scenes, plain, signs: new PictureReader(decoded, nativeSize) };
-}
-
-async function decode(bytes: Uint8Array): Promise<RgbImage> {
-  try {
-    return await decodeImage(bytes, 'image_url', MOST_PIXELS);
-  } catch (cause) {
-    if (cause instanceof DataError) throw badRequest(`Failed to load image: ${cause.message}`, 'image_url');
-    throw cause;
-  }
-}
-
-const ANSWERS: Record<Exclude<QuestionKind, 'sign'>, (images: readonly Reading[], instruction: string) => Answer> = {
-  consistency: ([source, edited], instruction) => {
-    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
-    return { form: 'list', scores: [success, overedit], reasoning };
-  },
-  quality: ([image]) => {
-    const { naturalness, artifacts, reasoning } = scoreQuality(image);
-    return { form: 'list', scores: [naturalness, artifacts], reasoning };
-  },
-  ground: ([truth, predicted], instruction) => {
-    const { score, reasoning } = scoreGround(truth, instruction, predicted);
-    return { form: 'tag', scores: [score], reasoning };
-  },
-  alignment: ([source, edited], instruction) => {
-    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
-    const { naturalness, artifacts } = scoreQuality(edited);
-    return { form: 'list', scores: [Math.min(success, overedit), Math.min(naturalness, artifacts)], reasoning };
-  },
-  digit: ([source, edited], instruction) => {
-    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
-    return { form: 'list', scores: [Math.min(success, overedit)], reasoning };
-  },
-};
-
-async function seen<T extends object>({ images }: Question, reader: PictureReader<T>): Promise<T[]> {
-  const pictures: T[] = [];
-  for (const url of images) pictures.push(await reader.read(url));
-  return pictures;
-}
-
-async function look(question: Question, { scenes, signs }: Sight): Promise<Answer> {
-  const { kind, instruction } = question;
-  if (kind !== 'sign') return ANSWERS[kind](await seen(question, scenes), instruction);
-  const pictures = await seen(question, signs);
-  const { alignment, quality, reasoning } = scoreSign(
-    pictures.at(-2) ?? null,
-    instruction,
-    pictures[pictures.length - 1],
-  );
-  return { form: 'list', scores: [alignment, quality], reasoning };
-}
-
-async function lookBiased(question: Question, sight: Sight, biases: Biases): Promise<Answer | null> {
-  const answer = await look(question, sight);
-  return withBiases(answer, { question, pictures: await seen(question, sight.plain) }, biases);
-}
-
 /** What a judge says that comes to no score. */
 const UNDECIDED: ChatReply = { content: 'I cannot compare these pictures.', finishReason: 'stop' };
 

@@ -1,0 +1,161 @@
+/** The rule judge's look at the pictures of a question, and its answer. */
+import { LRUCache } from 'lru-cache';
+import { createHash } from 'node:crypto';
+import { DataError } from '../../core/errors.js';
+import { decodeImage, type RgbImage } from '../../core/image.js';
+import { Semaphore } from '../../core/semaphore.js';
+import { badRequest } from '../../http/refusal.js';
+import { decodedBytes } from '../../rewards/server/images.js';
+import type { Geometry } from '../world/world.js';
+import type { Answer } from './answer.js';
+import { biasedLook, isUnreadable, withBiases, type Biases } from './biases.js';
+import { checkStatements, compareLooks, lookAt, writeChecks, type Look } from './compared.js';
+import { scoreConsistency } from './consistency.js';
+import { scoreGround } from './ground.js';
+import { dataUrlBytes, type Question, type QuestionKind } from './protocol.js';
+import { scoreQuality } from './quality.js';
+import { readScene, type Reading } from './read_scene.js';
+import { nativeSize } from './read_sign.js';
+import { scoreSign } from './sign.js';
+
+/** Number of cached readings: an iteration asks for the same source eight times and for each edited image two or three times. */
+const KEPT_READINGS = 1024;
+
+/** Largest number of pixels of an image: a picture of the tiny world has thousands, and a file of some kilobytes can decode to any number. */
+const MOST_PIXELS = 2048 * 2048;
+/** Bytes of all pictures decoded at once: five of the largest, or hundreds of pictures of the tiny world. */
+const DECODED_BYTES = 64e6;
+
+/** Reads pictures from data URLs and caches the latest by content. */
+class PictureReader<T extends object> {
+  readonly #kept = new LRUCache<string, T>({ max: KEPT_READINGS });
+
+  constructor(
+    private readonly decoded: Semaphore,
+    private readonly see: (image: RgbImage) => T,
+  ) {}
+
+  async read(url: string): Promise<T> {
+    const key = createHash('sha1').update(url).digest('base64');
+    const known = this.#kept.get(key);
+    if (known !== undefined) return known;
+    const read = async (): Promise<T> => this.see(await decode(dataUrlBytes(url)));
+    const reading = await this.decoded.run(read, await decodedBytes(url, MOST_PIXELS));
+    this.#kept.set(key, reading);
+    return reading;
+  }
+}
+
+/** What pictures are read with. */
+export interface Sight {
+  readonly scenes: PictureReader<Reading>;
+  /** Pictures as they came. */
+  readonly plain: PictureReader<RgbImage>;
+  /** Reads signs at the size at which they were drawn. */
+  readonly signs: PictureReader<RgbImage>;
+}
+
+export function openSight(geometry: Geometry): Sight {
+  const decoded = new Semaphore(DECODED_BYTES);
+  const scenes = new PictureReader(decoded, (image) => readScene(image, geometry));
+  const plain = new PictureReader(decoded, (image) => image);
+  return { scenes, plain, signs: new PictureReader(decoded, nativeSize) };
+}
+
+async function decode(bytes: Uint8Array): Promise<RgbImage> {
+  try {
+    return await decodeImage(bytes, 'image_url', MOST_PIXELS);
+  } catch (cause) {
+    if (cause instanceof DataError) throw badRequest(`Failed to load image: ${cause.message}`, 'image_url');
+    throw cause;
+  }
+}
+
+/** Kinds of questions whose pictures are looked at one by one. */
+type LookedAt = 'pair' | 'checks' | 'rubric';
+
+const GRADED: Record<
+  Exclude<QuestionKind, 'sign' | LookedAt>,
+  (images: readonly Reading[], instruction: string) => Answer
+> = {
+  consistency: ([source, edited], instruction) => {
+    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
+    return { form: 'list', scores: [success, overedit], reasoning };
+  },
+  quality: ([image]) => {
+    const { naturalness, artifacts, reasoning } = scoreQuality(image);
+    return { form: 'list', scores: [naturalness, artifacts], reasoning };
+  },
+  ground: ([truth, predicted], instruction) => {
+    const { score, reasoning } = scoreGround(truth, instruction, predicted);
+    return { form: 'tag', scores: [score], reasoning };
+  },
+  alignment: ([source, edited], instruction) => {
+    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
+    const { naturalness, artifacts } = scoreQuality(edited);
+    return { form: 'list', scores: [Math.min(success, overedit), Math.min(naturalness, artifacts)], reasoning };
+  },
+  digit: ([source, edited], instruction) => {
+    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
+    return { form: 'list', scores: [Math.min(success, overedit)], reasoning };
+  },
+};
+
+async function seen<T extends object>({ images }: Question, reader: PictureReader<T>): Promise<T[]> {
+  const pictures: T[] = [];
+  for (const url of images) pictures.push(await reader.read(url));
+  return pictures;
+}
+
+/** Answers by how each edit of a question looks to it: `impression` may change that. */
+function answerLooks(
+  kind: LookedAt,
+  { instruction, statements }: Question,
+  [source, ...edits]: readonly Reading[],
+  impression: (look: Look, edit: number) => Look = (found) => found,
+): Answer | null {
+  if (kind === 'checks') return writeChecks(instruction);
+  const looks = edits.map((edited, i) => impression(lookAt(source, instruction, edited), i));
+  return kind === 'pair' ? compareLooks(looks) : checkStatements(statements, looks[0]);
+}
+
+/** The answer of a sound judge; null where it comes to none. Raises Refusal. */
+export async function look(question: Question, { scenes, signs }: Sight): Promise<Answer | null> {
+  const { kind, instruction } = question;
+  switch (kind) {
+    case 'sign': {
+      const pictures = await seen(question, signs);
+      const { alignment, quality, reasoning } = scoreSign(
+        pictures.at(-2) ?? null,
+        instruction,
+        pictures[pictures.length - 1],
+      );
+      return { form: 'list', scores: [alignment, quality], reasoning };
+    }
+    case 'pair':
+    case 'checks':
+    case 'rubric':
+      return answerLooks(kind, question, await seen(question, scenes));
+    case 'consistency':
+    case 'quality':
+    case 'ground':
+    case 'alignment':
+    case 'digit':
+      return GRADED[kind](await seen(question, scenes), instruction);
+  }
+}
+
+/** The same by a biased one. */
+export async function lookBiased(question: Question, sight: Sight, biases: Biases): Promise<Answer | null> {
+  const { kind } = question;
+  const pictures = await seen(question, sight.plain);
+  if (kind !== 'pair' && kind !== 'rubric') {
+    const answer = await look(question, sight);
+    return answer === null ? null : withBiases(answer, { question, pictures }, biases);
+  }
+  if (isUnreadable({ question, pictures }, biases)) return null;
+  const [source, ...edits] = pictures;
+  return answerLooks(kind, question, await seen(question, sight.scenes), (found, i) =>
+    biasedLook(found, { question, pictures: [source, edits[i]] }, i, biases),
+  );
+}
