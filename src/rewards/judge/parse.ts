@@ -168,7 +168,7 @@ const refusal =
   /^\W*(?:i['\u2019]?m (?:very |so )?sorry|sorry,|i (?:can(?:no|['\u2019])t|am (?:unable|not able|sorry)|must decline|won['\u2019]t)|as an ai\b|unfortunately, i (?:can|am))/i;
 
 /** A text that gives no score: a refusal where it reads like one. */
-function unusable(body: string, found: string): Parsed {
+export function unusable(body: string, found: string): Parsed {
   if (refusal.test(body)) return { ok: false, problem: 'refused', detail: excerpt(body) };
   return { ok: false, problem: 'unparsable', detail: `${found}: ${excerpt(body)}` };
 }

@@ -109,8 +109,9 @@ export function parseRequest(body: Buffer): ChatRequest {
 export async function readQuestion(request: ChatRequest): Promise<Question> {
   const textOf = (message: ChatMessage): string => textsOf(message).join('\n');
   const images = imagesOf(request.messages);
-  if (images.length === 0)
-    {throw badRequest(`No image was sent: this judge looks at one to ${MOST_IMAGES} images.`, 'messages');}
+  if (images.length === 0) {
+    throw badRequest(`No image was sent: this judge looks at one to ${MOST_IMAGES} images.`, 'messages');
+  }
   if (images.length > MOST_IMAGES) {
     throw badRequest(`At most ${MOST_IMAGES} image(s) may be provided in one prompt.`, 'messages');
   }

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../../src/core/errors.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
-import { summariseUnscored } from '../../../src/rewards/score/iteration.js';
+import { scoreChunk, summariseUnscored } from '../../../src/rewards/score/iteration.js';
 import { measureTerms, rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
 import type { TermKind, TermServices } from '../../../src/rewards/terms/term.js';
 import { termKinds } from '../../../src/rewards/terms/table.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
-import { termContract, wholeItem } from '../terms/term_contract.js';
+import { pictureOf, termContract, wholeItem } from '../terms/term_contract.js';
 import { replyingJudge, tableJudge, testServices, usualReplies } from '../terms/term_services.js';
 
 const terms = (...named: object[]): object => ({ mode: null, terms: named });
@@ -32,6 +32,45 @@ describe('the table', () => {
     expect(kind.description).not.toBe('');
     expect(Object.keys(kind.fields)).not.toContain('name');
     expect(Object.keys(kind.fields)).not.toContain('weight');
+  });
+});
+
+describe('a reward of answers that are compared', () => {
+  const made = (settings: object) =>
+    createReward(
+      rewardSettingsSchema.parse({ zero_if_unfinished: true, ...settings }),
+      testServices(replyingJudge((question) => (question.startsWith('pairwise') ? '{"score": [5, 5]}' : null))),
+    );
+  const unavailable = { reason: 'timeout', detail: 'the picture did not come' } as const;
+
+  it('lets every answer win against one that did not end, and leaves out one without a picture that is no fault of its own', async () => {
+    const reward = await made({ mode: 'pairwise' });
+    const changes: Partial<JudgeItem>[] = [{}, { finished: false }, { unavailable }, {}];
+    const items = changes.map((change, g) => wholeItem({ key: `4/2/${g}`, edited: pictureOf(10 + g), ...change }));
+    const outcomes = await scoreChunk(reward, items);
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['scored', 'zero_by_rule', 'unscored', 'scored']);
+    // A tie with the other, and a win.
+    expect(outcomes[0]).toMatchObject({ value: expect.closeTo(0.75, 12) as number });
+  });
+
+  it('says whether any of its terms compares', async () => {
+    expect((await made({ mode: 'jpeg_size' })).compares).toBe(false);
+    expect((await made({ mode: 'rubric' })).compares).toBe(true);
+    const mixed = [
+      { name: 'pairwise', weight: 0.5 },
+      { name: 'jpeg_size', weight: 0.5 },
+    ];
+    const reward = await made({ mode: null, terms: mixed });
+    expect(reward.compares).toBe(true);
+    const items = [10, 11].map((seed) => wholeItem({ key: `4/2/${seed}`, edited: pictureOf(seed) }));
+    const [one] = await scoreChunk(reward, items);
+    expect(one).toMatchObject({
+      kind: 'scored',
+      terms: [
+        { name: 'pairwise', weight: 0.5, normalised: 0.5 },
+        { name: 'jpeg_size', weight: 0.5 },
+      ],
+    });
   });
 });
 

@@ -3,7 +3,14 @@ import { EndpointError, RunError } from '../../../src/core/errors.js';
 import type { Clock } from '../../../src/core/clock.js';
 import type { UnscoredSummary } from '../../../src/rewards/score/iteration.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../../../src/rewards/score/iteration.js';
-import type { JudgeItem, Outcome, Reward, ScoreOptions, UnscoredReason } from '../../../src/rewards/score/types.js';
+import type {
+  AnswerGroup,
+  JudgeItem,
+  Outcome,
+  Reward,
+  ScoreOptions,
+  UnscoredReason,
+} from '../../../src/rewards/score/types.js';
 import { numberedImage } from '../judge/stub_judge.js';
 
 const image = numberedImage(0);
@@ -120,6 +127,78 @@ describe('scoreChunk', () => {
     };
     await expect(scoreChunk(reward, items)).rejects.toThrow('the disk is full');
     expect(calledOff).toBe(9);
+  });
+});
+
+describe('the groups of a chunk', () => {
+  const keyed = (...keys: readonly string[]): JudgeItem[] => keys.map((key) => ({ ...items[0], key }));
+
+  it('are the answers of one prompt in one iteration, and no held-out ones', async () => {
+    const chunk = keyed(
+      '1/0/0',
+      '1/1/0',
+      '1/0/1',
+      '1/2/0',
+      'validation/1/s/sampled/0',
+      'validation/1/s/sampled/1',
+      '7',
+    );
+    const groups = new Map<string, AnswerGroup | undefined>();
+    const reward: Reward = {
+      name: 'test',
+      async score(item, _signal, options) {
+        groups.set(item.key, options?.group);
+        expect(options?.askAgain).toBe(true);
+        return scored(1);
+      },
+    };
+    await scoreChunk(reward, chunk, undefined, { askAgain: true });
+    expect(groups.get('1/0/0')?.answers.map(({ key }) => key)).toEqual(['1/0/0', '1/0/1']);
+    expect(groups.get('1/0/1')).toBe(groups.get('1/0/0'));
+    expect([...groups].flatMap(([key, group]) => (group === undefined ? [key] : []))).toEqual([
+      '1/1/0',
+      '1/2/0',
+      'validation/1/s/sampled/0',
+      'validation/1/s/sampled/1',
+      '7',
+    ]);
+  });
+
+  it.each([
+    [true, ['1/0/0', '1/0/1', '1/2/0', 'validation/1/s/sampled/0']],
+    [false, ['1/0/0', '1/2/0', 'validation/1/s/sampled/0']],
+  ])('are asked about again as wholes where the reward compares: %s', async (compares, expected) => {
+    const chunk = keyed(
+      '1/0/0',
+      '1/0/1',
+      '1/1/0',
+      '1/1/1',
+      '1/2/0',
+      'validation/1/s/sampled/0',
+      'validation/1/s/sampled/1',
+    );
+    const lacking = new Set([0, 4, 5]);
+    const outcomes = chunk.map((_, i) => (lacking.has(i) ? unscored('timeout') : scored(1)));
+    const asked: string[] = [];
+    const reward: Reward = {
+      name: 'test',
+      compares,
+      async score(item) {
+        asked.push(item.key);
+        return scored(2);
+      },
+    };
+    const settled = await settleOutcomes(
+      reward,
+      chunk,
+      outcomes,
+      { maxUnscoredFraction: 0.1, maxWaitS: 10 },
+      { judgeName: 'j', canary: async () => ({ ok: true }) },
+    );
+    expect(asked).toEqual(expected);
+    expect(settled.map((outcome) => (outcome.kind === 'scored' ? outcome.value : null))).toEqual(
+      chunk.map(({ key }) => (expected.includes(key) ? 2 : 1)),
+    );
   });
 });
 

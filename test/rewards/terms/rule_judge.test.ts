@@ -5,12 +5,16 @@ import { JudgeClient } from '../../../src/rewards/judge/client.js';
 import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
+import { pairwise } from '../../../src/rewards/terms/pairwise.js';
+import { rubric } from '../../../src/rewards/terms/rubric.js';
+import { scoreChunk } from '../../../src/rewards/score/iteration.js';
 import type { JudgeItem } from '../../../src/rewards/score/types.js';
 import { instructionOf } from '../../../src/tiny/world/edits.js';
+import { readBiases } from '../../../src/tiny/judge/biases.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
 import { DEFAULT_SIGN, drawSignScene, drawStyledSign } from '../../../src/tiny/world/sign_scenes.js';
 import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
-import { example, sourceOf, truthOf } from '../../tiny/pictures.js';
+import { blank, example, sourceOf, truthOf } from '../../tiny/pictures.js';
 import { testServices } from './term_services.js';
 
 let running: RunningJudge;
@@ -49,6 +53,58 @@ describe('the rule judge', () => {
     expect(right).toMatchObject({ kind: 'scored', value: 10 });
     const copied = await term.score(item(sourceOf(plan), '0/0/1'));
     expect(copied.parts).toMatchObject({ 'align_quality/alignment': 0, 'align_quality/quality': 10 });
+  });
+
+  it('finds the better one of two edits, in whichever order, and neither of equals', async () => {
+    const settings = z.strictObject(pairwise.fields).parse({ rounds: 'all' });
+    const term = await pairwise.create(settings, testServices(client));
+    const [right, copied] = [truthOf(plan), sourceOf(plan)];
+    const found = await scoreChunk(term, [item(copied, '1/0/0'), item(right, '1/0/1'), item(blank(128), '1/0/2')]);
+    expect(found.map(({ parts }) => parts['pairwise/contradicted'])).toEqual([0, 0, 0]);
+    const [ofCopy, ofRight, ofBlank] = found.map((outcome) => (outcome.kind === 'scored' ? outcome.value : NaN));
+    expect(ofRight).toBeGreaterThan(ofCopy);
+    // A copy and a grey picture are worth 0 alike.
+    expect(ofCopy).toBeCloseTo(ofBlank, 12);
+  });
+
+  it('writes checks for an edit, and answers them', async () => {
+    const settings = z.strictObject(rubric.fields).parse({});
+    const term = await rubric.create(settings, testServices(client));
+    expect(await term.score(item(truthOf(plan), '2/0/0'))).toMatchObject({
+      kind: 'scored',
+      value: 1,
+      parts: { 'rubric/checks': 4 },
+    });
+    expect(await term.score(item(sourceOf(plan), '2/0/1'))).toMatchObject({
+      kind: 'scored',
+      value: 0,
+      parts: { 'rubric/share': 5 / 8 },
+    });
+    const own = z.strictObject(rubric.fields).parse({ checks: [{ check: 'Is it art?' }] });
+    const unknown = await rubric.create(own, testServices(client));
+    expect(await unknown.score(item(truthOf(plan), '2/0/2'))).toMatchObject({ kind: 'unscored', reason: 'refused' });
+  });
+
+  it.each([
+    ['order=1', { contradicted: 1, first: 1 }],
+    ['noise=0', { contradicted: 0, first: 0.5 }],
+  ])('has a bias to the picture that is shown first: %s', async (bias, { contradicted, first }) => {
+    const biased = await startJudge({ port: 0, host: '127.0.0.1', biases: readBiases(bias) });
+    const asking = new JudgeClient({ endpoints: [biased.url], model: JUDGE_MODEL, store: new MemoryJudgementStore() });
+    try {
+      const term = await pairwise.create(z.strictObject(pairwise.fields).parse({}), testServices(asking));
+      const half = await scoreChunk(term, [item(blank(128), '1/0/0'), item(truthOf(plan), '1/0/1')]);
+      // At full strength the first is worth 10, and so is a perfect second one.
+      expect(half[0].parts['pairwise/first_shown_wins']).toBe(first === 1 ? 0.75 : 0.5);
+      const copies = await scoreChunk(term, [item(blank(128), '1/1/0'), item(sourceOf(plan), '1/1/1')]);
+      expect(copies[0].parts).toMatchObject({
+        'pairwise/contradicted': contradicted,
+        'pairwise/first_shown_wins': first,
+      });
+    } finally {
+      await asking.close();
+      await biased.close();
+    }
   });
 
   it('says that it cannot judge an image that was made from words', async () => {

@@ -109,7 +109,7 @@ describe('the judge over HTTP', () => {
     ['what is not JSON', '{"model":', 400, /not JSON/],
     ['no messages', { model: JUDGE_MODEL }, 400, /messages/],
     ['no image', ask('hello'), 400, /No image/],
-    ['too many images', ask([source, source, source]), 400, /At most 2 image\(s\)/],
+    ['too many images', ask([source, source, source, source]), 400, /At most 3 image\(s\)/],
     ['an image that cannot be decoded', ask([broken]), 400, /Failed to load image/],
     ['an image of too many pixels', ask([image(url(tooLarge))]), 400, /2049x2048 pixels, more than the 4194304/],
     ['an image behind a link', ask([image('http://127.0.0.1/x.png')]), 400, /data URL/],

@@ -1,7 +1,7 @@
 /** The checks that a judge writes for a prompt: one a line, its weight or `must` before it. */
 import type { JudgeImage } from '../../judge/images.js';
 import type { JudgeQuery } from '../../judge/judge.js';
-import { answerOf, excerpt, type Parsed } from '../../judge/parse.js';
+import { answerOf, excerpt, unusable, type Parsed } from '../../judge/parse.js';
 import { checksPrompt, withInstruction } from '../../judge/prompts.js';
 import type { JudgeItem } from '../../score/types.js';
 
@@ -38,17 +38,14 @@ function parseChecks(reply: string, most: number, cutOff: boolean): Parsed {
   const answer = answerOf(reply);
   if (!answer.ok) return answer;
   const checks = checksOf(reply);
-  const unusable = (found: string): Parsed => ({
-    ok: false,
-    problem: 'unparsable',
-    detail: `${found}: ${excerpt(answer.body)}`,
-  });
-  if (cutOff)
-    {return { ok: false, problem: 'truncated', detail: `the list of checks does not end: ${excerpt(answer.body)}` };}
-  if (checks.length < FEWEST || checks.length > most)
-    {return unusable(`${checks.length} checks in it, not ${FEWEST} to ${most}`);}
+  if (cutOff) {
+    return { ok: false, problem: 'truncated', detail: `the list of checks does not end: ${excerpt(answer.body)}` };
+  }
+  if (checks.length < FEWEST || checks.length > most) {
+    return unusable(answer.body, `${checks.length} checks in it, not ${FEWEST} to ${most}`);
+  }
   const different = new Set(checks.map(({ check }) => check.toLowerCase()));
-  if (different.size < checks.length) return unusable('it says a check twice');
+  if (different.size < checks.length) return unusable(answer.body, 'it says a check twice');
   return { ok: true, scores: checks.map(({ weight }) => weight) };
 }
 
