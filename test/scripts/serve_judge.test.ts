@@ -45,7 +45,7 @@ describe('the command', () => {
     expect(status).toBe(0);
     expect(out).toContain(`vllm serve Qwen/Qwen2.5-VL-${size}-Instruct --host 127.0.0.1 --port 4877 --dtype bfloat16`);
     expect(out).toContain(`--tensor-parallel-size ${tensor} --max-model-len 8192 --max-num-seqs 256`);
-    expect(out).toContain(String.raw`--limit-mm-per-prompt \{\"image\":2\,\"video\":0\} --generation-config vllm`);
+    expect(out).toContain(String.raw`--limit-mm-per-prompt \{\"image\":3\,\"video\":0\} --generation-config vllm`);
     expect(out.includes('--mm-encoder-tp-mode data')).toBe(tensor > 1);
     expect(/--data-parallel-size (\d+)/.exec(out)?.[1] ?? '1').toBe(String(data));
   });

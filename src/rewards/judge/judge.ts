@@ -3,8 +3,11 @@ import type { JudgeImage } from './images.js';
 import type { Parsed } from './parse.js';
 import type { Judgement, ScoreOptions } from '../score/types.js';
 
-/** What a judge is shown: images, or words alone. */
-export type JudgeInput = 'images' | 'words';
+/** What a judge is shown at most: an edit beside its source, two edits of one source, or words alone. */
+export type JudgeInput = 'images' | 'pairs' | 'words';
+
+/** Images of the largest question. */
+export const imagesShown: Readonly<Record<JudgeInput, number>> = { images: 2, pairs: 3, words: 0 };
 
 export interface JudgeMessage {
   readonly role: 'system' | 'user';

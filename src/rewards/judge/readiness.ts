@@ -8,7 +8,7 @@ import { checkModel, readError, type ModelAlias } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import { allowBySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
-import type { JudgeInput } from './judge.js';
+import { imagesShown, type JudgeInput } from './judge.js';
 import { negotiate } from './negotiation.js';
 import { excerpt } from './parse.js';
 import { commonTraits, describeTraits, dialectOf, startingTraits, type Traits } from './traits.js';
@@ -39,7 +39,7 @@ export interface ReadinessOptions extends WaitOptions {
 }
 
 /**
- * What a look asks for. `completion`: the listing, and a small request, with two images where it is to see images, which shows that the judge judges. `listing`: nothing
+ * What a look asks for. `completion`: the listing, and a small request, with as many images as it is to see at once, which shows that the judge judges. `listing`: nothing
  * that costs money while the listing shows both the model and that the key is right, else the small request, too.
  */
 export type Probe = 'completion' | 'listing';
@@ -105,7 +105,7 @@ export type JudgeCheck =
     };
 
 /**
- * Returns when every endpoint lists the model and completes a small request, with two images where it is to see images. Raises EndpointError (exit code 3), naming the
+ * Returns when every endpoint lists the model and completes a small request, with as many images as it is to see at once. Raises EndpointError (exit code 3), naming the
  * address, what was found and what to do: after three looks in a row where waiting cannot help (another model, no OpenAI-compatible
  * server, a refused key), otherwise after `maxWaitS`. A node file that is not there yet is waited for. Raises ConfigError for a malformed address or key.
  */
@@ -197,12 +197,16 @@ function checkAddress({ endpoint }: JudgeNames): string {
   return `Correct ${endpoint}: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.`;
 }
 
+/** Numbers of images in words. */
+const COUNT: Readonly<Record<number, string>> = { 2: 'two', 3: 'three' };
+
 /**
  * Whether one judge can be asked: it lists the model and completes a small request, or as much of it as the probe wants. Never
  * rejects.
  */
 export async function checkJudge(url: string, model: string, context: JudgeCheckContext): Promise<JudgeCheck> {
   const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false, shown = 'images' } = context;
+  const many = imagesShown[shown];
   const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
   const { signal } = deadline;
@@ -211,14 +215,14 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
       return await question();
     } catch (error) {
       if (deadline.over) return { state: 'not_yet', found: 'it did not answer in time', next: names.start };
-      return readFailure(error, url, names);
+      return readFailure(error, url, names, many);
     }
   };
   const completes = (listed: JudgeCheck): Promise<JudgeCheck> =>
     ask(async () => {
       const start = startingTraits[dialectOf([url])];
       const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal, shown);
-      if (error !== null) return readFailure(error, url, names);
+      if (error !== null) return readFailure(error, url, names, many);
       const reply = checkModel(got, model, alias, names.allow);
       if (reply.kind === 'text' || reply.thought === true) {
         return {
@@ -229,11 +233,11 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
       }
       return {
         state: 'wrong',
-        found: `a small request${shown === 'images' ? ' with two images' : ''} gave no text (${reply.problem}: ${reply.detail})`,
+        found: `a small request${many === 0 ? '' : ` with ${COUNT[many]} images`} gave no text (${reply.problem}: ${reply.detail})`,
         next:
           got !== reply
             ? `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name.`
-            : `Check what serves this address: it has to complete chats${shown === 'images' ? ' with images' : ''}. ${checkAddress(names)}`,
+            : `Check what serves this address: it has to complete chats${many === 0 ? '' : ' with images'}. ${checkAddress(names)}`,
       };
     });
   try {
@@ -324,7 +328,7 @@ function nameSome(models: readonly ListedModel[]): string {
   return rest === 0 ? named.join(', ') : `${named.join(', ')} and ${rest} more`;
 }
 
-function readFailure(error: unknown, url: string, names: JudgeNames): JudgeCheck {
+function readFailure(error: unknown, url: string, names: JudgeNames, many: number): JudgeCheck {
   const { problem, detail, remedy } = readError(error, Date.now());
   if (remedy === 'retry') {
     return { state: 'not_yet', found: detail, next: names.start, busy: problem === 'rate_limited' };
@@ -332,9 +336,9 @@ function readFailure(error: unknown, url: string, names: JudgeNames): JudgeCheck
   const wrong = (next: string, found = detail): JudgeCheck => ({ state: 'wrong', found, next });
   if (problem === 'server_error') return wrong(checkAddress(names));
   if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);
-  if (/image/i.test(detail)) {
+  if (many > 0 && /image/i.test(detail)) {
     return wrong(
-      `Let the server take two images per request: vllm serve ... --limit-mm-per-prompt '{"image":2,"video":0}'.`,
+      `Let the server take ${COUNT[many]} images per request: vllm serve ... --limit-mm-per-prompt '{"image":${many},"video":0}'.`,
     );
   }
   return wrong(checkAddress(names), `${detail} (asked ${url})`);

@@ -100,8 +100,9 @@ export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
 
 /** What the terms show the run's judge: words if none shows it images. */
 export function shownToJudge(choice: Choice): JudgeInput {
-  const asking = termsThatAsk(choice);
-  return asking.length > 0 && asking.every((name) => termKinds[name].reads === 'words') ? 'words' : 'images';
+  const asking = termsThatAsk(choice).map((name): TermKind => termKinds[name]);
+  if (asking.some(({ showsPairs }) => showsPairs)) return 'pairs';
+  return asking.length > 0 && asking.every(({ reads }) => reads === 'words') ? 'words' : 'images';
 }
 
 /** Whether any chosen term asks the run's judge. */

@@ -44,6 +44,7 @@ export const pairwise = termKind({
   },
   reads: 'image',
   compares: true,
+  showsPairs: true,
   needs: { judge: true, truth: false, source: true },
   asks: () => [],
   questions: ({ rounds }, answers) =>

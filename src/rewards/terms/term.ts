@@ -96,6 +96,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
   /** Whether an answer's outcome depends on the others of its group; absent: no. */
   readonly compares?: boolean;
+  /** Whether it shows a judge two edits beside their source; absent: no. */
+  readonly showsPairs?: boolean;
   /** Names of the questions that it asks a judge about an answer; terms that name the same one share its answer. Default: one, if it asks a judge. */
   asks?(settings: z.output<z.ZodObject<Fields>>): readonly string[];
   /** How many questions it asks about a group of so many answers (1: an answer that stands alone), where these are not as many about each answer. */

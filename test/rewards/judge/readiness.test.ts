@@ -93,6 +93,23 @@ describe('waitUntilReady', () => {
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
   });
 
+  it('asks one that compares edits for a completion with three images, and says what a server lacks that takes two', async () => {
+    const stub = await serve();
+    await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 'pairs' });
+    expect(stub.requests.map(({ images }) => images.length)).toEqual([3]);
+    const limited = await serve(({ images }) =>
+      images.length > 2
+        ? openAiError(400, 'At most 2 image(s) may be provided in one prompt.')
+        : { kind: 'text', text: 'ready' },
+    );
+    await waitUntilReady(limited.url, stubModel, { maxWaitS: 0 });
+    const error = await waitUntilReady(limited.url, stubModel, { maxWaitS: 0, shown: 'pairs' }).catch(
+      (found: unknown) => found as EndpointError,
+    );
+    expect(error).toHaveProperty('message', expect.stringContaining('At most 2 image(s)'));
+    expect(error).toHaveProperty('next', expect.stringContaining(`take three images per request`));
+  });
+
   it('asks one that is shown words alone for a completion without images', async () => {
     const stub = await serve(({ images }) =>
       images.length > 0 ? openAiError(400, 'this model takes no images') : { kind: 'text', text: 'ready' },

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../../src/core/errors.js';
+import { shownToJudge } from '../../../src/rewards/score/choice.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
 import { scoreChunk, summariseUnscored } from '../../../src/rewards/score/iteration.js';
 import { measureTerms, rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
@@ -51,6 +52,13 @@ describe('a reward of answers that are compared', () => {
     expect(outcomes.map(({ kind }) => kind)).toEqual(['scored', 'zero_by_rule', 'unscored', 'scored']);
     // A tie with the other, and a win.
     expect(outcomes[0]).toMatchObject({ value: expect.closeTo(0.75, 12) as number });
+  });
+
+  it('shows its judge three images, and any other two', () => {
+    const shown = (settings: object) => shownToJudge(rewardSettingsSchema.parse(settings));
+    expect(shown({ mode: 'pairwise' })).toBe('pairs');
+    expect(shown({ mode: 'viescore', also_compute: ['pairwise'] })).toBe('pairs');
+    expect(shown({ mode: 'rubric' })).toBe('images');
   });
 
   it('says whether any of its terms compares', async () => {
