@@ -287,8 +287,8 @@ function withFewerIterations(config: LoadedConfig, iteration: number): LoadedCon
 
 /** False for what a retry cannot change: a wrong config, a limit that is reached, or a bug in this program. */
 function mayRetry(error: unknown): boolean {
-  if (error instanceof LimitError || error instanceof InternalError) return false;
-  return error instanceof EditrlError && error.exitCode !== 2;
+  if (error instanceof LimitError) return false;
+  return error instanceof EditrlError && error.exitCode !== 2 && !(error instanceof InternalError);
 }
 
 function failureOf(error: unknown): Failure {
