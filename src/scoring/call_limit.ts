@@ -27,9 +27,13 @@ export class CallLimit implements JudgeCalls {
     return this.#exhausted.signal;
   }
 
+  /** How many questions this process may still begin. */
+  get room(): number {
+    return Math.floor((this.limit - this.asked) / this.processes) - this.#own - this.#underWay;
+  }
+
   begin(): boolean {
-    const share = Math.floor((this.limit - this.asked) / this.processes);
-    if (this.#own + this.#underWay >= share) {
+    if (this.room <= 0) {
       this.#refused = true;
       this.#look();
       return false;

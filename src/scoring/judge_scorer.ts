@@ -10,12 +10,14 @@ import type { OpenSender } from '../rewards/judge/sender.js';
 import type { JudgeCalls, Judgement, JudgementStore } from '../rewards/score/types.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score/iteration.js';
 import type { RunHandle } from '../run/claim.js';
+import { examsOf } from '../run/exams.js';
 import { judgementForm, openExchanges, type Exchanges } from '../run/exchanges.js';
 import { storedCalls } from '../run/judge_calls.js';
 import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
 import { CallLimit } from './call_limit.js';
+import { ExamWatch } from './exam_watch.js';
 import { Judges, judgeLimits, termServices, type ReadyJudges } from './judges.js';
 import { WaitInterrupted, runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
@@ -94,7 +96,8 @@ export async function openScorer(
       policy: limits,
       openSender: services.openSender,
     });
-    return scorerOf({ scored, judges, endpoints: ready.endpoints, store, calls }, settings, services);
+    const watch = watchExam(scored, settings, services, calls);
+    return scorerOf({ scored, judges, endpoints: ready.endpoints, store, calls, watch }, settings, services);
   } catch (error) {
     await scored.close();
     throw error;
@@ -108,6 +111,30 @@ interface Opened {
   readonly endpoints: readonly string[];
   readonly store: Exchanges<Judgement>;
   readonly calls: CallLimit | null;
+  readonly watch: ExamWatch | null;
+}
+
+/** Questions of an edit, at most, with those that are asked again: the watch leaves the last questions to the run. */
+const QUESTIONS_OF_AN_EDIT = 6;
+
+/** Compares the judge with the reward's latest exam, on rank 0; null where there was none. */
+function watchExam(
+  scored: CombinedReward,
+  { reward, base_exp_dir }: ScoredRun,
+  { handle, log: { logger } }: ScorerServices,
+  calls: CallLimit | null,
+): ExamWatch | null {
+  const every = reward.recheck_every_min;
+  const exam = handle === null || every === null ? undefined : examsOf(base_exp_dir, reward).at(-1);
+  if (exam === undefined || every === null) return null;
+  return new ExamWatch({
+    exam,
+    reward: scored,
+    everyMs: every * 60_000,
+    hasRoom: (edits) => calls === null || calls.room > edits * QUESTIONS_OF_AN_EDIT,
+    warn: (message) => void logger.warn(message),
+    info: (message) => void logger.info(message),
+  });
 }
 
 /** The store, with what counts the requests for what is not in it. */
@@ -117,7 +144,7 @@ function countedIn(store: Exchanges<Judgement>, calls: JudgeCalls | null): Judge
 }
 
 function scorerOf(
-  { scored, judges, endpoints, store, calls }: Opened,
+  { scored, judges, endpoints, store, calls, watch }: Opened,
   settings: ScoredRun,
   services: ScorerServices,
 ): Scorer {
@@ -170,6 +197,7 @@ function scorerOf(
       return [...settled];
     },
     close: async () => {
+      await watch?.close();
       await scored.close();
       await judges.close();
       store.close();

@@ -49,16 +49,16 @@ function requests(run: string): number {
 }
 
 function judgements(run: string): readonly { readonly key: string; readonly attempts: number }[] {
-  const lines = readFileSync(join(place.run(run), 'judgements.jsonl'), 'utf8').trim().split('\n');
+  const lines = readFileSync(join(place.run(run), 'judgements.jsonl'), 'utf8')
+    .trim()
+    .split('\n');
   return lines.map((line) => JSON.parse(line) as { key: string; attempts: number });
 }
 
 /** A run's metrics, but for those that say how long something took. */
 function learned(run: string): readonly Record<string, unknown>[] {
   const timed = (name: string): boolean => name === 'time' || name.startsWith('time/') || name.endsWith('/s');
-  return place
-    .metrics(run)
-    .map((line) => Object.fromEntries(Object.entries(line).filter(([name]) => !timed(name))));
+  return place.metrics(run).map((line) => Object.fromEntries(Object.entries(line).filter(([name]) => !timed(name))));
 }
 
 describe('a judge that', () => {

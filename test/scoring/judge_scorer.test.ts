@@ -1,8 +1,9 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { ConfigError, EndpointError, LimitError, must } from '../../src/core/errors.js';
+import { runExam } from '../../src/launch/reward/exam.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { judgementForm } from '../../src/run/exchanges.js';
 import { storedCalls } from '../../src/run/judge_calls.js';
@@ -11,6 +12,8 @@ import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import { openScorer } from '../../src/scoring/judge_scorer.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import { tinyExam } from '../../src/tiny/judge/exam_cases.js';
+import { JUDGE_MODEL, startJudge } from '../../src/tiny/judge/server.js';
 import { pictureOf, wholeItem } from '../rewards/terms/term_contract.js';
 import {
   choosy,
@@ -189,6 +192,38 @@ describe('a scorer', () => {
     expect(await scorer.begin([wholeItem()])).toMatchObject([{ kind: 'scored', value: 0.7 }]);
     expect(new Set(stub.requests.map(({ body }) => body['model']))).toEqual(new Set([stubModel]));
     await scorer.close();
+  });
+
+  it('compares its judge with the exam that its reward had', async () => {
+    const changed = await startJudge({ port: 0, host: '127.0.0.1', biases: { lenient: 0.5 } });
+    const honest = await startJudge({ port: 0, host: '127.0.0.1' });
+    closing.push(changed.close, honest.close);
+    const reward = { mode: 'viescore', model: JUDGE_MODEL, max_wait_s: 0, recheck_every_min: 60 };
+    const { signal } = new AbortController();
+    await runExam({
+      settings: smallSettings(world, { reward: { ...reward, endpoint: honest.url } }).reward,
+      set: tinyExam(20),
+      repeats: 2,
+      folder: join(root, 'exams', 'of-this-reward'),
+      resolveRun: () => '',
+      onWaiting: () => undefined,
+      onNote: () => undefined,
+      judge: { notice: () => undefined, lost: () => undefined, over: signal },
+      signal,
+    });
+    const log = () => readFileSync(new RunPaths(root, `run_${runs - 1}`).consoleLog(1), 'utf8');
+    const watched = await open(reward, changed.url);
+    await vi.waitFor(() => expect(log()).toContain('answers otherwise than at its exam of'), 30_000);
+    await watched.close();
+    for (const other of [
+      { ...reward, recheck_every_min: null },
+      { ...reward, zero_if_unfinished: false },
+    ]) {
+      const before = changed.stats().requests;
+      await (await open(other, changed.url)).close();
+      // The small question of every opening.
+      expect(changed.stats().requests - before).toBe(1);
+    }
   });
 
   describe('with a limit to the requests', () => {
