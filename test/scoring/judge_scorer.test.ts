@@ -197,7 +197,10 @@ describe('a scorer', () => {
   it('compares its judge with the exam that its reward had', async () => {
     const changed = await startJudge({ port: 0, host: '127.0.0.1', biases: { lenient: 0.5 } });
     const honest = await startJudge({ port: 0, host: '127.0.0.1' });
-    closing.push(changed.close, honest.close);
+    closing.push(
+      () => changed.close(),
+      () => honest.close(),
+    );
     const reward = { mode: 'viescore', model: JUDGE_MODEL, max_wait_s: 0, recheck_every_min: 60 };
     const { signal } = new AbortController();
     await runExam({
