@@ -80,6 +80,9 @@ export class EndpointError extends EditrlError {
   override readonly exitCode = 3;
 }
 
+/** A run has used up what its settings allow it to ask for: it goes on from where it is once they allow more. */
+export class LimitError extends EndpointError {}
+
 /** A model graph is wrong: shapes, dtypes, a missing gradient. */
 export class GraphError extends EditrlError {
   readonly code = 'graph';

@@ -15,6 +15,11 @@ export interface JudgeQuestions {
   readonly evaluation: number;
   /** Most questions of what is left, if every question is asked once. */
   readonly left: number;
+  /**
+   * The same without groups that `rollout.refill` may add. Exact where every answer can be shown to a judge, no two that are compared are equal, each question is asked once, and the run does
+   * not end early: fewer are asked where answers decode to nothing, more where replies have to be asked for again.
+   */
+  readonly forecast: number;
 }
 
 /** Null for a run that asks no judge. `done` iterations are behind it. */
@@ -25,12 +30,15 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   const training = [...decidingTerms(reward), ...recordedTerms(reward)];
   const rollout = getPath(settings, 'rollout') as RolloutSettings | undefined;
   const learnsFromLabels = isSupervised((path) => getPath(settings, path));
-  const episodes = rollout === undefined || learnsFromLabels ? 0 : mostEpisodes(rollout);
+  const learns = rollout !== undefined && !learnsFromLabels;
+  const episodes = learns ? mostEpisodes(rollout) : 0;
+  const fewest = learns ? rollout.episodes_per_iteration : 0;
   const originals = getPath(settings, 'rollout.originals');
   // What no policy gave is judged like an answer.
   const beside = typeof originals === 'number' ? originals : 0;
   const answersOf = rollout?.generations_per_sample ?? 1;
-  const iteration = (episodes / answersOf) * questionsOf(training, answersOf + beside);
+  const perEpisode = questionsOf(training, answersOf + beside) / answersOf;
+  const iteration = episodes * perEpisode;
   const sets = Math.max(1, (getPath(settings, 'data.validation') as readonly unknown[] | undefined)?.length ?? 1);
   const controls = getPath(settings, 'validation.shuffled_frames') === true ? 1 : 0;
   const answers = validation.prompts * sets * (validation.greedy ? 2 : 1) * (1 + controls);
@@ -38,8 +46,10 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   if (iteration === 0 && evaluation === 0) return null;
   const left = Math.max(0, settings.num_iterations - done);
   const evaluations = evaluationsLeft(settings, validation.every_n_iterations, done);
-  const second = ofHeldOutJudge(reward, episodes, answersOf) * heldOutTurns(reward, done, settings.num_iterations);
-  return { iteration, evaluation, left: left * iteration + evaluations * evaluation + second };
+  const turns = heldOutTurns(reward, done, settings.num_iterations);
+  const of = (each: number): number =>
+    left * each * perEpisode + evaluations * evaluation + ofHeldOutJudge(reward, each, answersOf) * turns;
+  return { iteration, evaluation, left: of(episodes), forecast: of(fewest) };
 }
 
 /** Most questions that `reward.held_out_judge` is asked in an iteration in which it is asked, of groups of so many answers. */

@@ -7,13 +7,17 @@ import { createReward, type CombinedReward } from '../rewards/score/combined.js'
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { WaitOptions } from '../rewards/judge/readiness.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
-import type { Judgement } from '../rewards/score/types.js';
+import type { JudgeCalls, Judgement, JudgementStore } from '../rewards/score/types.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score/iteration.js';
 import type { RunHandle } from '../run/claim.js';
+import { examsOf } from '../run/exams.js';
 import { judgementForm, openExchanges, type Exchanges } from '../run/exchanges.js';
+import { storedCalls } from '../run/judge_calls.js';
 import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../models/reference.js';
+import { CallLimit } from './call_limit.js';
+import { ExamWatch } from './exam_watch.js';
 import { Judges, judgeLimits, termServices, type ReadyJudges } from './judges.js';
 import { WaitInterrupted, runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
@@ -55,6 +59,7 @@ export async function openScorer(
   const { reward } = settings;
   const judges = new Judges();
   let store: Exchanges<Judgement> | null = null;
+  let asked: JudgementStore | null = null;
   const limits = judgeLimits(reward, services.group.size);
   const made = termServices(reward, judges, services.resolveRun);
   const scored = await createReward(reward, {
@@ -66,7 +71,7 @@ export async function openScorer(
         next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
       });
     },
-    store: () => must(store, "the run's judgements"),
+    store: () => must(asked, "the run's judgements"),
     limits,
     openSender: services.openSender,
     onNote: (note) => services.log.logger.warn(note),
@@ -74,12 +79,16 @@ export async function openScorer(
   });
   try {
     const ready = await readyJudges(scored, judges, address, reward, services);
-    store = openExchanges((services.handle?.paths ?? RunPaths.of(settings)).judgements, judgementForm, services);
+    const path = (services.handle?.paths ?? RunPaths.of(settings)).judgements;
+    store = openExchanges(path, judgementForm, services);
+    const most = reward.max_judge_calls;
+    const calls = most === null ? null : new CallLimit(most, storedCalls(path).requests, services.group.size);
+    asked = countedIn(store, calls);
     // Nobody asks the judge, and so nobody writes, before everyone has read what is stored.
     await services.group.barrier();
     judges.connect({
       ...ready,
-      store,
+      store: asked,
       alias: reward.model_alias,
       shown: shownToJudge(reward),
       onNote: (note) => services.log.logger.warn(note),
@@ -87,7 +96,8 @@ export async function openScorer(
       policy: limits,
       openSender: services.openSender,
     });
-    return scorerOf({ scored, judges, endpoints: ready.endpoints, store }, settings, services);
+    const watch = watchExam(scored, settings, services, calls);
+    return scorerOf({ scored, judges, endpoints: ready.endpoints, store, calls, watch }, settings, services);
   } catch (error) {
     await scored.close();
     throw error;
@@ -100,14 +110,54 @@ interface Opened {
   readonly judges: Judges;
   readonly endpoints: readonly string[];
   readonly store: Exchanges<Judgement>;
+  readonly calls: CallLimit | null;
+  readonly watch: ExamWatch | null;
 }
 
-function scorerOf({ scored, judges, endpoints, store }: Opened, settings: ScoredRun, services: ScorerServices): Scorer {
+/** Questions of an edit, at most, with those that are asked again: the watch leaves the last questions to the run. */
+const QUESTIONS_OF_AN_EDIT = 6;
+
+/** Compares the judge with the reward's latest exam, on rank 0; null where there was none. */
+function watchExam(
+  scored: CombinedReward,
+  { reward, base_exp_dir }: ScoredRun,
+  { handle, log: { logger } }: ScorerServices,
+  calls: CallLimit | null,
+): ExamWatch | null {
+  const every = reward.recheck_every_min;
+  const exam = handle === null || every === null ? undefined : examsOf(base_exp_dir, reward).at(-1);
+  if (exam === undefined || every === null) return null;
+  return new ExamWatch({
+    exam,
+    reward: scored,
+    everyMs: every * 60_000,
+    hasRoom: (edits) => calls === null || calls.room > edits * QUESTIONS_OF_AN_EDIT,
+    warn: (message) => void logger.warn(message),
+    info: (message) => void logger.info(message),
+  });
+}
+
+/** The store, with what counts the requests for what is not in it. */
+function countedIn(store: Exchanges<Judgement>, calls: JudgeCalls | null): JudgementStore {
+  if (calls === null) return store;
+  return { find: (key, hash) => store.find(key, hash), put: (judgement) => store.put(judgement), calls };
+}
+
+function scorerOf(
+  { scored, judges, endpoints, store, calls, watch }: Opened,
+  settings: ScoredRun,
+  services: ScorerServices,
+): Scorer {
   const { reward } = settings;
   const { group, handle, log, stop } = services;
+  // Nobody waits for a judge that may not be asked.
+  const signal = calls === null ? stop : AbortSignal.any([stop, calls.exhausted]);
   const local: Scorer = {
     begin: (items) => scoreChunk(scored, items),
     settle: async (items, outcomes) => {
+      // Here rank 0 speaks for itself: the others have been heard, or there are none.
+      const requireAllowed = (): void => void calls?.total([calls.report()]);
+      requireAllowed();
       const settled = await settleOutcomes(
         scored,
         items,
@@ -116,7 +166,7 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
         {
           canary: (signal) => judges.canary(scored, signal),
           judgeName: endpoints.join(', ') || rewardName(reward),
-          signal: stop,
+          signal,
           onWaiting: (summary, waitedS, found) => {
             handle?.setState({ state: 'waiting', reason: found });
             log.logger.warn(
@@ -142,9 +192,12 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
       if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) {
         throw new WaitInterrupted();
       }
+      // Nor are those that a limit cut short, however few they are.
+      requireAllowed();
       return [...settled];
     },
     close: async () => {
+      await watch?.close();
       await scored.close();
       await judges.close();
       store.close();
@@ -156,8 +209,10 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
     take: () => store.take(),
     store: (judgement) => store.put(judgement),
     needsSettling: (outcomes) => summariseUnscored(outcomes).fraction > reward.max_unscored_fraction,
+    calls,
   });
-  return handle === null ? shared : { ...shared, judgements: store };
+  // The held-out judge is asked while the policy learns, when it is too late to stop.
+  return handle === null ? shared : { ...shared, judgements: countedIn(store, calls?.counting ?? null) };
 }
 
 /**

@@ -2,6 +2,7 @@
 import type { Judgement, JudgeItem, Outcome } from '../rewards/score/types.js';
 import { runOnRankZero } from '../group/rank_zero.js';
 import type { ProcessGroup } from '../group/process_group.js';
+import type { CallLimit } from './call_limit.js';
 import type { Scorer } from './scorer.js';
 
 export interface SharedScoring {
@@ -14,19 +15,25 @@ export interface SharedScoring {
   readonly store: (judgement: Judgement) => void;
   /** Whether these outcomes of all ranks are few enough to be settled. */
   readonly needsSettling: (outcomes: readonly Outcome[]) => boolean;
+  /** The limit to the requests of all ranks; null for none. */
+  readonly calls: CallLimit | null;
 }
 
 /** Each rank asks the judge for its own episodes; rank 0 decides whether enough of all is scored, and what to wait for. */
-export function sharedScorer({ group, local, take, store, needsSettling }: SharedScoring): Scorer {
+export function sharedScorer({ group, local, take, store, needsSettling, calls }: SharedScoring): Scorer {
   if (group.size === 1) return local;
   return {
     begin: (items) => local.begin(items),
     settle: async (items, outcomes) => {
-      const all = await group.gather({ judgements: take(), outcomes });
-      const waits = await runOnRankZero(group, async () => {
+      const all = await group.gather({ judgements: take(), outcomes, calls: calls?.report() ?? null });
+      const { waits, requests } = await runOnRankZero(group, async () => {
         for (const { judgements } of all ?? []) for (const judgement of judgements) store(judgement);
-        return needsSettling((all ?? []).flatMap((one) => one.outcomes));
+        return {
+          waits: needsSettling((all ?? []).flatMap((one) => one.outcomes)),
+          requests: calls?.total((all ?? []).flatMap((one) => one.calls ?? [])) ?? 0,
+        };
       });
+      calls?.known(requests);
       if (!waits) return [...outcomes];
       // Rank 0 alone asks again, so that one process watches the judge.
       const asked = await group.gather<readonly JudgeItem[]>(items);

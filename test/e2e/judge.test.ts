@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
 import { openAiError, startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { Place, RL, until, type Ended } from './editrl.js';
@@ -32,6 +34,31 @@ async function trainWith(run: string, behave: Behave, ...more: readonly string[]
 
 function weights(run: string): Buffer {
   return place.checkpointFile(run, 6, 'policy.safetensors');
+}
+
+/** What the judge was asked for a run, in no order. */
+function questions(run: string): string[] {
+  return judgements(run)
+    .map(({ key }) => key)
+    .sort();
+}
+
+/** The requests that this took. */
+function requests(run: string): number {
+  return judgements(run).reduce((sum, { attempts }) => sum + attempts, 0);
+}
+
+function judgements(run: string): readonly { readonly key: string; readonly attempts: number }[] {
+  const lines = readFileSync(join(place.run(run), 'judgements.jsonl'), 'utf8')
+    .trim()
+    .split('\n');
+  return lines.map((line) => JSON.parse(line) as { key: string; attempts: number });
+}
+
+/** A run's metrics, but for those that say how long something took. */
+function learned(run: string): readonly Record<string, unknown>[] {
+  const timed = (name: string): boolean => name === 'time' || name.startsWith('time/') || name.endsWith('/s');
+  return place.metrics(run).map((line) => Object.fromEntries(Object.entries(line).filter(([name]) => !timed(name))));
 }
 
 describe('a judge that', () => {
@@ -71,6 +98,41 @@ describe('a judge that', () => {
 
     expect(await trainWith('left', scoreByPictures)).toMatchObject({ code: 0 });
     expect(weights('left').equals(weights('good'))).toBe(true);
+  });
+
+  it('may be asked no more pauses the run, which goes on as if nothing had been once it may', async () => {
+    // Every question takes three requests, with the seeds 42 to 44: of these the forecast knows one.
+    const rambling: Behave = (request) =>
+      Number(request.body['seed']) < 44 && !isCanary(request)
+        ? { kind: 'text', text: 'What a lovely picture!' }
+        : scoreByPictures(request);
+    const refused = await trainWith('short', rambling, 'reward.max_judge_calls=100');
+    expect(refused).toMatchObject({ code: 2 });
+    expect(refused.err).toMatch(
+      /^editrl: reward\.max_judge_calls: short has about 384 questions to ask judges in the 6 iterations left, and may send 100 requests in all\n {2}Set /,
+    );
+    expect(place.state('short')).toBeNull();
+
+    const ended = await trainWith('short', rambling, 'reward.max_judge_calls=384');
+    expect(ended).toMatchObject({ code: 3 });
+    const [, sent] = /judges got (\d+) requests of this run, and 384 are allowed\n {2}Raise it/.exec(ended.err) ?? [];
+    expect(requests('short')).toBe(Number(sent));
+    expect(Number(sent)).toBeGreaterThanOrEqual(384);
+    expect(Number(sent)).toBeLessThan(384 + 3 * 64);
+    expect(place.state('short')).toMatchObject({ state: 'interrupted' });
+    const reached = place.state('short')?.iteration ?? 0;
+    expect(reached).toBeGreaterThan(0);
+    expect(reached).toBeLessThan(6);
+
+    const again = await trainWith('short', rambling, 'reward.max_judge_calls=384');
+    expect(again.code).toBe(2);
+    expect(again.err).toContain(`iterations left after ${sent} requests so far, and may send 384`);
+    expect(await trainWith('short', rambling, 'reward.max_judge_calls=2000')).toMatchObject({ code: 0, err: '' });
+    expect(weights('short').equals(weights('good'))).toBe(true);
+    expect(learned('short')).toEqual(learned('good'));
+    // Nothing was asked twice.
+    expect(questions('short')).toEqual(questions('good'));
+    expect(requests('short')).toBe(3 * questions('good').length);
   });
 
   it('refuses every first request as too many is asked again', async () => {

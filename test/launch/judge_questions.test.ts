@@ -11,7 +11,12 @@ async function asked(sets: readonly string[] = [], done = 0, file = 'sft_s__rl_s
 describe('the questions that a run asks judges', () => {
   it('are two for an answer with VIEScore, in iterations and in sampled and greedy evaluations', async () => {
     // 256 answers; 256 held-out prompts twice; 80 iterations, evaluated before, at 40 and at 80.
-    expect(await asked()).toEqual({ iteration: 512, evaluation: 1024, left: 80 * 512 + 3 * 1024 });
+    expect(await asked()).toEqual({
+      iteration: 512,
+      evaluation: 1024,
+      left: 80 * 512 + 3 * 1024,
+      forecast: 80 * 512 + 3 * 1024,
+    });
     expect(await asked([], 60)).toMatchObject({ left: 20 * 512 + 1024 });
     // At 40, at 80, and at 100.
     expect(await asked(['num_iterations=100'], 30)).toMatchObject({ left: 70 * 512 + 3 * 1024 });
@@ -44,7 +49,11 @@ describe('the questions that a run asks judges', () => {
   });
 
   it('are as many more as groups may be refilled, and held-out sets are there', async () => {
-    expect(await asked(['rollout.refill={"rounds": 2}'])).toMatchObject({ iteration: 3 * 512 });
+    expect(await asked(['rollout.refill={"rounds": 2}'])).toMatchObject({
+      iteration: 3 * 512,
+      left: 80 * 3 * 512 + 3 * 1024,
+      forecast: 80 * 512 + 3 * 1024,
+    });
     const twice = 'data.validation=[{"path": "a"}, {"path": "b"}]';
     expect(await asked([twice])).toMatchObject({ iteration: 512, evaluation: 2048 });
   });
@@ -53,7 +62,8 @@ describe('the questions that a run asks judges', () => {
     const second = 'reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other"}';
     const alone = await asked();
     // A quarter of 256 answers, two questions each, in every fifth of 80 iterations.
-    expect(await asked([second])).toEqual({ ...alone, left: (alone?.left ?? 0) + 16 * 128 });
+    const left = (alone?.left ?? 0) + 16 * 128;
+    expect(await asked([second])).toEqual({ ...alone, left, forecast: left });
     expect((await asked([second], 77))?.left).toBe(3 * 512 + 1024 + 128);
   });
 

@@ -1,15 +1,19 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { ConfigError, EndpointError } from '../../src/core/errors.js';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { ConfigError, EndpointError, LimitError, must } from '../../src/core/errors.js';
+import { runExam } from '../../src/launch/reward/exam.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { judgementForm } from '../../src/run/exchanges.js';
+import { storedCalls } from '../../src/run/judge_calls.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import { openScorer } from '../../src/scoring/judge_scorer.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import { tinyExam } from '../../src/tiny/judge/exam_cases.js';
+import { JUDGE_MODEL, startJudge } from '../../src/tiny/judge/server.js';
 import { pictureOf, wholeItem } from '../rewards/terms/term_contract.js';
 import {
   choosy,
@@ -20,6 +24,7 @@ import {
   type Behaviour,
   type StubJudge,
 } from '../rewards/judge/stub_judge.js';
+import { isCanary } from '../e2e/scorer.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 
 const root = mkdtempSync(join(tmpdir(), 'scorer-'));
@@ -187,5 +192,111 @@ describe('a scorer', () => {
     expect(await scorer.begin([wholeItem()])).toMatchObject([{ kind: 'scored', value: 0.7 }]);
     expect(new Set(stub.requests.map(({ body }) => body['model']))).toEqual(new Set([stubModel]));
     await scorer.close();
+  });
+
+  it('compares its judge with the exam that its reward had', async () => {
+    const changed = await startJudge({ port: 0, host: '127.0.0.1', biases: { lenient: 0.5 } });
+    const honest = await startJudge({ port: 0, host: '127.0.0.1' });
+    closing.push(
+      () => changed.close(),
+      () => honest.close(),
+    );
+    const reward = { mode: 'viescore', model: JUDGE_MODEL, max_wait_s: 0, recheck_every_min: 60 };
+    const { signal } = new AbortController();
+    await runExam({
+      settings: smallSettings(world, { reward: { ...reward, endpoint: honest.url } }).reward,
+      set: tinyExam(20),
+      repeats: 2,
+      folder: join(root, 'exams', 'of-this-reward'),
+      resolveRun: () => '',
+      onWaiting: () => undefined,
+      onNote: () => undefined,
+      judge: { notice: () => undefined, lost: () => undefined, over: signal },
+      signal,
+    });
+    const log = () => readFileSync(new RunPaths(root, `run_${runs - 1}`).consoleLog(1), 'utf8');
+    const watched = await open(reward, changed.url);
+    await vi.waitFor(() => expect(log()).toContain('answers otherwise than at its exam of'), 30_000);
+    await watched.close();
+    for (const other of [
+      { ...reward, recheck_every_min: null },
+      { ...reward, zero_if_unfinished: false },
+    ]) {
+      const before = changed.stats().requests;
+      await (await open(other, changed.url)).close();
+      // The small question of every opening.
+      expect(changed.stats().requests - before).toBe(1);
+    }
+  });
+
+  describe('with a limit to the requests', () => {
+    const items = (...keys: readonly string[]) => keys.map((key) => wholeItem({ key }));
+    const asked = (stub: StubJudge): number => stub.requests.filter((request) => !isCanary(request)).length;
+    const limited = { mode: 'viescore', model: stubModel, max_wait_s: 0, concurrency: 1 };
+
+    it('asks no more once it is reached, and says so however few answers lack', async () => {
+      const stub = await judge();
+      const scorer = await open({ ...limited, max_judge_calls: 3, max_unscored_fraction: 1 }, stub.url);
+      const two = items('1/0/0', '1/0/1');
+      const outcomes = await scorer.begin(two);
+      expect(outcomes).toMatchObject([{ kind: 'scored' }, { kind: 'unscored', reason: 'aborted' }]);
+      const settling = scorer.settle(two, outcomes);
+      await expect(settling).rejects.toThrow(LimitError);
+      await expect(settling).rejects.toThrow('judges got 3 requests of this run, and 3 are allowed');
+      expect(asked(stub)).toBe(3);
+      await scorer.close();
+      // What was answered is stored, and nothing else is.
+      expect(storedCalls(new RunPaths(root, `run_${runs - 1}`).judgements)).toEqual({ requests: 3, known: 3 });
+    });
+
+    it('does not count what is stored', async () => {
+      const stub = await judge();
+      const scorer = await open({ ...limited, max_judge_calls: 2 }, stub.url);
+      const one = items('1/0/0');
+      for (let i = 0; i < 3; i++) {
+        expect(await scorer.settle(one, await scorer.begin(one))).toMatchObject([{ kind: 'scored' }]);
+      }
+      expect(asked(stub)).toBe(2);
+      await scorer.close();
+    });
+
+    it('counts the requests of a term\u2019s own judge', async () => {
+      const stub = await judge();
+      const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
+      const scorer = await open({ mode: null, terms: [own], max_judge_calls: 1, max_wait_s: 0 }, null);
+      const two = items('1/0/0', '1/0/1');
+      await expect(scorer.settle(two, await scorer.begin(two))).rejects.toThrow(LimitError);
+      expect(asked(stub)).toBe(1);
+      await scorer.close();
+    });
+
+    it('stops asking again for a judge that is away', async () => {
+      let away = true;
+      const stub = await startStubJudge(() => (away ? openAiError(503, 'x') : scoresText(8, 6)));
+      closing.push(stub.close);
+      away = false;
+      const scorer = await open({ ...limited, max_attempts: 1, max_judge_calls: 5, max_wait_s: 3600 }, stub.url);
+      away = true;
+      const two = items('1/0/0', '1/0/1');
+      const outcomes = await scorer.begin(two);
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['unscored', 'unscored']);
+      away = false;
+      await expect(scorer.settle(two, outcomes)).rejects.toThrow('judges got 5 requests of this run');
+      await scorer.close();
+    });
+
+    it('counts the held-out judge, and lets it ask', async () => {
+      const stub = await judge();
+      const scorer = await open({ ...limited, max_judge_calls: 3 }, stub.url);
+      const one = items('1/0/0');
+      await scorer.settle(one, await scorer.begin(one));
+      const { calls } = must(scorer.judgements, 'the judgements');
+      expect([calls?.begin(), calls?.begin()]).toEqual([true, true]);
+      calls?.end(2);
+      const next = items('2/0/0');
+      await expect(scorer.settle(next, await scorer.begin(next))).rejects.toThrow('judges got 4 requests of this run');
+      expect(asked(stub)).toBe(2);
+      await scorer.close();
+    });
   });
 });

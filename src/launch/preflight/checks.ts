@@ -19,6 +19,7 @@ import type { memoryOf } from '../machine/memory.js';
 import { checkPlacement, placeParts } from '../machine/placement.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
+import { checkJudgeCalls } from './judge_calls.js';
 import { checkNeed } from './needs.js';
 
 /** One check: its name, by which several runs share it, and a function that raises what is wrong. */
@@ -27,6 +28,8 @@ export type NamedCheck = readonly [what: string, look: () => void];
 /** A run being checked, with facts about those that are checked together. */
 export interface CheckedRun {
   readonly config: LoadedConfig;
+  /** Whether it starts over, whatever its folder holds. */
+  readonly startsOver: boolean;
   /** The settings of all of them, by run_name. */
   readonly made: ReadonlyMap<string, RunSettings>;
   readonly shapeOf: ShapeOf;
@@ -110,6 +113,12 @@ const checks = {
         : [],
     ),
   ),
+  judgeCalls: trained((settings, { config, startsOver }) => {
+    // An evaluation has no iterations before it, and counts its questions in a folder of its own.
+    const most = config.evaluation === undefined ? (rewardOf(settings)?.max_judge_calls ?? null) : null;
+    const what = `judge calls ${settings.base_exp_dir} ${settings.run_name} ${most ?? ''}`;
+    return most === null ? [] : [[what, () => checkJudgeCalls(settings, most, startsOver)]];
+  }),
   memory: ({ config: { settings }, memory }) => {
     const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict : undefined;
     if (!verdict?.hopeless) return [];

@@ -49,7 +49,8 @@ export function fileObstacles(
   const space = checkpointSpace(ahead, shapeOf);
   return left.flatMap((config) => {
     const { run_name } = config.settings;
-    const looks = checksFor({ config, made, shapeOf, space, freeSpace, devices, memory });
+    const startsOver = anew.has(config);
+    const looks = checksFor({ config, startsOver, made, shapeOf, space, freeSpace, devices, memory });
     return looks.flatMap(([what, look]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);

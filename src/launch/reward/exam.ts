@@ -2,6 +2,7 @@
  * Examines the judge of a reward, and keeps what it said:
  *
  *   <folder>/judgements.jsonl   every reply, stored before it is used: the same exam goes on where it was ended
+ *   <folder>/sample.jsonl       some of the edits with their scores, which runs ask about again
  *   <folder>/exam.json          the marks, written last
  */
 import { join } from 'node:path';
@@ -18,6 +19,7 @@ import { decidingTerms, rewardName } from '../../rewards/score/choice.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Judgement, JudgementStore } from '../../rewards/score/types.js';
 import { EXAM_FILE, type ExamRecord } from '../../run/exams.js';
+import { writeExamSample } from '../../run/exam_sample.js';
 import { Exchanges, judgementForm } from '../../run/exchanges.js';
 import { openServedReward, type ServedRewardOptions } from './server.js';
 
@@ -100,6 +102,7 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
         },
       });
       const record = recordOf(request, reward.digest, cases, [...asked.values()]);
+      await writeExamSample(folder, set, cases);
       writeFileAtomic(join(folder, EXAM_FILE), `${JSON.stringify(record, null, 2)}\n`);
       return record;
     } finally {

@@ -1,6 +1,6 @@
 /** Carries out a schedule: starts runs when there is room, reports their outcomes, and handles the sweep's stop. */
 import type { LoadedConfig } from '../../config/load.js';
-import { EditrlError, InternalError, must } from '../../core/errors.js';
+import { EditrlError, InternalError, LimitError, must } from '../../core/errors.js';
 import type { DeviceKind, Placement } from '../machine/devices.js';
 import { RunFailed } from '../processes/failure.js';
 import type { Halving } from './halving.js';
@@ -285,8 +285,9 @@ function withFewerIterations(config: LoadedConfig, iteration: number): LoadedCon
   return { ...config, settings: { ...config.settings, num_iterations: iteration } };
 }
 
-/** False for what a retry cannot change: a wrong config, or a bug in this program. */
+/** False for what a retry cannot change: a wrong config, a limit that is reached, or a bug in this program. */
 function mayRetry(error: unknown): boolean {
+  if (error instanceof LimitError) return false;
   return error instanceof EditrlError && error.exitCode !== 2 && !(error instanceof InternalError);
 }
 

@@ -126,9 +126,12 @@ export class JudgeClient implements Judge {
       const requestHash = hashRequest(query, this.model, this.#dialect);
       const stored = this.#store.find(query.key, requestHash);
       if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
+      const { calls } = this.#store;
+      if (calls?.begin() === false) return notAsked(query.key, requestHash, this.model);
       const judgement = await this.#exchange(query, requestHash, signal);
       // Being called off is no answer of the judge's, so it is not replayed either.
       if (judgement.problem !== 'aborted') this.#store.put(judgement);
+      calls?.end(judgement.attempts);
       return judgement;
     });
   }
@@ -237,6 +240,12 @@ export class JudgeClient implements Judge {
     const found = leftOut.filter((field) => !known.includes(field));
     return found.length === 0 ? {} : { leftOut: found };
   }
+}
+
+/** In place of an answer, where a limit to the requests lets no more be asked. Not an answer of the judge's, so it is not stored. */
+function notAsked(key: string, requestHash: string, model: string): Judgement {
+  const detail = 'not asked: the limit of requests is reached';
+  return { key, requestHash, model, text: '', problem: 'aborted', detail, scores: [], attempts: 0, latencyMs: 0 };
 }
 
 /** The traits without what a reply refuses of them; null where it refuses nothing that can be left out. */

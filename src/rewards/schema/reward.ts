@@ -59,6 +59,16 @@ const asking = {
   ),
   max_attempts: operation('Requests made for one judgement before it counts as unscored.', positiveInteger.default(5)),
   concurrency: operation('Requests in flight at once.', positiveInteger.default(64)),
+  max_judge_calls: operation(
+    'The most requests that judges may get from a run in all of its attempts, repeated ones and those of reward.held_out_judge and reward.recheck_every_min included: a run that would need more is refused before it starts, and one that comes to it pauses with a checkpoint and goes on once this is raised. null means no limit.',
+    positiveInteger.nullable().default(null),
+    { absent: null },
+  ),
+  recheck_every_min: operation(
+    'How often a run whose reward has had an exam (editrl judge exam) asks 20 edits of the exam again, in minutes, and warns when the judge answers otherwise than then. null means never.',
+    positive.nullable().default(30),
+    { absent: null },
+  ),
   held_out_judge: heldOutJudge,
 };
 

@@ -153,8 +153,18 @@ export interface Judgement extends RemoteExchange {
   readonly tokens?: Tokens;
 }
 
+/** Counts the requests that judges get, where there is a limit to them. */
+export interface JudgeCalls {
+  /** Whether one more question may be asked; `end` is called for each that may, with the requests that it took. */
+  begin(): boolean;
+  end(requests: number): void;
+}
+
 /**
  * Judgements are stored before they are used; a resumed run finds those it has already paid for. Putting a judgement twice replaces the earlier one:
  * a later answer supersedes a failure.
  */
-export type JudgementStore = ExchangeStore<Judgement>;
+export interface JudgementStore extends ExchangeStore<Judgement> {
+  /** Asked before a judge is, for what is not stored; absent where there is no limit. */
+  readonly calls?: JudgeCalls | undefined;
+}

@@ -65,6 +65,9 @@ async function openOwnJudge(
   const store: JudgementStore = {
     find: (key, hash) => kept().find(key, hash),
     put: (judgement) => kept().put(judgement),
+    get calls() {
+      return kept().calls;
+    },
   };
   const key = apiKey === undefined ? {} : { apiKey };
   const { limits, openSender } = services;

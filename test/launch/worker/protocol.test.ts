@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { ConfigError, EditrlError, EndpointError, InternalError, RunError } from '../../../src/core/errors.js';
+import {
+  ConfigError,
+  EditrlError,
+  EndpointError,
+  InternalError,
+  LimitError,
+  RunError,
+} from '../../../src/core/errors.js';
 import { packError, PEER_LOST, unpackError } from '../../../src/launch/worker/protocol.js';
 
 function acrossTheChannel(error: unknown): Error {
@@ -11,6 +18,7 @@ describe('an error of a worker', () => {
     const sent = [
       new ConfigError('found a', { where: 'a.b', next: 'Set b.' }),
       new EndpointError('away', { next: 'Start it.' }),
+      new LimitError('used up', { where: 'a.most', next: 'Raise it.' }),
       new InternalError('broken'),
     ];
     for (const error of sent) {

@@ -1,12 +1,12 @@
 /** What replies of reward servers come to, and where they are among a run's judgements: what was scored once is found again when the run is resumed. */
 import { weightedSum } from '../../score/weighted.js';
-import { fromWire, replyItemSchema, type ReplyItem } from '../wire.js';
+import { fromWire, REPLY_QUERY, replyItemSchema, type ReplyItem } from '../wire.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome } from '../../score/types.js';
 import { parseJson, type Attempt } from './attempt.js';
 import { hashItem } from './encode.js';
 
 function keyOf(item: JudgeItem): string {
-  return `${item.key}/remote`;
+  return `${item.key}/${REPLY_QUERY}`;
 }
 
 /**

@@ -1,0 +1,99 @@
+/** Asks a run's judge again what it was asked at its exam, and warns when it answers otherwise: other weights may stand behind its address. */
+import { EditrlError } from '../core/errors.js';
+import { sleep, systemClock } from '../core/clock.js';
+import { examDrift, type ExamDrift } from '../rewards/exam/drift.js';
+import { nudged } from '../rewards/exam/tricks.js';
+import { scoreChunk } from '../rewards/score/iteration.js';
+import type { JudgeItem, Reward } from '../rewards/score/types.js';
+import { readExamSample, type SampledEdit } from '../run/exam_sample.js';
+import type { FoundExam } from '../run/exams.js';
+
+export interface ExamWatchOptions {
+  readonly exam: FoundExam;
+  readonly reward: Reward;
+  readonly everyMs: number;
+  /** Whether the judge may be asked so many questions more. */
+  readonly hasRoom: (edits: number) => boolean;
+  readonly warn: (message: string) => void;
+  readonly info: (message: string) => void;
+}
+
+/** Times that the sample is asked about before a change counts: of noise that happens to be large the second time says nothing. */
+const LOOKS = 2;
+
+/** Watches until it is closed. What it finds changes nothing of the run but its log. */
+export class ExamWatch {
+  readonly #stop = new AbortController();
+  readonly #ended: Promise<void>;
+  /** Makes every question a different one: no cache may answer for the judge. */
+  #asked = 0;
+  #drifted = false;
+
+  constructor(private readonly options: ExamWatchOptions) {
+    this.#ended = this.#watch();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort();
+    await this.#ended;
+  }
+
+  async #watch(): Promise<void> {
+    const { exam, everyMs, warn } = this.options;
+    const { signal } = this.#stop;
+    try {
+      const edits = await readExamSample(exam.folder);
+      if (edits.length === 0) return;
+      while (!signal.aborted) {
+        await this.#look(edits);
+        await sleep(systemClock, everyMs, signal);
+      }
+    } catch (error) {
+      // A run is worth more than its watch.
+      if (!(error instanceof EditrlError)) throw error;
+      warn(`the judge is not compared with its exam any more: ${error.toText()}`);
+    }
+  }
+
+  async #look(edits: readonly SampledEdit[]): Promise<void> {
+    const noise = this.options.exam.record.marks.noise ?? 0;
+    let found: ExamDrift | null = null;
+    for (let look = 0; look < LOOKS; look++) {
+      if (!this.options.hasRoom(edits.length)) return;
+      found = examDrift(edits, await this.#ask(edits), noise);
+      // A judge that is away says nothing about itself.
+      if (found === null || this.#stop.signal.aborted) return;
+      if (!found.drifted) break;
+    }
+    if (found !== null) this.#tell(found);
+  }
+
+  async #ask(edits: readonly SampledEdit[]): Promise<(number | null)[]> {
+    this.#asked++;
+    const items = edits.map((edit, i): JudgeItem => ({
+      // Of no iteration: see iterationOfKey.
+      key: `exam/again-${this.#asked}-${i + 1}`,
+      instruction: edit.instruction,
+      source: edit.source,
+      edited: nudged(edit.edited, ['again', edit.name, this.#asked]),
+      truth: edit.labelled,
+      finished: true,
+    }));
+    const outcomes = await scoreChunk(this.options.reward, items, this.#stop.signal);
+    return outcomes.map((outcome) =>
+      outcome.kind === 'scored' ? outcome.normalised : outcome.kind === 'zero_by_rule' ? 0 : null,
+    );
+  }
+
+  #tell({ drifted, scored, moved, explained, most }: ExamDrift): void {
+    const { exam, warn, info } = this.options;
+    const { made_at, reward } = exam.record;
+    if (drifted && !this.#drifted) {
+      warn(
+        `the judge '${reward.model}' answers otherwise than at its exam of ${made_at}: the scores of ${scored} edits differ by ${moved.toFixed(2)} of 1, of which its noise explains ${explained.toFixed(2)}; ${most}. Other weights may stand behind its address: what it scores from here on may not compare with what it scored before (${exam.folder})`,
+      );
+    }
+    if (!drifted && this.#drifted) info(`the judge '${reward.model}' answers as at its exam again`);
+    this.#drifted = drifted;
+  }
+}
