@@ -95,14 +95,15 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
         signal,
         atOnce: Math.max(1, Math.ceil(settings.concurrency / QUESTIONS_OF_A_CASE)),
         // What got no score the last time may get one now.
-        score: async (item, stop) => (await reward.scoreTerms(item, stop, { askAgain: true })).outcome,
+        score: async (item, stop, group) => (await reward.scoreTerms(item, stop, { askAgain: true, group })).outcome,
         onCase: (done) => {
           lock.heartbeat();
           onCase?.(done);
         },
       });
       const record = recordOf(request, reward.digest, cases, [...asked.values()]);
-      await writeExamSample(folder, set, cases);
+      // An edit that stands alone is not scored as it is beside others.
+      await writeExamSample(folder, set, reward.compares ? [] : cases);
       writeFileAtomic(join(folder, EXAM_FILE), `${JSON.stringify(record, null, 2)}\n`);
       return record;
     } finally {

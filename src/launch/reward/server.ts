@@ -26,6 +26,8 @@ export interface ServedRewardOptions {
 
 /** A reward that is ready to be served. */
 export interface OpenedReward extends ServedReward {
+  /** Whether an answer's outcome depends on the others of its group. */
+  readonly compares: boolean;
   close(): Promise<void>;
 }
 
@@ -53,6 +55,7 @@ export async function openServedReward(settings: RewardSettings, options: Served
     }
     closers.push(() => judges.close());
     return {
+      compares: reward.compares === true,
       terms: reward.terms,
       scoreTerms: (item, signal, asked) => reward.scoreTerms(item, signal, asked),
       digest: rewardDigest(settings, services.prompts),

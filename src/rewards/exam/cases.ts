@@ -1,7 +1,7 @@
 /** What a judge is examined on: edits of which it is known how good they are. */
 import type { RgbImage } from '../../core/image.js';
 import { must } from '../../core/errors.js';
-import type { JudgeItem } from '../score/types.js';
+import type { AnswerGroup, JudgeItem } from '../score/types.js';
 import { nudged, trickNames, tricks, type TrickName } from './tricks.js';
 
 /** One edit of a case. */
@@ -48,15 +48,18 @@ export interface ExamItem {
   /** Null: nothing that anyone could see is changed. */
   readonly trick: TrickName | null;
   readonly item: JudgeItem;
+  /** What rewards that compare answers compare it with. */
+  readonly group: AnswerGroup;
 }
 
 /**
  * Everything that is asked about a case. Each answer is asked about `repeats` times with a few pixels changed by one level, so that neither a cache nor
- * a fixed seed makes the replies equal: where a judge differs then, it is noise. Every trick is tried once.
+ * a fixed seed makes the replies equal: where a judge differs then, it is noise. Every trick is tried once. Rewards that compare answers are given
+ * those of one repeat as a group, and beside the answer that a trick is played on the others of the case.
  */
 export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem[]> {
   const { name, source, labelled } = exam;
-  const item = (key: string, edited: RgbImage, instruction = exam.instruction): JudgeItem => ({
+  const item = (key: string, edited: RgbImage, instruction: string): JudgeItem => ({
     key: `exam/${name}/${key}`,
     instruction,
     source,
@@ -64,11 +67,19 @@ export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem
     truth: labelled,
     finished: true,
   });
-  const repeated = exam.answers.flatMap(({ name: answer, picture }) =>
-    Array.from({ length: repeats }, (_, r): ExamItem => {
-      return { answer, trick: null, item: item(`${answer}/${r}`, nudged(picture, [name, answer, r])) };
-    }),
-  );
+  const everyAnswer = (turn: string, repeat: number, instruction: string): JudgeItem[] =>
+    exam.answers.map(({ name: answer, picture }) =>
+      item(`${turn}/${answer}`, nudged(picture, [name, answer, repeat]), instruction),
+    );
+  const repeated = Array.from({ length: repeats }, (_, r) => {
+    const group: AnswerGroup = { answers: everyAnswer(String(r), r, exam.instruction), ruledOut: 0 };
+    return group.answers.map((asked, i): ExamItem => ({
+      answer: exam.answers[i].name,
+      trick: null,
+      item: asked,
+      group,
+    }));
+  });
   const played = trickNames.map(async (trick): Promise<ExamItem> => {
     const { change, must: mustNot } = tricks[trick];
     const answer = exam.tricked[mustNot];
@@ -76,9 +87,10 @@ export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem
       exam.answers.find(({ name: one }) => one === answer),
       'the answer that a trick is played on',
     );
-    const key = `${answer}/${trick}`;
-    const asked = change === null ? item(key, picture, exam.reworded) : item(key, await change(picture));
-    return { answer, trick, item: asked };
+    const instruction = change === null ? exam.reworded : exam.instruction;
+    const tricked = item(`${trick}/${answer}`, change === null ? picture : await change(picture), instruction);
+    const others = everyAnswer(trick, 0, instruction).filter(({ key }) => key !== tricked.key);
+    return { answer, trick, item: tricked, group: { answers: [tricked, ...others], ruledOut: 0 } };
   });
-  return [...repeated, ...(await Promise.all(played))];
+  return [...repeated.flat(), ...(await Promise.all(played))];
 }

@@ -1,13 +1,14 @@
 /** Asks an exam's questions. */
 import pLimit from 'p-limit';
-import type { JudgeItem, Outcome } from '../score/types.js';
+import type { AnswerGroup, JudgeItem, Outcome } from '../score/types.js';
+import { FIRST_SHOWN } from '../terms/pairwise/parts.js';
 import { itemsOf, type ExamSet } from './cases.js';
 import type { ExamReply, RepliedCase } from './findings.js';
 
 export interface ExamOptions {
   /** How often each answer is asked about, at least 2: noise is what two replies differ by. */
   readonly repeats: number;
-  readonly score: (item: JudgeItem, signal: AbortSignal) => Promise<Outcome>;
+  readonly score: (item: JudgeItem, signal: AbortSignal, group: AnswerGroup) => Promise<Outcome>;
   /** Cases that are asked about at once. */
   readonly atOnce: number;
   readonly signal: AbortSignal;
@@ -27,8 +28,8 @@ export async function examine(set: ExamSet, options: ExamOptions): Promise<Repli
     const exam = await set.at(index);
     const items = await itemsOf(exam, repeats);
     const replies = await Promise.all(
-      items.map(async ({ answer, trick, item }): Promise<ExamReply> => {
-        const outcome = await score(item, signal);
+      items.map(async ({ answer, trick, item, group }): Promise<ExamReply> => {
+        const outcome = await score(item, signal, group);
         return { answer, trick, ...scoreOf(outcome) };
       }),
     );
@@ -59,10 +60,12 @@ export async function examine(set: ExamSet, options: ExamOptions): Promise<Repli
   );
 }
 
-function scoreOf(outcome: Outcome): Pick<ExamReply, 'score' | 'reason'> {
+function scoreOf(outcome: Outcome): Pick<ExamReply, 'score' | 'reason' | 'firstShown'> {
   switch (outcome.kind) {
-    case 'scored':
-      return { score: outcome.normalised };
+    case 'scored': {
+      const firstShown = outcome.parts[FIRST_SHOWN] as number | undefined;
+      return { score: outcome.normalised, ...(firstShown === undefined ? {} : { firstShown }) };
+    }
     case 'zero_by_rule':
       return { score: 0 };
     case 'unscored':

@@ -12,6 +12,8 @@ export interface ExamReply {
   readonly score: number | null;
   /** Why there was none. */
   readonly reason?: string;
+  /** How often the picture that was shown first was found better, from 0 to 1; absent where nothing was compared. */
+  readonly firstShown?: number;
 }
 
 /** A case with its replies. */
@@ -64,7 +66,8 @@ export interface ExamMarks {
 
 /**
  * One-sided quantile of the normal distribution at 5% over 20 tests (0.25% each): a sound judge is accused of anything in at most one exam of 20. An
- * exam makes fewer: six flaws, their order, copies, noise, unreadable replies, and five tricks of which three count twice, being looked at from both sides.
+ * exam makes no more: six flaws, their order, copies, noise, unreadable replies, which picture is shown first (two, being looked at from both sides), and five
+ * tricks of which three count twice for the same reason.
  */
 const QUANTILE = 2.807;
 /** Right order of fewer pairs than this share is no order to learn from. */
@@ -73,6 +76,8 @@ const LEAST_ACCURACY = 0.75;
 const LEAST_AGREEMENT = 0.6;
 /** A trick may move the reward by so much, of 1. */
 const MOST_MOVED = 0.05;
+/** How far the wins of the picture that is shown first may be from a half; both orders are asked, so that the bias costs answers, and pays for none. */
+const MOST_ORDER = 0.1;
 const LEAST_RELIABILITY = 0.8;
 const MOST_UNREADABLE = 0.01;
 /** Fewer cases say nothing: the tests below take normal errors. */
@@ -204,6 +209,7 @@ export function marksOf(cases: readonly RepliedCase[]): ExamMarks {
       ...flawFindings(cases),
       ...copyFindings(cases),
       ...trickNames.map((trick) => trickFinding(cases, trick)),
+      ...orderFindings(cases),
       {
         name: 'noise',
         what: 'variance that is no noise',
@@ -265,6 +271,26 @@ function copyFindings(cases: readonly RepliedCase[]): Finding[] {
       estimate,
       allowed: `at most ${MOST_MOVED}`,
       accused: isAbove(estimate, MOST_MOVED),
+    },
+  ];
+}
+
+/** Whether it matters which of two pictures is shown first; nothing where none were compared. */
+function orderFindings(cases: readonly RepliedCase[]): Finding[] {
+  const shares = cases.map(({ replies }) =>
+    average(
+      replies.flatMap(({ trick, firstShown }) => (trick === null && firstShown !== undefined ? [firstShown] : [])),
+    ),
+  );
+  const estimate = estimateOf(shares);
+  if (estimate.n === 0) return [];
+  return [
+    {
+      name: 'order',
+      what: 'wins of the first shown',
+      estimate,
+      allowed: `from ${0.5 - MOST_ORDER} to ${0.5 + MOST_ORDER}`,
+      accused: isAbove(estimate, 0.5 + MOST_ORDER) || isBelow(estimate, 0.5 - MOST_ORDER),
     },
   ];
 }

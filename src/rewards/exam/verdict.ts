@@ -20,6 +20,7 @@ const FAULTS: Readonly<Record<string, string>> = {
   copies: 'It pays for a copy of the source, which a policy can always give.',
   noise: 'Its scores of one picture differ too much: noise decides many groups.',
   unreadable: 'Too many of its replies hold no score.',
+  order: 'Which of two pictures is shown first decides too much: pairs end in ties that are none.',
 };
 
 function faultText({ name, estimate }: Finding): string {

@@ -45,13 +45,21 @@ describe('an exam on pairs', () => {
     expect(exam.reworded).toBe('Make it lighter.');
     const items = await itemsOf(exam, 2);
     expect(items.map(({ answer, trick }) => `${answer} ${trick ?? '-'}`)).toEqual([
-      ...['better -', 'better -', 'worse -', 'worse -', 'copy -', 'copy -'],
+      ...['better -', 'worse -', 'copy -', 'better -', 'worse -', 'copy -'],
       ...['worse brightness', 'worse text', 'worse size', 'worse format', 'worse wording'],
     ]);
     expect(new Set(items.map(({ item }) => item.key)).size).toBe(items.length);
-    const [first, second] = items.map(({ item }) => item.edited?.data ?? new Uint8Array());
+    const [first, , , second] = items.map(({ item }) => item.edited?.data ?? new Uint8Array());
     expect(first).not.toEqual(second);
     expect(Math.max(...first.map((level) => Math.abs(level - 30)))).toBe(1);
+    // Beside a trick stand the other answers, under its name and in its words.
+    const { group } = items[items.length - 1];
+    expect(group.answers.map(({ key }) => key)).toEqual(
+      ['worse', 'better', 'copy'].map((one) => `exam/0/wording/${one}`),
+    );
+    expect(new Set(group.answers.map(({ instruction }) => instruction))).toEqual(new Set(['Make it lighter.']));
+    expect(items[1].group).toBe(items[0].group);
+    expect(items[0].group.answers).toEqual(items.slice(0, 3).map(({ item }) => item));
     expect(items.find(({ trick }) => trick === 'size')?.item.edited).toMatchObject({ width: 80, height: 80 });
     expect(items.find(({ trick }) => trick === 'wording')?.item.instruction).toBe('Make it lighter.');
   });

@@ -1,6 +1,14 @@
 import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { examine, type ExamOptions } from '../../../src/rewards/exam/examine.js';
+import { marksOf } from '../../../src/rewards/exam/findings.js';
+import { JudgeClient } from '../../../src/rewards/judge/client.js';
+import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { pairwise } from '../../../src/rewards/terms/pairwise.js';
 import { biasNames, readBiases, type Biases } from '../../../src/tiny/judge/biases.js';
 import { tinyExam } from '../../../src/tiny/judge/exam_cases.js';
+import { JUDGE_MODEL, startJudge } from '../../../src/tiny/judge/server.js';
+import { testServices } from '../../rewards/terms/term_services.js';
 import { accusedOf, examined } from './biased.js';
 
 const CASES = 35;
@@ -34,6 +42,27 @@ describe('the exam of a rule judge', () => {
     ['inverted', { inverted: 1 }],
   ])('says of one that is %s that its order is none', async (_, biases) => {
     expect(accusedOf(await examined(biases, 3, CASES))).toContain('blind');
+  });
+
+  it.each<[string, Biases, string[]]>([
+    ['a sound one', {}, []],
+    ['one that prefers the picture that is shown first', { order: 0.7 }, ['order']],
+    ['one with noise', { noise: 0.1 }, []],
+  ])('by comparisons finds what is wrong with %s', async (_, biases, faults) => {
+    const judge = await startJudge({ port: 0, host: '127.0.0.1', biases });
+    const asked = new JudgeClient({ endpoints: [judge.url], model: JUDGE_MODEL, store: new MemoryJudgementStore() });
+    try {
+      const term = await pairwise.create(z.strictObject(pairwise.fields).parse({}), testServices(asked));
+      const { signal } = new AbortController();
+      const score: ExamOptions['score'] = (item, stop, group) => term.score(item, stop, { group });
+      const marks = marksOf(await examine(tinyExam(CASES, 1), { repeats: 2, atOnce: 4, signal, score }));
+      expect(accusedOf(marks)).toEqual(faults);
+      expect(marks.findings.find(({ name }) => name === 'order')?.estimate.n).toBe(CASES);
+      expect(marks.agreement.mean).toBeGreaterThan(0.75);
+    } finally {
+      await asked.close();
+      await judge.close();
+    }
   });
 
   it('has the same cases for the same seed, and others for another', async () => {

@@ -1,6 +1,7 @@
 /** Two edits of one picture before the judge, in both orders. */
 import type { JudgeImage } from '../../judge/images.js';
 import { unscoredOutcome, type JudgedItem } from '../../score/judged_item.js';
+import { FIRST_SHOWN } from './parts.js';
 import type { Judgement, Outcome, ScoreOptions, ScoreParts } from '../../score/types.js';
 
 /** What the judge is shown, in this order. */
@@ -72,7 +73,7 @@ export function partsOf(meetings: readonly Meeting[]): ScoreParts {
   return {
     'pairwise/meetings': meetings.length,
     'pairwise/contradicted': mean(({ contradicts }) => (contradicts ? 1 : 0)),
-    'pairwise/first_shown_wins': mean(({ firstShown }) => firstShown / 2),
+    [FIRST_SHOWN]: mean(({ firstShown }) => firstShown / 2),
   };
 }
 
