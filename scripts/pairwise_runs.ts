@@ -11,8 +11,8 @@ import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { meanDifference, showEstimate, type Estimate } from '../src/core/estimate.js';
 import { writeFileAtomic } from '../src/core/files.js';
-import { readPlainText } from '../src/core/plain_file.js';
 import { average } from '../src/core/statistics.js';
+import { JudgementFiles } from '../src/run/judgement_files.js';
 import { RunPaths } from '../src/run/paths.js';
 import { rescoreSoundly, soundGain, startJudge, sweep, type Judge } from './judged_runs.js';
 
@@ -29,6 +29,7 @@ const { values: flags } = parseArgs({
 const REWARDS = {
   viescore: "mode: 'viescore'",
   pairwise: "mode: null, terms: [{ name: 'pairwise', weight: 1 }]",
+  everybody: "mode: null, terms: [{ name: 'pairwise', weight: 1, rounds: 'all' }]",
 } as const;
 type Reward = keyof typeof REWARDS;
 const rewards = Object.keys(REWARDS) as Reward[];
@@ -87,13 +88,16 @@ function pathsOf(noise: string, reward: Reward, seed: string): RunPaths {
 
 /** How many questions the run asked the judge about answers of training. */
 function questionsOf(paths: RunPaths): number {
-  const lines = (readPlainText(paths.judgements) ?? '').trimEnd().split('\n');
-  return lines.filter((line) => !line.startsWith('{"key":"validation/')).length;
+  let count = 0;
+  new JudgementFiles(paths.judgements).scanAll((line) => {
+    if (!line.startsWith('{"key":"validation/')) count += 1;
+  });
+  return count;
 }
 
 const shown = (estimate: Estimate | null): string => (estimate === null ? '' : showEstimate(estimate));
 
-/** One line for each noise and reward, and the difference of the rewards by seed. */
+/** One line for each noise and reward, and the differences to the first reward by seed. */
 function table(): string {
   const rows = noises.flatMap((noise) => {
     const gains = rewards.map((reward) =>
@@ -107,9 +111,12 @@ function table(): string {
       const each = gains[r].map((gain) => gain.toFixed(2)).join(', ');
       return [noise, reward, String(Math.round(asked)), each, shown(meanDifference(gains[r]))];
     });
-    const difference = gains[1].map((gain, i) => gain - gains[0][i]);
-    const each = difference.map((gain) => gain.toFixed(2)).join(', ');
-    return [...lines, [noise, 'pairwise - viescore', '', each, shown(meanDifference(difference))]];
+    const differences = rewards.slice(1).map((reward, r) => {
+      const difference = gains[r + 1].map((gain, i) => gain - gains[0][i]);
+      const each = difference.map((gain) => gain.toFixed(2)).join(', ');
+      return [noise, `${reward} - ${rewards[0]}`, '', each, shown(meanDifference(difference))];
+    });
+    return [...lines, ...differences];
   });
   const head = ['noise', 'reward', 'questions', 'gain of VIEScore by seed', 'mean'];
   return [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
