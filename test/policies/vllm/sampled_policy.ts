@@ -76,7 +76,7 @@ export function policyOn(base: string, temperature = 1, more: Partial<TokenPolic
   });
 }
 
-export function sampledPolicy(stub: StubVllm, options: SampledOptions) {
+export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptions) {
   const { base, folder, temperature = 1, clock = systemClock } = options;
   const client = options.client ?? new VllmClient({ url: stub.url, concurrency: 8, timeoutMs: 60_000, clock });
   const prefix = 'editrl-test-';

@@ -1,0 +1,124 @@
+/**
+ * A real vLLM: adapters that it loads while it runs, and the log-probabilities that it gives for its samples. Left out unless EDITRL_VLLM names a
+ * Python environment that has vLLM (docs/vllm.md).
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RandomStream } from '../../../src/core/random.js';
+import { encodeSafetensors } from '../../../src/core/safetensors.js';
+import { freePort } from '../../../src/launch/processes/supervise.js';
+import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
+import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
+import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
+import { smallConfig } from '../../engines/vllm/small_base.js';
+import { testFolders } from '../../support/folder.js';
+import { learn, sampledPolicy } from './sampled_policy.js';
+
+const environment = process.env['EDITRL_VLLM'];
+const REASON = environment === undefined ? ' (left out: EDITRL_VLLM names no environment)' : '';
+const LONGEST_START_MS = 300_000;
+
+/** A Llama of random weights with heads of a size that vLLM's kernels have. */
+const sizes: DecoderConfig = {
+  ...smallConfig,
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_hidden_layers: 2,
+  num_attention_heads: 2,
+  num_key_value_heads: 2,
+  head_dim: 32,
+};
+
+function writeBase(folder: string): string {
+  mkdirSync(folder, { recursive: true });
+  const family = { architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_act: 'silu', dtype: 'float32' };
+  writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...family, ...sizes, max_position_embeddings: 64 }));
+  const weights = initDecoder(sizes, { embedding_std: 0.8, initializer_range: 0.2 }, 1);
+  writeFileSync(join(folder, 'model.safetensors'), encodeSafetensors(weights, { format: 'pt' }));
+  const vocab = Object.fromEntries(Array.from({ length: sizes.vocab_size }, (_each, id) => [`w${id}`, id]));
+  const model = { type: 'WordLevel', vocab, unk_token: 'w0' };
+  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify({ version: '1.0', added_tokens: [], model }));
+  writeFileSync(join(folder, 'tokenizer_config.json'), '{"tokenizer_class": "PreTrainedTokenizerFast"}');
+  return folder;
+}
+
+describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
+  const folders = testFolders('real-vllm');
+  let base: string;
+  let url: string;
+  let server: ChildProcess | undefined;
+  beforeAll(async () => {
+    base = writeBase(join(folders(), 'base'));
+    const port = await freePort();
+    const logFile = join(folders(), 'log');
+    const log = openSync(logFile, 'a');
+    const flags = ['--host', '127.0.0.1', '--port', String(port), '--enable-lora', '--max-lora-rank', '8'];
+    const exact = ['--dtype', 'float32', '--enforce-eager', '--logprobs-mode', 'processed_logprobs'];
+    const more = ['--generation-config', 'vllm', '--max-model-len', '16'];
+    server = spawn(join(String(environment), 'bin', 'vllm'), ['serve', base, ...flags, ...exact, ...more], {
+      // Its engine is a process of its own, which ends with the group.
+      detached: true,
+      stdio: ['ignore', log, log],
+      env: { ...process.env, VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True', HF_HUB_OFFLINE: '1' },
+    });
+    closeSync(log);
+    url = `http://127.0.0.1:${port}`;
+    const answers = (): Promise<boolean> =>
+      fetch(`${url}/health`).then(
+        ({ ok }) => ok,
+        () => false,
+      );
+    const end = Date.now() + LONGEST_START_MS;
+    while (!(await answers())) {
+      if (server.exitCode !== null || Date.now() > end) {
+        throw new Error(`vLLM did not start: ${readFileSync(logFile, 'utf8').slice(-2000)}`);
+      }
+      await new Promise((wait) => setTimeout(wait, 500));
+    }
+  }, LONGEST_START_MS + 10_000);
+  afterAll(() => {
+    if (server?.pid !== undefined && server.exitCode === null) process.kill(-server.pid, 'SIGKILL');
+  });
+
+  it('samples from the weights that are trained, and gives the log-probabilities that the trainer computes', async () => {
+    const { policy } = sampledPolicy({ url }, { base, folder: folders(), temperature: 0.8 });
+    try {
+      const prompts = [[3, 1], [5], [4, 4, 0], [8, 9]].map((ids) => ({ tokens: { ids } }));
+      const sample = (asked: TokenPolicy): Promise<TokenAnswer[][]> =>
+        asked.sample({
+          prompts,
+          among: prompts,
+          answersPerPrompt: 16,
+          how: { temperature: 0.8, topP: 1, topK: -1, maxTokens: 8, logProbTemperature: 0.8 },
+          weights: 'current',
+          random: (p, g) => new RandomStream('real vllm', p, g),
+          key: (p, g) => `1/${p}/${g}`,
+        });
+      const mismatch = async (answers: readonly TokenAnswer[][]): Promise<number> => {
+        const asked = prompts.map((prompt, p) => ({ prompt, answers: answers[p] }));
+        const statistics = await policy.statistics(asked, 'current');
+        return Math.max(
+          ...answers.flatMap((group, p) =>
+            group.flatMap(({ logProbs }, g) =>
+              [...logProbs].map((logProb, t) => Math.abs(logProb - statistics[p][g].logProbs[t])),
+            ),
+          ),
+        );
+      };
+      await policy.publish('current');
+      const first = await sample(policy);
+      expect(await mismatch(first)).toBeLessThan(1e-4);
+      await learn(policy);
+      // What the server has is not what is trained any more.
+      expect(await mismatch(first)).toBeGreaterThan(0.01);
+      await policy.publish('current');
+      const second = await sample(policy);
+      expect(await mismatch(second)).toBeLessThan(1e-4);
+      expect(new Set(second.flat().map(({ ids }) => ids.join())).size).toBeGreaterThan(16);
+    } finally {
+      await policy.dispose();
+    }
+  }, 120_000);
+});
