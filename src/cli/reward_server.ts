@@ -1,9 +1,11 @@
 /** editrl reward-server: loads rewards and scores the requests that it receives until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
-import { EndpointError, must, UsageError } from '../core/errors.js';
+import { ConfigError, EndpointError, must, UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/models/resolve.js';
 import { openServedReward } from '../launch/reward/server.js';
 import { requireToken } from '../http/guard.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
+import { decidingTerms } from '../rewards/score/choice.js';
 import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';
@@ -67,6 +69,16 @@ export const rewardServerVerb: Verb = {
   run: serve,
 };
 
+/** Raises ConfigError for a reward that needs to see a group. */
+function requireGrades(settings: RewardSettings): void {
+  const comparing = decidingTerms(settings).find(({ kind }) => kind.showsPairs === true);
+  if (comparing === undefined) return;
+  throw new ConfigError(
+    `found the term '${comparing.name}', which compares the answers of a group; allowed: terms that score an answer by itself, since a reward server is given one at a time`,
+    { where: 'the reward', next: "Weigh it in the run's own reward.terms instead." },
+  );
+}
+
 async function serve(args: Arguments): Promise<number> {
   const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
   const host = text(args, 'host');
@@ -74,6 +86,7 @@ async function serve(args: Arguments): Promise<number> {
   // Checked before anything heavy is loaded: a server that may not listen there should fail at once.
   requireToken(host, token);
   const { settings, runs } = await readSettings(args);
+  requireGrades(settings);
   const stop = new AbortController();
   const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve()));
   onReasonToStop(args, () => {

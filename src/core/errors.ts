@@ -81,7 +81,7 @@ export class EndpointError extends EditrlError {
 }
 
 /** A run has used up what its settings allow it to ask for: it goes on from where it is once they allow more. */
-export class LimitError extends EndpointError {}
+export class JudgeLimitError extends EndpointError {}
 
 /** A model graph is wrong: shapes, dtypes, a missing gradient. */
 export class GraphError extends EditrlError {

@@ -34,7 +34,7 @@ function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>)
   return { mode, terms, also_compute, defaults, measure: validation?.measure ?? [] };
 }
 
-const commonRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint];
+const commonRules: readonly Rule<RewardedSettings>[] = [terms, perTerm, endpoint, secondJudge];
 
 /** Rules for a reward section, wherever it appears. */
 export const rewardRules: readonly Rule<RewardedSettings>[] = [...commonRules, wholeAnswers];
@@ -249,6 +249,20 @@ function creditPerTerm(settings: PartialSettings<RewardedSettings>): Problem[] {
       `reward.terms.${index}.credit`,
       `found '${credit}' without algorithm.advantage.per_term, which normalises each term by itself; allowed: 'all', or set per_term to true`,
     ),
+  );
+}
+
+/** A second judge is asked about some answers of a group: it cannot say which of all is the best. */
+function secondJudge(settings: PartialSettings<RewardedSettings>): Problem[] {
+  const second = settings.reward?.held_out_judge;
+  const choice = rewardChoice(settings);
+  if (second === null || second === undefined || choice === null) return [];
+  const kinds = second.mode === null || second.mode === undefined ? decidingKinds(choice) : [termKinds[second.mode]];
+  const comparing = kinds.find(({ showsPairs }: TermKind) => showsPairs);
+  if (comparing === undefined) return [];
+  return problem(
+    'reward.held_out_judge.mode',
+    `it would be asked by '${comparing.name}', which compares all answers of a group, and a second judge sees some of them; allowed: a mode that grades each answer, such as 'viescore'`,
   );
 }
 

@@ -6,8 +6,8 @@ import { decidingKinds, rewardName } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
-import { isJudgeAbsent, scoreChunk } from '../rewards/score/iteration.js';
-import type { JudgeItem, Judgement, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
+import { groupName, isJudgeAbsent, scoreChunk } from '../rewards/score/iteration.js';
+import type { JudgeItem, Judgement, JudgementStore, Reward } from '../rewards/score/types.js';
 import type { TermServices } from '../rewards/terms/term.js';
 import { parseHeldOutKey } from '../run/held_out_key.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
@@ -144,6 +144,13 @@ async function rescoreFile(
   const items = found.flatMap(({ item, missing }) => (item === null || missing !== null ? [] : [item]));
   const { reward: lenient, faults } = toleratingFaults(scored);
   const outcomes = await scoreChunk(lenient, items);
+  const groupOf = new Map(scored.compares === true ? items.map((item) => [item.key, groupName(item)]) : []);
+  const groupsLacking = new Set(items.flatMap(({ key }) => (isMissing(key, answers) ? [groupOf.get(key)] : [])));
+  /** A question that is about several answers bears the name of one. */
+  const lacks = (key: string): boolean => {
+    const group = groupOf.get(key) ?? null;
+    return isMissing(key, answers) || (group !== null && groupsLacking.has(group));
+  };
   const byKey = new Map(items.map(({ key }, i) => [key, outcomes[i]]));
   return episodes.map((episode, i): RescoredEpisode => {
     const { key } = episode;
@@ -152,7 +159,7 @@ async function rescoreFile(
     const missing =
       found[i].missing ??
       (fault === undefined ? null : 'its prompt does not suit the reward') ??
-      (isMissing(key, outcome, answers) ? 'the judge was not asked this' : null);
+      (outcome?.kind === 'unscored' && lacks(key) ? 'the judge was not asked this' : null);
     const told = { key, iteration: file.iteration, set: setOf(episode), recorded: episode.outcome };
     return missing === null && outcome !== undefined
       ? { ...told, rescored: outcome, missing: null }
@@ -196,9 +203,8 @@ function lacking(item: JudgeItem, reward: RewardSettings): string | null {
 /** Answers from the records, and the items that they lack one of. */
 type Lacking = Pick<RecordedJudge, 'missing'>;
 
-/** Whether an outcome is unscored only because the question was never put to the judge. */
-function isMissing(key: string, outcome: Outcome | undefined, answers: readonly Lacking[]): boolean {
-  if (outcome?.kind !== 'unscored') return false;
+/** Whether a question in the name of this episode was never put to the judge. */
+function isMissing(key: string, answers: readonly Lacking[]): boolean {
   return answers.some(({ missing }) => missing.has(key));
 }
 

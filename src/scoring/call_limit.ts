@@ -1,5 +1,5 @@
 /** `reward.max_judge_calls`: how many requests judges may still get from a run. */
-import { LimitError } from '../core/errors.js';
+import { JudgeLimitError } from '../core/errors.js';
 import type { JudgeCalls } from '../rewards/score/types.js';
 
 /**
@@ -65,7 +65,7 @@ export class CallLimit implements JudgeCalls {
     return { own: this.#own, refused: this.#refused };
   }
 
-  /** The requests so far, from what all processes report. Raises LimitError where one of them had to refuse a question. */
+  /** The requests so far, from what all processes report. Raises JudgeLimitError where one of them had to refuse a question. */
   total(reports: readonly CallReport[]): number {
     const asked = reports.reduce((sum, { own }) => sum + own, this.asked);
     if (!reports.some(({ refused }) => refused)) return asked;
@@ -73,7 +73,7 @@ export class CallLimit implements JudgeCalls {
       asked < this.limit && this.processes > 1
         ? `; what is left is too little for the next questions of ${this.processes} processes`
         : '';
-    throw new LimitError(
+    throw new JudgeLimitError(
       `judges got ${shown(asked)} requests of this run, and ${shown(this.limit)} are allowed${shares}`,
       {
         where: 'reward.max_judge_calls',

@@ -12,6 +12,8 @@ export interface ExamWatchOptions {
   readonly exam: FoundExam;
   readonly reward: Reward;
   readonly everyMs: number;
+  /** Names this process among all that ask about this exam: neither a record nor a cache may answer for the judge. */
+  readonly asker: string;
   /** Whether the judge may be asked so many questions more. */
   readonly hasRoom: (edits: number) => boolean;
   readonly warn: (message: string) => void;
@@ -25,7 +27,7 @@ const LOOKS = 2;
 export class ExamWatch {
   readonly #stop = new AbortController();
   readonly #ended: Promise<void>;
-  /** Makes every question a different one: no cache may answer for the judge. */
+  /** With the asker's name this makes every question a different one. */
   #asked = 0;
   #drifted = false;
 
@@ -39,11 +41,16 @@ export class ExamWatch {
   }
 
   async #watch(): Promise<void> {
-    const { exam, everyMs, warn } = this.options;
+    const { exam, everyMs, warn, info } = this.options;
     const { signal } = this.#stop;
     try {
       const edits = await readExamSample(exam.folder);
-      if (edits.length === 0) return;
+      if (edits.length === 0) {
+        info(
+          `the judge is not compared with its exam while this runs: the exam kept no edits that are scored by themselves, as one does of a reward that compares answers (${exam.folder})`,
+        );
+        return;
+      }
       while (!signal.aborted) {
         await this.#look(edits);
         await sleep(systemClock, everyMs, signal);
@@ -70,12 +77,13 @@ export class ExamWatch {
 
   async #ask(edits: readonly SampledEdit[]): Promise<(number | null)[]> {
     this.#asked++;
+    const look = `${this.options.asker}-${this.#asked}`;
     const items = edits.map((edit, i): JudgeItem => ({
       // Of no iteration: see iterationOfKey.
-      key: `exam/again-${this.#asked}-${i + 1}`,
+      key: `exam/again-${look}-${i + 1}`,
       instruction: edit.instruction,
       source: edit.source,
-      edited: nudged(edit.edited, ['again', edit.name, this.#asked]),
+      edited: nudged(edit.edited, ['again', edit.name, look]),
       truth: edit.labelled,
       finished: true,
     }));

@@ -114,7 +114,7 @@ interface Opened {
   readonly watch: ExamWatch | null;
 }
 
-/** Questions of an edit, at most, with those that are asked again: the watch leaves the last questions to the run. */
+/** Questions of an edit, at most, with those that are asked again: the watch does not look where fewer are left. */
 const QUESTIONS_OF_AN_EDIT = 6;
 
 /** Compares the judge with the reward's latest exam, on rank 0; null where there was none. */
@@ -131,6 +131,7 @@ function watchExam(
     exam,
     reward: scored,
     everyMs: every * 60_000,
+    asker: `${process.pid}-${Date.now()}`,
     hasRoom: (edits) => calls === null || calls.room > edits * QUESTIONS_OF_AN_EDIT,
     warn: (message) => void logger.warn(message),
     info: (message) => void logger.info(message),

@@ -6,7 +6,7 @@ export interface Scorer {
   begin(items: readonly JudgeItem[]): Promise<Outcome[]>;
   /**
    * Decides whether enough of an iteration is scored, and waits for the judge if it is not. Raises EndpointError after the longest wait, so that the
-   * run can checkpoint, and LimitError where judges may be asked no more.
+   * run can checkpoint, and JudgeLimitError where judges may be asked no more.
    */
   settle(items: readonly JudgeItem[], outcomes: readonly Outcome[]): Promise<Outcome[]>;
   /** The run's judgements; on rank 0 alone. */

@@ -120,6 +120,10 @@ describe('editrl', () => {
       ['reward-server', '--terms', 'jpeg_size', name, value],
       `editrl: ${name}: found ${value}; allowed: ${allowed}\n`,
     ]),
+    [
+      ['reward-server', '--terms', 'pairwise', '--endpoint', 'http://127.0.0.1:9'],
+      "editrl: the reward: found the term 'pairwise', which compares the answers of a group; allowed: terms that score an answer by itself, since a reward server is given one at a time\n  Weigh it in the run's own reward.terms instead.\n",
+    ],
   ])('refuses %j in one message', async (argv, message) => {
     expect(await main(argv)).toBe(2);
     expect(written.error).toEqual(message);

@@ -42,9 +42,9 @@ describe('the questions that a run asks judges', () => {
     expect(await asked(['reward.mode=pairwise'])).toMatchObject({ iteration: 32 * 24, evaluation: 1024 });
     expect(await asked(['reward.mode=rubric'])).toMatchObject({ iteration: 32 * 9, evaluation: 1024 });
     const second = (fraction: number): string =>
-      `reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other", "mode": "pairwise", "fraction": ${fraction}}`;
+      `reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other", "mode": "rubric", "fraction": ${fraction}}`;
     const alone = (await asked())?.left ?? 0;
-    expect((await asked([second(1)]))?.left).toBe(alone + 16 * 32 * 24);
+    expect((await asked([second(1)]))?.left).toBe(alone + 16 * 256 * 2);
     expect((await asked([second(0.1)]))?.left).toBe(alone + 16 * 26 * 2);
   });
 

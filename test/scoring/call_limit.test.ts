@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { LimitError } from '../../src/core/errors.js';
+import { JudgeLimitError } from '../../src/core/errors.js';
 import type { ProcessGroup } from '../../src/group/process_group.js';
 import { WaitInterrupted } from '../../src/group/rank_zero.js';
 import { CallLimit } from '../../src/scoring/call_limit.js';
@@ -69,7 +69,7 @@ describe('a limit to requests', () => {
     expect(total).toBe(10);
     for (const each of [a, b]) each.known(total);
     expect([askAll(a), askAll(b)]).toEqual([5, 4]);
-    expect(() => a.total([a.report(), b.report()])).toThrow(LimitError);
+    expect(() => a.total([a.report(), b.report()])).toThrow(JudgeLimitError);
   });
 
   it('says that what is left is too little for several processes', () => {
@@ -114,7 +114,7 @@ describe('a limit to the requests of several processes', () => {
     // Of the five that are left each may ask two.
     expect(askAll(limits[1])).toBe(2);
     const [first, second] = await settle();
-    expect(first).toMatchObject({ status: 'rejected', reason: expect.any(LimitError) as LimitError });
+    expect(first).toMatchObject({ status: 'rejected', reason: expect.any(JudgeLimitError) as JudgeLimitError });
     expect(second).toMatchObject({ status: 'rejected', reason: expect.any(WaitInterrupted) as WaitInterrupted });
     expect(stored).toEqual(['of rank 0', 'of rank 1', 'of rank 0', 'of rank 1']);
     for (const group of groups) group.close();

@@ -57,6 +57,7 @@ async function examined(biases: Biases = {}) {
       exam: { folder, record: readExam(folder) },
       reward: { name: 'viescore', score: async (item, signal) => (await reward.scoreTerms(item, signal)).outcome },
       everyMs: 10,
+      asker: 'test',
       hasRoom: () => true,
       warn: (message) => warnings.push(message),
       info: (message) => notes.push(message),
@@ -110,7 +111,7 @@ describe('a judge that is compared with its exam', () => {
   });
 
   it('is let alone where its exam kept no sample, and that it cannot be read is said', async () => {
-    const { folder, looks, warnings, watch } = await examined();
+    const { folder, looks, warnings, notes, watch } = await examined();
     expect(await readExamSample(folder)).toHaveLength(20);
     const before = looks();
     writeFileSync(join(folder, 'sample.jsonl'), '{"name": 1}\n');
@@ -118,7 +119,9 @@ describe('a judge that is compared with its exam', () => {
     expect(warnings).toEqual([expect.stringContaining('this is no edit of an exam')]);
     rmSync(join(folder, 'sample.jsonl'));
     expect(await readExamSample(folder)).toEqual([]);
+    expect(notes).toEqual([]);
     await watch().close();
+    expect(notes).toEqual([expect.stringContaining('the exam kept no edits that are scored by themselves')]);
     expect(warnings).toHaveLength(1);
     expect(looks()).toBe(before);
   });

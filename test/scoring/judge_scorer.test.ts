@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { ConfigError, EndpointError, LimitError, must } from '../../src/core/errors.js';
+import { ConfigError, EndpointError, JudgeLimitError, must } from '../../src/core/errors.js';
 import { runExam } from '../../src/launch/reward/exam.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { judgementForm } from '../../src/run/exchanges.js';
@@ -241,7 +241,7 @@ describe('a scorer', () => {
       const outcomes = await scorer.begin(two);
       expect(outcomes).toMatchObject([{ kind: 'scored' }, { kind: 'unscored', reason: 'aborted' }]);
       const settling = scorer.settle(two, outcomes);
-      await expect(settling).rejects.toThrow(LimitError);
+      await expect(settling).rejects.toThrow(JudgeLimitError);
       await expect(settling).rejects.toThrow('judges got 3 requests of this run, and 3 are allowed');
       expect(asked(stub)).toBe(3);
       await scorer.close();
@@ -265,7 +265,7 @@ describe('a scorer', () => {
       const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
       const scorer = await open({ mode: null, terms: [own], max_judge_calls: 1, max_wait_s: 0 }, null);
       const two = items('1/0/0', '1/0/1');
-      await expect(scorer.settle(two, await scorer.begin(two))).rejects.toThrow(LimitError);
+      await expect(scorer.settle(two, await scorer.begin(two))).rejects.toThrow(JudgeLimitError);
       expect(asked(stub)).toBe(1);
       await scorer.close();
     });

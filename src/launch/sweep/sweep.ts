@@ -1,6 +1,6 @@
 /** Carries out a schedule: starts runs when there is room, reports their outcomes, and handles the sweep's stop. */
 import type { LoadedConfig } from '../../config/load.js';
-import { EditrlError, InternalError, LimitError, must } from '../../core/errors.js';
+import { EditrlError, InternalError, JudgeLimitError, must } from '../../core/errors.js';
 import type { DeviceKind, Placement } from '../machine/devices.js';
 import { RunFailed } from '../processes/failure.js';
 import type { Halving } from './halving.js';
@@ -287,7 +287,7 @@ function withFewerIterations(config: LoadedConfig, iteration: number): LoadedCon
 
 /** False for what a retry cannot change: a wrong config, a limit that is reached, or a bug in this program. */
 function mayRetry(error: unknown): boolean {
-  if (error instanceof LimitError) return false;
+  if (error instanceof JudgeLimitError) return false;
   return error instanceof EditrlError && error.exitCode !== 2 && !(error instanceof InternalError);
 }
 

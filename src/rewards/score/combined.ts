@@ -150,7 +150,7 @@ export async function createReward(
 
   return {
     name: rewardName(settings),
-    compares: [...decides, ...recorded].some(({ kind }) => kind.compares),
+    compares: [...decides, ...recorded].some(({ kind, fields }) => kind.compares?.(fields)),
     terms: decides.map(({ name, weight }) => ({ name, weight })),
     scoreTerms,
     untilReady: async (options) => {

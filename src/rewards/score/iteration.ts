@@ -39,7 +39,7 @@ export async function scoreChunk(
 }
 
 /** What the keys of a group share; null where an answer stands alone, as held-out ones do. */
-function groupName({ key }: JudgeItem): string | null {
+export function groupName({ key }: JudgeItem): string | null {
   const end = key.lastIndexOf('/');
   return end < 0 || isHeldOut({ key }) ? null : key.slice(0, end);
 }

@@ -25,7 +25,7 @@ export const pairwise = termKind({
   fields: {
     model: result('The judge model; null means reward.model.', z.string().min(1).nullable().default(null)),
     rounds: result(
-      "How many others each answer meets. Null: log2 of the answers, rounded up, in which answers of equal success meet (a Swiss tournament); 'all': everybody. Each meeting is two questions.",
+      "How many others each answer meets, or one less where it sits out of an odd number. Null: log2 of the answers, rounded up, in which answers of equal success meet (a Swiss tournament); 'all': everybody. Each meeting is two questions.",
       z
         .union([z.int().min(1), z.literal('all')])
         .nullable()
@@ -43,7 +43,7 @@ export const pairwise = termKind({
     ),
   },
   reads: 'image',
-  compares: true,
+  compares: () => true,
   showsPairs: true,
   needs: { judge: true, truth: false, source: true },
   asks: () => [],
@@ -72,7 +72,8 @@ export const pairwise = termKind({
       const prepared = prepareItem(item, null, images);
       if ('kind' in prepared) return prepared;
       const group = options?.group;
-      if (group !== undefined && group.answers.length + group.ruledOut > 1) {
+      if (group !== undefined) {
+        if (group.answers.length + group.ruledOut < 2) return withoutRivals(item);
         const compared = byGroup.get(group) ?? compareGroup(group, { rounds, images, ask }, signal, options);
         byGroup.set(group, compared);
         const found = (await compared).get(item.key);
@@ -100,3 +101,9 @@ export const pairwise = termKind({
     return { name: 'pairwise', score, close: async () => {} };
   },
 });
+
+/** All others of its group are lost: beside the source it would be worth something else than they. */
+function withoutRivals({ key }: JudgeItem): Outcome {
+  const detail = `${key}: no other answer of its group is there to be compared with`;
+  return { kind: 'unscored', reason: 'aborted', detail, parts: {} };
+}

@@ -33,8 +33,8 @@ export const rubric = termKind({
     max_reply_tokens: result('Longest reply of the judge to each question, in tokens.', positiveInteger.default(500)),
   },
   reads: 'image',
-  // All answers of a group are held against one list of checks.
-  compares: true,
+  // All answers of a group are held against the list that is written for it.
+  compares: ({ checks }) => checks === null,
   needs: { judge: true, truth: false, source: false },
   asks: () => [],
   questions: ({ checks }, answers) => answers + (checks === null ? 1 : 0),

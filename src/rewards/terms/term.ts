@@ -95,7 +95,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   /** The name of such a term among the others, if it depends on its fields; default: `name`. */
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
   /** Whether an answer's outcome depends on the others of its group; absent: no. */
-  readonly compares?: boolean;
+  compares?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** Whether it shows a judge two edits beside their source; absent: no. */
   readonly showsPairs?: boolean;
   /** Names of the questions that it asks a judge about an answer; terms that name the same one share its answer. Default: one, if it asks a judge. */

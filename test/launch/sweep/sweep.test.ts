@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { ConfigError, EndpointError, InternalError, LimitError, RunError } from '../../../src/core/errors.js';
+import { ConfigError, EndpointError, InternalError, JudgeLimitError, RunError } from '../../../src/core/errors.js';
 import { DeviceSlots, type Devices } from '../../../src/launch/machine/devices.js';
 import { RunFailed } from '../../../src/launch/processes/failure.js';
 import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
@@ -146,7 +146,7 @@ describe('a sweep', () => {
 
   it.each([
     ['a wrong config', new ConfigError('other settings')],
-    ['a limit that is reached', new LimitError('as many as are allowed')],
+    ['a limit that is reached', new JudgeLimitError('as many as are allowed')],
     ['what a defect of this program ended', new InternalError('it cannot be')],
     ['what an error of Node ended', new TypeError('undefined is not a function')],
   ])('does not try %s again', async (_, error) => {

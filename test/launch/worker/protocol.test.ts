@@ -4,7 +4,7 @@ import {
   EditrlError,
   EndpointError,
   InternalError,
-  LimitError,
+  JudgeLimitError,
   RunError,
 } from '../../../src/core/errors.js';
 import { packError, PEER_LOST, unpackError } from '../../../src/launch/worker/protocol.js';
@@ -18,7 +18,7 @@ describe('an error of a worker', () => {
     const sent = [
       new ConfigError('found a', { where: 'a.b', next: 'Set b.' }),
       new EndpointError('away', { next: 'Start it.' }),
-      new LimitError('used up', { where: 'a.most', next: 'Raise it.' }),
+      new JudgeLimitError('used up', { where: 'a.most', next: 'Raise it.' }),
       new InternalError('broken'),
     ];
     for (const error of sent) {

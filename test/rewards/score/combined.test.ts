@@ -64,6 +64,8 @@ describe('a reward of answers that are compared', () => {
   it('says whether any of its terms compares', async () => {
     expect((await made({ mode: 'jpeg_size' })).compares).toBe(false);
     expect((await made({ mode: 'rubric' })).compares).toBe(true);
+    const given = { name: 'rubric', weight: 1, checks: [{ check: 'It is red.' }] };
+    expect((await made({ mode: null, terms: [given] })).compares).toBe(false);
     const mixed = [
       { name: 'pairwise', weight: 0.5 },
       { name: 'jpeg_size', weight: 0.5 },

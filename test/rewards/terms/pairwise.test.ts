@@ -190,6 +190,14 @@ describe('pairwise', () => {
     await expect(score).rejects.toThrow(/compares with the labelled result, but this prompt has none/);
   });
 
+  it('is unscored where all others of its group are lost', async () => {
+    const { judge, term } = make();
+    const [one] = groupOf([11]);
+    const group: AnswerGroup = { answers: [one], ruledOut: 0 };
+    expect(await (await term).score(one, undefined, { group })).toMatchObject({ kind: 'unscored' });
+    expect(judge.asked).toEqual([]);
+  });
+
   it('counts as beaten what the reward rules out', async () => {
     const { term } = make();
     const [one, other] = groupOf([11, 12]);

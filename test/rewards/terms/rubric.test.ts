@@ -92,7 +92,7 @@ describe('rubric', () => {
 describe('a list of checks', () => {
   it('is read in the ways in which models write lists', () => {
     const reply =
-      '<think>must: no</think>\nHere they are:\n\n- **must**: The cat is black.\n2. 3: The sofa stays.\n* 1 : No smears.\nMUST：A hat.';
+      '<think>must: no</think>\nHere they are:\n\n- **must:** The cat is black.\n2. 3: The sofa stays.\n* 1 : No smears.\nMUST：A hat.';
     expect(checksOf(reply)).toEqual([
       { check: 'The cat is black.', weight: 3, must: true },
       { check: 'The sofa stays.', weight: 3, must: false },

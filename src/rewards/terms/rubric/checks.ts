@@ -18,7 +18,7 @@ export interface Check {
 const MUST_WEIGHT = 3;
 const FEWEST = 2;
 
-const line = /^\s*(?:[-*•]\s*|\d+[.)]\s+)?\**(must|[123])\**\s*[:：]\s*(\S.*?)\s*$/iu;
+const line = /^\s*(?:[-*•]\s*|\d+[.)]\s+)?\**(must|[123])\**\s*[:：]\**\s*(\S.*?)\s*$/iu;
 
 /** The checks of a reply, in order; lines of another form are none. */
 export function checksOf(reply: string): Check[] {
