@@ -82,7 +82,7 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
   // The full size's own AdamW values are left behind: the tiny size uses the defaults.
   optimizer: tiny.optimizer[$.kind],
   rollout+: tiny.rollout { max_response_tokens: tiny.response[size] },
-  validation: tiny.validation[$.kind],
+  validation+: tiny.validation[$.kind],
   checkpoint: tiny.checkpoint,
   track+: { push_to_hub: null },
   policy+: {

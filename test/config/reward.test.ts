@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { diffSettings } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
@@ -8,6 +10,7 @@ import { validate } from '../../src/config/validate.js';
 import { EditrlError } from '../../src/core/errors.js';
 import { fieldsWithoutDefault } from '../../src/rewards/score/choice.js';
 import { termNames } from '../../src/rewards/terms/table.js';
+import { testFolder } from '../support/folder.js';
 import { loadEvaluated } from './evaluated.js';
 import { editSettings } from './trained.js';
 
@@ -31,6 +34,17 @@ async function problemsOf(...sets: string[]): Promise<string> {
 }
 
 const two = 'reward.terms=[{"name":"jpeg_size","weight":0.25,"max_kb":9},{"name":"viescore","weight":0.75}]';
+
+it('leaves what a config is measured by as it is where the tiny overlay comes after', async () => {
+  const own = join(testFolder('measured'), 'measured.libsonnet');
+  writeFileSync(own, "{ validation+: { measure: ['ground_score'], temperature: 0.5 } }");
+  const { settings } = await loadEvaluated({ ...base, overlays: [own, ...base.overlays], sets: [] });
+  expect(editSettings(settings).validation).toMatchObject({
+    measure: [{ name: 'ground_score' }],
+    temperature: 0.5,
+    every_n_iterations: 40,
+  });
+});
 
 describe('a second judge', () => {
   const second = (mode: string | null): string =>
