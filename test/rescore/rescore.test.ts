@@ -248,13 +248,6 @@ describe('scoring a run again by another reward', () => {
     expect(summary.rows[0].rescored_mean).toBeCloseTo((summary.rows[0].recorded_mean ?? NaN) / 10, 9);
   });
 
-  it('says what no one was asked of a group, of each of its answers', async () => {
-    const summary = await rescore(request({ reward: changed({ mode: 'rubric' }), name: 'rubric' }));
-    const { zero_by_rule, unscored } = summary.rescored;
-    expect(summary.not_rescored).toEqual({ 'the judge was not asked this': 32 - zero_by_rule });
-    expect(unscored).toBe(0);
-  });
-
   it('says what no one was asked', async () => {
     const summary = await rescore(request({ reward: changed({ model: 'another' }), name: 'model' }));
     const { zero_by_rule } = summary.rescored;

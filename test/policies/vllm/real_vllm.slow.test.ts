@@ -14,7 +14,7 @@ import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { smallConfig } from '../../engines/vllm/small_base.js';
 import { testFolders } from '../../support/folder.js';
-import { learn, sampledPolicy } from './sampled_policy.js';
+import { largestMismatch, learn, sampledPolicy } from './sampled_policy.js';
 
 const environment = process.env['EDITRL_VLLM'];
 const REASON = environment === undefined ? ' (left out: EDITRL_VLLM names no environment)' : '';
@@ -96,17 +96,8 @@ describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
           random: (p, g) => new RandomStream('real vllm', p, g),
           key: (p, g) => `1/${p}/${g}`,
         });
-      const mismatch = async (answers: readonly TokenAnswer[][]): Promise<number> => {
-        const asked = prompts.map((prompt, p) => ({ prompt, answers: answers[p] }));
-        const statistics = await policy.statistics(asked, 'current');
-        return Math.max(
-          ...answers.flatMap((group, p) =>
-            group.flatMap(({ logProbs }, g) =>
-              [...logProbs].map((logProb, t) => Math.abs(logProb - statistics[p][g].logProbs[t])),
-            ),
-          ),
-        );
-      };
+      const mismatch = (answers: readonly TokenAnswer[][]): Promise<number> =>
+        largestMismatch(policy, prompts, answers);
       await policy.publish('current');
       const first = await sample(policy);
       expect(await mismatch(first)).toBeLessThan(1e-4);

@@ -5,7 +5,7 @@ import { Deadline } from '../../../src/core/deadline.js';
 import { VllmClient } from '../../../src/engines/vllm/client.js';
 import type { LogProbsMode } from '../../../src/engines/vllm/probe.js';
 import { soloGroup } from '../../../src/group/process_group.js';
-import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenPrompt, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';
 import type { TokenLesson } from '../../../src/policies/tokens/learner.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
@@ -125,3 +125,18 @@ export async function learn(policy: TokenPolicy): Promise<void> {
 }
 
 export const brief = (clock: Clock = systemClock): Deadline => new Deadline(clock, 60_000);
+
+/** The largest difference between what the sampler told of its tokens and what the trainer computes under its present weights. */
+export async function largestMismatch(
+  policy: TokenPolicy,
+  prompts: readonly TokenRequest<TokenPrompt>[],
+  answers: readonly TokenAnswer[][],
+): Promise<number> {
+  const asked = prompts.map((prompt, p) => ({ prompt, answers: answers[p] }));
+  const statistics = await policy.statistics(asked, 'current');
+  return Math.max(
+    ...answers.flatMap((group, p) =>
+      group.flatMap(({ logProbs }, g) => [...logProbs].map((x, t) => Math.abs(x - statistics[p][g].logProbs[t]))),
+    ),
+  );
+}

@@ -15,7 +15,15 @@ import { StubVllm, type StubOptions } from '../../engines/vllm/stub_vllm.js';
 import { fastClock } from '../../rewards/judge/stub_judge.js';
 import { testFolder, testFolders } from '../../support/folder.js';
 import { onRanks } from '../../train/groups.js';
-import { brief, END, learn, MemoryAnswers, sampledPolicy, type SampledOptions } from './sampled_policy.js';
+import {
+  brief,
+  END,
+  largestMismatch,
+  learn,
+  MemoryAnswers,
+  sampledPolicy,
+  type SampledOptions,
+} from './sampled_policy.js';
 
 const base = writeSmallBase(testFolder('vllm-base'));
 const folders = testFolders('vllm-adapters');
@@ -57,18 +65,8 @@ function sample(
   });
 }
 
-/** The largest difference between what the sampler told and what the trainer computes. */
-async function mismatch(policy: TokenPolicy, answers: readonly TokenAnswer[][]): Promise<number> {
-  const statistics = await policy.statistics(
-    prompts.map((prompt, p) => ({ prompt, answers: answers[p] })),
-    'current',
-  );
-  return Math.max(
-    ...answers.flatMap((group, p) =>
-      group.flatMap(({ logProbs }, g) => [...logProbs].map((x, t) => Math.abs(x - statistics[p][g].logProbs[t]))),
-    ),
-  );
-}
+const mismatch = (policy: TokenPolicy, answers: readonly TokenAnswer[][]): Promise<number> =>
+  largestMismatch(policy, prompts, answers);
 
 describe('answers', () => {
   it('come from the weights that are trained, of which the server has the latest version alone', async () => {

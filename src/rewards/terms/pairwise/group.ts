@@ -1,12 +1,11 @@
 /** A group of answers compared with each other: a tournament among their different pictures, and what it says of each. */
 import { RandomStream } from '../../../core/random.js';
-import { must } from '../../../core/errors.js';
 import { grouped } from '../../../core/grouped.js';
 import type { JudgeImages } from '../../judge/images.js';
-import { prepareItem, unscoredOutcome, type JudgedItem } from '../../score/judged_item.js';
+import { prepareItem, type JudgedItem } from '../../score/judged_item.js';
 import type { AnswerGroup, Outcome, ScoreOptions } from '../../score/types.js';
 import { fitStrengths, winRate, type WinRate } from './bradley_terry.js';
-import { meet, partsOf, type Ask, type Meeting } from './meeting.js';
+import { meet, partsOf, undecided, type Ask, type Meeting } from './meeting.js';
 import { playTournament, type Rounds } from './tournament.js';
 
 export interface Comparing {
@@ -60,9 +59,4 @@ export async function compareGroup(
 function scored({ value, error }: WinRate, decided: readonly Meeting[]): Outcome {
   const played = decided.length === 0 ? {} : { 'pairwise/error': error, ...partsOf(decided) };
   return { kind: 'scored', value, normalised: value, parts: { 'pairwise/win_rate': value, ...played } };
-}
-
-function undecided(met: readonly Meeting[]): Outcome {
-  const judgements = met.flatMap((meeting) => meeting.judgements);
-  return must(unscoredOutcome(judgements, {}), 'a question without an answer in meetings that were not decided');
 }

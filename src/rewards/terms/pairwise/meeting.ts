@@ -1,4 +1,5 @@
 /** Two edits of one picture before the judge, in both orders. */
+import { must } from '../../../core/errors.js';
 import type { JudgeImage } from '../../judge/images.js';
 import { unscoredOutcome, type JudgedItem } from '../../score/judged_item.js';
 import { FIRST_SHOWN } from './parts.js';
@@ -96,11 +97,18 @@ export async function compareAlone(
     signal,
     options,
   );
-  const { share, judgements } = meeting;
-  if (share === null) {
-    const unscored = unscoredOutcome(judgements, {});
-    if (unscored !== null) return unscored;
-  }
-  const value = share ?? 0;
-  return { kind: 'scored', value, normalised: value, parts: { 'pairwise/win_rate': value, ...partsOf([meeting]) } };
+  const { share } = meeting;
+  if (share === null) return undecided([meeting]);
+  return {
+    kind: 'scored',
+    value: share,
+    normalised: share,
+    parts: { 'pairwise/win_rate': share, ...partsOf([meeting]) },
+  };
+}
+
+/** The outcome of an answer whose meetings the judge did not decide, for the first reason of these. */
+export function undecided(met: readonly Meeting[]): Outcome {
+  const judgements = met.flatMap((meeting) => meeting.judgements);
+  return must(unscoredOutcome(judgements, {}), 'a question without an answer in meetings that were not decided');
 }

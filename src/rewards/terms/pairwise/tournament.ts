@@ -15,8 +15,9 @@ export interface Played<R> {
 
 /** Rounds of so many players, where a setting of null stands for as many as tell them apart. */
 export function roundsOf(players: number, rounds: Rounds): number {
-  if (rounds === 'all') return Math.max(0, players - 1 + (players % 2));
-  return Math.min(rounds ?? usualRounds(players), Math.max(0, players - 1 + (players % 2)));
+  // After so many everybody has met everybody; of an odd number one sits out each time.
+  const most = Math.max(0, players - 1 + (players % 2));
+  return rounds === 'all' ? most : Math.min(rounds ?? usualRounds(players), most);
 }
 
 /**
