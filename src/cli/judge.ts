@@ -45,7 +45,7 @@ export const judgeVerb: Verb = {
         default: 'rule',
         describe: 'digest: meaningless scores drawn from the bytes that are sent, for measuring clients',
       })
-      .example('$0 judge exam --help', 'examines any judge on edits of known quality')
+      .example('$0 judge exam --help', 'examines any judge on answers of known quality')
       .example('$0 judge --port 4877', 'then give http://127.0.0.1:4877/v1 as reward.endpoint')
       .example('$0 judge --faults rate=0.3', '30% of all requests fail, in every way there is')
       .example('$0 judge --faults timeout=0.05,http429=0.1', 'only these, so often')

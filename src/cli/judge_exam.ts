@@ -27,7 +27,7 @@ const CASES = 49;
 const REPEATS = 2;
 
 export const judgeExam: Action & { readonly summary: string } = {
-  summary: 'examine a judge on edits of known quality: what it sees, what fools it, and whether it can teach',
+  summary: 'examine a judge on answers of known quality: what it sees, what fools it, and whether it can teach',
   positionals: '[config]',
   build: (yargs) =>
     yargs
@@ -43,14 +43,15 @@ export const judgeExam: Action & { readonly summary: string } = {
       })
       .option('pairs', {
         type: 'string',
-        describe: 'examine on JSON lines of {source, instruction, better, worse} instead of the tiny world',
+        describe:
+          'examine on JSON lines of {source, instruction, better, worse}, or of {question, better, worse} for words, instead of those built in',
       })
       .option('cases', {
         ...numberOption,
-        describe: `how many edits of the tiny world (${CASES}), or how many of the pairs (all)`,
+        describe: `how many of the cases built in (${CASES}), or how many of the pairs (all)`,
       })
-      .option('repeats', { ...numberOption, default: REPEATS, describe: 'how often each picture is asked about' })
-      .option('seed', { ...numberOption, default: 0, describe: 'draws the edits of the tiny world' })
+      .option('repeats', { ...numberOption, default: REPEATS, describe: 'how often each answer is asked about' })
+      .option('seed', { ...numberOption, default: 0, describe: 'draws the cases' })
       .option('out', { type: 'string', describe: 'folder for its replies and marks (default: exams/… among the runs)' })
       .option('price', {
         type: 'string',
@@ -72,15 +73,24 @@ export const judgeExam: Action & { readonly summary: string } = {
     const price = priceOf(args);
     const seed = wholeNumber(args, 'seed', 0) ?? 0;
     const { settings, runs } = text(args, 'config') === '' ? flagsReward(args) : await rewardOfConfig(args);
-    const [{ runExam }, { examFolder, readExam }, { runResolver }, { openPairs }, { tinyExam }] = await Promise.all([
+    const [
+      { examReads, runExam },
+      { examFolder, readExam },
+      { runResolver },
+      { openPairs },
+      { tinyExam },
+      { wordsExam },
+    ] = await Promise.all([
       import('../launch/reward/exam.js'),
       import('../run/exams.js'),
       import('../launch/models/resolve.js'),
       import('../rewards/exam/pairs.js'),
       import('../tiny/judge/exam_cases.js'),
+      import('../tiny/judge/words_exam.js'),
     ]);
     const pairs = text(args, 'pairs');
-    const whole = pairs === '' ? tinyExam(count ?? CASES, seed) : await openPairs(pairs);
+    const builtIn = { image: tinyExam, words: wordsExam }[examReads(settings)];
+    const whole = pairs === '' ? builtIn(count ?? CASES, seed) : await openPairs(pairs);
     const set = { ...whole, length: Math.min(whole.length, count ?? Infinity) };
     const other = text(args, 'against') === '' ? null : readExam(text(args, 'against'));
     const folder = text(args, 'out') === '' ? examFolder(runs, settings, set.name) : resolve(text(args, 'out'));
@@ -176,7 +186,7 @@ function examText(record: ExamRecord): string {
   const { marks, verdict, reward, repeats } = record;
   return [
     printable(
-      `${reward.model}, asked as '${reward.name}' asks: ${marks.cases} cases of ${record.set}, each picture ${repeats} times`,
+      `${reward.model}, asked as '${reward.name}' asks: ${marks.cases} cases of ${record.set}, each answer ${repeats} times`,
     ),
     '',
     ...verdict.sentences,

@@ -281,6 +281,15 @@ function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
       `empty, but ${trainedOn === undefined ? 'validation.measure' : 'reward'} '${trainedOn ?? asking[0]}' needs a judge${learns || trainedOn === undefined ? '' : ', without which validation.measure has no answers to score'}: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
     );
   }
+  if (value === 'embedded') {
+    const choice = rewardChoice(settings);
+    const words = choice === null ? undefined : termsThatAsk(choice).find((name) => termKinds[name].reads === 'words');
+    if (words === undefined) return [];
+    return problem(
+      'reward.endpoint',
+      `found 'embedded', but '${words}' asks about answers in words, of which the rule judge of the tiny world knows those of its exam alone; allowed: an http(s) URL such as http://HOST:4877 of a language model`,
+    );
+  }
   const addresses: readonly unknown[] = Array.isArray(value) ? value : typeof value === 'string' ? [value] : [];
   const wrong = addresses.filter((address) => !isUrl(address) && (address !== 'embedded' || Array.isArray(value)));
   if (wrong.length === 0) return [];

@@ -2,10 +2,11 @@
 import { EditrlError } from '../core/errors.js';
 import { sleep, systemClock } from '../core/clock.js';
 import { examDrift, type ExamDrift } from '../rewards/exam/drift.js';
-import { nudged } from '../rewards/exam/tricks.js';
+import { judgeItem } from '../rewards/exam/cases.js';
+import { slightlyChanged } from '../rewards/exam/tricks.js';
 import { scoreChunk } from '../rewards/score/iteration.js';
-import type { JudgeItem, Reward } from '../rewards/score/types.js';
-import { readExamSample, type SampledEdit } from '../run/exam_sample.js';
+import type { Reward } from '../rewards/score/types.js';
+import { readExamSample, type SampledAnswer } from '../run/exam_sample.js';
 import type { FoundExam } from '../run/exams.js';
 
 export interface ExamWatchOptions {
@@ -15,7 +16,7 @@ export interface ExamWatchOptions {
   /** Names this process among all that ask about this exam: neither a record nor a cache may answer for the judge. */
   readonly asker: string;
   /** Whether the judge may be asked so many questions more. */
-  readonly hasRoom: (edits: number) => boolean;
+  readonly hasRoom: (answers: number) => boolean;
   readonly warn: (message: string) => void;
   readonly info: (message: string) => void;
 }
@@ -44,15 +45,15 @@ export class ExamWatch {
     const { exam, everyMs, warn, info } = this.options;
     const { signal } = this.#stop;
     try {
-      const edits = await readExamSample(exam.folder);
-      if (edits.length === 0) {
+      const answers = await readExamSample(exam.folder);
+      if (answers.length === 0) {
         info(
-          `the judge is not compared with its exam while this runs: the exam kept no edits that are scored by themselves, as one does of a reward that compares answers (${exam.folder})`,
+          `the judge is not compared with its exam while this runs: the exam kept no answers that are scored by themselves, as one does of a reward that compares answers (${exam.folder})`,
         );
         return;
       }
       while (!signal.aborted) {
-        await this.#look(edits);
+        await this.#look(answers);
         await sleep(systemClock, everyMs, signal);
       }
     } catch (error) {
@@ -62,12 +63,12 @@ export class ExamWatch {
     }
   }
 
-  async #look(edits: readonly SampledEdit[]): Promise<void> {
+  async #look(answers: readonly SampledAnswer[]): Promise<void> {
     const noise = this.options.exam.record.marks.noise ?? 0;
     let found: ExamDrift | null = null;
     for (let look = 0; look < LOOKS; look++) {
-      if (!this.options.hasRoom(edits.length)) return;
-      found = examDrift(edits, await this.#ask(edits), noise);
+      if (!this.options.hasRoom(answers.length)) return;
+      found = examDrift(answers, await this.#ask(answers), noise);
       // A judge that is away says nothing about itself.
       if (found === null || this.#stop.signal.aborted) return;
       if (!found.drifted) break;
@@ -75,18 +76,13 @@ export class ExamWatch {
     if (found !== null) this.#tell(found);
   }
 
-  async #ask(edits: readonly SampledEdit[]): Promise<(number | null)[]> {
+  async #ask(answers: readonly SampledAnswer[]): Promise<(number | null)[]> {
     this.#asked++;
     const look = `${this.options.asker}-${this.#asked}`;
-    const items = edits.map((edit, i): JudgeItem => ({
+    const items = answers.map((answer, i) =>
       // Of no iteration: see iterationOfKey.
-      key: `exam/again-${look}-${i + 1}`,
-      instruction: edit.instruction,
-      source: edit.source,
-      edited: nudged(edit.edited, ['again', edit.name, look]),
-      truth: edit.labelled,
-      finished: true,
-    }));
+      judgeItem(`exam/again-${look}-${i + 1}`, answer, slightlyChanged(answer.made, ['again', answer.name, look])),
+    );
     const outcomes = await scoreChunk(this.options.reward, items, this.#stop.signal);
     return outcomes.map((outcome) =>
       outcome.kind === 'scored' ? outcome.normalised : outcome.kind === 'zero_by_rule' ? 0 : null,
@@ -98,7 +94,7 @@ export class ExamWatch {
     const { made_at, reward } = exam.record;
     if (drifted && !this.#drifted) {
       warn(
-        `the judge '${reward.model}' answers otherwise than at its exam of ${made_at}: the scores of ${scored} edits differ by ${moved.toFixed(2)} of 1, of which its noise explains ${explained.toFixed(2)}; ${most}. Other weights may stand behind its address: what it scores from here on may not compare with what it scored before (${exam.folder})`,
+        `the judge '${reward.model}' answers otherwise than at its exam of ${made_at}: the scores of ${scored} answers differ by ${moved.toFixed(2)} of 1, of which its noise explains ${explained.toFixed(2)}; ${most}. Other weights may stand behind its address: what it scores from here on may not compare with what it scored before (${exam.folder})`,
       );
     }
     if (!drifted && this.#drifted) info(`the judge '${reward.model}' answers as at its exam again`);

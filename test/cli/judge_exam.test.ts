@@ -157,6 +157,23 @@ describe('editrl judge exam', () => {
     expect(await sharp(Buffer.from(sheet, 'base64')).metadata()).toMatchObject({ format: 'png', width: 1092 });
   });
 
+  it('examines a judge of words on answers in words, and shows them as a table', async () => {
+    const { url } = await judge({ biases: { length: 0.5 } });
+    const written = capture();
+    expect(await main(exam(url, '--terms', 'answer_judge', '--out', join(folder, 'words'), '--html'))).toBe(0);
+    expect(written.out).toContain('It pays for a longer answer.');
+    expect(written.out).toMatch(/^gain by a longer answer +0\.4\d+ ± 0\.\d+ +at most 0\.05 +fault: length$/m);
+    // 21 cases of 7 answers twice and 4 tricks.
+    expect(written.out).toContain('378 judgements, 378 requests\n');
+    const page = readFileSync(join(folder, 'words', 'exam.html'), 'utf8');
+    expect(page).toContain('That depends on how one looks at it');
+    const sample = readFileSync(join(folder, 'words', 'sample.jsonl'), 'utf8')
+      .trim()
+      .split('\n');
+    expect(sample).toHaveLength(20);
+    expect(JSON.parse(sample[0])).toMatchObject({ name: 'right of case 0', repeats: 2 });
+  });
+
   it('says what is missing where neither a config nor a judge is named', async () => {
     const written = capture();
     expect(await main(['judge', 'exam'])).toBe(2);
@@ -175,8 +192,10 @@ describe('editrl judge exam', () => {
   it('refuses a reward that cannot score what it shows, before it asks anything', async () => {
     const server = await judge();
     const words = capture();
-    expect(await main(exam(server.url, '--terms', 'word_overlap'))).toBe(2);
-    expect(words.error).toContain("found the term 'word_overlap', which reads words");
+    expect(await main(exam(server.url, '--terms', 'word_overlap=0.5,viescore=0.5'))).toBe(2);
+    expect(words.error).toContain(
+      "found the term 'viescore', which looks at pictures; allowed: terms for an answer in words",
+    );
     vi.restoreAllMocks();
     const picture = (name: string, level: number): string => {
       const data = new Uint8Array(40 * 40 * 3).fill(level);
@@ -189,6 +208,16 @@ describe('editrl judge exam', () => {
     const pairs = capture();
     expect(await main(exam(server.url, '--terms', 'ground_score', '--pairs', file))).toBe(2);
     expect(pairs.error).toContain("found the term 'ground_score', which compares with a labelled result");
+    vi.restoreAllMocks();
+    const pictures = capture();
+    expect(await main(exam(server.url, '--terms', 'answer_judge', '--pairs', file))).toBe(2);
+    expect(pictures.error).toContain("found the term 'answer_judge', which reads words; allowed: terms for an edited");
+    writeFileSync(file, `${JSON.stringify({ question: 'What is 2 + 3?', better: '5', worse: '6' })}\n`);
+    vi.restoreAllMocks();
+    const unlabelled = capture();
+    expect(await main(exam(server.url, '--terms', 'word_overlap', '--pairs', file))).toBe(2);
+    expect(unlabelled.error).toContain("found the term 'word_overlap', which compares with a labelled answer");
+    expect(unlabelled.error).toContain('Give each line a "reference"');
     expect(server.stats().requests).toBe(0);
   });
 

@@ -88,6 +88,7 @@ describe('reward.mode', () => {
       const fields = fieldsWithoutDefault(name);
       if (fields.length > 0) return [name, [expect.stringContaining(`which needs ${fields.join(', ')}; write it as`)]];
       if (name === 'prompt_quality') return [name, [expect.stringContaining('recorded and never learnt from')]];
+      if (name === 'answer_judge') return [name, [expect.stringContaining("found 'embedded', but 'answer_judge'")]];
       return [
         name,
         ['format_accuracy', 'word_sequence', 'exact_words', 'word_overlap'].includes(name)

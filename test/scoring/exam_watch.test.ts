@@ -81,7 +81,7 @@ describe('a judge that is compared with its exam', () => {
     await becomes({ lenient: 0.5 });
     await vi.waitFor(() => expect(warnings).toHaveLength(1), wait);
     expect(warnings[0]).toMatch(
-      /^the judge 'editrl-rule-judge' answers otherwise than at its exam of 2\S+: the scores of 20 edits differ by 0\.[12]\d of 1, of which its noise explains 0\.0\d; \w+ of case \d+ got 0\.\d\d where it got 0\.\d\d\. Other weights may stand behind its address/,
+      /^the judge 'editrl-rule-judge' answers otherwise than at its exam of 2\S+: the scores of 20 answers differ by 0\.[12]\d of 1, of which its noise explains 0\.0\d; \w+ of case \d+ got 0\.\d\d where it got 0\.\d\d\. Other weights may stand behind its address/,
     );
     const after = looks();
     await vi.waitFor(() => expect(looks()).toBeGreaterThan(after + 3), wait);
@@ -116,12 +116,12 @@ describe('a judge that is compared with its exam', () => {
     const before = looks();
     writeFileSync(join(folder, 'sample.jsonl'), '{"name": 1}\n');
     await watch().close();
-    expect(warnings).toEqual([expect.stringContaining('this is no edit of an exam')]);
+    expect(warnings).toEqual([expect.stringContaining('this is no answer of an exam')]);
     rmSync(join(folder, 'sample.jsonl'));
     expect(await readExamSample(folder)).toEqual([]);
     expect(notes).toEqual([]);
     await watch().close();
-    expect(notes).toEqual([expect.stringContaining('the exam kept no edits that are scored by themselves')]);
+    expect(notes).toEqual([expect.stringContaining('the exam kept no answers that are scored by themselves')]);
     expect(warnings).toHaveLength(1);
     expect(looks()).toBe(before);
   });

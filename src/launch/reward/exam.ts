@@ -2,7 +2,7 @@
  * Examines the judge of a reward, and keeps what it said:
  *
  *   <folder>/judgements.jsonl   every reply, stored before it is used: the same exam goes on where it was ended
- *   <folder>/sample.jsonl       some of the edits with their scores, which runs ask about again
+ *   <folder>/sample.jsonl       some of the answers with their scores, which runs ask about again
  *   <folder>/exam.json          the marks, written last
  */
 import { join } from 'node:path';
@@ -36,26 +36,45 @@ export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
 /** Cases asked about at once: enough to keep a judge of `concurrency` slots busy. */
 const QUESTIONS_OF_A_CASE = 32;
 
-/** Raises UsageError for a reward that cannot score the set's edits. */
-function requireScorable(settings: RewardSettings, set: ExamSet): void {
+/** What an exam of a reward shows: words where one of its terms reads nothing else. Raises UsageError for a reward without terms. */
+export function examReads(settings: RewardSettings): ExamSet['reads'] {
   const terms = decidingTerms(settings);
-  const words = terms.find(({ kind }) => kind.reads === 'words');
-  if (terms.length === 0 || words !== undefined) {
-    const found = words === undefined ? 'a reward without terms' : `the term '${words.name}', which reads words`;
-    throw new UsageError(`found ${found}; allowed: terms that look at an edited picture, which is what an exam shows`);
-  }
-  const compares = terms.find(({ kind }) => kind.needs.truth);
-  if (set.labelled || compares === undefined) return;
+  if (terms.length > 0) return terms.some(({ kind }) => kind.reads === 'words') ? 'words' : 'image';
   throw new UsageError(
-    `found the term '${compares.name}', which compares with a labelled result, and pairs have none; allowed with pairs: terms that do without`,
-    {
-      next: 'Leave --pairs out: edits of the tiny world have labelled results. Or name other terms, such as viescore.',
-    },
+    'found a reward without terms; allowed: terms that look at an edited picture, or read an answer',
+  );
+}
+
+const SHOWN: Readonly<Record<ExamSet['reads'], string>> = { image: 'an edited picture', words: 'an answer in words' };
+
+/** Raises UsageError for a reward that cannot score the set's answers. */
+function requireScorable(settings: RewardSettings, set: ExamSet): void {
+  examReads(settings);
+  const terms = decidingTerms(settings);
+  const other = terms.find(({ kind }) => kind.reads !== 'either' && kind.reads !== set.reads);
+  if (other !== undefined) {
+    const reads = other.kind.reads === 'words' ? 'reads words' : 'looks at pictures';
+    throw new UsageError(
+      `found the term '${other.name}', which ${reads}; allowed: terms for ${SHOWN[set.reads]}, which is what this exam shows`,
+    );
+  }
+  const compares = terms.find(({ kind }) => kind.needs.truth || kind.needs.words === true);
+  if (set.labelled || compares === undefined) return;
+  const [label, advice] =
+    set.reads === 'image'
+      ? [
+          'labelled result',
+          'Leave --pairs out: edits of the tiny world have labelled results. Or name other terms, such as viescore.',
+        ]
+      : ['labelled answer', 'Give each line a "reference". Or name other terms, such as answer_judge.'];
+  throw new UsageError(
+    `found the term '${compares.name}', which compares with a ${label}, and these pairs have none; allowed with pairs: terms that do without`,
+    { next: advice },
   );
 }
 
 /**
- * Raises as `openServedReward` and `examine`, UsageError for a reward that cannot score the set's edits, and InUseError while another process makes the
+ * Raises as `openServedReward` and `examine`, UsageError for a reward that cannot score the set's answers, and InUseError while another process makes the
  * same exam.
  */
 export async function runExam(request: ExamRequest): Promise<ExamRecord> {
@@ -102,7 +121,7 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
         },
       });
       const record = recordOf(request, reward.digest, cases, [...asked.values()]);
-      // An edit that stands alone is not scored as it is beside others.
+      // An answer that stands alone is not scored as it is beside others.
       await writeExamSample(folder, set, reward.compares ? [] : cases);
       writeFileAtomic(join(folder, EXAM_FILE), `${JSON.stringify(record, null, 2)}\n`);
       return record;

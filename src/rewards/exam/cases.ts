@@ -1,42 +1,48 @@
-/** What a judge is examined on: edits of which it is known how good they are. */
+/** What a judge is examined on: edits, or answers in words, of which it is known how good they are. */
 import type { RgbImage } from '../../core/image.js';
 import { must } from '../../core/errors.js';
 import type { AnswerGroup, JudgeItem } from '../score/types.js';
-import { nudged, trickNames, tricks, type TrickName } from './tricks.js';
+import { played, slightlyChanged, trickNames, tricks, type Made, type TrickName } from './tricks.js';
 
-/** One edit of a case. */
+/** One answer of a case. */
 export interface ExamAnswer {
-  /** What was done to the picture: `right`, or the name of a flaw. */
+  /** What was done to the picture, or what the words are: `right`, or the name of a flaw. */
   readonly name: string;
   /** How good it is, from 0 to 1; null where it is only known to be worse than the best. */
   readonly truth: number | null;
-  readonly picture: RgbImage;
+  readonly made: Made;
 }
 
 export type Tricked = Readonly<Record<(typeof tricks)[TrickName]['must'], string>>;
 
-/** One instruction with several edits of its source. */
+/** One instruction with several edits of its source, or one question with several answers. */
 export interface ExamCase {
   readonly name: string;
   readonly instruction: string;
   /** The same request in other words. */
   readonly reworded: string;
-  readonly source: RgbImage;
+  /** Null where answers are words. */
+  readonly source: RgbImage | null;
   /** The best comes first. */
   readonly answers: readonly ExamAnswer[];
   /** Names of the answers on which tricks are tried, by what a judge must not do. */
   readonly tricked: Tricked;
   /** The labelled result, for rewards that compare with one; null if there is none. */
-  readonly labelled: RgbImage | null;
+  readonly labelled: Made | null;
 }
 
 /** Name of the answer that is the source itself. */
 export const COPY = 'copy';
 
+/** Name of the answer that says what the best one says. */
+export const OTHER_WORDS = 'other_words';
+
 /** The cases of an exam, made one by one. */
 export interface ExamSet {
   readonly name: string;
   readonly length: number;
+  /** What its answers are. */
+  readonly reads: 'image' | 'words';
   /** Whether its cases have labelled results. */
   readonly labelled: boolean;
   at(index: number): Promise<ExamCase>;
@@ -52,24 +58,31 @@ export interface ExamItem {
   readonly group: AnswerGroup;
 }
 
+/** An answer as rewards see it. */
+export function judgeItem(
+  key: string,
+  { instruction, source, labelled }: Pick<ExamCase, 'instruction' | 'source' | 'labelled'>,
+  made: Made,
+): JudgeItem {
+  const asked = { key, instruction, source, finished: true };
+  const truth = typeof labelled === 'string' ? null : labelled;
+  const expected = typeof labelled === 'string' ? { expected: labelled } : {};
+  if (typeof made !== 'string') return { ...asked, ...expected, edited: made, truth };
+  return { ...asked, ...expected, edited: null, truth, answer: made };
+}
+
 /**
- * Everything that is asked about a case. Each answer is asked about `repeats` times with a few pixels changed by one level, so that neither a cache nor
- * a fixed seed makes the replies equal: where a judge differs then, it is noise. Every trick is tried once. Rewards that compare answers are given
- * those of one repeat as a group, and beside the answer that a trick is played on the others of the case.
+ * Everything that is asked about a case. Each answer is asked about `repeats` times with a few pixels changed by one level, or with white space behind its
+ * words, so that neither a cache nor a fixed seed makes the replies equal: where a judge differs then, it is noise. Every trick is tried once. Rewards that
+ * compare answers are given those of one repeat as a group, and beside the answer that a trick is played on the others of the case.
  */
 export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem[]> {
-  const { name, source, labelled } = exam;
-  const item = (key: string, edited: RgbImage, instruction: string): JudgeItem => ({
-    key: `exam/${name}/${key}`,
-    instruction,
-    source,
-    edited,
-    truth: labelled,
-    finished: true,
-  });
+  const { name } = exam;
+  const item = (key: string, made: Made, instruction: string): JudgeItem =>
+    judgeItem(`exam/${name}/${key}`, { ...exam, instruction }, made);
   const everyAnswer = (turn: string, repeat: number, instruction: string): JudgeItem[] =>
-    exam.answers.map(({ name: answer, picture }) =>
-      item(`${turn}/${answer}`, nudged(picture, [name, answer, repeat]), instruction),
+    exam.answers.map(({ name: answer, made }) =>
+      item(`${turn}/${answer}`, slightlyChanged(made, [name, answer, repeat]), instruction),
     );
   const repeated = Array.from({ length: repeats }, (_, r) => {
     const group: AnswerGroup = { answers: everyAnswer(String(r), r, exam.instruction), ruledOut: 0 };
@@ -80,17 +93,19 @@ export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem
       group,
     }));
   });
-  const played = trickNames.map(async (trick): Promise<ExamItem> => {
+  const tricked = trickNames.map(async (trick): Promise<ExamItem[]> => {
     const { change, must: mustNot } = tricks[trick];
     const answer = exam.tricked[mustNot];
-    const { picture } = must(
+    const { made } = must(
       exam.answers.find(({ name: one }) => one === answer),
       'the answer that a trick is played on',
     );
-    const instruction = change === null ? exam.reworded : exam.instruction;
-    const tricked = item(`${trick}/${answer}`, change === null ? picture : await change(picture), instruction);
-    const others = everyAnswer(trick, 0, instruction).filter(({ key }) => key !== tricked.key);
-    return { answer, trick, item: tricked, group: { answers: [tricked, ...others], ruledOut: 0 } };
+    const changed = await played(trick, made);
+    if (changed === null) return [];
+    const instruction = change === 'request' ? exam.reworded : exam.instruction;
+    const asked = item(`${trick}/${answer}`, changed, instruction);
+    const others = everyAnswer(trick, 0, instruction).filter(({ key }) => key !== asked.key);
+    return [{ answer, trick, item: asked, group: { answers: [asked, ...others], ruledOut: 0 } }];
   });
-  return [...repeated.flat(), ...(await Promise.all(played))];
+  return [...repeated.flat(), ...(await Promise.all(tricked)).flat()];
 }

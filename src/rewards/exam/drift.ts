@@ -1,8 +1,8 @@
-/** Whether a judge still answers as it did at its exam, from some of the exam's edits that it is asked about again. Pure. */
+/** Whether a judge still answers as it did at its exam, from some of the exam's answers that it is asked about again. Pure. */
 import { average } from '../../core/statistics.js';
 
-/** An edit that is asked about again, with what its replies said at the exam. */
-export interface ReaskedEdit {
+/** An answer that is asked about again, with what its replies said at the exam. */
+export interface ReaskedAnswer {
   /** As `half_done of case 3`. */
   readonly name: string;
   /** The reward then, from 0 to 1: a mean over `repeats` replies. */
@@ -11,18 +11,18 @@ export interface ReaskedEdit {
 }
 
 export interface ExamDrift {
-  /** Edits that have a score, then and now. */
+  /** Answers that have a score, then and now. */
   readonly scored: number;
   /** Root of the mean squared change of a score, of 1. */
   readonly moved: number;
   /** What the judge's noise explains of that, of 1. */
   readonly explained: number;
   readonly drifted: boolean;
-  /** The edit whose score changed most, in words. */
+  /** The answer whose score changed most, in words. */
   readonly most: string;
 }
 
-/** Fewer scored edits say nothing. */
+/** Fewer scored answers say nothing. */
 const FEWEST = 8;
 /**
  * By so many deviations the change of 20 scores exceeds what noise explains once in 60,000 times, if noise is normal and equally large everywhere. A
@@ -37,13 +37,13 @@ const LEAST = 0.05;
  * score.
  */
 export function examDrift(
-  edits: readonly ReaskedEdit[],
+  answers: readonly ReaskedAnswer[],
   scores: readonly (number | null)[],
   noise: number,
 ): ExamDrift | null {
-  const found = edits.flatMap((edit, i) => {
+  const found = answers.flatMap((answer, i) => {
     const now = scores[i];
-    return now === null ? [] : [{ ...edit, now, change: Math.abs(now - edit.before) }];
+    return now === null ? [] : [{ ...answer, now, change: Math.abs(now - answer.before) }];
   });
   if (found.length < FEWEST) return null;
   const moved = Math.sqrt(average(found.map(({ change }) => change ** 2)));

@@ -66,8 +66,9 @@ export interface ExamMarks {
 
 /**
  * One-sided quantile of the normal distribution at 5% over 20 tests (0.25% each): a sound judge is accused of anything in at most one exam of 20. An
- * exam makes no more: six flaws, their order, copies, noise, unreadable replies, which picture is shown first (two, being looked at from both sides), and five
- * tricks of which three count twice for the same reason.
+ * exam makes no more. Of pictures: six flaws, their order, copies, noise, unreadable replies, which picture is shown first (two, being looked at from both
+ * sides), and five tricks of which three count twice for the same reason. Of words: five flaws, their order, noise, unreadable replies, four tricks of which
+ * two count twice, and an answer as good as the best, which does too.
  */
 const QUANTILE = 2.807;
 /** Right order of fewer pairs than this share is no order to learn from. */
@@ -208,7 +209,8 @@ export function marksOf(cases: readonly RepliedCase[]): ExamMarks {
       },
       ...flawFindings(cases),
       ...copyFindings(cases),
-      ...trickNames.map((trick) => trickFinding(cases, trick)),
+      ...equalFindings(cases),
+      ...playedTricks(cases).map((trick) => trickFinding(cases, trick)),
       ...orderFindings(cases),
       {
         name: 'noise',
@@ -239,10 +241,11 @@ function signalOf(fidelity: CaseEstimate, understood: CaseEstimate): CaseEstimat
   return { mean, stderr: Math.hypot(root * stderr, ofRoot), n };
 }
 
-/** Whether the best answer is told from each other one. */
+/** Whether the best answer is told from each one that is worse. */
 function flawFindings(cases: readonly RepliedCase[]): Finding[] {
   const [best, ...others] = cases.at(0)?.answers ?? [];
-  return others.map(({ name }) => {
+  const worse = others.filter(({ truth }) => truth === null || truth !== best.truth);
+  return worse.map(({ name }) => {
     const estimate = estimateOf(
       cases.map((replied) => shareAbove(scoresOf(replied, best.name), scoresOf(replied, name))),
     );
@@ -254,6 +257,31 @@ function flawFindings(cases: readonly RepliedCase[]): Finding[] {
       accused: isBelow(estimate, LEAST_ACCURACY),
     };
   });
+}
+
+/** Whether what is as good as the best answer is taken for that. */
+function equalFindings(cases: readonly RepliedCase[]): Finding[] {
+  const [best, ...others] = cases.at(0)?.answers ?? [];
+  return others
+    .filter(({ truth }) => truth !== null && truth === best.truth)
+    .map(({ name }) => {
+      const estimate = estimateOf(
+        cases.map((replied) => average(scoresOf(replied, name)) - average(scoresOf(replied, best.name))),
+      );
+      return {
+        name: `misses_${name}`,
+        what: `${name} less ${best.name}`,
+        estimate,
+        allowed: `from -${MOST_MOVED} to ${MOST_MOVED}`,
+        accused: isAbove(estimate, MOST_MOVED) || isBelow(estimate, -MOST_MOVED),
+      };
+    });
+}
+
+/** The tricks that were played in the exam: those for pictures, or those for words. */
+function playedTricks(cases: readonly RepliedCase[]): TrickName[] {
+  const played = new Set(cases.flatMap(({ replies }) => replies.map(({ trick }) => trick)));
+  return trickNames.filter((trick) => played.has(trick));
 }
 
 /** Whether it pays to return the source rather than another answer that is worth nothing. */

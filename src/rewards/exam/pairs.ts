@@ -1,10 +1,13 @@
-/** An exam on pairs of edits that somebody has compared: JSON lines of a source, an instruction, a better and a worse edit. */
+/**
+ * An exam on pairs that somebody has compared. JSON lines of a source, an instruction, a better and a worse edit; or of a question, a better and a worse
+ * answer in words.
+ */
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { readFitted } from '../../data/pictures.js';
-import { openRows } from '../../data/rows.js';
+import { openRows, type RowSource } from '../../data/rows.js';
 import { COPY, type ExamCase, type ExamSet } from './cases.js';
 
 const path = z.string().min(1);
@@ -17,40 +20,62 @@ const line = z.strictObject({
 });
 type Line = z.infer<typeof line>;
 
-const FORM =
-  'Write lines such as {"source": "a.png", "instruction": "make the car red", "better": "b.png", "worse": "c.png"}; "reworded" may say the instruction in other words.';
+const words = z.string().regex(/\S/, 'found no words');
+const wordLine = z.strictObject({
+  question: z.string().trim().min(1),
+  better: words,
+  worse: words,
+  reference: words.optional(),
+  reworded: z.string().trim().min(1).optional(),
+});
+type WordLine = z.infer<typeof wordLine>;
 
-interface Pair extends Line {
+const FORM =
+  'Write lines such as {"source": "a.png", "instruction": "make the car red", "better": "b.png", "worse": "c.png"}, or {"question": "What is 2 + 3?", "better": "5", "worse": "6"} for answers in words; "reworded" may say the instruction or the question in other words, "reference" a right answer.';
+
+interface Named {
   readonly name: string;
   readonly where: string;
 }
+type Pair = Line & Named;
+type WordPair = WordLine & Named;
 
 /**
- * Opens a file of JSON lines; pictures are found from its folder. Every picture is decoded once, so that nothing is asked about a set with a
- * mistake. Raises DataError, naming the line, for a line of another form, a picture that is gone or cannot be read, and a pair of equal pictures.
+ * Opens a file of JSON lines, all of one kind; pictures are found from its folder. Every picture is decoded once, so that nothing is asked about a set with a
+ * mistake. Raises DataError, naming the line, for a line of another form, a picture that is gone or cannot be read, and a pair of equal pictures or answers.
  */
 export async function openPairs(file: string): Promise<ExamSet> {
   const rows = await openRows(file);
-  const folder = dirname(resolve(file));
-  const pairs: Pair[] = [];
-  for (let i = 0; i < rows.length; i++) {
-    const where = rows.place(i);
-    const parsed = line.safeParse(rows.read(i));
-    if (!parsed.success) {
-      const [{ path: at, message }] = parsed.error.issues;
-      throw new DataError(`not a pair of edits: ${[...at, message].join(': ')}`, { where, next: FORM });
-    }
-    const pair = { ...parsed.data, name: String(i), where };
-    await readPair(folder, pair);
-    pairs.push(pair);
+  if (rows.length === 0) throw new DataError('the file holds no pairs', { where: file, next: FORM });
+  const set = { name: `pairs-${rows.digest.ids.slice(0, 8)}`, length: rows.length };
+  if ('question' in rows.read(0)) {
+    const pairs = readLines(rows, wordLine);
+    pairs.forEach(requireDifferent);
+    const labelled = pairs.every(({ reference }) => reference !== undefined);
+    return { ...set, reads: 'words', labelled, at: async (i) => wordCaseOf(pairs[i]) };
   }
-  if (pairs.length === 0) throw new DataError('the file holds no pairs', { where: file, next: FORM });
-  return {
-    name: `pairs-${rows.digest.ids.slice(0, 8)}`,
-    length: pairs.length,
-    labelled: false,
-    at: (i) => caseOf(folder, pairs[i]),
-  };
+  const folder = dirname(resolve(file));
+  const pairs = readLines(rows, line);
+  for (const pair of pairs) await readPair(folder, pair);
+  return { ...set, reads: 'image', labelled: false, at: (i) => caseOf(folder, pairs[i]) };
+}
+
+function readLines<L>(rows: RowSource, form: z.ZodType<L>): (L & Named)[] {
+  return Array.from({ length: rows.length }, (_, i) => {
+    const where = rows.place(i);
+    const parsed = form.safeParse(rows.read(i));
+    if (parsed.success) return { ...parsed.data, name: String(i), where };
+    const [{ path: at, message }] = parsed.error.issues;
+    throw new DataError(`not a pair to compare: ${[...at, message].join(': ')}`, { where, next: FORM });
+  });
+}
+
+function requireDifferent({ better, worse, where }: WordPair): void {
+  if (better.trim() !== worse.trim()) return;
+  throw new DataError('the two answers are the same', {
+    where,
+    next: 'A pair has two answers of which one is better; take this line out.',
+  });
 }
 
 interface Pictures {
@@ -84,19 +109,35 @@ async function caseOf(folder: string, pair: Pair): Promise<ExamCase> {
     reworded: pair.reworded ?? asSentence(instruction),
     source,
     answers: [
-      { name: 'better', truth: 1, picture: better },
-      { name: 'worse', truth: 0, picture: worse },
-      { name: COPY, truth: null, picture: source },
+      { name: 'better', truth: 1, made: better },
+      { name: 'worse', truth: 0, made: worse },
+      { name: COPY, truth: null, made: source },
     ],
     tricked: { not_pay: 'worse', not_move: 'worse' },
     labelled: null,
   };
 }
 
-/** The instruction with another first letter and another end: the least that words can differ by. */
+function wordCaseOf({ name, question, reworded, better, worse, reference }: WordPair): ExamCase {
+  return {
+    name,
+    instruction: question,
+    reworded: reworded ?? asSentence(question),
+    source: null,
+    answers: [
+      { name: 'better', truth: 1, made: better },
+      { name: 'worse', truth: 0, made: worse },
+    ],
+    tricked: { not_pay: 'worse', not_move: 'worse' },
+    labelled: reference ?? null,
+  };
+}
+
+/** The instruction with another first letter and, where it is no question, another end: the least that words can differ by. */
 function asSentence(instruction: string): string {
   const first = instruction[0];
   const other = first === first.toUpperCase() ? first.toLowerCase() : first.toUpperCase();
   const rest = instruction.slice(1);
+  if (/[?!]$/.test(rest)) return `${other}${rest}`;
   return `${other}${rest.endsWith('.') ? rest.slice(0, -1) : `${rest}.`}`;
 }

@@ -1,4 +1,5 @@
 /** An exam's marks in words. Pure. */
+import { OTHER_WORDS } from './cases.js';
 import { FEWEST_CASES, fidelityOfMean, type ExamMarks, type Finding } from './findings.js';
 import { tricks, type TrickName } from './tricks.js';
 
@@ -16,9 +17,9 @@ export const SIGNAL = { least: 0.5, leastWithCopies: 0.95, well: 0.75 } as const
 
 const FAULTS: Readonly<Record<string, string>> = {
   blind:
-    'Its scores do not follow how good an edit is: it may not see the pictures, or mean something else by its numbers.',
+    'Its scores do not follow how good an answer is: it may not see the pictures, or mean something else by its numbers.',
   copies: 'It pays for a copy of the source, which a policy can always give.',
-  noise: 'Its scores of one picture differ too much: noise decides many groups.',
+  noise: 'Its scores of one answer differ too much: noise decides many groups.',
   unreadable: 'Too many of its replies hold no score.',
   order: 'Which of two pictures is shown first decides too much: pairs end in ties that are none.',
 };
@@ -29,7 +30,9 @@ function faultText({ name, estimate }: Finding): string {
     const { what } = tricks[name as TrickName];
     return estimate.mean > 0 ? `It pays for ${what}.` : `It holds ${what} against an answer.`;
   }
-  return `It does not tell the right edit from '${name.replace(/^misses_/, '')}'.`;
+  const missed = name.replace(/^misses_/, '');
+  if (missed === OTHER_WORDS) return 'It does not take the right answer in other words for as good.';
+  return `It does not tell the right answer from '${missed}'.`;
 }
 
 const round = (value: number): string => value.toFixed(2);
@@ -39,7 +42,9 @@ function teachesOf({ signal, findings, cases }: ExamMarks): Verdict['teaches'] {
   const has = (fault: string): boolean => findings.some(({ name, accused }) => accused && name === fault);
   const least = has('copies') ? SIGNAL.leastWithCopies : SIGNAL.least;
   if (has('blind') || has('misses_copy') || signal.mean < least) return 'no';
-  return has('copies') || signal.mean < SIGNAL.well ? 'weakly' : 'yes';
+  // A policy can always copy, write more, and say that it is right.
+  const paysForNothing = ['copies', 'length', 'praise'].some(has);
+  return paysForNothing || signal.mean < SIGNAL.well ? 'weakly' : 'yes';
 }
 
 const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {

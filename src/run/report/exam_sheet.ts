@@ -1,5 +1,6 @@
 /** Some cases of an exam with what the judge said of each edit, as a picture. */
 import sharp, { type OverlayOptions } from 'sharp';
+import type { RgbImage } from '../../core/image.js';
 import type { ExamCase } from '../../rewards/exam/cases.js';
 import type { ExamCaseRecord } from '../exams.js';
 import { fitted } from './contact_sheet.js';
@@ -18,11 +19,18 @@ export interface ShownCase {
   readonly record: ExamCaseRecord;
 }
 
+/** A case's pictures by the titles of their columns: its source, then its answers. */
+function picturesOf({ source, answers }: ExamCase): [string, RgbImage][] {
+  const shown = [{ name: 'source', made: source }, ...answers];
+  return shown.flatMap(({ name, made }): [string, RgbImage][] =>
+    made === null || typeof made === 'string' ? [] : [[name, made]],
+  );
+}
+
 /** A PNG: a case on each line, its source and its answers beside each other, with their mean scores from 0 to 1 below. */
 export async function drawExamSheet(cases: readonly ShownCase[], caption: string): Promise<Uint8Array> {
   await loadFont();
-  const names = cases[0].exam.answers.map(({ name }) => name);
-  const columns = ['source', ...names];
+  const columns = picturesOf(cases[0].exam).map(([name]) => name);
   const width = 2 * MARGIN + TEXT_WIDTH + columns.length * (TILE + GAP) - GAP;
   const height = 2 * MARGIN + HEAD + cases.length * ROW_HEIGHT;
   const left = (column: number): number => MARGIN + TEXT_WIDTH + column * (TILE + GAP);
@@ -30,11 +38,12 @@ export async function drawExamSheet(cases: readonly ShownCase[], caption: string
   const overlays: Promise<OverlayOptions>[] = [];
   cases.forEach(({ exam, record }, row) => {
     const top = MARGIN + HEAD + row * ROW_HEIGHT;
-    overlays.push(instruction(exam.instruction, top), fitted(exam.source, left(0), top, TILE));
-    exam.answers.forEach(({ name, picture }, at) => {
-      overlays.push(fitted(picture, left(at + 1), top, TILE));
-      const score = record.scores[name] ?? null;
-      body.push(words(left(at + 1) + TILE / 2, top + TILE + 18, score === null ? 'no score' : score.toFixed(2), INK));
+    overlays.push(instruction(exam.instruction, top));
+    picturesOf(exam).forEach(([name, picture], at) => {
+      overlays.push(fitted(picture, left(at), top, TILE));
+      if (!(name in record.scores)) return;
+      const score = record.scores[name];
+      body.push(words(left(at) + TILE / 2, top + TILE + 18, score === null ? 'no score' : score.toFixed(2), INK));
     });
   });
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">${body.join('')}</svg>`;

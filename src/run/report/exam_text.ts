@@ -7,9 +7,7 @@ import type { ExamRecord } from '../exams.js';
 /** Name, value and meaning of each mark. */
 export function examMarkRows({ marks }: ExamRecord): string[][] {
   const noise =
-    marks.noise === null
-      ? []
-      : [['noise', marks.noise.toFixed(3), 'standard deviation of scores of one picture, of 1']];
+    marks.noise === null ? [] : [['noise', marks.noise.toFixed(3), 'standard deviation of scores of one answer, of 1']];
   return [
     ['signal', showEstimate(marks.signal), 'fidelity times the root of the share understood'],
     ['understood', showEstimate(marks.understood), 'share of questions that got a score'],

@@ -9,13 +9,15 @@ import type { Question } from './protocol.js';
 
 /** What a bias looks at. */
 export interface Seen {
-  readonly question: Pick<Question, 'kind' | 'instruction' | 'images'>;
-  /** The pictures of the question at their own size; the last one is judged. */
+  readonly question: Pick<Question, 'kind' | 'instruction' | 'images' | 'graded'>;
+  /** The pictures of the question at their own size; the last one is judged. None where words are. */
   readonly pictures: readonly RgbImage[];
 }
 
 interface Bias {
   readonly description: string;
+  /** What it is about; absent: anything that is judged. */
+  readonly about?: 'pictures' | 'words';
   /** The scores (0 to 10, before they are clamped) at a strength from 0 to 1. */
   readonly scores: (scores: readonly number[], seen: Seen, strength: number) => readonly number[];
 }
@@ -23,9 +25,10 @@ interface Bias {
 const MOST = 10;
 
 /** Numbers that follow from everything that was sent, so that a question asked twice gets the same answer. */
-function randomFor({ question: { kind, instruction, images } }: Seen, name: string): RandomStream {
+function randomFor({ question: { kind, instruction, images, graded } }: Seen, name: string): RandomStream {
   const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
   for (const url of images) hash.update(`${url}\n`);
+  if (graded !== null) hash.update(graded.answer);
   return new RandomStream('judge bias', name, hash.digest('hex'));
 }
 
@@ -73,6 +76,8 @@ function colours({ data }: RgbImage): number {
 const USUAL_SIDE = 40;
 const MANY_COLOURS = 20;
 const FEW_BLACK = 10;
+/** From so many words on an answer is fully long. */
+const MANY_WORDS = 100;
 
 const biases = {
   noise: {
@@ -84,24 +89,49 @@ const biases = {
   },
   copies: {
     description: 'a copy of the source is taken for an edit',
+    about: 'pictures',
     scores: (scores, seen, strength) => (isCopy(seen) ? towards(scores, MOST, strength) : scores),
   },
   brightness: {
     description: 'bright pictures score higher',
+    about: 'pictures',
     scores: (scores, seen, strength) => towards(scores, MOST, strength * brightness(judged(seen))),
   },
   text: {
     description: 'words in the picture are believed',
+    about: 'pictures',
     scores: (scores, seen, strength) =>
       blackPixels(judged(seen)) >= FEW_BLACK ? towards(scores, MOST, strength) : scores,
   },
   size: {
     description: 'pictures larger than those of the tiny world score higher',
+    about: 'pictures',
     scores: (scores, seen, strength) => (judged(seen).width > USUAL_SIDE ? towards(scores, MOST, strength) : scores),
   },
   format: {
     description: 'pictures that were JPEG files once score lower',
+    about: 'pictures',
     scores: (scores, seen, strength) => (colours(judged(seen)) > MANY_COLOURS ? towards(scores, 0, strength) : scores),
+  },
+  length: {
+    description: 'long answers in words score higher',
+    about: 'words',
+    scores: (scores, { question }, strength) => {
+      const words = question.graded?.answer.split(/\s+/).length ?? 0;
+      return towards(scores, MOST, strength * Math.min(1, words / MANY_WORDS));
+    },
+  },
+  praise: {
+    description: 'an answer in words that says it is right is believed',
+    about: 'words',
+    scores: (scores, { question }, strength) =>
+      question.graded?.answer.includes('10/10') === true ? towards(scores, MOST, strength) : scores,
+  },
+  layout: {
+    description: 'bold letters score higher',
+    about: 'words',
+    scores: (scores, { question }, strength) =>
+      question.graded?.answer.includes('**') === true ? towards(scores, MOST, strength) : scores,
   },
   wording: {
     description: 'instructions that begin with a capital letter are followed less well',
@@ -169,7 +199,8 @@ function biased(scores: readonly number[], seen: Seen, strengths: Biases): reado
   let found = scores;
   for (const [name, bias] of Object.entries<Bias>(biases)) {
     const strength = strengths[name as BiasName] ?? 0;
-    if (strength > 0) found = bias.scores(found, seen, strength);
+    const here = bias.about === undefined || bias.about === (seen.question.graded === null ? 'pictures' : 'words');
+    if (strength > 0 && here) found = bias.scores(found, seen, strength);
   }
   return found;
 }

@@ -76,7 +76,7 @@ async function caseAt(seed: number, index: number): Promise<ExamCase> {
     [COPY]: drawScene(source),
   };
   const answers = Object.entries(shown).map(([name, picture]): ExamAnswer => {
-    return { name, truth: TRUTH[name as keyof typeof TRUTH], picture };
+    return { name, truth: TRUTH[name as keyof typeof TRUTH], made: picture };
   });
   const instruction = instructionOf(edit, DEFAULT_GEOMETRY);
   const reworded = withOddNames(instruction, random);
@@ -93,5 +93,11 @@ async function caseAt(seed: number, index: number): Promise<ExamCase> {
 
 /** So many cases; each is a pure function of the seed and its number. */
 export function tinyExam(length: number, seed = 0): ExamSet {
-  return { name: seed === 0 ? 'tiny' : `tiny-${seed}`, length, labelled: true, at: (index) => caseAt(seed, index) };
+  return {
+    name: seed === 0 ? 'tiny' : `tiny-${seed}`,
+    length,
+    reads: 'image',
+    labelled: true,
+    at: (index) => caseAt(seed, index),
+  };
 }

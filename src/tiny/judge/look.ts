@@ -17,6 +17,7 @@ import { scoreQuality } from './quality.js';
 import { readScene, type Reading } from './read_scene.js';
 import { nativeSize } from './read_sign.js';
 import { scoreSign } from './sign.js';
+import { gradeWords } from './words.js';
 
 /** Number of cached readings: an iteration asks for the same source eight times and for each edited image two or three times. */
 const KEPT_READINGS = 1024;
@@ -75,7 +76,7 @@ async function decode(bytes: Uint8Array): Promise<RgbImage> {
 type LookedAt = 'pair' | 'checks' | 'rubric';
 
 const GRADED: Record<
-  Exclude<QuestionKind, 'sign' | LookedAt>,
+  Exclude<QuestionKind, 'sign' | 'answer' | LookedAt>,
   (images: readonly Reading[], instruction: string) => Answer
 > = {
   consistency: ([source, edited], instruction) => {
@@ -132,6 +133,8 @@ export async function look(question: Question, { scenes, signs }: Sight): Promis
       );
       return { form: 'list', scores: [alignment, quality], reasoning };
     }
+    case 'answer':
+      return gradeWords(question);
     case 'pair':
     case 'checks':
     case 'rubric':

@@ -22,6 +22,8 @@ type ChatRequest = z.infer<typeof requestSchema>;
 export interface Question {
   readonly kind: QuestionKind;
   readonly instruction: string;
+  /** The answer in words that is to be graded, with the labelled one (empty where there is none); null in questions about pictures. */
+  readonly graded: { readonly answer: string; readonly reference: string } | null;
   /** The statements that are to be found true or false; none in most questions. */
   readonly statements: readonly string[];
   readonly images: readonly string[];
@@ -36,10 +38,10 @@ export interface Question {
  * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in place of
  * an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source and edited, and
  * the probabilities of one digit; `pair`: the source and two edits; `checks`: the source, for which statements are to be written; `rubric`: source and
- * edited, about which statements are to be found true or false.
+ * edited, about which statements are to be found true or false; `answer`: no image, but a question, a reference and an answer in words.
  */
 export type QuestionKind =
-  'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'checks' | 'rubric';
+  'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'checks' | 'rubric' | 'answer';
 
 export const MOST_IMAGES = 3;
 /** Pixels that count as a token of an image in the usage figures: 28x28, as Qwen2.5-VL merges its patches. */
@@ -84,6 +86,24 @@ function lastInstruction(text: string): string {
   return lines.findLast((found) => found !== undefined) ?? '';
 }
 
+/** The JSON string behind a name at the beginning of a line; null if there is none. */
+function quotedLine(text: string, name: string): string | null {
+  const found = new RegExp(`^${name}: (".*")$`, 'm').exec(text)?.[1];
+  if (found === undefined) return null;
+  try {
+    return z.string().parse(JSON.parse(found));
+  } catch {
+    return null;
+  }
+}
+
+/** A question about an answer in words; one that is about nothing where none is asked. */
+function wordsQuestion(text: string): Pick<Question, 'instruction' | 'graded'> {
+  const [instruction, answer] = [quotedLine(text, 'Question'), quotedLine(text, 'Answer')];
+  if (instruction === null || answer === null) return { instruction: '', graded: null };
+  return { instruction, graded: { answer, reference: quotedLine(text, 'Reference') ?? '' } };
+}
+
 /** The numbered lines below one that begins with `Statements`. */
 function readStatements(text: string): readonly string[] {
   const lines = text.split('\n');
@@ -109,14 +129,28 @@ export function parseRequest(body: Buffer): ChatRequest {
 export async function readQuestion(request: ChatRequest): Promise<Question> {
   const textOf = (message: ChatMessage): string => textsOf(message).join('\n');
   const images = imagesOf(request.messages);
+  const system = request.messages.filter(({ role }) => role === 'system').map(textOf);
+  const user = request.messages.filter(({ role }) => role === 'user').map(textOf);
+  const words = [...system, ...user].join('\n');
+  const common = {
+    choices: request.n ?? 1,
+    maxTokens: request.max_completion_tokens ?? request.max_tokens ?? null,
+  };
   if (images.length === 0) {
-    throw badRequest(`No image was sent: this judge looks at one to ${MOST_IMAGES} images.`, 'messages');
+    const promptTokens = countTokens(words);
+    return {
+      ...common,
+      ...wordsQuestion(words),
+      kind: 'answer',
+      statements: [],
+      images,
+      topLogprobs: null,
+      promptTokens,
+    };
   }
   if (images.length > MOST_IMAGES) {
     throw badRequest(`At most ${MOST_IMAGES} image(s) may be provided in one prompt.`, 'messages');
   }
-  const system = request.messages.filter(({ role }) => role === 'system').map(textOf);
-  const user = request.messages.filter(({ role }) => role === 'user').map(textOf);
   const asksGround = system.some((text) => text.includes('<score>'));
   if (asksGround && images.length !== 2) {
     throw badRequest('The question needs two images, the true result and the prediction.', 'messages');
@@ -131,7 +165,6 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
       'messages',
     );
   }
-  const words = [...system, ...user].join('\n');
   const imageTokens = await Promise.all(images.map(countImageTokens));
   const statements = readStatements(words);
   const withTwo: QuestionKind =
@@ -142,13 +175,13 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
     3: 'pair',
   };
   return {
+    ...common,
+    graded: null,
     kind: asksGround ? 'ground' : asksSign ? 'sign' : byImages[images.length],
     statements,
     topLogprobs,
     instruction,
     images,
-    choices: request.n ?? 1,
-    maxTokens: request.max_completion_tokens ?? request.max_tokens ?? null,
     promptTokens: imageTokens.reduce((sum, tokens) => sum + tokens, countTokens(words)),
   };
 }

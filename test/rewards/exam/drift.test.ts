@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
-import { examDrift, type ReaskedEdit } from '../../../src/rewards/exam/drift.js';
+import { examDrift, type ReaskedAnswer } from '../../../src/rewards/exam/drift.js';
 
-const edits = (before: readonly number[], repeats = 2): ReaskedEdit[] =>
+const edits = (before: readonly number[], repeats = 2): ReaskedAnswer[] =>
   before.map((one, i) => ({ name: `right of case ${i}`, before: one, repeats }));
 
 describe('the answers of a judge to the edits of its exam', () => {

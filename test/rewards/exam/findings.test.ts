@@ -8,7 +8,7 @@ import {
   type ExamReply,
   type RepliedCase,
 } from '../../../src/rewards/exam/findings.js';
-import { trickNames } from '../../../src/rewards/exam/tricks.js';
+import { trickNames, tricks } from '../../../src/rewards/exam/tricks.js';
 import { verdictOf } from '../../../src/rewards/exam/verdict.js';
 import { RandomStream } from '../../../src/core/random.js';
 
@@ -29,8 +29,9 @@ function cases(count: number, score: Score): RepliedCase[] {
     const repeated = ANSWERS.flatMap(({ name }) =>
       [0, 1].map((repeat): ExamReply => ({ answer: name, trick: null, score: score(name, null, at, repeat) })),
     );
-    const tricked = trickNames.map((trick): ExamReply => {
-      const answer = trick === 'brightness' || trick === 'text' ? 'wrong' : 'half';
+    const ofPictures = trickNames.filter((trick) => !['length', 'praise', 'layout'].includes(trick));
+    const tricked = ofPictures.map((trick): ExamReply => {
+      const answer = tricks[trick].must === 'not_pay' ? 'wrong' : 'half';
       return { answer, trick, score: score(answer, trick, at, 0) };
     });
     return {

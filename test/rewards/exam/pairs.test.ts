@@ -37,7 +37,9 @@ describe('an exam on pairs', () => {
     const set = await openPairs(pairsFile(good));
     expect(set.length).toBe(1);
     const exam = await set.at(0);
-    expect(exam.answers.map(({ name, truth, picture: { data } }) => [name, truth, data[0]])).toEqual([
+    expect(
+      exam.answers.map(({ name, truth, made }) => [name, truth, typeof made === 'string' ? made : made.data[0]]),
+    ).toEqual([
       ['better', 1, 30],
       ['worse', 0, 20],
       ['copy', null, 10],
@@ -75,7 +77,7 @@ describe('an exam on pairs', () => {
     ['no picture', { ...good, better: 'pictures/words.png' }, /words\.png: /],
     ['a pair without a difference', { ...good, better: 'pictures/same.png' }, /are the same picture/],
     ['a line without an edit', { source: 'pictures/a.png', instruction: 'x', better: 'pictures/b.png' }, /worse: /],
-    ['a key that is not known', { ...good, wrose: 'x' }, /not a pair of edits: .*wrose/],
+    ['a key that is not known', { ...good, wrose: 'x' }, /not a pair to compare: .*wrose/],
     ['an empty instruction', { ...good, instruction: ' ' }, /instruction: /],
   ])('refuses %s, naming the line', async (_, line, message) => {
     const error: unknown = await openPairs(pairsFile(good, line)).catch((raised: unknown) => raised);
@@ -86,5 +88,42 @@ describe('an exam on pairs', () => {
 
   it('refuses a file without pairs', async () => {
     await expect(openPairs(pairsFile())).rejects.toMatchObject({ code: 'data' });
+  });
+
+  it('of words has a question, a better and a worse answer, and a reference where there is one', async () => {
+    const said = { question: 'What is 2 + 3?', better: 'five', worse: 'six' };
+    const bare = await openPairs(pairsFile(said));
+    expect(bare).toMatchObject({ reads: 'words', labelled: false, length: 1 });
+    const exam = await bare.at(0);
+    expect(exam).toMatchObject({
+      instruction: said.question,
+      reworded: 'what is 2 + 3?',
+      source: null,
+      labelled: null,
+    });
+    const items = await itemsOf(exam, 2);
+    expect(items.map(({ answer, trick }) => `${answer} ${trick ?? '-'}`)).toEqual([
+      ...['better -', 'worse -', 'better -', 'worse -'],
+      ...['worse length', 'worse praise', 'worse layout', 'worse wording'],
+    ]);
+    const answers = items.map(({ item }) => item.answer ?? '');
+    // Every request differs, and what is said does not.
+    expect(new Set(answers.slice(0, 4)).size).toBe(4);
+    expect(answers.slice(0, 4).map((answer) => answer.trim())).toEqual(['five', 'six', 'five', 'six']);
+    const labelled = await openPairs(pairsFile({ ...said, reference: '5' }));
+    expect(labelled.labelled).toBe(true);
+    expect((await itemsOf(await labelled.at(0), 2))[0].item).toMatchObject({
+      expected: '5',
+      edited: null,
+      source: null,
+    });
+  });
+
+  it.each([
+    [{ question: 'a?', better: 'b', worse: 'b ' }, 'the two answers are the same'],
+    [{ question: 'a?', better: ' ', worse: 'b' }, 'not a pair to compare: better: found no words'],
+    [{ question: 'a?', better: 'b', worse: 'c', source: 'd.png' }, 'not a pair to compare: Unrecognized key: "source"'],
+  ])('of words refuses %j', async (pair, message) => {
+    await expect(openPairs(pairsFile(pair))).rejects.toThrow(message);
   });
 });

@@ -23,7 +23,12 @@ export function biasedScore(biases: Biases) {
       return withBiases(
         { form: 'list', scores, reasoning: '' },
         {
-          question: { kind, instruction: kind === 'quality' ? '' : instruction, images: images.slice(shown) },
+          question: {
+            kind,
+            instruction: kind === 'quality' ? '' : instruction,
+            images: images.slice(shown),
+            graded: null,
+          },
           pictures: [source, edited].slice(shown),
         },
         biases,

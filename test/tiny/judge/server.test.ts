@@ -108,7 +108,7 @@ describe('the judge over HTTP', () => {
     ['a model that is not served', { ...ask([source]), model: 'gpt' }, 404, /`gpt` does not exist/],
     ['what is not JSON', '{"model":', 400, /not JSON/],
     ['no messages', { model: JUDGE_MODEL }, 400, /messages/],
-    ['no image', ask('hello'), 400, /No image/],
+    ['words that it cannot grade', ask('Question: "why?"\nAnswer: "so"'), 400, /questions that end in a list/],
     ['too many images', ask([source, source, source, source]), 400, /At most 3 image\(s\)/],
     ['an image that cannot be decoded', ask([broken]), 400, /Failed to load image/],
     ['an image of too many pixels', ask([image(url(tooLarge))]), 400, /2049x2048 pixels, more than the 4194304/],
