@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pLimit from 'p-limit';
 import { InternalError, UsageError } from '../../src/core/errors.js';
-import { decodeImage, encodePng, type RgbImage } from '../../src/core/image.js';
+import { decodeImage, encodePngToSend, type RgbImage } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
 import { createHttpPool } from '../../src/http/pool.js';
 import { runExam } from '../../src/launch/reward/exam.js';
@@ -78,7 +78,7 @@ async function photographs(folder: string, side: number): Promise<ExamSet> {
     const line: Record<string, string> = { instruction: `make it warmer by ${pair} levels` };
     for (const [at, role] of ['source', 'better', 'worse'].entries()) {
       line[role] = `${pair}_${role}.png`;
-      writeFileSync(join(folder, line[role]), await encodePng(photograph(side, pair, at)));
+      writeFileSync(join(folder, line[role]), await encodePngToSend(photograph(side, pair, at)));
     }
     lines.push(JSON.stringify(line));
   }
@@ -167,7 +167,7 @@ async function picturesOf(bodies: readonly Buffer[]): Promise<RgbImage[]> {
 }
 
 async function encodeAll(pictures: readonly RgbImage[]): Promise<void> {
-  for (const picture of pictures) Buffer.from(await encodePng(picture)).toString('base64');
+  for (const picture of pictures) Buffer.from(await encodePngToSend(picture)).toString('base64');
 }
 
 /** Sends bodies as the gateway does. */

@@ -4,7 +4,7 @@
  * PNG (eight bits, RGB or grey, not interlaced); everything else is for libvips (image.ts).
  */
 import { promisify } from 'node:util';
-import { crc32, deflate as deflateOnThread, deflateSync, inflateSync, type ZlibOptions } from 'node:zlib';
+import { constants, crc32, deflate as deflateOnThread, deflateSync, inflateSync, type ZlibOptions } from 'node:zlib';
 
 /** Eight-bit RGB, rows from the top, axes [height, width, 3]. */
 export interface RgbImage {
@@ -38,8 +38,31 @@ export async function encodePlainPngAside(image: RgbImage): Promise<Uint8Array> 
   return fileOf(image, await deflate(rowsOf(image), COMPRESSION));
 }
 
+/**
+ * A PNG for a request, which nobody keeps: a third of the processor time, and smaller for photographs. Differences to the left are run-length coded
+ * (PNG's filter 1, zlib's Z_RLE), on a thread of their own.
+ */
+export async function encodeSentPng(image: RgbImage): Promise<Uint8Array> {
+  return fileOf(image, await deflate(differencesOf(image), { level: 1, strategy: constants.Z_RLE }));
+}
+
 const COMPRESSION = { level: 6 };
 const deflate = promisify<Uint8Array, ZlibOptions, Buffer>(deflateOnThread);
+
+const SUB = 1;
+
+/** Rows whose bytes are what each sample is more than the one of the pixel on its left. */
+function differencesOf({ width, height, data }: RgbImage): Uint8Array {
+  const stride = width * 3;
+  const rows = new Uint8Array(height * (stride + 1));
+  for (let y = 0, to = 0; y < height; y++) {
+    const [from, end] = [y * stride, (y + 1) * stride];
+    rows[to++] = SUB;
+    for (let i = from; i < from + 3; i++) rows[to++] = data[i];
+    for (let i = from + 3; i < end; i++) rows[to++] = data[i] - data[i - 3];
+  }
+  return rows;
+}
 
 function rowsOf({ width, height, data }: RgbImage): Uint8Array {
   const stride = width * 3;

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { createXXHash128 } from 'hash-wasm';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
-import { encodePng, enlargeImage, shrinkImage } from '../../core/image.js';
+import { encodePngToSend, enlargeImage, shrinkImage } from '../../core/image.js';
 
 /** Vision encoders with 14-pixel patches merged two by two take no smaller side. */
 export const minSide = 28;
@@ -142,7 +142,7 @@ export class JudgeImages {
 }
 
 async function encodeAt(image: RgbImage, size: Size): Promise<string> {
-  const png = await encodePng(await fit(image, size));
+  const png = await encodePngToSend(await fit(image, size));
   return `data:image/png;base64,${Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64')}`;
 }
 

@@ -2,7 +2,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { RgbImage } from '../../../core/image.js';
-import { encodePng } from '../../../core/image.js';
+import { encodePngToSend } from '../../../core/image.js';
 import type { RequestItem } from '../wire.js';
 import type { JudgeItem } from '../../score/types.js';
 
@@ -46,7 +46,7 @@ export class ItemEncoder {
 }
 
 async function encode(image: RgbImage): Promise<string> {
-  const png = await encodePng(image);
+  const png = await encodePngToSend(image);
   return Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64');
 }
 
