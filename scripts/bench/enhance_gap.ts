@@ -18,7 +18,7 @@ import type { PromptEnhanceSettings } from '../../src/recipes/prompt_enhance/set
 import { EnhanceTask } from '../../src/recipes/prompt_enhance/task.js';
 import { openTextTask } from '../../src/recipes/text_answers/task.js';
 import { clipScore } from '../../src/rewards/terms/clip.js';
-import { ClipModel, cosine } from '../../src/rewards/terms/clip/model.js';
+import { EmbeddingModel, cosine } from '../../src/rewards/terms/clip/model.js';
 import type { ModelReference } from '../../src/schema/model.js';
 import { listEpisodeFiles } from '../../src/run/episodes.js';
 import { readLines } from '../../src/run/journal.js';
@@ -61,7 +61,7 @@ export async function benchEnhanceGap(): Promise<void> {
   const task = new EnhanceTask(settings, words, images);
   const [term] = settings.reward.terms as { readonly name: string; readonly model?: ModelReference }[];
   const own = modelFolder(must(term?.model, 'the CLIP of reward.terms'), resolveRun);
-  const clip = await ClipModel.open(values.clip ?? own);
+  const clip = await EmbeddingModel.open(values.clip ?? own);
 
   const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
   const [set] = task.validation;

@@ -34,12 +34,6 @@ export function cannotRunYet(settings: RunSettings): string[] {
     reasons.push("data.train is empty: name at least one datalist to train on (EARL's flat form: train_paths_file)");
   }
   reasons.push(...recipeOf(settings).missing(settings));
-  for (const { key, term, reference } of modelsOf(settings)) {
-    if (!term || !('hub' in reference)) continue;
-    reasons.push(
-      `${key}: terms do not load Hub models (${reference.hub}); name the folder of an ONNX export of it as the model of this term in reward.terms`,
-    );
-  }
   return reasons;
 }
 
@@ -62,15 +56,13 @@ export function hubModels(settings: RunSettings): NamedHubModel[] {
   // Another trainer fetches its own models.
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
   const { tokenizers } = recipeOf(settings);
-  return modelsOf(settings).flatMap(({ key, term, reference }) =>
-    !term && 'hub' in reference ? [{ key, reference, tokenizerOnly: tokenizers.includes(key) }] : [],
+  return modelsOf(settings).flatMap(({ key, reference }) =>
+    'hub' in reference ? [{ key, reference, tokenizerOnly: tokenizers.includes(key) }] : [],
   );
 }
 
 interface NamedModel {
   readonly key: string;
-  /** Whether a term of the reward names it. */
-  readonly term: boolean;
   readonly reference: RunReference | HubReference;
 }
 
@@ -90,7 +82,7 @@ function findModels(settings: RunSettings): NamedModel[] {
   if (!isTrainable(settings)) return [];
   const own = recipeOf(settings).models.flatMap((key) => {
     const reference = getPath(settings, key) as ModelReference | null | undefined;
-    return isObject(reference) ? [{ key, term: false, reference }] : [];
+    return isObject(reference) ? [{ key, reference }] : [];
   });
   return [...own, ...termModels(settings)];
 }
@@ -107,7 +99,7 @@ function termModels(settings: RunSettings): NamedModel[] {
   ];
   return terms.flatMap(({ key, kind, fields: { model } }) =>
     isObject(model)
-      ? [{ key: `${key}, ${kind.name}`, term: true, reference: model as unknown as RunReference | HubReference }]
+      ? [{ key: `${key}, ${kind.name}`, reference: model as unknown as RunReference | HubReference }]
       : [],
   );
 }

@@ -136,14 +136,22 @@ export function resizeCubic(image: RgbImage, width: number, height: number): Rgb
   return resized(cubic, image, { width, height }, { left: 0, top: 0, width, height }, false);
 }
 
+const kernels = { cubic, linear } as const;
+export type ResizeFilter = keyof typeof kernels;
+
 /**
  * What `window` shows of the picture resized as Pillow 13 does. The window lies inside the resized picture, and only that much is computed, so
  * that a picture of 10000x1 pixels costs no more than another.
  */
-export function resizeCubicWindow(image: RgbImage, size: Pick<Window, 'width' | 'height'>, window: Window): RgbImage {
+export function resizeWindow(
+  filter: ResizeFilter,
+  image: RgbImage,
+  size: Pick<Window, 'width' | 'height'>,
+  window: Window,
+): RgbImage {
   // Found by comparison with Pillow 13.0 over 1,475 shapes, without exception.
   const isColumnsFirst = size.height < image.height && image.height - size.height > 2 * (image.width - size.width);
-  return resized(cubic, image, size, window, isColumnsFirst);
+  return resized(kernels[filter], image, size, window, isColumnsFirst);
 }
 
 /** What `window`, which lies inside `size`, shows of the picture resized to `size` by linear interpolation, as Pillow up to 12 does. */

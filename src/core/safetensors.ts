@@ -319,7 +319,8 @@ function widen(bytes: Uint8Array, entry: TensorEntry, name: string, path: string
     case 'F16': {
       const half = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
       const out = new Float32Array(half.length);
-      for (let i = 0; i < half.length; i++) out[i] = halfToFloat(half[i]);
+      const floats = halves();
+      for (let i = 0; i < half.length; i++) out[i] = floats[half[i]];
       return out;
     }
     case 'I64':
@@ -328,6 +329,14 @@ function widen(bytes: Uint8Array, entry: TensorEntry, name: string, path: string
     case 'BOOL':
       throw noWeights(entry.dtype, name, path);
   }
+}
+
+let floatsOfHalves: Float32Array | null = null;
+
+/** All IEEE half-precision numbers by their bits: a model has hundreds of millions, and looking one up takes a tenth of the time. */
+function halves(): Float32Array {
+  floatsOfHalves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => halfToFloat(bits));
+  return floatsOfHalves;
 }
 
 /** Widens one IEEE half-precision number. */

@@ -1,6 +1,7 @@
 /** Layers over rows [N, width], with hand-derived gradients where those read memory fewer times than differentiated parts. */
 import {
   add,
+  erf,
   gather,
   gelu,
   gemm,
@@ -90,4 +91,16 @@ export function layerNorm(x: Value, name: string, eps: number): Value {
   const width = x.shape[1];
   const vector = (part: string): Value => x.graph.parameter(`${name}.${part}`, [width]);
   return layerNormalization(x, vector('weight'), vector('bias'), eps);
+}
+
+/** x Phi(x), Phi the normal distribution (Hendrycks and Gimpel, 2016). */
+export function geluExact(x: Value): Value {
+  const { graph } = x;
+  const share = add(erf(mul(x, graph.scalar(Math.SQRT1_2))), graph.scalar(1));
+  return mul(mul(x, graph.scalar(0.5)), share);
+}
+
+/** Quick GELU (Hendrycks and Gimpel, 2016): x s(1.702 x), s the logistic function. */
+export function quickGelu(x: Value): Value {
+  return mul(x, sigmoid(mul(x, x.graph.scalar(1.702))));
 }

@@ -8,7 +8,7 @@ import { Graph, type Value } from '../graph/ir.js';
 import { toOnnx } from '../graph/onnx.js';
 import { CONFIG_FILE, TOKENIZER_FILE } from '../models/files.js';
 import { clipInputs, embedPictures, embedTexts, initClip } from '../nets/clip/clip.js';
-import { clipConfigJson, type ClipConfig } from '../nets/clip/config.js';
+import { CLIP_EPS, clipConfigJson, type ClipConfig } from '../nets/clip/config.js';
 import { contrastiveLoss, holdLogitScale } from '../nets/clip/loss.js';
 import { clipTokenizerJson } from '../rewards/terms/clip/byte_pairs.js';
 import { firstFile } from '../rewards/terms/clip/files.js';
@@ -65,6 +65,7 @@ export function clipNetwork(
   const side = config.vision.image_size;
   const steps: Preprocessing = {
     resize: { shortestEdge: side },
+    filter: 'cubic',
     crop: { width: side, height: side },
     scale: 1 / 255,
     normalise: { mean: CENTRE, std: CENTRE },
@@ -141,9 +142,11 @@ export function clipNetwork(
 
 function configOf({ projection_dim, text_config, vision_config }: ClipInit, tokenizer: ClipTokenizer): ClipConfig {
   const { start, end } = tokenizer.marks;
+  const layers = { hidden_act: 'gelu_pytorch_tanh', layer_norm_eps: CLIP_EPS } as const;
   return {
     projection_dim,
     text: {
+      ...layers,
       hidden_size: text_config.hidden_size,
       intermediate_size: text_config.intermediate_size,
       num_hidden_layers: text_config.num_hidden_layers,
@@ -153,7 +156,7 @@ function configOf({ projection_dim, text_config, vision_config }: ClipInit, toke
       bos_token_id: start,
       eos_token_id: end,
     },
-    vision: vision_config,
+    vision: { ...layers, ...vision_config },
   };
 }
 

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { diffSettings } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
-import { cannotRunYet, dependencies } from '../../src/config/models.js';
+import { cannotRunYet, dependencies, hubModels } from '../../src/config/models.js';
 import { imageEditTokens, type ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { knownPaths, leaves } from '../../src/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
@@ -180,14 +180,14 @@ describe('the model of a term', () => {
     expect(dependencies(await withModel(clip))).toEqual([...own, clip]);
   });
 
-  it('on the Hub stands in the way of running, which is known before', async () => {
-    expect(cannotRunYet((await load()).settings)).toEqual([]);
-    expect(cannotRunYet(await withModel({ hub: 'openai/clip-vit-base-patch32' }))).toMatchInlineSnapshot(`
-      [
-        "reward.terms, clip: terms do not load Hub models (openai/clip-vit-base-patch32); name the folder of an ONNX export of it as the model of this term in reward.terms",
-      ]
-    `);
-    expect(cannotRunYet((await load('reward.mode=clip')).settings)).toHaveLength(1);
+  it('may be on the Hub, from where it is fetched like any other', async () => {
+    const found = await withModel({ hub: 'some/clip', revision: 'v2' });
+    expect(cannotRunYet(found)).toEqual([]);
+    const reference = { hub: 'some/clip', revision: 'v2' };
+    expect(hubModels(found)).toEqual([{ key: 'reward.terms, clip', reference, tokenizerOnly: false }]);
+    const usual = { hub: 'openai/clip-vit-base-patch32', revision: 'main' };
+    const { settings } = await load('reward.mode=clip');
+    expect(hubModels(settings)).toEqual([{ key: 'reward.mode, clip', reference: usual, tokenizerOnly: false }]);
   });
 });
 

@@ -12,7 +12,7 @@ import {
   type EnhancedPrompt,
   type Enhancer,
 } from '../../src/recipes/open_enhancer.js';
-import { clipTokenizer } from '../../src/rewards/terms/clip/model.js';
+import { textReader } from '../../src/rewards/terms/clip/model.js';
 import { smallConfig } from '../engines/vllm/small_base.js';
 import { FIXTURES } from '../models/python_fixtures.js';
 import { testFolders } from '../support/folder.js';
@@ -83,7 +83,7 @@ describe('a rewrite', () => {
     const cut = await enhanced(CHAT, long, { environment, reward });
     expect(wordsIn(cut.enhanced_prompt).length).toBeGreaterThan(1);
     expect(cut.unread).toBe(wordsIn(cut.enhanced_prompt).length - 1);
-    expect(cut.prompt_unread).toBe(await clipTokenizer(tinyClip).unread(long));
+    expect(cut.prompt_unread).toBe(await textReader(tinyClip).unread(long));
     expect(cut.prompt_unread).toBeGreaterThan(0);
     expect(await enhanced(CHAT, 'a cat', { environment, reward })).toMatchObject({ prompt_unread: 0, problems: [] });
   });

@@ -5,7 +5,7 @@ import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.j
 import { captionedPixels, openCaptioned, type CaptionedPicture } from '../../src/data/captioned.js';
 import { Datasets } from '../../src/data/datasets.js';
 import type { CheckpointContent } from '../../src/models/files.js';
-import { cosine, ClipModel } from '../../src/rewards/terms/clip/model.js';
+import { cosine, EmbeddingModel } from '../../src/rewards/terms/clip/model.js';
 import { clipInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
 import { captionedData } from '../../src/tiny/world/captioned.js';
@@ -105,7 +105,7 @@ describe('training of CLIP', () => {
     await training.dispose();
 
     // The mean over the held-out pairs, which are one batch, by the files that were written a step before.
-    const model = await ClipModel.open(folder);
+    const model = await EmbeddingModel.open(folder);
     const options = { seed: 1, sizes: { train: 64, validation: 16 } };
     const held = await openCaptioned(join(captionedData.find(root, options)!, 'captioned/validation/odd.jsonl'));
     let sum = 0;

@@ -16,7 +16,9 @@ import type { FlowModelShape, ModelShape, ShapeOf, SizeIn } from '../../recipes/
 import { frozenBytes } from '../../recipes/memory.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
-import { graphsIn } from '../../rewards/terms/clip/files.js';
+import { embedderTypes } from '../../nets/clip/architecture.js';
+import { embedderBytes } from '../../nets/clip/files.js';
+import { exportedGraphs } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';
 import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
@@ -181,6 +183,9 @@ function shapeOfFolder(folder: string): ModelShape | null {
     if (config._class_name === AUTOENCODER_CLASS) {
       return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
     }
+    if (embedderTypes.includes(String(config.model_type)) && exportedGraphs(folder) === null) {
+      return { kind: 'graphs', bytes: embedderBytes(folder) };
+    }
     const graphs = graphFiles(folder, config.model_type);
     if (graphs !== null) return { kind: 'graphs', bytes: bytesOf(graphs) };
     return '_class_name' in config
@@ -196,7 +201,7 @@ function shapeOfFolder(folder: string): ModelShape | null {
 function graphFiles(folder: string, type: unknown): readonly string[] | null {
   switch (type) {
     case 'clip':
-      return [...new Set(Object.values(graphsIn(folder)))];
+      return [...new Set(Object.values(exportedGraphs(folder) ?? {}))];
     case 'flow_text_encoder':
     case EXPORTED_FLOW:
       return [join(folder, 'model.onnx')];

@@ -4,12 +4,16 @@ import { delimiter, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
 import { cannotRunYet, dependencies } from '../../config/models.js';
 import { ConfigError, RunError } from '../../core/errors.js';
+import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
 import type { ShapeOf } from '../../recipes/recipe.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
+import { decidingTerms, recordedTerms } from '../../rewards/score/choice.js';
+import { describeEmbeddingModel } from '../../rewards/terms/clip/model.js';
 import { checkModule } from '../../rewards/terms/module/exports.js';
-import type { ModelReference } from '../../schema/model.js';
+import type { HubReference, ModelReference } from '../../schema/model.js';
 import { getPath } from '../../schema/paths.js';
+import { isObject } from '../../schema/walk.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isTiny } from '../../tiny/world/door.js';
 import { deviceKind } from '../machine/device_kind.js';
@@ -88,6 +92,19 @@ const checks = {
       () => checkOffline(wanted, hubEnvironmentOf(settings)),
     ]),
   ),
+  /** A reward's model that is still to be fetched: what describes it is here before its weights are. */
+  embedders: trained((settings) => {
+    const reward = rewardOf(settings);
+    const terms = reward === null ? [] : [...decidingTerms(reward), ...recordedTerms(reward)];
+    return terms.flatMap(({ kind, fields: { model } }): NamedCheck[] => {
+      if (kind.name !== 'clip' || !isObject(model) || !('hub' in model)) return [];
+      const reference = model as unknown as HubReference;
+      const environment = hubEnvironmentOf(settings);
+      const folder = cachedSnapshot(reference, null, environment);
+      if (folder === null || cachedModel(reference, 'model', null, environment) !== null) return [];
+      return [[`embedder ${folder}`, () => void describeEmbeddingModel(folder)]];
+    });
+  }),
   models: trained((settings) =>
     recipeOf(settings)
       .models.map((key) => getPath(settings, key) as ModelReference | null | undefined)

@@ -15,6 +15,8 @@ import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isObject } from '../../schema/walk.js';
 import type { SampleAnswer, SampledSet, SampleRow } from '../../scoring/sample_rows.js';
 import { Judges, noStore, termServices } from '../../scoring/judges.js';
+import { cachedModel } from '../../models/hub/cache.js';
+import type { HubReference } from '../../schema/model.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
 import { runResolver, unfinishedRun } from '../models/resolve.js';
 
@@ -90,7 +92,9 @@ export async function tryTerm(
 function whyUntried(term: ChosenTerm, baseExpDir: string, asking: boolean): string | null {
   if (asks(term) && !asking) return 'it asks a judge or a server (--deep)';
   const model = term.fields['model'];
-  if (isObject(model) && 'hub' in model) return 'it names a model of the Hub';
+  if (isObject(model) && 'hub' in model && cachedModel(model as unknown as HubReference, 'model') === null) {
+    return "it names a model of the Hub, which is not in the Hub's cache yet";
+  }
   const run = unfinishedRun(term.fields, baseExpDir);
   return run === null ? null : `the run ${run} that it takes its model from is not finished`;
 }

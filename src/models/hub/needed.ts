@@ -23,6 +23,8 @@ const GRAPHS = {
   flow_image_encoder: ['preprocessor_config.json', 'model.onnx'],
   [EXPORTED_FLOW]: EXPORTED_FLOW_FILES,
 } as const;
+/** A CLIP's graphs, as its exports have them: halves, else one graph of both. */
+const CLIP_GRAPHS = [['onnx/text_model.onnx', 'onnx/vision_model.onnx'], ['onnx/model.onnx']];
 const exportedConfig = z.object({
   model_type: z.enum(Object.keys(GRAPHS) as (keyof typeof GRAPHS)[]),
   inputs: z.array(z.object({ tokenizer: z.string() })).default([]),
@@ -75,13 +77,19 @@ export function missingFiles(folder: string, need: Need): string[] {
   return [description, ...weightsIn(folder, has)].filter((file) => !has(file));
 }
 
-/** An adapter's weights, else the graphs of an exported part, else the weights in one file, else the files that the index names. */
+/**
+ * An adapter's weights, else the graphs of an exported part, else the weights in one file, else the files that the index names, else the graphs of a
+ * CLIP.
+ */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
-  if (isExport(folder)) return Object.values(EXPORTED_FILES);
+  if (typeOf(folder) === EXPORTED) return Object.values(EXPORTED_FILES);
   const exported = exportedFiles(folder);
   if (exported !== null) return exported;
   const [whole, index] = [WEIGHT_FILES.find(has), INDEX_FILES.find(has)];
+  if (whole === undefined && index === undefined) {
+    return (typeOf(folder) === 'clip' ? CLIP_GRAPHS.find((graphs) => graphs.every(has)) : undefined) ?? [WEIGHTS];
+  }
   if (whole !== undefined || index === undefined) return [whole ?? WEIGHTS];
   return [...new Set(Object.values(readIndex(join(folder, index))))].sort();
 }
@@ -95,6 +103,7 @@ function exportedFiles(folder: string): string[] | null {
     : null;
 }
 
-function isExport(folder: string): boolean {
-  return existsSync(join(folder, CONFIG_FILE)) && readConfig<{ model_type?: unknown }>(folder).model_type === EXPORTED;
+/** The `model_type` of a folder's config.json; null without one. */
+function typeOf(folder: string): unknown {
+  return existsSync(join(folder, CONFIG_FILE)) ? readConfig<{ model_type?: unknown }>(folder).model_type : null;
 }

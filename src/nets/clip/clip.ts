@@ -5,109 +5,61 @@
  */
 import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
-import {
-  add,
-  argMin,
-  cast,
-  concat,
-  conv,
-  equal,
-  expand,
-  gather,
-  gelu,
-  mul,
-  reshape,
-  slice,
-  sub,
-  transpose,
-} from '../../graph/build.js';
+import { add, argMin, cast, concat, equal, expand, gather, neg, reshape, slice, sub } from '../../graph/build.js';
 import { Graph, sizeOf, type Shape, type Value } from '../../graph/ir.js';
-import { attendAll, causalMask } from '../decoder/attention.js';
-import { StreamHeads } from '../flow/heads.js';
-import { embedding, layerNorm, linear } from '../layers.js';
-import { CLIP_EPS, type ClipConfig, type ClipTowerConfig } from './config.js';
+import { causalMask } from '../decoder/attention.js';
+import { layerNorm, linear } from '../layers.js';
+import { UNTOLD_END, type ClipConfig } from './config.js';
+import { patchCount, patchTokens, positions, tower, wordTokens } from './tower.js';
 
 /** The logarithm of what cosines are multiplied by before they are compared. */
 export const LOGIT_SCALE = 'logit_scale';
 
 /** Embeds texts: ids [B, T], int64, to [B, E], taken at each text's first end token, which attends to everything before it. Not normalised. */
-export function embedTexts(config: ClipConfig, ids: Value): Value {
-  const { text, projection_dim: space } = config;
-  const { graph } = ids;
-  const [batch, length] = ids.shape as [number, number];
-  const width = text.hidden_size;
-  const words = embedding(graph, 'text_model.embeddings.token_embedding', ids, text.vocab_size, width);
-  const places = positions(graph, 'text_model', text.max_position_embeddings, width);
-  const x = add(reshape(words, [batch, length, width]), slice(places, 0, 0, length));
-  const out = tower(text, 'text_model', x, causalMask(graph, 1, length));
-  const rows = layerNorm(reshape(out, [batch * length, width]), 'text_model.final_layer_norm', CLIP_EPS);
+export function embedTexts({ text, projection_dim: space }: ClipConfig, ids: Value): Value {
+  const x = wordTokens(text, 'text_model', ids);
+  const out = tower(text, 'text_model', x, causalMask(ids.graph, 1, ids.shape[1]));
+  const rows = layerNorm(out, 'text_model.final_layer_norm', text.layer_norm_eps);
   return linear(gather(rows, endPlaces(ids, text.eos_token_id)), 'text_projection', space);
 }
 
 /** Pictures [B, 3, S, S], preprocessed, to [B, E]: what becomes of the token that stands for all of it. Not normalised. */
-export function embedPictures(config: ClipConfig, pixels: Value): Value {
-  const { vision, projection_dim: space } = config;
+export function embedPictures(
+  { vision, projection_dim: space }: Pick<ClipConfig, 'vision' | 'projection_dim'>,
+  pixels: Value,
+): Value {
   const { graph } = pixels;
   const [batch] = pixels.shape as [number];
-  const { hidden_size: width, patch_size: patch } = vision;
-  const tokens = (vision.image_size / patch) ** 2;
-  const kernels = graph.parameter('vision_model.embeddings.patch_embedding.weight', [width, 3, patch, patch]);
-  const patches = reshape(conv(pixels, kernels, { strides: [patch, patch] }), [batch, width, tokens]);
+  const { hidden_size: width, layer_norm_eps: eps } = vision;
+  const length = patchCount(vision) + 1;
+  const patches = patchTokens(vision, 'vision_model', pixels, false);
   const whole = expand(reshape(graph.parameter('vision_model.embeddings.class_embedding', [width]), [1, 1, width]), [
     batch,
     1,
     width,
   ]);
-  const places = positions(graph, 'vision_model', tokens + 1, width);
-  const x = add(concat([whole, transpose(patches, [0, 2, 1])], 1), places);
-  const rows = layerNorm(reshape(x, [batch * (tokens + 1), width]), 'vision_model.pre_layrnorm', CLIP_EPS);
+  const x = add(concat([whole, patches], 1), positions(graph, 'vision_model', length, width));
+  const rows = layerNorm(reshape(x, [batch * length, width]), 'vision_model.pre_layrnorm', eps);
   const out = tower(vision, 'vision_model', reshape(rows, x.shape), null);
-  const first = reshape(slice(out, 1, 0, 1), [batch, width]);
-  return linear(layerNorm(first, 'vision_model.post_layernorm', CLIP_EPS), 'visual_projection', space);
+  const first = reshape(slice(reshape(out, x.shape), 1, 0, 1), [batch, width]);
+  return linear(layerNorm(first, 'vision_model.post_layernorm', eps), 'visual_projection', space);
 }
 
-function positions(graph: Graph, half: string, count: number, width: number): Value {
-  return graph.parameter(`${half}.embeddings.position_embedding.weight`, [count, width]);
-}
-
-/** The row of [B * T] with each text's first end token: int64 [B]. */
+/** The row of [B * T] with the token that each text ends with: int64 [B]. */
 function endPlaces(ids: Value, end: number): Value {
   const { graph } = ids;
   const [batch, length] = ids.shape as [number, number];
-  const isEnd = cast(equal(ids, graph.constant(BigInt64Array.of(BigInt(end)), [1, 1])), 'float32');
-  // The first of several least values counts.
-  const at = cast(argMin(sub(graph.scalar(1), isEnd), 1), 'float32');
+  // Numbers that are least at the end; the first of several least ones counts.
+  const apart =
+    end === UNTOLD_END
+      ? neg(cast(ids, 'float32'))
+      : sub(graph.scalar(1), cast(equal(ids, graph.constant(BigInt64Array.of(BigInt(end)), [1, 1])), 'float32'));
+  const at = cast(argMin(apart, 1), 'float32');
   const starts = graph.constant(
     Float32Array.from({ length: batch }, (_, b) => b * length),
     [batch],
   );
   return cast(add(reshape(at, [batch]), starts), 'int64');
-}
-
-/** The layers of one half over [B, T, W]. */
-function tower(config: ClipTowerConfig, half: string, x: Value, mask: Value | null): Value {
-  const [batch, length, width] = x.shape as [number, number, number];
-  const heads = config.num_attention_heads;
-  const depth = width / heads;
-  const streams = new StreamHeads(x.graph, { batch, heads, depth }, length);
-  let rows = reshape(x, [batch * length, width]);
-  for (let i = 0; i < config.num_hidden_layers; i++) {
-    const layer = `${half}.encoder.layers.${i}`;
-    const entered = layerNorm(rows, `${layer}.layer_norm1`, CLIP_EPS);
-    const project = (part: string): Value =>
-      streams.split(linear(entered, `${layer}.self_attn.${part}_proj`, width, true));
-    const queries = mul(project('q'), x.graph.scalar(1 / Math.sqrt(depth)));
-    const mixed = attendAll(queries, { keys: project('k'), values: project('v'), mask });
-    rows = add(rows, linear(streams.join(mixed, 0), `${layer}.self_attn.out_proj`, width, true));
-    const inner = linear(
-      layerNorm(rows, `${layer}.layer_norm2`, CLIP_EPS),
-      `${layer}.mlp.fc1`,
-      config.intermediate_size,
-      true,
-    );
-    rows = add(rows, linear(gelu(inner), `${layer}.mlp.fc2`, width, true));
-  }
-  return reshape(rows, [batch, length, width]);
 }
 
 /** The input ids [B, T] and pixels [B, 3, S, S] of a graph for this many samples. */

@@ -2,12 +2,12 @@
  * The vision encoders of Qwen2-VL (Wang et al., 2024) and Qwen2.5-VL (Bai et al., 2025), and their connector, over frames that lie as layout.ts
  * says: F frames of W windows of U slots, in rows [F * W * U, width].
  */
-import { add, erf, gemm, mul, reshape, rotary, sigmoid, slice, transpose } from '../../graph/build.js';
+import { add, gemm, mul, reshape, rotary, slice, transpose } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { patchWidth } from '../../models/pictures/picture.js';
 import { attendAll } from '../decoder/attention.js';
 import type { BlockWrapper } from '../block.js';
-import { layerNorm, linear, rmsNorm, swiglu } from '../layers.js';
+import { geluExact, layerNorm, linear, quickGelu, rmsNorm, swiglu } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import { layersOf, MERGER, VISUAL, type VisionConfig } from './config.js';
 import type { FrameShape } from './layout.js';
@@ -132,9 +132,7 @@ function feedForward(config: VisionConfig, name: string, x: Value, adapter: Adap
     return linear(swiglu(gate, up), `${name}.down_proj`, width, true, adapter);
   }
   const hidden = linear(x, `${name}.fc1`, inner, true, adapter);
-  // Quick GELU (Hendrycks and Gimpel, 2016): x s(1.702 x), s the logistic function.
-  const active = mul(hidden, sigmoid(mul(hidden, x.graph.scalar(1.702))));
-  return linear(active, `${name}.fc2`, width, true, adapter);
+  return linear(quickGelu(hidden), `${name}.fc2`, width, true, adapter);
 }
 
 /** The connector: squares of rows [N, width], one after another, to tokens [N / merge^2, out_width]. */
@@ -146,11 +144,4 @@ export function merge(config: VisionConfig, rows: Value, adapter?: Adapter): Val
     const hidden = linear(normalised, `${MERGER}mlp.0`, square, true, adapter);
     return linear(geluExact(hidden), `${MERGER}mlp.2`, out_width, true, adapter);
   });
-}
-
-/** x Phi(x), Phi the normal distribution (Hendrycks and Gimpel, 2016). */
-function geluExact(x: Value): Value {
-  const { graph } = x;
-  const share = add(erf(mul(x, graph.scalar(Math.SQRT1_2))), graph.scalar(1));
-  return mul(mul(x, graph.scalar(0.5)), share);
 }

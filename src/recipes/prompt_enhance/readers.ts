@@ -1,7 +1,7 @@
 /** The models that read a prompt's words after the policy, and cut what is too long for them: known without running any model. */
 import { CheckpointError, ConfigError } from '../../core/errors.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { clipTokenizer } from '../../rewards/terms/clip/model.js';
+import { textReader } from '../../rewards/terms/clip/model.js';
 import type { ModelReference } from '../../schema/model.js';
 import { encoderOf } from './open.js';
 import type { PromptEnhanceSettings } from './settings.js';
@@ -45,7 +45,7 @@ export function readersOf({ environment, reward }: PromptEnhanceSettings, resolv
       clip === undefined
         ? null
         : opened('clip', () => {
-            const tokenizer = clipTokenizer(modelFolder((clip as { model: ModelReference }).model, resolveRun));
+            const tokenizer = textReader(modelFolder((clip as { model: ModelReference }).model, resolveRun));
             return (text) => tokenizer.unread(text);
           }),
     problems,

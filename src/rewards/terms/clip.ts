@@ -1,9 +1,9 @@
-/** How well an image fits the user's own prompt, by CLIP. */
+/** How well an image fits the user's own prompt, by CLIP or SigLIP. */
 import { z } from 'zod';
-import { ConfigError, EngineError } from '../../core/errors.js';
+import { EngineError } from '../../core/errors.js';
 import { result } from '../../schema/mark.js';
 import pLimit from 'p-limit';
-import { termKind, type TermServices } from './term.js';
+import { termKind } from './term.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
 
 const modelReference = z.union([
@@ -11,23 +11,9 @@ const modelReference = z.union([
   z.strictObject({ hub: z.string().regex(/^[\w.-]+\/[\w.-]+$/), revision: z.string().min(1).default('main') }),
   z.strictObject({ run: z.string().min(1), config: z.string().min(1) }),
 ]);
-type ModelReference = z.output<typeof modelReference>;
 
 /** While one image is in the model, the next one is prepared. */
 const AT_ONCE = 2;
-
-function folderOf(reference: ModelReference, services: TermServices): string {
-  try {
-    return services.modelFolder(reference);
-  } catch (cause) {
-    if (typeof reference === 'string' || !('hub' in reference)) throw cause;
-    throw new ConfigError(`term clip needs an ONNX export of ${reference.hub} in a local folder`, {
-      where: 'reward.terms',
-      next: `Run \`optimum-cli export onnx --model ${reference.hub} FOLDER\` (or copy an export from the Hub, such as Xenova/clip-vit-base-patch32), and set the term's model to 'FOLDER'.`,
-      cause,
-    });
-  }
-}
 
 function unscored(reason: UnscoredReason, detail: string): Outcome {
   return { kind: 'unscored', reason, detail, parts: {} };
@@ -68,10 +54,11 @@ export function clipScore(cosine: number): number {
 /** The parts are `clip/cosine`, and `clip/at_limit`: 1 where the scale clipped the cosine, else 0. */
 export const clip = termKind({
   name: 'clip',
-  description: "CLIP similarity of the image to the user's own prompt (never to a rewritten one), by `scale`.",
+  description:
+    "CLIP similarity (or SigLIP's) of the image to the user's own prompt (never to a rewritten one), by `scale`.",
   fields: {
     model: result(
-      'Folder of a CLIP model in ONNX, in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and onnx/model.onnx or text_model.onnx with vision_model.onnx.',
+      'A CLIP or a SigLIP in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and weights as safetensors. Of a CLIP an export to ONNX does as well: onnx/model.onnx, or text_model.onnx with vision_model.onnx; it counts where both are there.',
       modelReference.default({ hub: 'openai/clip-vit-base-patch32', revision: 'main' }),
       { allowed: 'a local path, {hub, revision} or {run, config}' },
     ),
@@ -84,9 +71,8 @@ export const clip = termKind({
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
   async create({ model: reference, scale }, services) {
-    const folder = folderOf(reference, services);
-    const { ClipModel, cosine } = await import('./clip/model.js');
-    const model = await ClipModel.open(folder, services.session);
+    const { EmbeddingModel, cosine } = await import('./clip/model.js');
+    const model = await EmbeddingModel.open(services.modelFolder(reference), services.session);
     const turns = pLimit(AT_ONCE);
     const underWay = new Set<Promise<Outcome>>();
     let closing: Promise<void> | null = null;

@@ -1,5 +1,5 @@
 /** What `config check` says is in the way of a run is what `run` refuses it for, and all of it is said at once. */
-import { writeFileSync } from 'node:fs';
+import { cpSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
@@ -60,12 +60,13 @@ describe('config check and run', () => {
     ]);
   });
 
-  it('both refuse a term that names a model of the Hub', async () => {
-    const terms = ['reward.mode=null', 'reward.terms=[{"name":"clip","weight":1}]'];
+  it('both refuse a term whose model is computed otherwise than here', async () => {
+    const model = newFolder();
+    cpSync('test/rewards/terms/clip/fixtures/tiny_siglip', model, { recursive: true });
+    writeFileSync(join(model, 'config.json'), JSON.stringify({ model_type: 'siglip2' }));
+    const terms = ['reward.mode=null', `reward.terms=${JSON.stringify([{ name: 'clip', weight: 1, model }])}`];
     const found = await saidByBoth(await load('configs/prompt_enhance.jsonnet', terms));
-    expect(found).toEqual([
-      expect.stringContaining('clip: terms do not load Hub models (openai/clip-vit-base-patch32)'),
-    ]);
+    expect(found).toEqual([expect.stringContaining('model_type is "siglip2"; covered: clip, siglip')]);
   });
 
   it('both say that a finished run was made otherwise, and that its module cannot be used', async () => {

@@ -19,7 +19,14 @@ const of = (name: string): Float32Array => must(expected.get(name), name).data;
 const BATCH = 3;
 const GRADIENT = 'gradient:';
 
-const tower = { hidden_size: 12, intermediate_size: 20, num_hidden_layers: 2, num_attention_heads: 3 };
+const tower = {
+  hidden_size: 12,
+  intermediate_size: 20,
+  num_hidden_layers: 2,
+  num_attention_heads: 3,
+  hidden_act: 'gelu_pytorch_tanh',
+  layer_norm_eps: 1e-5,
+} as const;
 const config: ClipConfig = {
   projection_dim: 6,
   text: { ...tower, vocab_size: 11, max_position_embeddings: 7, bos_token_id: 9, eos_token_id: 10 },

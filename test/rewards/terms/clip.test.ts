@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
-import { ConfigError, EngineError } from '../../../src/core/errors.js';
-import { ClipModel } from '../../../src/rewards/terms/clip/model.js';
+import { EngineError } from '../../../src/core/errors.js';
+import { EmbeddingModel } from '../../../src/rewards/terms/clip/model.js';
 import { clip } from '../../../src/rewards/terms/clip.js';
-import { drawPicture, tinyClip } from './clip/pictures.js';
+import { drawPicture, fixture, tinyClip, tinySiglip, type Picture } from './clip/pictures.js';
 import { termContract, wholeItem } from './term_contract.js';
 import { testServices } from './term_services.js';
 
@@ -22,7 +22,7 @@ describe('the term clip', () => {
     const item = wholeItem({ edited, instruction: 'a photo of a red circle', answer: 'a rewritten prompt' });
     const outcome = await term.score(item);
     await term.close();
-    const { cosines } = (await import('./clip/pictures.js')).fixture<{ cosines: readonly number[][] }>('cosines.json');
+    const { cosines } = fixture<{ cosines: readonly number[][] }>('cosines.json');
     if (outcome.kind !== 'scored') throw new Error(outcome.kind);
     expect(outcome.value).toBeCloseTo((cosines[0][0] + 1) / 2, 4);
     expect(outcome.normalised).toBe(outcome.value);
@@ -49,9 +49,9 @@ describe('the term clip', () => {
     'by scale %s a cosine of %d is worth %d, normalised %d',
     async (scale, cosine, value, normalised, limit) => {
       const term = await clip.create(settings.parse({ model: tinyClip, scale }), testServices());
-      vi.spyOn(ClipModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 0));
+      vi.spyOn(EmbeddingModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 0));
       const image = Float32Array.of(cosine, Math.sqrt(1 - cosine ** 2));
-      vi.spyOn(ClipModel.prototype, 'imageEmbedding').mockResolvedValueOnce(image);
+      vi.spyOn(EmbeddingModel.prototype, 'imageEmbedding').mockResolvedValueOnce(image);
       const outcome = await term.score(wholeItem());
       await term.close();
       if (outcome.kind !== 'scored') throw new Error(outcome.kind);
@@ -81,8 +81,8 @@ describe('the term clip', () => {
 
   it('is worth no less than an answer without an image, however little they agree', async () => {
     const term = await make();
-    vi.spyOn(ClipModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 2));
-    vi.spyOn(ClipModel.prototype, 'imageEmbedding').mockResolvedValueOnce(Float32Array.of(-1, -2));
+    vi.spyOn(EmbeddingModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 2));
+    vi.spyOn(EmbeddingModel.prototype, 'imageEmbedding').mockResolvedValueOnce(Float32Array.of(-1, -2));
     const opposite = expect.closeTo(-1, 6) as number;
     const zero = expect.closeTo(0, 6) as number;
     expect(await term.score(wholeItem())).toEqual({
@@ -105,7 +105,7 @@ describe('the term clip', () => {
 
   it('gives no number where the model gives none', async () => {
     const term = await make();
-    const embedding = vi.spyOn(ClipModel.prototype, 'imageEmbedding');
+    const embedding = vi.spyOn(EmbeddingModel.prototype, 'imageEmbedding');
     embedding.mockResolvedValueOnce(new Float32Array(8).fill(NaN));
     expect(await term.score(wholeItem())).toMatchObject({ kind: 'unscored', reason: 'out_of_range' });
     embedding.mockRejectedValueOnce(new EngineError('the device is gone'));
@@ -115,12 +115,25 @@ describe('the term clip', () => {
     expect(await term.score(wholeItem())).toMatchObject({ kind: 'unscored', reason: 'aborted' });
   });
 
-  it('says how to get an export of a Hub model', async () => {
-    const creating = clip.create(settings.parse({}), testServices());
-    await expect(creating).rejects.toThrow(ConfigError);
-    await expect(creating).rejects.toMatchObject({
-      message: expect.stringContaining('openai/clip-vit-base-patch32') as string,
-      next: expect.stringContaining('optimum-cli export onnx --model openai/clip-vit-base-patch32') as string,
+  it('takes the weights of a Hub model from where it was fetched to', async () => {
+    const asked: unknown[] = [];
+    const modelFolder = (reference: unknown): string => {
+      asked.push(reference);
+      return tinySiglip;
+    };
+    const term = await clip.create(settings.parse({}), { ...testServices(), modelFolder });
+    expect(asked).toEqual([{ hub: 'openai/clip-vit-base-patch32', revision: 'main' }]);
+    const { images, cosines } = fixture<{ images: readonly Picture[]; cosines: readonly number[][] }>(
+      'siglip_cosines.json',
+    );
+    const item = wholeItem({ edited: drawPicture(images[0]), instruction: 'a photo of a red circle' });
+    expect(await term.score(item)).toMatchObject({
+      parts: { 'clip/cosine': expect.closeTo(cosines[0][0], 5) as number },
     });
+    await term.close();
+  });
+
+  it('raises what keeps a Hub model from being there', async () => {
+    await expect(clip.create(settings.parse({}), testServices())).rejects.toThrow(/openai\/clip-vit-base-patch32/);
   });
 });

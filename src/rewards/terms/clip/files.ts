@@ -15,18 +15,17 @@ export function firstFile(files: readonly string[], what: string, folder: string
 
 const FOLDERS = ['onnx', '.'];
 
-/** A CLIP's graphs: the halves where both are there, since one graph of both computes each half in vain; else the one graph. Raises ConfigError where neither is there. */
-export function graphsIn(folder: string): Readonly<Record<'text' | 'vision', string>> {
+/**
+ * The graphs of an export: the halves where both are there, since one graph of both computes each half in vain; else the one graph. Null where
+ * neither is there.
+ */
+export function exportedGraphs(folder: string): Readonly<Record<'text' | 'vision', string>> | null {
   for (const inner of FOLDERS) {
     const [text, vision] = ['text_model.onnx', 'vision_model.onnx'].map((name) => join(folder, inner, name));
     if (existsSync(text) && existsSync(vision)) return { text, vision };
   }
-  const whole = firstFile(
-    FOLDERS.map((inner) => join(folder, inner, 'model.onnx')),
-    'onnx/model.onnx, nor text_model.onnx with vision_model.onnx',
-    folder,
-  );
-  return { text: whole, vision: whole };
+  const whole = FOLDERS.map((inner) => join(folder, inner, 'model.onnx')).find((file) => existsSync(file));
+  return whole === undefined ? null : { text: whole, vision: whole };
 }
 
 /** Raises ConfigError where the file cannot be read, is no JSON or has another form. */

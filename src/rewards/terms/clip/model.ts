@@ -1,85 +1,144 @@
-/**
- * A CLIP model in the layout of Hugging Face's ONNX exports: `config.json`, the tokenizer's and the preprocessor's files, and either one
- * graph of both halves (`model.onnx`, as optimum-cli writes it) or two (`text_model.onnx`, `vision_model.onnx`), in the folder or its `onnx/`.
- */
+/** A model that compares texts with pictures, from a folder in the layout of Hugging Face: CLIP or SigLIP with their weights, or CLIP as an export to ONNX. */
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { z } from 'zod';
-import { ConfigError, EngineError, InternalError } from '../../../core/errors.js';
+import { CheckpointError, ConfigError, InternalError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
-import { ModelFile, type ModelFileOptions, type ModelTensor } from '../../../engines/onnx/model_file.js';
-import { firstFile, graphsIn, readJson } from './files.js';
+import type { ModelFileOptions } from '../../../engines/onnx/model_file.js';
+import { CONFIG_FILE } from '../../../models/files.js';
+import { checkEmbedder, describeEmbedder } from '../../../nets/clip/files.js';
+import type { EmbedderConfig } from '../../../nets/clip/architecture.js';
+import { UNTOLD_END } from '../../../nets/clip/config.js';
+import { exportedGraphs, firstFile, readJson } from './files.js';
+import { ComputedHalves, ExportedHalves, type Halves, type Pixels } from './halves.js';
+import { PaddedTokenizer } from './padded_tokenizer.js';
 import { preprocess, readPreprocessing, type Preprocessing } from './preprocess.js';
-import { ClipTokenizer, type TextTokens } from './tokenizer.js';
-
-const INPUTS = ['input_ids', 'attention_mask', 'pixel_values'] as const;
-type Input = (typeof INPUTS)[number];
-type Feeds = Readonly<Record<Input, ModelTensor>>;
-type Embedding = 'text_embeds' | 'image_embeds';
+import { ClipTokenizer, type TextReader } from './tokenizer.js';
 
 /** Prompts whose embeddings are kept: 4096 of 512 numbers take 8 MB. */
 const MOST_KEPT_PROMPTS = 4096;
 
-const clipConfig = z.object({
-  model_type: z.literal('clip', 'this folder holds another kind of model; its config.json has to say "clip"'),
+/** Of an export, the rest of config.json is in the graphs already. */
+const exportConfig = z.object({
+  model_type: z.literal(
+    'clip',
+    'this folder holds another kind of model; an export to ONNX is read of a CLIP alone, whose config.json says "clip"',
+  ),
   text_config: z
     .object({ max_position_embeddings: z.int().min(3).default(77) })
     .default({ max_position_embeddings: 77 }),
 });
 
-/** The tokenizer of a model's folder, limited to the length that the model reads. Raises ConfigError when a file is missing or of another kind. */
-export function clipTokenizer(folder: string): ClipTokenizer {
-  const { text_config: text } = readJson(firstFile([join(folder, 'config.json')], 'config.json', folder), clipConfig);
-  return ClipTokenizer.read(folder, text.max_position_embeddings);
+/**
+ * What turns texts into tokens, of a model's folder, limited to the length that the model reads. Raises ConfigError or CheckpointError when a file
+ * is missing or of another kind.
+ */
+export function textReader(folder: string): TextReader {
+  const file = firstFile([join(folder, CONFIG_FILE)], CONFIG_FILE, folder);
+  if (exportedGraphs(folder) === null) return readerOf(folder, describeEmbedder(folder));
+  return ClipTokenizer.read(folder, readJson(file, exportConfig).text_config.max_position_embeddings);
 }
 
-export class ClipModel {
-  readonly #tokenizer: ClipTokenizer;
-  readonly #steps: Preprocessing;
-  readonly #text: ModelFile;
-  readonly #vision: ModelFile;
+function readerOf(folder: string, config: EmbedderConfig): TextReader {
+  const { max_position_embeddings: positions, vocab_size: rows } = config.text;
+  if (config.family === 'siglip') return requireRows(PaddedTokenizer.read(folder, positions), rows, folder);
+  const tokenizer = ClipTokenizer.read(folder, positions);
+  const { eos_token_id: end } = config.text;
+  if (end !== UNTOLD_END && end !== tokenizer.marks.end) {
+    throw new CheckpointError(
+      `the model takes what it makes of token ${end} (text_config.eos_token_id), and texts end with ${tokenizer.marks.end}`,
+      { where: folder, next: 'Take the tokenizer and config.json from one model.' },
+    );
+  }
+  return requireRows(tokenizer, rows, folder);
+}
+
+function requireRows(reader: TextReader, rows: number, folder: string): TextReader {
+  if (reader.size <= rows) return reader;
+  throw new CheckpointError(`the tokenizer has ${reader.size} tokens, and the model ${rows} (text_config.vocab_size)`, {
+    where: folder,
+    next: 'Take the tokenizer and config.json from one model.',
+  });
+}
+
+/** What a folder says of the model in it. */
+interface Described {
+  readonly reader: TextReader;
+  readonly steps: Preprocessing;
+  readonly graphs: ReturnType<typeof exportedGraphs>;
+}
+
+/** What a folder says of the model in it. */
+interface Described {
+  readonly reader: TextReader;
+  readonly steps: Preprocessing;
+  readonly graphs: ReturnType<typeof exportedGraphs>;
+}
+
+/** Looks at what describes a model, whose weights may be elsewhere. Raises as `EmbeddingModel.open` does for it. */
+export function describeEmbeddingModel(folder: string): Described {
+  const found = { reader: textReader(folder), steps: readPreprocessing(folder), graphs: exportedGraphs(folder) };
+  if (found.graphs === null) requireSide(found.steps, describeEmbedder(folder), folder);
+  return found;
+}
+
+/** Looks at all that `EmbeddingModel.open` would open, without opening graphs or reading weights. Raises as that does. */
+export function checkEmbeddingModel(folder: string): Described {
+  const found = describeEmbeddingModel(folder);
+  if (found.graphs === null) checkEmbedder(folder);
+  return found;
+}
+
+/** The model's places fit one size of pictures. */
+function requireSide({ crop }: Preprocessing, { vision }: Pick<EmbedderConfig, 'vision'>, folder: string): void {
+  const { image_size: side } = vision;
+  if (crop.width === side && crop.height === side) return;
+  throw new ConfigError(
+    `pictures are brought to ${crop.width}x${crop.height} pixels (preprocessor_config.json), and the model looks at ${side}x${side} (vision_config.image_size)`,
+    { where: folder, next: 'Take preprocessor_config.json and config.json from one model.' },
+  );
+}
+
+export class EmbeddingModel {
   readonly #prompts = new LRUCache<string, Promise<Float32Array>>({ max: MOST_KEPT_PROMPTS });
 
   private constructor(
     readonly folder: string,
-    files: Readonly<Record<'text' | 'vision', ModelFile>>,
-  ) {
-    this.#tokenizer = clipTokenizer(folder);
-    this.#steps = readPreprocessing(folder);
-    this.#text = files.text;
-    this.#vision = files.vision;
-  }
+    private readonly reader: TextReader,
+    private readonly steps: Preprocessing,
+    private readonly halves: Halves,
+  ) {}
 
   /**
-   * Opens the model and runs it once. Raises ConfigError for a folder that lacks a file or whose files do not fit together, EngineError
-   * where onnxruntime cannot open one of them.
+   * Opens the model and runs it once. An export to ONNX is used where the folder has one. Raises ConfigError or CheckpointError for a folder that
+   * lacks a file or whose files do not fit together, EngineError where onnxruntime cannot run one of them.
    */
-  static async open(folder: string, options: ModelFileOptions = {}): Promise<ClipModel> {
-    const paths = graphsIn(folder);
-    const vision = await ModelFile.open(paths.vision, options);
-    const text = paths.text === paths.vision ? vision : await ModelFile.open(paths.text, options);
+  static async open(folder: string, options: ModelFileOptions = {}): Promise<EmbeddingModel> {
+    const { reader, steps, graphs } = checkEmbeddingModel(folder);
+    const halves =
+      graphs === null
+        ? await ComputedHalves.open(folder, reader.context, options)
+        : await ExportedHalves.open(graphs, { text: await reader.encode(''), pixels: black(steps) }, options);
     try {
-      checkGraph(text, 'text_embeds');
-      checkGraph(vision, 'image_embeds');
-      const model = new ClipModel(folder, { text, vision });
+      const model = new EmbeddingModel(folder, reader, steps, halves);
       await model.#tryOut();
       return model;
     } catch (error) {
-      for (const file of new Set([text, vision])) await file.dispose();
+      await halves.close();
       throw error;
     }
   }
 
   /** The number of tokens that the model reads at most, and how many of this text it cuts. */
   async reads(prompt: string): Promise<{ readonly most: number; readonly unread: number }> {
-    return { most: this.#tokenizer.context, unread: await this.#tokenizer.unread(prompt) };
+    return { most: this.reader.context, unread: await this.reader.unread(prompt) };
   }
 
   /** The projection of a text, not normalised; each prompt is computed once. Raises EngineError where the model refuses to run. */
   textEmbedding(prompt: string): Promise<Float32Array> {
     const known = this.#prompts.get(prompt);
     if (known !== undefined) return known;
-    const embedding = this.#tokenizer.encode(prompt).then((tokens) => this.#run(this.#text, 'text_embeds', { tokens }));
+    const embedding = this.reader.encode(prompt).then((tokens) => this.halves.text(tokens));
     this.#prompts.set(prompt, embedding);
     // A failure is not cached: the next call tries again.
     embedding.catch(() => this.#prompts.delete(prompt));
@@ -91,55 +150,26 @@ export class ClipModel {
    * episode's score must not. Raises EngineError where the model refuses to run.
    */
   imageEmbedding(image: RgbImage): Promise<Float32Array> {
-    return this.#run(this.#vision, 'image_embeds', { pixels: preprocess(image, this.#steps) });
+    return this.halves.picture({ data: preprocess(image, this.steps), ...this.steps.crop });
   }
 
   /** Frees the sessions; nothing may be under way. */
-  async close(): Promise<void> {
-    for (const file of new Set([this.#text, this.#vision])) await file.dispose();
-  }
-
-  /** A graph of both halves gets an empty text with an image, and a black image with a text. */
-  async #run(
-    file: ModelFile,
-    output: Embedding,
-    { tokens, pixels }: { readonly tokens?: TextTokens; readonly pixels?: Float32Array },
-  ): Promise<Float32Array> {
-    const { width, height } = this.#steps.crop;
-    const { ids, mask } = tokens ?? (await this.#noText(file));
-    const all: Feeds = {
-      input_ids: { data: ids, shape: [1, ids.length] },
-      attention_mask: { data: mask, shape: [1, mask.length] },
-      pixel_values: { data: pixels ?? new Float32Array(3 * width * height), shape: [1, 3, height, width] },
-    };
-    const outputs = await file.run(Object.fromEntries(file.inputs.map((name) => [name, all[name as Input]])));
-    const { data } = outputs[output];
-    if (data instanceof Float32Array) return data;
-    throw new EngineError(`${output} is not float32`, {
-      where: file.file,
-      next: 'Take the float32 export, not one of the smaller ones.',
-    });
-  }
-
-  /** The shortest empty text that the graph accepts: two tokens if its length is free. */
-  async #noText(file: ModelFile): Promise<TextTokens> {
-    const { ids, mask } = await this.#tokenizer.encode('');
-    if (typeof file.shapeOf('input_ids')[1] === 'number') return { ids, mask };
-    return { ids: ids.slice(0, 2), mask: mask.slice(0, 2) };
+  close(): Promise<void> {
+    return this.halves.close();
   }
 
   async #tryOut(): Promise<void> {
-    const { width, height } = this.#steps.crop;
+    const { width, height } = this.steps.crop;
     let sizes: readonly number[];
     try {
-      const black = { width, height, data: new Uint8Array(width * height * 3) };
-      sizes = [await this.textEmbedding(''), await this.imageEmbedding(black)].map(({ length }) => length);
+      const dark = { width, height, data: new Uint8Array(width * height * 3) };
+      sizes = [await this.textEmbedding(''), await this.imageEmbedding(dark)].map(({ length }) => length);
     } catch (cause) {
       throw new ConfigError(
-        `the model does not run on ${width}x${height} pixels and ${this.#tokenizer.context} tokens, as its folder says: ${cause instanceof Error ? cause.message : String(cause)}`,
+        `the model does not run on ${width}x${height} pixels and ${this.reader.context} tokens, as its folder says: ${cause instanceof Error ? cause.message : String(cause)}`,
         {
           where: this.folder,
-          next: 'Take all files from one export: config.json, preprocessor_config.json, tokenizer.json and the graphs.',
+          next: 'Take all files from one model: config.json, preprocessor_config.json, tokenizer.json and the weights or graphs.',
           cause,
         },
       );
@@ -152,20 +182,8 @@ export class ClipModel {
   }
 }
 
-function checkGraph(file: ModelFile, output: Embedding): void {
-  const odd = file.inputs.filter((name) => !(INPUTS as readonly string[]).includes(name));
-  if (odd.length > 0) {
-    throw new ConfigError(`the graph takes ${odd.join(' and ')}; a CLIP export takes ${INPUTS.join(', ')}`, {
-      where: file.file,
-      next: 'Export it with `optimum-cli export onnx --model openai/clip-vit-base-patch32 FOLDER`.',
-    });
-  }
-  if (!file.outputs.includes(output)) {
-    throw new ConfigError(`the graph gives ${file.outputs.join(', ')}, but no ${output}`, {
-      where: file.file,
-      next: 'Export the model with its projections: CLIPModel, CLIPTextModelWithProjection or CLIPVisionModelWithProjection.',
-    });
-  }
+function black({ crop: { width, height } }: Preprocessing): Pixels {
+  return { data: new Float32Array(3 * width * height), width, height };
 }
 
 /** The cosine of the angle between two vectors of the same length; NaN where one has no length or holds a NaN. */

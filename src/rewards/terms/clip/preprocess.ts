@@ -1,10 +1,11 @@
-/** Prepares an image for CLIP's vision half: the steps of Hugging Face's CLIPImageProcessor, read from the model's folder. */
+/** Prepares an image for a model's vision half: the steps of Hugging Face's CLIPImageProcessor and SiglipImageProcessor, read from the model's folder. */
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
-import { resizeCubicWindow } from '../../../core/resize.js';
+import { resizeWindow, type ResizeFilter } from '../../../core/resize.js';
 import { unknownStep } from '../../../models/pictures/processor_keys.js';
+import { isObject } from '../../../schema/walk.js';
 import { readJson, firstFile } from './files.js';
 
 interface Size {
@@ -16,6 +17,7 @@ interface Size {
 export interface Preprocessing {
   /** The shorter edge becomes that long and the shape stays, or both edges are given. */
   readonly resize: { readonly shortestEdge: number } | Size | null;
+  readonly filter: ResizeFilter;
   /** Cut from the centre; where the image is smaller, it is surrounded by black. */
   readonly crop: Size;
   /** What a level from 0 to 255 is multiplied by. */
@@ -24,7 +26,8 @@ export interface Preprocessing {
   readonly normalise: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
 }
 
-/** Pillow's number for bicubic, the one filter that CLIP models use. */
+/** Filters by Pillow's numbers. */
+const FILTERS: Readonly<Record<number, ResizeFilter>> = { 2: 'linear', 3: 'cubic' };
 const BICUBIC = 3;
 const FILES = ['preprocessor_config.json', 'processor_config.json'];
 
@@ -33,41 +36,62 @@ const square = edge.transform((side) => ({ width: side, height: side }));
 const size = z.object({ height: edge, width: edge });
 const perChannel = z.array(z.number()).length(3);
 
-/** The file's fields; defaults are those of openai/clip-vit-base-patch32. */
-const imageProcessor = z.looseObject({
-  // Other processors have other defaults.
-  image_processor_type: z
-    .string()
-    .regex(/^CLIPImageProcessor(?:Fast|Pil)?$/, "only CLIP's image processor is available")
-    .optional(),
-  feature_extractor_type: z.literal('CLIPFeatureExtractor', "only CLIP's image processor is available").optional(),
+const ONLY = "only CLIP's and SigLIP's image processors are available";
+
+/** The fields of both processors. */
+const steps = z.looseObject({
   do_resize: z.boolean().default(true),
-  size: z
-    .union([
-      edge.transform((side) => ({ shortestEdge: side })),
-      z.object({ shortest_edge: edge }).transform(({ shortest_edge: side }) => ({ shortestEdge: side })),
-      size,
-    ])
-    .default({ shortestEdge: 224 }),
-  resample: z.literal(BICUBIC, 'only 3 (bicubic), the filter of CLIP, is available').default(BICUBIC),
-  do_center_crop: z.boolean().default(true),
-  crop_size: z.union([square, size]).default({ width: 224, height: 224 }),
   do_rescale: z.boolean().default(true),
   rescale_factor: z
     .number()
     .positive()
     .default(1 / 255),
   do_normalize: z.boolean().default(true),
+});
+const sizes = z.union([
+  edge.transform((side) => ({ shortestEdge: side })),
+  z.object({ shortest_edge: edge }).transform(({ shortest_edge: side }) => ({ shortestEdge: side })),
+  size,
+]);
+const cropSize = z.union([square, size]).default({ width: 224, height: 224 });
+
+/** Defaults are those of openai/clip-vit-base-patch32. */
+const clipProcessor = steps.extend({
+  image_processor_type: z
+    .string()
+    .regex(/^CLIPImageProcessor(?:Fast|Pil)?$/, ONLY)
+    .optional(),
+  feature_extractor_type: z.literal('CLIPFeatureExtractor', ONLY).optional(),
+  size: sizes.default({ shortestEdge: 224 }),
+  resample: z.literal(BICUBIC, 'only 3 (bicubic), the filter of CLIP, is available').default(BICUBIC),
+  do_center_crop: z.boolean().default(true),
+  crop_size: cropSize,
   image_mean: perChannel.default([0.48145466, 0.4578275, 0.40821073]),
   image_std: perChannel.default([0.26862954, 0.26130258, 0.27577711]),
 });
-const keys: ReadonlySet<string> = new Set(Object.keys(imageProcessor.shape));
+/** Defaults are those of google/siglip-base-patch16-224. */
+const siglipProcessor = steps.extend({
+  image_processor_type: z.string(),
+  size: sizes.default({ height: 224, width: 224 }),
+  resample: z.literal([2, BICUBIC], 'only 2 (bilinear) and 3 (bicubic) are available').default(BICUBIC),
+  do_center_crop: z.boolean().default(false),
+  crop_size: cropSize,
+  image_mean: perChannel.default([0.5, 0.5, 0.5]),
+  image_std: perChannel.default([0.5, 0.5, 0.5]),
+});
+const keys: ReadonlySet<string> = new Set(Object.keys(clipProcessor.shape));
 
-/** Newer exports put it into the file of the whole processor. */
-const processorFile = z.preprocess((file) => {
+/** The processor's fields, which newer exports put into the file of the whole processor. Null is a default that was written out. */
+function ownFields(file: unknown): unknown {
   const isWhole = typeof file === 'object' && file !== null && 'image_processor' in file;
-  return isWhole ? file.image_processor : file;
-}, imageProcessor);
+  const own: unknown = isWhole ? file.image_processor : file;
+  return isObject(own) ? Object.fromEntries(Object.entries(own).filter(([, value]) => value !== null)) : own;
+}
+
+const typed = z.preprocess(ownFields, z.looseObject({ image_processor_type: z.unknown().optional() }));
+const clipFile = z.preprocess(ownFields, clipProcessor);
+const siglipFile = z.preprocess(ownFields, siglipProcessor);
+const SIGLIP = /^SiglipImageProcessor(?:Fast|Pil)?$/;
 
 /** Reads `preprocessor_config.json`. Raises ConfigError where it is missing, or asks for a step that is not available. */
 export function readPreprocessing(folder: string): Preprocessing {
@@ -76,31 +100,35 @@ export function readPreprocessing(folder: string): Preprocessing {
     'preprocessor_config.json',
     folder,
   );
-  const steps = readJson(file, processorFile);
-  const unknown = unknownStep(steps, keys);
+  // Other processors have other defaults.
+  const { image_processor_type: type } = readJson(file, typed);
+  const isSiglip = typeof type === 'string' && SIGLIP.test(type);
+  const found = isSiglip ? readJson(file, siglipFile) : readJson(file, clipFile);
+  const unknown = unknownStep(found, keys);
   if (unknown !== null) {
     throw new ConfigError(`${unknown}: what this asks of pictures is not known here`, {
       where: file,
       next: 'Remove the key if the model was trained on pictures without that step.',
     });
   }
-  const resize = steps.do_resize ? steps.size : null;
+  const resize = found.do_resize ? found.size : null;
   const fixed = resize !== null && 'width' in resize ? resize : null;
-  const crop = steps.do_center_crop ? steps.crop_size : fixed;
+  const crop = found.do_center_crop ? found.crop_size : fixed;
   if (crop === null) {
     throw new ConfigError(
       'images of any shape would reach the model: there is neither a centre crop nor a fixed size',
       {
         where: file,
-        next: 'Set do_center_crop to true and crop_size, as in openai/clip-vit-base-patch32.',
+        next: 'Set do_center_crop to true and crop_size, as in openai/clip-vit-base-patch32, or a size of height and width, as in google/siglip-base-patch16-224.',
       },
     );
   }
   return {
     resize,
+    filter: FILTERS[found.resample],
     crop,
-    scale: steps.do_rescale ? steps.rescale_factor : null,
-    normalise: steps.do_normalize ? { mean: steps.image_mean, std: steps.image_std } : null,
+    scale: found.do_rescale ? found.rescale_factor : null,
+    normalise: found.do_normalize ? { mean: found.image_mean, std: found.image_std } : null,
   };
 }
 
@@ -119,11 +147,11 @@ function centre(length: number, crop: number): { from: number; length: number; a
 }
 
 /** Resizes and crops; levels from 0 to 255. */
-export function cropToModel(image: RgbImage, { resize, crop }: Preprocessing): RgbImage {
+export function cropToModel(image: RgbImage, { resize, filter, crop }: Preprocessing): RgbImage {
   const resized = resizedSize(image, resize);
   const x = centre(resized.width, crop.width);
   const y = centre(resized.height, crop.height);
-  const shown = resizeCubicWindow(image, resized, { left: x.from, top: y.from, width: x.length, height: y.length });
+  const shown = resizeWindow(filter, image, resized, { left: x.from, top: y.from, width: x.length, height: y.length });
   if (shown.width === crop.width && shown.height === crop.height) return shown;
   const data = new Uint8Array(crop.width * crop.height * 3);
   for (let row = 0; row < shown.height; row++) {

@@ -71,11 +71,22 @@ export interface TextTokens {
   readonly mask: BigInt64Array;
 }
 
-export class ClipTokenizer {
+/** Turns texts into what the text half of a model takes. */
+export interface TextReader {
+  /** How many tokens the model reads at most, those around a text included. */
+  readonly context: number;
+  /** How many tokens there are. */
+  readonly size: number;
+  /** What is too long is cut. */
+  encode(text: string): Promise<TextTokens>;
+  /** How many tokens of a text `encode` leaves out. */
+  unread(text: string): Promise<number>;
+}
+
+export class ClipTokenizer implements TextReader {
   readonly #tokenizer: HuggingFaceTokenizer;
   /** Ids of the marks. */
   readonly marks: { readonly start: number; readonly end: number };
-  /** How many tokens there are. */
   readonly size: number;
 
   /**
@@ -134,7 +145,6 @@ export class ClipTokenizer {
     return { ids, mask };
   }
 
-  /** How many tokens of a text `encode` leaves out. */
   async unread(text: string): Promise<number> {
     return Math.max(0, (await this.#tokenizer.encode(text)).length + 2 - this.context);
   }

@@ -1,12 +1,12 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ConfigError, EngineError } from '../../../../src/core/errors.js';
-import { ClipModel } from '../../../../src/rewards/terms/clip/model.js';
+import { CheckpointError, ConfigError, EngineError } from '../../../../src/core/errors.js';
+import { checkEmbeddingModel, EmbeddingModel, textReader } from '../../../../src/rewards/terms/clip/model.js';
 import { clipScore } from '../../../../src/rewards/terms/clip.js';
 import { cosine } from '../../../../src/rewards/terms/clip/model.js';
 import { testFolders } from '../../../support/folder.js';
-import { drawPicture, fixture, tinyClip, type Picture } from './pictures.js';
+import { drawPicture, fixture, tinyClip, tinySiglip, type Picture } from './pictures.js';
 
 const newFolder = testFolders('clip');
 
@@ -20,13 +20,16 @@ function tinyWithout(...names: readonly string[]): string {
 
 const halves = ['onnx/text_model.onnx', 'onnx/vision_model.onnx'];
 
+const weights = 'model.safetensors';
+
 describe.each([
   ['two graphs', tinyWithout('onnx/model.onnx')],
   ['one graph of both halves', tinyWithout(...halves)],
-])('a CLIP export with %s', (_name, folder) => {
-  let model: ClipModel;
+  ['no graph, but weights', tinyWithout('onnx/model.onnx', ...halves)],
+])('a CLIP with %s', (_name, folder) => {
+  let model: EmbeddingModel;
   beforeAll(async () => {
-    model = await ClipModel.open(folder);
+    model = await EmbeddingModel.open(folder);
   });
   afterAll(() => model.close());
 
@@ -51,18 +54,17 @@ describe('opening a CLIP export', () => {
   it('finds the graph beside config.json too, as optimum-cli writes it', async () => {
     const folder = tinyWithout('onnx/model.onnx', ...halves);
     cpSync(join(tinyClip, 'onnx/model.onnx'), join(folder, 'model.onnx'));
-    await (await ClipModel.open(folder)).close();
+    await (await EmbeddingModel.open(folder)).close();
   });
 
   it.each([
-    ['no graph', () => tinyWithout('onnx/model.onnx', ...halves), /no onnx\/model\.onnx, nor text_model\.onnx/],
     ['no config.json', () => tinyWithout('config.json'), /no config\.json/],
     ['no preprocessor_config.json', () => tinyWithout('preprocessor_config.json'), /no preprocessor_config\.json/],
     ['no tokenizer', () => tinyWithout('tokenizer.json'), /no tokenizer\.json/],
     [
       'another kind of model',
       () => changed('config.json', /"model_type": "clip"/, '"model_type": "siglip"'),
-      /another kind of model/,
+      /an export to ONNX is read of a CLIP alone/,
     ],
     [
       'pixels of another size than the graph takes',
@@ -71,16 +73,103 @@ describe('opening a CLIP export', () => {
     ],
     ['the vision half in place of the text half', swapped, /no text_embeds/],
   ])('refuses %s', async (_name, make, message) => {
-    const opening = ClipModel.open(make());
+    const opening = EmbeddingModel.open(make());
     await expect(opening).rejects.toThrow(ConfigError);
     await expect(opening).rejects.toThrow(message);
+  });
+
+  it.each([
+    [
+      'neither graphs nor weights',
+      () => own(tinyClip, { without: weights }),
+      /there are no weights; allowed: .*model\.safetensors/,
+    ],
+    [
+      'another activation',
+      () => own(tinyClip, { config: { vision_config: { hidden_act: 'relu6' } } }),
+      /vision_config\.hidden_act: found "relu6"; covered: quick_gelu, gelu, gelu_pytorch_tanh/,
+    ],
+    [
+      'pictures of another size than the model looks at',
+      () => own(tinyClip, { config: { vision_config: { image_size: 40 } } }),
+      /pictures are brought to 32x32 pixels .*, and the model looks at 40x40/,
+    ],
+    [
+      'weights of another shape',
+      () => own(tinyClip, { config: { projection_dim: 9 } }),
+      /tensor text_projection\.weight has shape \[8, 8\], the config asks for \[9, 8\]/,
+    ],
+    [
+      'an end that the tokenizer does not write',
+      () => own(tinyClip, { config: { text_config: { eos_token_id: 5 } } }),
+      /takes what it makes of token 5 \(text_config\.eos_token_id\), and texts end with 657/,
+    ],
+    [
+      'more tokens than the model has',
+      () => own(tinyClip, { config: { text_config: { vocab_size: 600 } } }),
+      /the tokenizer has 658 tokens, and the model 600/,
+    ],
+    [
+      'a SigLIP of pieces alone',
+      () => own(tinySiglip, { without: 'tokenizer.json', with: 'spiece.model' }),
+      /found spiece\.model, which is not read/,
+    ],
+    [
+      'a SigLIP without anything that fills up',
+      () => own(tinySiglip, { tokenizer: { pad_token: null } }),
+      /which token fills texts up/,
+    ],
+    [
+      'pictures that keep their shape',
+      () => own(tinySiglip, { config: { model_type: 'siglip2' } }),
+      /model_type is "siglip2"; covered: clip, siglip/,
+    ],
+  ])('refuses weights with %s, before they are read too', async (_name, make, message) => {
+    const folder = make();
+    const opening = EmbeddingModel.open(folder);
+    await expect(opening).rejects.toThrow(message);
+    await opening.catch((error: unknown) => {
+      expect(error instanceof ConfigError || error instanceof CheckpointError).toBe(true);
+    });
+    expect(() => checkEmbeddingModel(folder)).toThrow(message);
+  });
+
+  it('has nothing against models that it opens', () => {
+    for (const folder of [tinyClip, own(tinyClip), tinySiglip]) expect(() => checkEmbeddingModel(folder)).not.toThrow();
   });
 
   it('refuses a broken graph', async () => {
     const folder = tinyWithout();
     writeFileSync(join(folder, halves[0]), 'no graph');
-    await expect(ClipModel.open(folder)).rejects.toThrow(EngineError);
+    await expect(EmbeddingModel.open(folder)).rejects.toThrow(EngineError);
   });
+
+  interface Change {
+    readonly without?: string;
+    readonly with?: string;
+    readonly config?: Readonly<Record<string, unknown>>;
+    readonly tokenizer?: Readonly<Record<string, unknown>>;
+  }
+
+  /** A model without graphs, with other files. Sections of config.json are merged. */
+  function own(model: string, { without, with: more, config = {}, tokenizer = {} }: Change = {}): string {
+    const folder = newFolder();
+    cpSync(model, folder, { recursive: true });
+    rmSync(join(folder, 'onnx'), { recursive: true, force: true });
+    if (without !== undefined) rmSync(join(folder, without));
+    if (more !== undefined) writeFileSync(join(folder, more), '');
+    for (const [name, changes] of [
+      ['config.json', config],
+      ['tokenizer_config.json', tokenizer],
+    ] as const) {
+      const json = JSON.parse(readFileSync(join(folder, name), 'utf8')) as Record<string, unknown>;
+      for (const [key, value] of Object.entries(changes)) {
+        json[key] = typeof value === 'object' && value !== null ? { ...(json[key] as object), ...value } : value;
+      }
+      writeFileSync(join(folder, name), JSON.stringify(json));
+    }
+    return folder;
+  }
 
   function changed(name: string, from: RegExp, to: string): string {
     const folder = tinyWithout();
@@ -93,6 +182,38 @@ describe('opening a CLIP export', () => {
     cpSync(join(tinyClip, halves[1]), join(folder, halves[0]));
     return folder;
   }
+});
+
+describe('a SigLIP', () => {
+  let model: EmbeddingModel;
+  beforeAll(async () => {
+    model = await EmbeddingModel.open(tinySiglip);
+  });
+  afterAll(() => model.close());
+
+  it("gives transformers' cosines", async () => {
+    const found = fixture<{ images: readonly Picture[]; cosines: readonly number[][] }>('siglip_cosines.json');
+    const prompts = fixture<readonly { prompt: string }[]>('siglip_tokens.json').map(({ prompt }) => prompt);
+    for (const [i, picture] of found.images.entries()) {
+      const image = await model.imageEmbedding(drawPicture(picture));
+      for (const [j, prompt] of prompts.entries()) {
+        expect(Math.abs(cosine(image, await model.textEmbedding(prompt)) - found.cosines[i][j])).toBeLessThan(1e-5);
+      }
+    }
+  });
+
+  it("reads prompts as transformers' tokenizer does, filled up to its length", async () => {
+    const reader = textReader(tinySiglip);
+    expect(reader.context).toBe(12);
+    for (const { prompt, ids } of fixture<readonly { prompt: string; ids: number[] }[]>('siglip_tokens.json')) {
+      expect([prompt, [...(await reader.encode(prompt)).ids].map(Number)]).toEqual([prompt, ids]);
+    }
+    // Nine words and the end.
+    expect(await reader.unread('the sky '.repeat(6))).toBe(1);
+    expect(await reader.unread('the sky')).toBe(0);
+    const { mask } = await reader.encode('the sky');
+    expect([...mask].join('')).toBe('111000000000');
+  });
 });
 
 describe("CLIP's score", () => {

@@ -5,6 +5,7 @@ import type { RgbImage } from '../../../../src/core/image.js';
 
 export const fixtures = join(import.meta.dirname, 'fixtures');
 export const tinyClip = join(fixtures, 'tiny_clip');
+export const tinySiglip = join(fixtures, 'tiny_siglip');
 
 export interface Picture {
   readonly width: number;

@@ -62,6 +62,7 @@ describe('CLIP preprocessing', () => {
   it('takes the defaults of clip-vit-base-patch32', () => {
     expect(steps({})).toEqual({
       resize: { shortestEdge: 224 },
+      filter: 'cubic',
       crop: { width: 224, height: 224 },
       scale: 1 / 255,
       normalise: { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] },
@@ -99,8 +100,8 @@ describe('CLIP preprocessing', () => {
   it.each([
     [{ do_pad: true, pad_size: 3 }, /do_pad: true: what this asks of pictures is not known here/],
     [{ crop_pct: 0.9 }, /crop_pct: 0\.9: what this asks/],
-    [{ image_processor_type: 'SiglipImageProcessor' }, /only CLIP's image processor is available/],
-    [{ feature_extractor_type: 'ViTFeatureExtractor' }, /only CLIP's image processor is available/],
+    [{ image_processor_type: 'Siglip2ImageProcessor' }, /only CLIP's and SigLIP's image processors are available/],
+    [{ feature_extractor_type: 'ViTFeatureExtractor' }, /only CLIP's and SigLIP's image processors are available/],
     [{ resample: 2 }, /only 3 \(bicubic\)/],
   ])('refuses %j, which it would do otherwise than the model was trained', (config, message) => {
     expect(() => steps(config)).toThrow(message);
@@ -114,6 +115,31 @@ describe('CLIP preprocessing', () => {
       data_format: 'channels_first',
     };
     expect(steps({ ...plain, do_pad: false, pad_size: null })).toEqual(steps({}));
+  });
+
+  const siglips = fixture<readonly Omit<PixelCase, 'levels'>[]>('siglip_pixels.json').map(
+    (one) => [`${one.width}x${one.height} ${one.kind} ${JSON.stringify(one.settings['resample'])}`, one] as const,
+  );
+
+  it.each(siglips)(
+    "gives transformers' float32 values by SigLIP's processor, bit for bit: %s",
+    (_name, { settings, values_sha256, ...picture }) => {
+      const values = preprocess(drawPicture(picture), steps(settings));
+      expect(sha256(new Uint8Array(values.buffer, values.byteOffset, values.byteLength))).toBe(values_sha256);
+    },
+  );
+
+  it("takes SigLIP's own defaults, also where they are written as null", () => {
+    const plain = {
+      resize: { width: 224, height: 224 },
+      filter: 'cubic',
+      crop: { width: 224, height: 224 },
+      scale: 1 / 255,
+      normalise: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] },
+    };
+    expect(steps({ image_processor_type: 'SiglipImageProcessorFast' })).toEqual(plain);
+    const written = { do_center_crop: null, crop_size: null, do_convert_rgb: null, resample: null, image_mean: null };
+    expect(steps({ image_processor_type: 'SiglipImageProcessor', ...written })).toEqual(plain);
   });
 
   it('refuses a folder without the file', () => {

@@ -1,0 +1,184 @@
+/** Opens a model that compares texts with pictures from its folder, in the layout of Hugging Face's transformers: config.json and safetensors. */
+import { join } from 'node:path';
+import { CheckpointError } from '../../core/errors.js';
+import { Graph, sizeOf, type Value } from '../../graph/ir.js';
+import {
+  checkWeights,
+  CONFIG_FILE,
+  readConfig,
+  readWeights,
+  tensorFiles,
+  type TensorFiles,
+  type Weights,
+} from '../../models/files.js';
+import { readEmbedder, readPictureTower, type EmbedderConfig, type PictureTowerConfig } from './architecture.js';
+import { embedPictures, embedTexts } from './clip.js';
+import { embedSiglipPictures, embedSiglipTexts } from './siglip.js';
+
+/** The graph of a half for one text or one picture, its output, and the frozen weights that it reads. */
+export interface OpenedHalf {
+  readonly graph: Graph;
+  readonly embedding: Value;
+  readonly weights: Weights;
+}
+
+/** The name of a half's input: ids [1, T], int64; pixels [1, 3, S, S]. */
+export const TEXT_INPUT = 'input_ids';
+export const PICTURE_INPUT = 'pixel_values';
+
+interface HalfGraph {
+  readonly graph: Graph;
+  readonly embedding: Value;
+}
+
+function textGraph(config: EmbedderConfig, length: number): HalfGraph {
+  const graph = new Graph('text_model');
+  const ids = graph.input(TEXT_INPUT, [1, length], 'int64');
+  return { graph, embedding: config.family === 'clip' ? embedTexts(config, ids) : embedSiglipTexts(config, ids) };
+}
+
+function pictureGraph(config: PictureTowerConfig): HalfGraph {
+  const graph = new Graph('vision_model');
+  const { image_size: side } = config.vision;
+  const pixels = graph.input(PICTURE_INPUT, [1, 3, side, side]);
+  const embedding = config.family === 'clip' ? embedPictures(config, pixels) : embedSiglipPictures(config, pixels);
+  return { graph, embedding };
+}
+
+/** Opens the half that reads texts of so many tokens. Raises as `checkEmbedder`. */
+export function openTextHalf(folder: string, length: number): OpenedHalf {
+  const config = describeEmbedder(folder);
+  return withWeights(textGraph(config, length), wholeFiles(folder, config));
+}
+
+/** Opens the half of a whole model that looks at pictures. Raises as `checkEmbedder`. */
+export function openPictureHalf(folder: string): OpenedHalf {
+  const config = describeEmbedder(folder);
+  return withWeights(pictureGraph(config), wholeFiles(folder, config));
+}
+
+/** Opens the half that looks at pictures, of a whole model or of one that is that half alone. Raises as `checkPictureTower`. */
+export function openPictureTower(folder: string): OpenedHalf {
+  const config = describePictureTower(folder);
+  return withWeights(pictureGraph(config), towerFiles(folder, config));
+}
+
+/**
+ * Looks at what would be opened, without reading weights. Raises CheckpointError for a folder without config or weights, a model or a setting that
+ * is not covered, the first tensor that is missing or of another shape, and tensors that nothing reads.
+ */
+export function checkEmbedder(folder: string): EmbedderConfig {
+  const config = describeEmbedder(folder);
+  const { files, stored } = wholeFiles(folder, config);
+  const halves = [textGraph(config, config.text.max_position_embeddings), pictureGraph(config)];
+  for (const half of halves) checkWeights(files, shapesOf(half), stored);
+  return config;
+}
+
+/** The same of a vision half. */
+export function checkPictureTower(folder: string): PictureTowerConfig {
+  const config = describePictureTower(folder);
+  const { files, stored } = towerFiles(folder, config);
+  checkWeights(files, shapesOf(pictureGraph(config)), stored);
+  return config;
+}
+
+/** The config in a folder's config.json, without the weights. Raises CheckpointError as `checkEmbedder`, and where a text and a picture become vectors of different widths. */
+export function describeEmbedder(folder: string): EmbedderConfig {
+  const where = join(folder, CONFIG_FILE);
+  const config = readEmbedder(readConfig(folder), where);
+  if (config.family === 'clip') return config;
+  requireHead(config, where);
+  const [text, picture] = [config.text.projection_size, config.vision.hidden_size];
+  if (text === picture) return config;
+  throw new CheckpointError(
+    `texts become ${text} numbers (text_config.projection_size), pictures ${picture} (vision_config.hidden_size)`,
+    {
+      where,
+      next: 'Texts and pictures can be compared where both are of one width.',
+    },
+  );
+}
+
+/** The same of a vision half. */
+export function describePictureTower(folder: string): PictureTowerConfig {
+  const where = join(folder, CONFIG_FILE);
+  const config = readPictureTower(readConfig(folder), where);
+  requireHead(config, where);
+  return config;
+}
+
+function requireHead(config: PictureTowerConfig, where: string): void {
+  if (config.family === 'clip' || config.vision.vision_use_head) return;
+  throw new CheckpointError('vision_use_head is false: nothing makes one vector of a picture', {
+    where,
+    next: 'Name a checkpoint with its pooling head.',
+  });
+}
+
+/**
+ * Bytes of a model while it is opened, at most: one half after the other, whose weights lie there as they were read and as the engine packs them. In
+ * float32, whatever the file has. Raises as `describeEmbedder`.
+ */
+export function embedderBytes(folder: string): number {
+  const config = describeEmbedder(folder);
+  const text = parametersOf(textGraph(config, config.text.max_position_embeddings));
+  return FLOAT32_BYTES * Math.max(2 * text, text + 2 * parametersOf(pictureGraph(config)));
+}
+
+const FLOAT32_BYTES = 4;
+
+function parametersOf(half: HalfGraph): number {
+  return [...shapesOf(half).values()].reduce((sum, shape) => sum + sizeOf(shape), 0);
+}
+
+/** How wide the vector of a picture is. */
+export function pictureWidth(config: PictureTowerConfig): number {
+  return config.family === 'clip' ? config.projection_dim : config.vision.hidden_size;
+}
+
+/** What no embedding depends on: how cosines are scaled for the loss, and lists of places that older versions of transformers saved. */
+const WITHOUT_EFFECT = /^(?:logit_scale|logit_bias|(?:(?:text|vision)_model\.)?embeddings\.position_ids)$/;
+
+/** Where the weights are, and from a parameter's name to that in the files. */
+interface Stored {
+  readonly files: TensorFiles;
+  readonly stored: (name: string) => string;
+}
+
+function wholeFiles(folder: string, config: EmbedderConfig): Stored {
+  const text = shapesOf(textGraph(config, config.text.max_position_embeddings));
+  return knownFiles(folder, [...text.keys(), ...shapesOf(pictureGraph(config)).keys()]);
+}
+
+/** A whole model's text half is there in vain. */
+function towerFiles(folder: string, config: PictureTowerConfig): Stored {
+  return knownFiles(folder, [...shapesOf(pictureGraph(config)).keys()], /^text_(?:model|projection)\./);
+}
+
+/** Before the names of a vision half in a whole model; transformers 5 leaves it out where the half is a model of its own. */
+const VISION = 'vision_model.';
+
+function knownFiles(folder: string, parameters: readonly string[], inVain?: RegExp): Stored {
+  const files = tensorFiles(folder);
+  const isBare = files.has('embeddings.patch_embedding.weight');
+  const stored = (name: string): string => (isBare && name.startsWith(VISION) ? name.slice(VISION.length) : name);
+  const known = new Set(parameters.map(stored));
+  const unread = [...files.keys()].filter(
+    (name) => !known.has(name) && !WITHOUT_EFFECT.test(name) && inVain?.test(name) !== true,
+  );
+  if (unread.length === 0) return { files, stored };
+  const more = unread.length > 3 ? ` and ${unread.length - 3} more` : '';
+  throw new CheckpointError(`nothing reads these tensors: ${unread.slice(0, 3).join(', ')}${more}`, {
+    where: files.get(unread[0]) ?? folder,
+    next: `They belong to a model that computes something else than ${CONFIG_FILE} says. Name a checkpoint of the kind that it names.`,
+  });
+}
+
+function shapesOf({ graph }: HalfGraph): Map<string, readonly number[]> {
+  return new Map([...graph.parameters].map(([name, { shape }]) => [name, shape]));
+}
+
+function withWeights(half: HalfGraph, { files, stored }: Stored): OpenedHalf {
+  return { ...half, weights: readWeights(files, shapesOf(half), stored) };
+}
