@@ -1,6 +1,6 @@
 /**
  * The frozen models around a flow transformer of real size, as `scripts/export_flow_parts` writes them: a folder with config.json, whose
- * `model_type` says which part it is, and ONNX files.
+ * `model_type` says which part it is, and ONNX files. What looks at style images may be a CLIP or a SigLIP as well, as it is on the Hub.
  *
  *   flow_text_encoder    model.onnx: the token ids of each tokenizer (a folder of its own) to `text` [1, T, width] and `pooled` [1, pooled_width]
  *   flow_image_encoder   model.onnx: `pixels` [1, 3, height, width] to `features` [1, width]; preprocessor_config.json says which pixels
@@ -18,7 +18,9 @@ import type { ModelFileOptions, ModelTensor } from '../engines/onnx/model_file.j
 import { CONFIG_FILE, readConfig } from '../models/files.js';
 import { openTokenizer } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
-import { preprocess, readPreprocessing, type Preprocessing } from '../rewards/terms/clip/preprocess.js';
+import { checkPictureTower, openPictureTower, PICTURE_INPUT, pictureWidth } from '../nets/clip/files.js';
+import { ComputedHalf } from '../rewards/terms/clip/halves.js';
+import { preprocess, readPreprocessing, requireSide, type Preprocessing } from '../rewards/terms/clip/preprocess.js';
 import type { PictureCodec } from './picture_codec.js';
 import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
 
@@ -134,29 +136,86 @@ function fitted(ids: readonly number[], length: number | null, pad: number | nul
   return end === null ? ids.slice(0, length) : [...ids.slice(0, length - 1), end];
 }
 
+/** What looks at style images: pixels, axes [3, height, width], to features. */
+interface Looks {
+  run(pixels: Float32Array, size: { readonly height: number; readonly width: number }): Promise<Float32Array>;
+  dispose(): Promise<void>;
+}
+
 /** Encodes style images for an IP-Adapter. */
 export class FlowImageEncoder {
   readonly width: number;
   readonly #steps: Preprocessing;
-  readonly #model: LazyModelFile;
+  readonly #looks: Looks;
 
-  /** Raises CheckpointError for a folder with another form, ConfigError when its preprocessor needs an unavailable step. */
+  /**
+   * A folder that was exported, or that of a CLIP or a SigLIP as it is: CLIP's features are its projection, SigLIP's those of its pooling head. Raises
+   * CheckpointError for a folder with another form, ConfigError when its preprocessor needs an unavailable step.
+   */
   constructor(folder: string, options: ModelFileOptions = {}) {
-    this.width = readPart(folder, 'image encoder', imageSchema, ['model.onnx']).width;
+    if (isExportedImageEncoder(folder)) {
+      this.width = readPart(folder, 'image encoder', imageSchema, ['model.onnx']).width;
+      this.#looks = new ExportedLooks(lazy(folder, 'model.onnx', options));
+      this.#steps = readPreprocessing(folder);
+      return;
+    }
+    const config = checkPictureTower(folder);
+    this.width = pictureWidth(config);
+    this.#looks = new ComputedLooks(folder, options);
     this.#steps = readPreprocessing(folder);
-    this.#model = lazy(folder, 'model.onnx', options);
+    requireSide(this.#steps, config, folder);
   }
 
   /** [width] */
-  async encode(picture: RgbImage): Promise<Float32Array> {
-    const { height, width } = this.#steps.crop;
-    const pixels = { data: preprocess(picture, this.#steps), shape: [1, 3, height, width] };
-    const [features] = await this.#model.run({ pixels }, 'features');
+  encode(picture: RgbImage): Promise<Float32Array> {
+    return this.#looks.run(preprocess(picture, this.#steps), this.#steps.crop);
+  }
+
+  dispose(): Promise<void> {
+    return this.#looks.dispose();
+  }
+}
+
+function isExportedImageEncoder(folder: string): boolean {
+  return readConfig<{ readonly model_type?: unknown }>(folder).model_type === 'flow_image_encoder';
+}
+
+class ExportedLooks implements Looks {
+  constructor(private readonly model: LazyModelFile) {}
+
+  async run(
+    data: Float32Array,
+    { height, width }: { readonly height: number; readonly width: number },
+  ): Promise<Float32Array> {
+    const [features] = await this.model.run({ pixels: { data, shape: [1, 3, height, width] } }, 'features');
     return floats(features);
   }
 
   dispose(): Promise<void> {
-    return this.#model.dispose();
+    return this.model.dispose();
+  }
+}
+
+/** The vision half of a checkpoint, opened when it is first asked; on one thread, as what was exported. */
+class ComputedLooks implements Looks {
+  #opened: Promise<ComputedHalf> | null = null;
+
+  constructor(
+    private readonly folder: string,
+    private readonly options: ModelFileOptions,
+  ) {}
+
+  async run(pixels: Float32Array): Promise<Float32Array> {
+    if (this.#opened === null) {
+      this.#opened = ComputedHalf.open(openPictureTower(this.folder), { ...this.options, threads: 1 });
+      // A failure is not kept: the next one who asks tries again.
+      this.#opened.catch(() => (this.#opened = null));
+    }
+    return (await this.#opened).run({ [PICTURE_INPUT]: pixels });
+  }
+
+  async dispose(): Promise<void> {
+    await (await this.#opened)?.dispose();
   }
 }
 

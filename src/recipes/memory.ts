@@ -48,6 +48,13 @@ export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf):
   return shape.kind === 'flow' ? FLOAT * flowModelParameters(shape) : 0;
 }
 
+/** The same where only what looks at pictures is read of it. */
+export function frozenVisionBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
+  const shape = reference === null ? null : shapeOf(reference);
+  const isGraphs = shape !== null && 'kind' in shape && shape.kind === 'graphs';
+  return (isGraphs ? shape.visionBytes : undefined) ?? frozenBytes(reference, shapeOf);
+}
+
 /** Bytes of a checkpoint of this many trained parameters, with their moving averages if these are kept. */
 export function checkpointBytes(parameters: number, averaged: boolean): number {
   return FLOAT * (COPIES_SAVED + (averaged ? 1 : 0)) * parameters;

@@ -163,6 +163,8 @@ export interface GraphsShape {
   readonly kind: 'graphs';
   /** Bytes of its weights. */
   readonly bytes: number;
+  /** Those where only what looks at pictures is read of it; absent: as many. */
+  readonly visionBytes?: number;
 }
 
 /** For an autoencoder of pictures. */

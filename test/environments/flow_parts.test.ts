@@ -1,7 +1,7 @@
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import type { RgbImage } from '../../src/core/image.js';
 import {
   ExportedCodec,
@@ -9,6 +9,8 @@ import {
   FlowTextEncoder,
   isExportedAutoencoder,
 } from '../../src/environments/flow_parts.js';
+import { EmbeddingModel } from '../../src/rewards/terms/clip/model.js';
+import { drawPicture, fixture, tinyClip, tinySiglip, type Picture } from '../rewards/terms/clip/pictures.js';
 
 interface Expected {
   readonly prompts: { readonly short: string; readonly long: string };
@@ -94,6 +96,45 @@ describe('parts of a flow model that scripts/export_flow_parts wrote', () => {
   });
 });
 
+describe('what looks at a style image', () => {
+  it('may be a SigLIP as it is: what its pooling head gives in transformers', async () => {
+    const { images, features } = fixture<{ images: readonly Picture[]; features: readonly number[][] }>(
+      'siglip_cosines.json',
+    );
+    const encoder = new FlowImageEncoder(tinySiglip, cpu);
+    expect(encoder.width).toBe(8);
+    for (const [i, image] of images.entries()) {
+      expectClose(await encoder.encode(drawPicture(image)), features[i], 1e-5);
+    }
+    await encoder.dispose();
+  });
+
+  it('may be a CLIP as it is: its projection, as its export gives it', async () => {
+    const model = await EmbeddingModel.open(tinyClip);
+    const encoder = new FlowImageEncoder(tinyClip, cpu);
+    const image = drawPicture({ width: 64, height: 48, kind: 'bands' });
+    expectClose(await encoder.encode(image), [...(await model.imageEmbedding(image))], 1e-4);
+    expect(encoder.width).toBe(8);
+    await Promise.all([encoder.dispose(), model.close()]);
+  });
+
+  it('is refused before it is asked', () => {
+    const root = mkdtempSync(join(tmpdir(), 'editrl-looks-'));
+    onTestFinished(() => rmSync(root, { recursive: true }));
+    const changed = (changes: object): string => {
+      const folder = mkdtempSync(join(root, 'looks-'));
+      cpSync(tinySiglip, folder, { recursive: true });
+      const config = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as { vision_config: object };
+      const vision_config = { ...config.vision_config, ...changes };
+      writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...config, vision_config }));
+      return folder;
+    };
+    expect(() => new FlowImageEncoder(changed({ vision_use_head: false }))).toThrow('nothing makes one vector');
+    expect(() => new FlowImageEncoder(changed({ image_size: 23 }))).toThrow('brought to 20x20 pixels');
+    expect(() => new FlowImageEncoder(changed({ intermediate_size: 17 }))).toThrow('the config asks for [17, 8]');
+  });
+});
+
 describe('a folder that is no such part', () => {
   const root = mkdtempSync(join(tmpdir(), 'editrl-parts-'));
   const folder = join(root, 'part');
@@ -104,7 +145,7 @@ describe('a folder that is no such part', () => {
   afterAll(() => rmSync(root, { recursive: true }));
 
   it('is refused by the name of the part', () => {
-    expect(() => new FlowImageEncoder(folder)).toThrow('this is no image encoder that can be used: model_type');
+    expect(() => new FlowImageEncoder(folder)).toThrow('this folder holds another kind of model: model_type is');
     expect(() => new ExportedCodec(folder)).toThrow('this is no autoencoder that can be used: model_type');
     rmSync(join(folder, 'model.onnx'));
     expect(() => new FlowTextEncoder(folder)).toThrow('the text encoder lacks model.onnx');

@@ -16,8 +16,8 @@ import type { FlowModelShape, ModelShape, ShapeOf, SizeIn } from '../../recipes/
 import { frozenBytes } from '../../recipes/memory.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
-import { embedderTypes } from '../../nets/clip/architecture.js';
-import { embedderBytes } from '../../nets/clip/files.js';
+import { embedderTypes, pictureTowerTypes } from '../../nets/clip/architecture.js';
+import { embedderBytes, pictureTowerBytes } from '../../nets/clip/files.js';
 import { exportedGraphs } from '../../rewards/terms/clip/files.js';
 import type { ModelReference } from '../../schema/model.js';
 import { EditrlError } from '../../core/errors.js';
@@ -183,8 +183,10 @@ function shapeOfFolder(folder: string): ModelShape | null {
     if (config._class_name === AUTOENCODER_CLASS) {
       return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
     }
-    if (embedderTypes.includes(String(config.model_type)) && exportedGraphs(folder) === null) {
-      return { kind: 'graphs', bytes: embedderBytes(folder) };
+    const type = String(config.model_type);
+    if (pictureTowerTypes.includes(type)) return { kind: 'graphs', bytes: pictureTowerBytes(folder) };
+    if (embedderTypes.includes(type) && exportedGraphs(folder) === null) {
+      return { kind: 'graphs', bytes: embedderBytes(folder), visionBytes: pictureTowerBytes(folder) };
     }
     const graphs = graphFiles(folder, config.model_type);
     if (graphs !== null) return { kind: 'graphs', bytes: bytesOf(graphs) };
@@ -203,6 +205,7 @@ function graphFiles(folder: string, type: unknown): readonly string[] | null {
     case 'clip':
       return [...new Set(Object.values(exportedGraphs(folder) ?? {}))];
     case 'flow_text_encoder':
+    case 'flow_image_encoder':
     case EXPORTED_FLOW:
       return [join(folder, 'model.onnx')];
     case 'flow_autoencoder':

@@ -133,11 +133,13 @@ const alone: Readonly<Record<`${EmbedderFamily}_vision_model`, (json: Json) => P
 
 /** The types of models that are covered, by the `model_type` of config.json. */
 export const embedderTypes: readonly string[] = Object.keys(families);
+/** The types of vision halves that are models of their own. */
+export const pictureTowerTypes: readonly string[] = Object.keys(alone);
 
-/** Why a model of this type is refused, and what to do. */
-const refused: Readonly<Record<string, string>> = {
+/** What to do about a model of another type, where more is known of it. */
+const instead: Readonly<Record<string, string>> = {
   siglip2:
-    'its pictures keep their shape (NaFlex). Name a checkpoint of one size, such as google/siglip2-base-patch16-224, whose type is siglip.',
+    'A siglip2 looks at pictures in their own shape (NaFlex), which is not covered. Name a checkpoint of one size, such as google/siglip2-base-patch16-224, whose model_type is siglip.',
 };
 
 /** Reads a config.json. Raises CheckpointError, naming `where`, for another kind of model, and for settings that are not covered. */
@@ -157,16 +159,10 @@ function read<T extends PictureTowerConfig>(
 ): T {
   const type = json['model_type'];
   if (typeof type !== 'string' || !Object.hasOwn(readers, type)) {
-    const why = typeof type === 'string' && Object.hasOwn(refused, type) ? ` ${refused[type]}` : '';
+    const known = typeof type === 'string' && Object.hasOwn(instead, type) ? instead[type] : null;
     throw new CheckpointError(
       `this folder holds another kind of model: model_type is ${JSON.stringify(type)}; covered: ${Object.keys(readers).join(', ')}`,
-      {
-        where,
-        next:
-          why === ''
-            ? 'Name the folder of a CLIP or a SigLIP in the Hugging Face layout.'
-            : `Not covered is ${type as string}:${why}`,
-      },
+      { where, next: known ?? 'Name the folder of a CLIP or a SigLIP in the Hugging Face layout.' },
     );
   }
   try {

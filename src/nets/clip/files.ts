@@ -126,6 +126,11 @@ export function embedderBytes(folder: string): number {
   return FLOAT32_BYTES * Math.max(2 * text, text + 2 * parametersOf(pictureGraph(config)));
 }
 
+/** The same of a vision half. */
+export function pictureTowerBytes(folder: string): number {
+  return FLOAT32_BYTES * 2 * parametersOf(pictureGraph(describePictureTower(folder)));
+}
+
 const FLOAT32_BYTES = 4;
 
 function parametersOf(half: HalfGraph): number {

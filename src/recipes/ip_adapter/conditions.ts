@@ -63,7 +63,7 @@ export class ExportedConditions implements Conditions {
     if (this.images === null) {
       throw new CheckpointError('the model has an IP-Adapter, and nothing looks at the style image', {
         where: 'policy.parts.image_encoder',
-        next: 'Name the folder of an image encoder that scripts/export_flow_parts wrote.',
+        next: 'Name the folder of a CLIP or a SigLIP, or of an image encoder that scripts/export_flow_parts wrote.',
       });
     }
     requireWidth('policy.parts.image_encoder', 'features', this.images.width, style);

@@ -7,6 +7,8 @@ import {
   flowActivations,
   flowAdapterParameters,
   flowModelParameters,
+  frozenBytes,
+  frozenVisionBytes,
   imagePromptParameters,
   trainingBytes,
 } from '../memory.js';
@@ -72,12 +74,14 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn 
   const { optimizer, algorithm, policy } = settings;
   const shape = shapeOfModel(settings, shapeOf);
   if (shape === null) return null;
-  const words = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
-  const tokens = mostPixels(settings.data, sizeIn) / shape.patch ** 2 + words;
+  const letters = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
+  const tokens = mostPixels(settings.data, sizeIn) / shape.patch ** 2 + letters;
   const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
   const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
   const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
-  return trainingBytes(trainedOf(settings, shape), activations, copies, frozen, 1);
+  const { text_encoder: words, image_encoder: looks } = policy.parts;
+  const around = frozenBytes(words, shapeOf) + frozenVisionBytes(looks, shapeOf);
+  return trainingBytes(trainedOf(settings, shape), activations, copies, frozen, 1) + around;
 }
 
 function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
@@ -98,7 +102,7 @@ const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
 const PARTS = {
   vae: `name the folder of an AutoencoderKL as diffusers saves it, or ${EXPORTED}`,
   text_encoder: `name ${EXPORTED}`,
-  image_encoder: `name ${EXPORTED}`,
+  image_encoder: `name the folder of a CLIP or a SigLIP as transformers saves it, or ${EXPORTED}`,
 } as const;
 
 /** The parts that a model needs and lacks. */

@@ -113,7 +113,13 @@ describe('the shape of a model', () => {
     const halves = graphs('clip', { 'text_model.onnx': 7, 'vision_model.onnx': 8, 'onnx/model.onnx': 20 });
     expect(shapeOf(halves)).toEqual({ kind: 'graphs', bytes: 15 });
     // Weights by config.json alone, here that of clip-vit-base-patch32: what looks at pictures is there twice for a while.
-    expect(shapeOf(graphs('clip', {}))).toEqual({ kind: 'graphs', bytes: 4 * (63_428_096 + 2 * 87_849_216) });
+    expect(shapeOf(graphs('clip', {}))).toEqual({
+      kind: 'graphs',
+      bytes: 4 * (63_428_096 + 2 * 87_849_216),
+      visionBytes: 4 * 2 * 87_849_216,
+    });
+    const alone = { kind: 'graphs', bytes: 4 * 2 * 87_849_216 };
+    expect(shapeOf(graphs('clip_vision_model', {}))).toEqual(alone);
     expect(shapeOf(graphs('siglip2', {}))).toBeNull();
     const text = graphs('flow_text_encoder', { 'model.onnx': 5, 'model.onnx.data': 900 });
     expect(shapeOf(text)).toEqual({ kind: 'graphs', bytes: 905 });

@@ -12,7 +12,7 @@ import { UNTOLD_END } from '../../../nets/clip/config.js';
 import { exportedGraphs, firstFile, readJson } from './files.js';
 import { ComputedHalves, ExportedHalves, type Halves, type Pixels } from './halves.js';
 import { PaddedTokenizer } from './padded_tokenizer.js';
-import { preprocess, readPreprocessing, type Preprocessing } from './preprocess.js';
+import { preprocess, readPreprocessing, requireSide, type Preprocessing } from './preprocess.js';
 import { ClipTokenizer, type TextReader } from './tokenizer.js';
 
 /** Prompts whose embeddings are kept: 4096 of 512 numbers take 8 MB. */
@@ -87,16 +87,6 @@ export function checkEmbeddingModel(folder: string): Described {
   const found = describeEmbeddingModel(folder);
   if (found.graphs === null) checkEmbedder(folder);
   return found;
-}
-
-/** The model's places fit one size of pictures. */
-function requireSide({ crop }: Preprocessing, { vision }: Pick<EmbedderConfig, 'vision'>, folder: string): void {
-  const { image_size: side } = vision;
-  if (crop.width === side && crop.height === side) return;
-  throw new ConfigError(
-    `pictures are brought to ${crop.width}x${crop.height} pixels (preprocessor_config.json), and the model looks at ${side}x${side} (vision_config.image_size)`,
-    { where: folder, next: 'Take preprocessor_config.json and config.json from one model.' },
-  );
 }
 
 export class EmbeddingModel {

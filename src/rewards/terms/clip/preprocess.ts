@@ -132,6 +132,19 @@ export function readPreprocessing(folder: string): Preprocessing {
   };
 }
 
+/** Raises ConfigError where pictures come in another size than the model's places fit. */
+export function requireSide(
+  { crop }: Preprocessing,
+  { vision: { image_size: side } }: { readonly vision: { readonly image_size: number } },
+  folder: string,
+): void {
+  if (crop.width === side && crop.height === side) return;
+  throw new ConfigError(
+    `pictures are brought to ${crop.width}x${crop.height} pixels (preprocessor_config.json), and the model looks at ${side}x${side} (vision_config.image_size)`,
+    { where: folder, next: 'Take preprocessor_config.json and config.json from one model.' },
+  );
+}
+
 /** The resized image's size; the longer edge is rounded down. */
 function resizedSize({ width, height }: Size, resize: Preprocessing['resize']): Size {
   if (resize === null) return { width, height };
