@@ -125,9 +125,17 @@ describe('a flat file of IP-Adapter training', () => {
   });
 
   it('names a model of the Hub where no such folder is there', async () => {
-    const named = { ...whole, pretrained_model_name_or_path: 'owner/painter', policy: {}, rl_warmup_steps: 0 };
+    const named = {
+      ...whole,
+      pretrained_model_name_or_path: 'owner/painter',
+      siglip_path: 'google/siglip-so400m-patch14-384',
+      policy: {},
+      rl_warmup_steps: 0,
+    };
     const { settings } = await load(named);
-    expect(settings).toMatchObject({ policy: { model: { hub: 'owner/painter', revision: 'main' } } });
+    const image_encoder = { hub: 'google/siglip-so400m-patch14-384', revision: 'main' };
+    const model = { hub: 'owner/painter', revision: 'main' };
+    expect(settings).toMatchObject({ policy: { model, parts: { image_encoder } } });
   });
 
   it('weighs what reward servers give where these are asked, and leaves out what weighs nothing', async () => {

@@ -93,9 +93,10 @@ function place({ raw, put }: File): void {
   put('run_name', basename(folder), 'output_dir');
 }
 
-/** The transformer, or the folder of a pipeline that holds it beside its autoencoder. */
+/** The transformer, or the folder of a pipeline that holds it beside its autoencoder; and what looks at style images. */
 function model({ raw, put }: File): Problem[] {
-  const { pretrained_model_name_or_path: named, revision = null } = raw;
+  const { pretrained_model_name_or_path: named, revision = null, siglip_path: looks } = raw;
+  if (looks !== undefined) put('policy.parts.image_encoder', namedModel(looks), 'siglip_path');
   if (named === undefined) return [];
   const isPipeline = typeof named === 'string' && existsSync(join(named, 'transformer'));
   put(

@@ -8,7 +8,7 @@ export const flowKeys = {
   model_type: { to: 'policy.model_type' },
   pretrained_model_name_or_path: { to: 'policy.model', joint: true },
   revision: { to: 'policy.model', joint: true, shared: true },
-  siglip_path: { to: 'policy.parts.image_encoder' },
+  siglip_path: { to: 'policy.parts.image_encoder', joint: true },
   output_dir: { to: 'base_exp_dir', joint: true },
   train_data_json: { to: 'data.train', joint: true },
   resolution: { to: 'data.resolution', joint: true },

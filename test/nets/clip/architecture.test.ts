@@ -116,8 +116,9 @@ describe('the config of a model that compares texts with pictures', () => {
   ])('refuses %j', (json, message, next) => {
     expect(() => read(json)).toThrow(CheckpointError);
     expect(() => read(json)).toThrow(message);
-    if (next !== undefined)
-      expect(() => read(json)).toThrow(expect.objectContaining({ next: expect.stringMatching(next) }));
+    if (next !== undefined) {
+      expect(() => read(json)).toThrow(expect.objectContaining({ next: expect.stringMatching(next) as string }));
+    }
   });
 
   it('may be of a vision half alone, where only that is read', () => {

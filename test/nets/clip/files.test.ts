@@ -23,8 +23,9 @@ function copyOf(name: string, changes: Readonly<Record<string, unknown>> = {}): 
   const folder = newFolder();
   cpSync(join(fixtures, name), folder, { recursive: true });
   const config = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as Record<string, unknown>;
-  for (const [key, value] of Object.entries(changes))
+  for (const [key, value] of Object.entries(changes)) {
     config[key] = { ...(config[key] as object), ...(value as object) };
+  }
   writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
   return folder;
 }
