@@ -82,13 +82,13 @@ const siglipVision = z.object({
 type Json = Readonly<Record<string, unknown>>;
 
 /**
- * A half's section. What `<half>_config_dict` says counts before it, and so does every default where that says nothing, as in transformers: files of
- * the first years have both.
+ * A half's section. What `<half>_config_dict` says counts in its place, with a default for all that it leaves out, as in transformers: files of the
+ * first years have both.
  */
-function withOlder(json: Json, half: 'text' | 'vision', schema: z.ZodObject): object {
-  const own = Object(json[`${half}_config`]) as object;
+function sectionOf(json: Json, half: 'text' | 'vision', schema: z.ZodObject): object {
   const key = `${half}_config_dict`;
-  return (json[key] ?? null) === null ? own : { ...own, ...(z.object({ [key]: schema }).parse(json)[key] as object) };
+  const isOlder = (json[key] ?? null) !== null;
+  return Object(isOlder ? z.object({ [key]: schema }).parse(json)[key] : json[`${half}_config`]) as object;
 }
 
 const families: Readonly<Record<EmbedderFamily, (json: Json) => EmbedderConfig>> = {
@@ -105,8 +105,8 @@ const families: Readonly<Record<EmbedderFamily, (json: Json) => EmbedderConfig>>
       })
       .parse({
         ...json,
-        text_config: withOlder(json, 'text', clipText),
-        vision_config: withOlder(json, 'vision', clipVision),
+        text_config: sectionOf(json, 'text', clipText),
+        vision_config: sectionOf(json, 'vision', clipVision),
       });
     return { family: 'clip', projection_dim, text, vision };
   },

@@ -202,6 +202,26 @@ describe('a SigLIP', () => {
     }
   });
 
+  it('lowers letters and fills up on the side that its folder says', async () => {
+    const folder = newFolder();
+    cpSync(tinySiglip, folder, { recursive: true });
+    const changed = (name: string, change: (json: Record<string, unknown>) => object): void => {
+      const json = JSON.parse(readFileSync(join(folder, name), 'utf8')) as Record<string, unknown>;
+      writeFileSync(join(folder, name), JSON.stringify({ ...json, ...change(json) }));
+    };
+    const idsOf = async (text: string): Promise<number[]> =>
+      [...(await textReader(folder).encode(text)).ids].map(Number);
+    const plain = await idsOf('the sky');
+    expect(await idsOf('The SKY')).toEqual(plain);
+    changed('tokenizer.json', () => ({ normalizer: null }));
+    expect(await idsOf('the sky')).toEqual(plain);
+    expect(await idsOf('The SKY')).not.toEqual(plain);
+    changed('tokenizer_config.json', () => ({ do_lower_case: true, padding_side: 'left' }));
+    expect(await idsOf('The SKY')).toEqual([...plain.slice(3), ...plain.slice(0, 3)]);
+    const { mask } = await textReader(folder).encode('the sky');
+    expect([...mask].join('')).toBe('000000000111');
+  });
+
   it("reads prompts as transformers' tokenizer does, filled up to its length", async () => {
     const reader = textReader(tinySiglip);
     expect(reader.context).toBe(12);
