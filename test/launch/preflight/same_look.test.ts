@@ -1,5 +1,5 @@
 /** What `config check` says is in the way of a run is what `run` refuses it for, and all of it is said at once. */
-import { cpSync, writeFileSync } from 'node:fs';
+import { cpSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
@@ -67,6 +67,24 @@ describe('config check and run', () => {
     const terms = ['reward.mode=null', `reward.terms=${JSON.stringify([{ name: 'clip', weight: 1, model }])}`];
     const found = await saidByBoth(await load('configs/prompt_enhance.jsonnet', terms));
     expect(found).toEqual([expect.stringContaining('model_type is "siglip2"; covered: clip, siglip')]);
+  });
+
+  it("both look at what describes a term's model of the Hub, before its weights are fetched", async () => {
+    const cache = newFolder();
+    const commit = 'a'.repeat(40);
+    const snapshot = join(cache, 'models--some--siglip', 'snapshots', commit);
+    cpSync('test/rewards/terms/clip/fixtures/tiny_siglip', snapshot, { recursive: true });
+    rmSync(join(snapshot, 'model.safetensors'));
+    vi.stubEnv('HF_HUB_CACHE', cache);
+    vi.stubEnv('HF_HUB_OFFLINE', '1');
+    const model = { hub: 'some/siglip', revision: commit };
+    const terms = ['reward.mode=null', `reward.terms=${JSON.stringify([{ name: 'clip', weight: 1, model }])}`];
+    const config = await load('configs/prompt_enhance.jsonnet', terms);
+    const absent = expect.stringContaining('some/siglip at aaaaaaaaaaaa was not downloaded') as string;
+    expect(await saidByBoth(config)).toEqual([absent]);
+    writeFileSync(join(snapshot, 'config.json'), JSON.stringify({ model_type: 'siglip2' }));
+    const otherwise = expect.stringContaining('model_type is "siglip2"; covered: clip, siglip') as string;
+    expect((await saidByBoth(config)).sort()).toEqual(expect.arrayContaining([absent, otherwise]));
   });
 
   it('both say that a finished run was made otherwise, and that its module cannot be used', async () => {

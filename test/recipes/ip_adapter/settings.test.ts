@@ -6,6 +6,7 @@ import { checkNeed } from '../../../src/launch/preflight/needs.js';
 import { validate } from '../../../src/config/validate.js';
 import { noisyRange } from '../../../src/policies/flow/steps.js';
 import { isObject } from '../../../src/schema/walk.js';
+import type { ModelShape, ShapeOf } from '../../../src/recipes/recipe.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import type { TrainedSettings } from '../../../src/schema/run.js';
 import { writeBench } from '../../data/bench.js';
@@ -302,6 +303,17 @@ describe('the settings of ip_adapter', () => {
   it('tell what memory a run takes', () => {
     const settings = settingsOf({});
     expect(recipeOf(settings).memory(settings, () => null)).toBeGreaterThan(300 * 2 ** 20);
+    // What reads prompts, and of a whole SigLIP what looks at style images.
+    const [words, around] = [{ text_encoder: 'words' }, { text_encoder: 'words', image_encoder: 'siglip' }].map(
+      (parts) => settingsOf({ policy: { parts } }),
+    );
+    const shapes: Readonly<Record<string, ModelShape>> = {
+      words: { kind: 'graphs', bytes: 7e9 },
+      siglip: { kind: 'graphs', bytes: 9e9, visionBytes: 5e9 },
+    };
+    const shapeOf: ShapeOf = (reference) => (typeof reference === 'string' ? shapes[reference] : null);
+    const without = recipeOf(words).memory(words, () => null)!;
+    expect(recipeOf(around).memory(around, shapeOf)).toBe(without + 7e9 + 5e9);
   });
 
   it('tell what memory pictures of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
