@@ -20,7 +20,8 @@ import {
 export interface RemoteSampling {
   readonly engine: SamplingEngine;
   readonly model: ModelReference;
-  readonly rank: number;
+  /** Of the adapter; null where all weights are trained, which the server then reads anew. */
+  readonly rank: number | null;
   readonly contextSize: number;
 }
 
@@ -36,8 +37,8 @@ export function remoteSampling({
     readonly model_context_size: number;
   };
 }): RemoteSampling | null {
-  if (engine === null || model === null || lora === null) return null;
-  return { engine, model, rank: lora.rank, contextSize };
+  if (engine === null || model === null) return null;
+  return { engine, model, rank: lora?.rank ?? null, contextSize };
 }
 
 /** The ranks with which vLLM can be started: `--max-lora-rank`. */
@@ -53,7 +54,7 @@ export interface SampledSettings {
 
 export const samplerRules: readonly Rule<SampledSettings>[] = [
   oneServer,
-  adaptersAlone,
+  startsFromModel,
   servedRank,
   wordsAlone,
   ownDevices,
@@ -71,13 +72,13 @@ function oneServer({ rollout }: PartialSettings<SampledSettings>): readonly Prob
   );
 }
 
-/** Training's changes have to reach a running server, whose file route accepts only adapters. */
-function adaptersAlone({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
-  if (policy?.lora !== null) return [];
+/** Random weights are in no folder that a server could be started with. */
+function startsFromModel({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  if (policy?.model !== null || policy.init === null) return [];
   return whenSet([validSection(rollout?.engine)], () =>
     problem(
       'rollout.engine',
-      "found vllm where all weights are trained (policy.lora: null), which cannot be brought to a running vLLM in every iteration; allowed: with policy.lora, or null, the policy's own engine",
+      "found vllm where training starts from random weights (policy.init), which no server has; allowed: with policy.model, or null, the policy's own engine",
     ),
   );
 }

@@ -31,7 +31,7 @@ export const samplingEngine = section(
   "What samples answers; null means the policy's own engine.",
   z.strictObject({
     type: result(
-      "The engine: 'vllm', a server that is given the adapter of every iteration. Needs policy.lora.",
+      "The engine: 'vllm', a server that is given the adapter of every iteration, or, with policy.lora null, all weights.",
       z.enum(['vllm']),
     ),
     base_url: operation(
@@ -44,7 +44,7 @@ export const samplingEngine = section(
       z.string().min(1).default('VLLM_API_KEY'),
     ),
     adapter_dir: operation(
-      "The folder that adapters are written to, which the server has to see; null means the run's own.",
+      "The folder that adapters, or all weights, are written to, which the server has to see; null means the run's own.",
       z.string().min(1).nullable().default(null),
     ),
     server_adapter_dir: operation(

@@ -1,4 +1,4 @@
-/** Connects a run to a vLLM server that samples its answers, with the run's adapters there and the store of its answers. */
+/** Connects a run to a vLLM server that samples its answers, with the run's weights there and the store of its answers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { join, resolve } from 'node:path';
 import { Deadline } from '../core/deadline.js';
@@ -12,6 +12,8 @@ import type { TokenPolicy } from '../policies/tokens/policy.js';
 import type { RemoteSampler } from '../policies/tokens/remote_sampler.js';
 import { AdapterShelf } from '../policies/tokens/vllm/adapters.js';
 import { VllmSampler, type SampledAnswer } from '../policies/tokens/vllm/sampler.js';
+import type { WeightsShelf } from '../policies/tokens/vllm/shelf.js';
+import { WholeShelf } from '../policies/tokens/vllm/whole.js';
 import type { RemoteSampling } from '../recipes/sampler.js';
 import { answerForm } from '../run/exchanges.js';
 import type { RunPaths } from '../run/paths.js';
@@ -27,10 +29,19 @@ export interface SampledSettings extends NamedRun {
 
 const LOOK_MS = 10_000;
 
+/** What rank 0 finds out. */
+interface Found {
+  readonly mode: LogProbsMode;
+  /** What the server calls its model. */
+  readonly served: string;
+  /** Part of the names of this attempt's weights. */
+  readonly attempt: string;
+}
+
 type Services = Pick<TrainingContext, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
 
 /**
- * Waits for the server, finds out what log-probabilities it reports, and removes the adapters that an earlier attempt left. Every rank calls it.
+ * Waits for the server, finds out what log-probabilities it reports, and removes the weights that an earlier attempt left. Every rank calls it.
  * Raises EndpointError when the server stays away or cannot hold the policy's sequences, WaitInterrupted when the run is asked to stop meanwhile.
  */
 export async function openRemoteSampler<P extends TokenPrompt>(
@@ -45,24 +56,26 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   const { group, log } = services;
   const paths = pathsOf(settings, services.handle);
   const own = `${namePrefix(paths)}-`;
-  const shelf = (client: VllmClient): AdapterShelf =>
-    new AdapterShelf({ client, ...adapterFolders(engine, paths), prefix: own, rank });
-  const prepare = async (client: VllmClient, deadline: Deadline): Promise<{ mode: LogProbsMode; attempt: string }> => {
-    await client.ready(deadline);
-    const served = servedModel(await client.models(deadline), contextSize, client.url);
-    const mode = await probeLogProbs(client, served.id, [...format.ends].slice(0, 1), deadline);
-    const version = await client.version(deadline);
-    log.logger.info(
-      `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples with adapters over ${served.id}; ${inWords(mode, settings, separateVocabularies)}`,
-    );
-    await shelf(client).clear(deadline);
-    return { mode, attempt: randomBytes(3).toString('hex') };
+  const shelf = (client: VllmClient, { served, attempt }: Pick<Found, 'served' | 'attempt'>): WeightsShelf => {
+    const place = { client, ...adapterFolders(engine, paths) };
+    return rank === null
+      ? new WholeShelf({ ...place, prefix: `${own}${attempt}-`, model: served })
+      : new AdapterShelf({ ...place, own, prefix: `${own}${attempt}-`, rank });
   };
-  const { client, lines, found, replay } = await openRemote<
-    VllmClient,
-    SampledAnswer,
-    Awaited<ReturnType<typeof prepare>>
-  >(
+  const prepare = async (client: VllmClient, deadline: Deadline): Promise<Found> => {
+    await client.ready(deadline);
+    const { id: served } = await lookAt(client, sampled, deadline);
+    const mode = await probeLogProbs(client, served, [...format.ends].slice(0, 1), deadline);
+    const version = await client.version(deadline);
+    const trained = rank === null ? 'with all weights of' : 'with adapters over';
+    log.logger.info(
+      `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples ${trained} ${served}; ${inWords(mode, settings, separateVocabularies)}`,
+    );
+    const attempt = randomBytes(3).toString('hex');
+    await shelf(client, { served, attempt }).clear(deadline);
+    return { mode, served, attempt };
+  };
+  const { client, lines, found, replay } = await openRemote<VllmClient, SampledAnswer, Found>(
     settings,
     {
       name: 'vLLM',
@@ -78,8 +91,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   return new VllmSampler<P>({
     ...replay,
     client,
-    adapters: shelf(client),
-    prefix: `${own}${found.attempt}-`,
+    shelf: shelf(client, found),
     format,
     vocabulary: config.vocab_size,
     contextSize,
@@ -91,8 +103,9 @@ export async function openRemoteSampler<P extends TokenPrompt>(
 }
 
 /** Checks once whether a running server can sample for a run. Raises EndpointError when it cannot. */
-export async function checkVllm({ engine, contextSize }: RemoteSampling, url: string): Promise<void> {
-  const client = new VllmClient({ url, apiKey: process.env[engine.api_key_env], concurrency: 1, timeoutMs: LOOK_MS });
+export async function checkVllm(sampled: RemoteSampling, url: string): Promise<void> {
+  const apiKey = process.env[sampled.engine.api_key_env];
+  const client = new VllmClient({ url, apiKey, concurrency: 1, timeoutMs: LOOK_MS });
   const deadline = new Deadline(systemClock, LOOK_MS);
   try {
     const found = await client.look(deadline);
@@ -102,7 +115,7 @@ export async function checkVllm({ engine, contextSize }: RemoteSampling, url: st
         next: 'Start it, or check host and port in rollout.engine.base_url.',
       });
     }
-    servedModel(await client.models(deadline), contextSize, url);
+    await lookAt(client, sampled, deadline);
   } finally {
     deadline.dispose();
     await client.close();
@@ -138,6 +151,20 @@ export function adapterFolders(
 /** The same for every attempt at a run, but different for a run of the same name in another folder. */
 function namePrefix({ dir, runName }: RunPaths): string {
   return `editrl-${runName}-${createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8)}`;
+}
+
+/** The model of a server that can do what the run needs. Raises EndpointError, with what to start it with, for one that cannot. */
+async function lookAt(
+  client: VllmClient,
+  { rank, contextSize }: RemoteSampling,
+  within: Deadline,
+): Promise<ServedModel> {
+  const served = servedModel(await client.models(within), contextSize, client.url);
+  if (rank === null) {
+    await client.requireControl(within);
+    await client.requireGenerate(served.id, within);
+  }
+  return served;
 }
 
 /** Finds the base model among its adapters. */

@@ -147,6 +147,32 @@ describe('a run whose answers vLLM samples', () => {
   });
 });
 
+describe('a run that trains all weights', () => {
+  it('brings them to the server for every iteration, and resumes to the same', async () => {
+    const whole = await sampled('all', serving(), 'policy.lora=null').ended;
+    expect(whole).toMatchObject({ code: 0, err: '' });
+    expect(whole.out).toContain('samples with all weights of');
+    const lines = place.metrics('all').slice(1);
+    expect(lines).toHaveLength(ITERATIONS);
+    for (const line of lines) expect(line['policy/rollout_mismatch']).toBeLessThan(1e-4);
+    expect(lines.some((line) => Number(line['policy/grad_norm']) > 0)).toBe(true);
+    expect(readdirSync(join(place.run('all'), 'adapters'))).toEqual([]);
+
+    const before = 2 * 8 + 3 * 16;
+    program.stall(before + 8);
+    const live = sampled('all_killed', serving(), 'policy.lora=null');
+    await until('answers of iteration 4 are stored', () => !live.isAlive() || storedOf('all_killed') > before);
+    const started = childrenOf(live.pid);
+    live.kill('SIGKILL');
+    await live.ended;
+    await until('everything that it started has ended', () => !started.some(isRunning));
+    program.mend();
+    expect(await place.call(['resume', 'all_killed'])).toMatchObject({ code: 0, err: '' });
+    const weights = (name: string): Buffer => place.checkpointFile(name, ITERATIONS, 'policy.safetensors');
+    expect(weights('all_killed').equals(weights('all'))).toBe(true);
+  });
+});
+
 describe('a server that runs already', () => {
   it('is used, and looked at before', async () => {
     const stub = await StubVllm.start({ base: model, apiKey: 'the-key-of-it' });
@@ -193,7 +219,9 @@ describe('what cannot be', () => {
   };
 
   it('is refused before anything starts', async () => {
-    expect(await refused('policy.lora=null')).toContain('where all weights are trained');
+    expect(await refused('policy.lora=null', 'policy.model=null', `policy.init=${JSON.stringify(INIT)}`)).toContain(
+      'starts from random weights',
+    );
     expect(await refused('rollout.engine={"type": "vllm"}')).toContain('neither base_url nor serve');
     expect(await refused('rollout.engine.serve.command=["no-such-vllm"]')).toContain(
       "there is no program 'no-such-vllm'",

@@ -21,10 +21,20 @@ describe('a sampler elsewhere', () => {
     expect(problems({ ...good, rollout: { engine: { ...engines.none, serve: {} } } })).toEqual([]);
   });
 
-  it('needs an adapter, of a rank that is served', () => {
-    expect(problems({ ...good, policy: { lora: null } })[0]).toContain('where all weights are trained');
+  it('has an adapter of a rank that is served, or all weights', () => {
+    expect(problems({ ...good, policy: { lora: null } })).toEqual([]);
     expect(problems({ ...good, policy: { lora: { rank: 512 } } })).toEqual([]);
     expect(problems({ ...good, policy: { lora: { rank: 513 } } })[0]).toContain('found 513; allowed with');
+  });
+
+  it('has the model that training starts from', () => {
+    const from = (policy: object): string[] => problems({ ...good, policy: { lora: null, ...policy } });
+    expect(from({ model: null, init: {} })).toEqual([
+      "rollout.engine: found vllm where training starts from random weights (policy.init), which no server has; allowed: with policy.model, or null, the policy's own engine",
+    ]);
+    // A config with neither is a base for others.
+    expect(from({ model: null, init: null })).toEqual([]);
+    expect(from({ model: '/model', init: null })).toEqual([]);
   });
 
   it('does not know the rules of image blocks', () => {
@@ -91,6 +101,8 @@ describe('a sampler elsewhere', () => {
       rank: 4,
       contextSize: 99,
     });
+    expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, lora: null } })?.rank).toBeNull();
+    expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, model: null } })).toBeNull();
     expect(remoteSampling({ rollout: { engine: null }, policy })).toBeNull();
   });
 });

@@ -20,21 +20,33 @@ import { checkedKey } from '../../http/key.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import {
+  checksumsReply,
   completionReply,
   FIXED_FIELDS,
+  generateBody,
+  generateReply,
   jsonOf,
   messageOf,
   modelsReply,
   type Completion,
   type CompletionRequest,
+  type GenerateRequest,
+  type Generated,
   type ServedModel,
 } from './wire.js';
+import type { ZodType } from 'zod';
 
 /** A reply that is none of the server's being away. */
 export interface VllmReply {
   readonly status: number;
   readonly body: string;
 }
+
+const GENERATE = '/inference/v1/generate';
+const START_SCALE_OUT = 'Start vLLM, 0.32 or later, with --enable-scale-out.';
+/** Without development mode a running server keeps its weights. */
+export const START_CONTROLLED =
+  'Start vLLM, 0.32 or later, with VLLM_SERVER_DEV_MODE=1 in its environment, and with --enable-scale-out.';
 
 /** The meaning of statuses. A refusal is left to the caller to read. */
 const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
@@ -71,7 +83,7 @@ export class VllmClient {
       members: [new AwaitedMember(this.url, clock, { cap: concurrency, alone: true })],
       policy: { maxAttempts: 5, attemptTimeoutMs: timeoutMs, retryAfterCapMs: 30_000 },
       attempt: (_member, sent, attempt) => this.#attempt(sent, attempt),
-      error: (found, { next = RUN_AGAIN }, { path }) => this.#error(`${path}: ${found}`, next),
+      error: (found, { next = folderAdvice(found) ?? RUN_AGAIN }, { path }) => this.#error(`${path}: ${found}`, next),
       away: (found) => found,
     });
     this.#headers = {
@@ -121,22 +133,79 @@ export class VllmClient {
   async complete(request: CompletionRequest, within: Deadline): Promise<Completion | null> {
     const reply = await this.#send('/v1/completions', { ...request, ...FIXED_FIELDS }, within);
     if (reply.status === 404 && /does not exist/.test(messageOf(reply.body))) return null;
-    const { body } = this.#expect(reply, '/v1/completions');
-    const parsed = completionReply.safeParse(jsonOf(body));
-    if (!parsed.success) {
-      const [{ path, message }] = parsed.error.issues;
-      throw this.#error(`/v1/completions: ${path.join('.')}: ${message}`, adviceFor(path));
-    }
-    const [{ token_ids: ids, finish_reason, logprobs }] = parsed.data.choices;
+    const { choices } = this.#read(reply, '/v1/completions', completionReply);
+    const [{ token_ids: ids, finish_reason, logprobs }] = choices;
     const completion: Completion = {
       ids,
       logProbs: logprobs.token_logprobs,
       top: Object.values(logprobs.top_logprobs?.[0] ?? {}),
       stopped: finish_reason === 'stop',
     };
-    const wrong = wrongWith(completion, request);
-    if (wrong !== null) throw this.#error(`/v1/completions: ${wrong}`, 'Look for an error in the log of vLLM.');
+    this.#check(completion, request, '/v1/completions');
     return completion;
+  }
+
+  /** The same of a prompt with pictures, or under weights that have a name. Raises EndpointError as `complete`, and where the server has no such route. */
+  async generate(request: GenerateRequest, within: Deadline): Promise<Generated | null> {
+    const reply = await this.#send(GENERATE, generateBody(request), within);
+    if (reply.status === 404 && /does not exist/.test(messageOf(reply.body))) return null;
+    if (reply.status === 404 || reply.status === 403) {
+      throw this.#error(`${GENERATE}: status ${reply.status}: ${messageOf(reply.body)}`, START_SCALE_OUT);
+    }
+    const { choices, prompt_token_ids: promptIds } = this.#read(reply, GENERATE, generateReply);
+    const [{ token_ids: ids, finish_reason, logprobs, weight_versions }] = choices;
+    const generated: Generated = {
+      ids,
+      logProbs: logprobs.content.map(({ logprob }) => logprob),
+      top: [],
+      stopped: finish_reason === 'stop',
+      promptIds,
+      versions: weight_versions.map(({ version }) => version),
+    };
+    this.#check(generated, request, GENERATE);
+    return generated;
+  }
+
+  /** Lets requests that are under way end, and holds back others. What was cached is forgotten. */
+  async pause(within: Deadline): Promise<void> {
+    await this.#control('/pause?mode=wait', {}, within);
+  }
+
+  /** Also right where nothing was held back. */
+  async resume(within: Deadline): Promise<void> {
+    await this.#control('/resume', {}, within);
+  }
+
+  /** Digests of all parameters. Those of a server on a CPU that holds some in another form are digests of nothing. */
+  async checksums(within: Deadline): Promise<ReadonlyMap<string, string>> {
+    const reply = await this.#control('/weight_checker', { action: 'checksum' }, within);
+    return new Map(Object.entries(this.#read(reply, '/weight_checker', checksumsReply).checksums));
+  }
+
+  /** Makes all parameters 0. */
+  async zeroWeights(within: Deadline): Promise<void> {
+    await this.#control('/weight_checker', { action: 'reset' }, within);
+  }
+
+  /** Reads all weights from a folder of the server's. Raises EndpointError where it does not. */
+  async reloadWeights(path: string, within: Deadline): Promise<void> {
+    await this.#control('/collective_rpc', { method: 'reload_weights', kwargs: { weights_path: path } }, within);
+  }
+
+  /** Names the weights, for answers that are sampled from now on. */
+  async nameWeights(version: string, within: Deadline): Promise<void> {
+    await this.#control('/update_weight_version', { new_version: version }, within);
+  }
+
+  /** Raises EndpointError, with what to start it with, for a server whose weights cannot be replaced. */
+  async requireControl(within: Deadline): Promise<void> {
+    await this.#control('/weight_info', null, within);
+  }
+
+  /** Raises EndpointError, with what to start it with, for a server that `generate` cannot ask. */
+  async requireGenerate(model: string, within: Deadline): Promise<void> {
+    const one = { max_tokens: 1, temperature: 1, top_p: 1, top_k: 0, seed: 1, stop_token_ids: [], logprobs: 0 };
+    await this.generate({ ...one, model, prompt: [0], parts: [], cacheSalt: 'editrl-look' }, within);
   }
 
   /** Closes the connections; nothing may be asked afterwards. */
@@ -171,6 +240,25 @@ export class VllmClient {
     }
   }
 
+  /** A route of vLLM's development mode. */
+  async #control(path: string, body: object | null, within: Deadline): Promise<VllmReply> {
+    const reply = await this.#send(path, body, within);
+    if (reply.status !== 404) return this.#expect(reply, path);
+    throw this.#error(`${path}: status 404: ${messageOf(reply.body)}`, START_CONTROLLED);
+  }
+
+  #read<T>(reply: VllmReply, path: string, form: ZodType<T>): T {
+    const parsed = form.safeParse(jsonOf(this.#expect(reply, path).body));
+    if (parsed.success) return parsed.data;
+    const [{ path: at, message }] = parsed.error.issues;
+    throw this.#error(`${path}: ${at.join('.')}: ${message}`, adviceFor(at));
+  }
+
+  #check(completion: Completion, request: CompletionRequest, path: string): void {
+    const wrong = wrongWith(completion, request);
+    if (wrong !== null) throw this.#error(`${path}: ${wrong}`, 'Look for an error in the log of vLLM.');
+  }
+
   #expect(reply: VllmReply, path: string): VllmReply {
     if (reply.status === 200) return reply;
     const said = messageOf(reply.body);
@@ -197,6 +285,9 @@ function wrongWith({ ids, logProbs, stopped }: Completion, request: CompletionRe
 }
 
 function adviceFor(path: readonly PropertyKey[]): string {
+  if (path.includes('weight_versions')) {
+    return 'Names of weights (weight_versions) come from vLLM 0.32 on: use a later one.';
+  }
   if (path.includes('token_ids')) return 'Token ids (return_token_ids) come from vLLM 0.10.2 on: use a later one.';
   return 'Check that a vLLM runs there, and what its log says.';
 }
@@ -210,3 +301,11 @@ function remedyOf(status: number, said: string): string {
   }
   return 'Look for the reason in the log of vLLM.';
 }
+
+/** What to do where the server does not find the weights that it is to read; null for any other failure. */
+function folderAdvice(said: string): string | null {
+  return /repo id must be|no such file|cannot find any model weights/i.test(said) ? SHARE_FOLDER : null;
+}
+
+export const SHARE_FOLDER =
+  'The server does not see that folder: let rollout.engine.adapter_dir be one that both see, and server_adapter_dir what the server calls it.';

@@ -1,4 +1,7 @@
-/** Requests to vLLM's HTTP API and its answers, as far as a sampler needs them (`vllm/entrypoints/openai`, 0.10.2 and later). */
+/**
+ * Requests to vLLM's HTTP API and its answers, as far as a sampler needs them (`vllm/entrypoints/openai`, 0.10.2 and later; from 0.32 on
+ * `vllm/entrypoints/scale_out` too).
+ */
 import { z } from 'zod';
 
 /** One answer to a prompt of token ids. Every sampling value is sent, because vLLM takes missing ones from the model's generation_config.json. */
@@ -31,6 +34,57 @@ export const FIXED_FIELDS = {
   stream: false,
 } as const;
 
+/** A picture or a clip that goes with the ids of a prompt, in which one token stands for each, as a data URL. */
+export interface ContentPart {
+  readonly type: 'image_url' | 'video_url';
+  readonly url: string;
+}
+
+/** What `/inference/v1/generate` is asked: the same as a completion, with pictures, and apart from what the server cached under other weights. */
+export interface GenerateRequest extends CompletionRequest {
+  readonly parts: readonly ContentPart[];
+  /** Names the weights: blocks that were cached under another name are not used. */
+  readonly cacheSalt: string;
+}
+
+/** The body of a request to `/inference/v1/generate`. Text is never made of the tokens. */
+export function generateBody({ model, prompt, parts, cacheSalt, ...sampling }: GenerateRequest): object {
+  return {
+    model,
+    token_ids: prompt,
+    cache_salt: cacheSalt,
+    return_token_ids: true,
+    stream: false,
+    ...(parts.length === 0 ? {} : { content_parts: parts }),
+    sampling_params: {
+      ...sampling,
+      n: 1,
+      min_p: 0,
+      repetition_penalty: 1,
+      ignore_eos: true,
+      skip_special_tokens: false,
+      detokenize: false,
+    },
+  };
+}
+
+export const generateReply = z.object({
+  prompt_token_ids: z.array(z.int().min(0)),
+  choices: z
+    .array(
+      z.object({
+        token_ids: z.array(z.int().min(0)),
+        finish_reason: z.enum(['stop', 'length']),
+        logprobs: z.object({ content: z.array(z.object({ logprob: z.number() })) }),
+        weight_versions: z.array(z.object({ version: z.string() })),
+      }),
+    )
+    .length(1),
+});
+
+/** Digests of the parameters that a server computes with, by its own names for them. */
+export const checksumsReply = z.object({ checksums: z.record(z.string(), z.string()) });
+
 const choice = z.object({
   token_ids: z.array(z.int().min(0)),
   finish_reason: z.enum(['stop', 'length']),
@@ -48,6 +102,14 @@ export interface Completion {
   /** Log-probabilities of the most probable first tokens, as many as were asked for. */
   readonly top: readonly number[];
   readonly stopped: boolean;
+}
+
+/** An answer of `/inference/v1/generate`. */
+export interface Generated extends Completion {
+  /** The prompt as the server read it, with as many tokens for each picture as it made of it. */
+  readonly promptIds: readonly number[];
+  /** The names that the weights had while it was sampled. */
+  readonly versions: readonly string[];
 }
 
 export const modelsReply = z.object({

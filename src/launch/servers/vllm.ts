@@ -1,9 +1,10 @@
 /** A vLLM that is started with a run, kept up during the run, and ended with it, by its process group. */
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { systemClock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { CheckpointError, must } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
 import { VllmClient } from '../../engines/vllm/client.js';
 import { SERVED_RANKS, type RemoteSampling } from '../../recipes/sampler.js';
 import { holdsAdapter } from '../../policies/adapter_files.js';
@@ -50,7 +51,7 @@ function specification({ sampled, devices, model, log, user }: VllmServerOptions
     next: `Its log is ${log}.`,
     address: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
     command: (at) => vllmCommand(sampled, model, at),
-    environment: (token) => vllmEnvironment(devices, token),
+    environment: (token) => vllmEnvironment({ sampled, devices, log }, token),
     noProgram: { where: `${WHERE}.command`, next: HOW_TO_INSTALL },
     startTimeoutS,
     endBy: 'SIGTERM',
@@ -86,15 +87,11 @@ async function untilReady(
 /** The whole command line: the run's flags come before those that a person adds, which win. */
 export function vllmCommand({ engine, rank, contextSize }: RemoteSampling, model: string, port: number): string[] {
   const { command, devices, gpu_memory_utilization, flags } = must(engine.serve, WHERE);
-  const served = must(
-    SERVED_RANKS.find((one) => one >= rank),
-    `a --max-lora-rank for ${rank}`,
-  );
   return [
     ...(command ?? DEFAULT_COMMAND),
     model,
     ...['--host', MASTER_ADDRESS, '--port', String(port)],
-    ...['--enable-lora', '--max-lora-rank', String(served)],
+    ...(rank === null ? ['--enable-scale-out', '--middleware', GUARD] : adapterFlags(rank)),
     ...['--logprobs-mode', 'processed_logprobs', '--generation-config', 'vllm'],
     ...['--max-model-len', String(contextSize), '--gpu-memory-utilization', String(gpu_memory_utilization)],
     ...(devices !== null && devices.length > 1 ? ['--tensor-parallel-size', String(devices.length)] : []),
@@ -102,14 +99,63 @@ export function vllmCommand({ engine, rank, contextSize }: RemoteSampling, model
   ];
 }
 
+function adapterFlags(rank: number): string[] {
+  const served = must(
+    SERVED_RANKS.find((one) => one >= rank),
+    `a --max-lora-rank for ${rank}`,
+  );
+  return ['--enable-lora', '--max-lora-rank', String(served)];
+}
+
 /** The key is passed in the environment: arguments can be read by everybody. */
-function vllmEnvironment(devices: readonly number[] | null, token: string): Readonly<Record<string, string>> {
+function vllmEnvironment(
+  { sampled, devices, log }: Pick<VllmServerOptions, 'sampled' | 'devices' | 'log'>,
+  token: string,
+): Readonly<Record<string, string>> {
   return {
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True',
     VLLM_API_KEY: token,
+    ...(sampled.rank === null
+      ? { VLLM_SERVER_DEV_MODE: '1', PYTHONPATH: writeGuard(log) }
+      : { VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True' }),
     ...(devices === null ? {} : { [ORDER_VARIABLE]: PCI_ORDER, CUDA_VISIBLE_DEVICES: devices.join(',') }),
   };
 }
+
+const GUARD = 'editrl_guard.Guard';
+
+/**
+ * vLLM asks for its key at some routes alone, not at those of its development mode, by which weights are replaced: on a machine that others use
+ * too, they could replace them as well. With this it asks everywhere but at /health. Returns what Python finds it by.
+ */
+function writeGuard(log: string): string {
+  const folder = join(dirname(log), 'vllm_guard');
+  writeFileAtomic(join(folder, 'editrl_guard.py'), GUARD_CODE);
+  const others = process.env['PYTHONPATH'] ?? '';
+  return others === '' ? folder : `${folder}${delimiter}${others}`;
+}
+
+const GUARD_CODE = `"""Asks for the key of VLLM_API_KEY at every route but /health."""
+import os
+import secrets
+
+
+class Guard:
+    def __init__(self, app):
+        self.app = app
+        self.expected = ("Bearer " + os.environ["VLLM_API_KEY"]).encode()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan" or scope.get("path") == "/health":
+            return await self.app(scope, receive, send)
+        given = dict(scope.get("headers") or []).get(b"authorization", b"")
+        if secrets.compare_digest(given, self.expected):
+            return await self.app(scope, receive, send)
+        if scope["type"] == "websocket":
+            return await send({"type": "websocket.close", "code": 1008})
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"error": "Unauthorized"}'})
+`;
 
 /** Raises CheckpointError for a folder that vLLM cannot load as it is. */
 export function checkServable(folder: string): void {

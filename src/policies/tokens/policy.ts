@@ -16,7 +16,7 @@ import { Reader, type HiddenStates, type StatesRequest } from './hidden_states.j
 import { estimatedDivergence, type LanguagePolicy } from './language_policy.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
 import type { RemoteSampler } from './remote_sampler.js';
-import { adapterFolder } from './vllm/folder.js';
+import { adapterFolder, wholeFolder } from './vllm/folder.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
 
 export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
@@ -76,7 +76,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     return this.options.model;
   }
 
-  /** From now on samples with this instead of this process's own engine; disposed of with the policy. The model has to have an adapter. */
+  /** From now on samples with this instead of this process's own engine; disposed of with the policy. */
   sampleRemotely(sampler: RemoteSampler<P>): void {
     this.#remote = sampler;
   }
@@ -85,10 +85,10 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     const { model } = this.options;
     const remote = this.#remote;
     if (remote === null) return;
-    if (!isAdapted(model)) throw new InternalError('a model without an adapter is to be sampled from remotely');
     const weights = { current: this.trained.weights, average: this.trained.averages }[of];
     if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
-    await remote.publish({ steps: this.steps, of, files: () => adapterFolder(model, weights) });
+    const files = isAdapted(model) ? () => adapterFolder(model, weights) : () => wholeFolder(model, weights);
+    await remote.publish({ steps: this.steps, of, files });
     this.#published = of;
   }
 

@@ -9,7 +9,7 @@ export interface PublishedWeights {
   /** The number of optimizer steps taken, and which of the weights. */
   readonly steps: number;
   readonly of: Exclude<WeightsOf, 'reference'>;
-  /** The folder of an adapter in PEFT's layout; views of the weights, to be read before the next step. */
+  /** The folder of an adapter in PEFT's layout, or of all weights; views of them, to be read before the next step. */
   readonly files: () => CheckpointFiles;
 }
 

@@ -29,33 +29,44 @@ if (existsSync(beside('broken'))) {
   console.error('torch.OutOfMemoryError: CUDA out of memory.');
   process.exit(1);
 }
-const KNOWN = ['host', 'port', 'max-lora-rank', 'logprobs-mode', 'generation-config', 'max-model-len', 'gpu-memory-utilization', 'tensor-parallel-size'];
-const flags = { 'enable-lora': false };
+const KNOWN = ['host', 'port', 'max-lora-rank', 'logprobs-mode', 'generation-config', 'max-model-len', 'gpu-memory-utilization', 'tensor-parallel-size', 'middleware'];
+const flags = { 'enable-lora': false, 'enable-scale-out': false };
 const [model, ...rest] = process.argv.slice(2);
 while (rest.length > 0) {
   const flag = rest.shift().replace(/^--/, '');
-  if (flag === 'enable-lora') flags[flag] = true;
+  if (flags[flag] === false) flags[flag] = true;
   else if (KNOWN.includes(flag)) flags[flag] = rest.shift();
   else {
     console.error('vllm: error: unrecognized arguments: --' + flag);
     process.exit(2);
   }
 }
+// Python finds it where PYTHONPATH says.
+const [module] = (flags.middleware ?? '').split('.');
+const found = (process.env.PYTHONPATH ?? '').split(':').some((folder) => existsSync(join(folder, module + '.py')));
+if (module !== '' && !found) {
+  console.error("ModuleNotFoundError: No module named '" + module + "'");
+  process.exit(1);
+}
 const stub = await StubVllm.start({
   base: model,
   port: Number(flags.port),
   logprobsMode: flags['logprobs-mode'],
-  maxLoraRank: Number(flags['max-lora-rank']),
+  maxLoraRank: Number(flags['max-lora-rank'] ?? 1),
   maxModelLen: Number(flags['max-model-len']),
   enableLora: flags['enable-lora'],
+  scaleOut: flags['enable-scale-out'],
+  devMode: process.env.VLLM_SERVER_DEV_MODE === '1',
+  guarded: flags.middleware !== undefined,
   runtimeUpdating: process.env.VLLM_ALLOW_RUNTIME_LORA_UPDATING === 'True',
   apiKey: process.env.VLLM_API_KEY,
   salt: existsSync(beside('salt')) ? 1 : 0,
 });
 if (existsSync(beside('slow'))) stub.state = 'loading';
 if (existsSync(beside('stalled'))) {
+  const answers = ['/v1/completions', '/inference/v1/generate'];
   const most = Number(readFileSync(beside('stalled'), 'utf8'));
-  stub.fault = ({ path, earlier }) => (path === '/v1/completions' && earlier >= most ? { kind: 'stall' } : null);
+  stub.fault = ({ path, earlier }) => (answers.includes(path) && earlier >= most ? { kind: 'stall' } : null);
 }
 setInterval(() => {
   if (stub.state === 'loading' && !existsSync(beside('slow'))) stub.state = 'up';

@@ -10,6 +10,7 @@ import { readSafetensors, type FloatTensor } from '../../../src/core/safetensors
 import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { referenceLogits } from '../../nets/reference_decoder.js';
 import { failure, send, StubServer, type Fault as CommonFault } from '../../support/stub_server.js';
+import { StubWeights } from './stub_weights.js';
 import { draw, indexOfLargest, logSoftmax, processedOf, type Sampling } from './plain_sampling.js';
 
 /** The reply as it is changed by this. */
@@ -47,13 +48,19 @@ export interface StubOptions {
   readonly base: string;
   readonly logprobsMode?: 'raw_logprobs' | 'processed_logprobs' | 'processed_logits';
   readonly apiKey?: string;
+  /** Whether it asks for the key at every route but /health. */
+  readonly guarded?: boolean;
   readonly maxModelLen?: number;
   readonly maxLoraRank?: number;
   /** `--enable-lora`. */
   readonly enableLora?: boolean;
+  /** `--enable-scale-out`. */
+  readonly scaleOut?: boolean;
+  /** VLLM_SERVER_DEV_MODE. */
+  readonly devMode?: boolean;
   /** VLLM_ALLOW_RUNTIME_LORA_UPDATING. */
   readonly runtimeUpdating?: boolean;
-  /** Adapters' folders as the server sees them; by default as they are called. */
+  /** Folders of weights as the server sees them; by default as they are called. */
   readonly pathOf?: (path: string) => string;
   readonly port?: number;
   /** Added to every seed: another server samples otherwise. */
@@ -74,18 +81,42 @@ const COMPLETION = new Set(
   ].flat(),
 );
 
+interface GenerateBody {
+  readonly model: string;
+  readonly token_ids: readonly number[];
+  readonly sampling_params: Sampling;
+}
+
+const GENERATE = new Set([
+  'model',
+  'token_ids',
+  'content_parts',
+  'sampling_params',
+  'cache_salt',
+  'return_token_ids',
+  'stream',
+]);
+const SAMPLING = new Set([
+  ...['n', 'max_tokens', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'repetition_penalty', 'stop_token_ids'],
+  ...['ignore_eos', 'logprobs', 'skip_special_tokens', 'detokenize'],
+]);
+
 export class StubVllm extends StubServer<StubRequest, Changed> {
   readonly adapters = new Map<string, Lora>();
   /** `loading`: it listens but is not ready; `dead`: its engine died. */
   state: 'up' | 'loading' | 'dead' = 'up';
   readonly #config: DecoderConfig;
-  readonly #weights: ReadonlyMap<string, FloatTensor>;
+  /** Those of the model itself. */
+  readonly weights: StubWeights;
   readonly #counts = new Map<string, number>();
 
   private constructor(private readonly options: StubOptions) {
     super();
     this.#config = JSON.parse(readFileSync(join(options.base, 'config.json'), 'utf8')) as DecoderConfig;
-    this.#weights = readSafetensors(join(options.base, 'model.safetensors'));
+    this.weights = new StubWeights(
+      readSafetensors(join(options.base, 'model.safetensors')),
+      options.pathOf ?? ((same) => same),
+    );
   }
 
   static start(options: StubOptions): Promise<StubVllm> {
@@ -97,8 +128,9 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
   }
 
   protected override readonly refuses = ({ url = '', headers }: IncomingMessage): [number, unknown] | null => {
-    const { apiKey } = this.options;
-    const known = apiKey === undefined || !url.startsWith('/v1') || headers.authorization === `Bearer ${apiKey}`;
+    const { apiKey, guarded = false } = this.options;
+    const open = guarded ? url === '/health' : !/^\/(v1|inference)/.test(url);
+    const known = apiKey === undefined || open || headers.authorization === `Bearer ${apiKey}`;
     return known ? null : [401, { error: 'Unauthorized' }];
   };
 
@@ -140,8 +172,18 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
         if (!runtimeUpdating) return send(response, 404, { detail: 'Not Found' });
         return path === '/v1/load_lora_adapter' ? this.#load(body, response) : this.#unload(body, response);
       case '/v1/completions':
-        return this.#complete(body, response, change);
+        return this.weights.whenRunning(() => this.#complete(body, response, change));
+      case '/inference/v1/generate':
+        if (this.options.scaleOut ?? true) {
+          return this.weights.whenRunning(() => this.#generate(body, response, change));
+        }
+        return send(
+          response,
+          403,
+          failure('Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.', 403),
+        );
       default:
+        if ((this.options.devMode ?? true) && this.weights.answer(path, body, response)) return;
         return send(response, 404, { detail: 'Not Found' });
     }
   }
@@ -180,7 +222,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     if (!Array.isArray(config.target_modules)) return 'target_modules is no list';
     for (const [name, { shape }] of readSafetensors(join(folder, 'adapter_model.safetensors'))) {
       const found = /^base_model\.model\.(.+)\.lora_([AB])\.weight$/.exec(name);
-      const base = found === null ? undefined : this.#weights.get(`${found[1]}.weight`);
+      const base = found === null ? undefined : this.weights.current.get(`${found[1]}.weight`);
       if (found === null || base === undefined) return `${name} is unsupported LoRA weight`;
       const last = found[1].split('.').at(-1) as string;
       if (!config.target_modules.includes(last)) return `${name} is not among the target modules`;
@@ -194,12 +236,12 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     const { r, lora_alpha: alpha, use_rslora: rslora } = readConfig(folder);
     const scale = alpha / (rslora ? Math.sqrt(r) : r);
     const found = readSafetensors(join(folder, 'adapter_model.safetensors'));
-    const weights = new Map(this.#weights);
+    const weights = new Map(this.weights.current);
     for (const [name, b] of found) {
       if (!name.endsWith('.lora_B.weight')) continue;
       const a = found.get(name.replace('lora_B', 'lora_A')) as FloatTensor;
       const module = `${name.slice('base_model.model.'.length, -'.lora_B.weight'.length)}.weight`;
-      const { shape, data } = this.#weights.get(module) as FloatTensor;
+      const { shape, data } = this.weights.current.get(module) as FloatTensor;
       const [outputs, inputs] = shape;
       const sum = data.slice();
       for (let o = 0; o < outputs; o++) {
@@ -219,24 +261,58 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
   ): void {
     const unknown = Object.keys(body).filter((key) => !COMPLETION.has(key));
     if (unknown.length > 0) return refuse(response, 400, `Extra inputs are not permitted: ${unknown.join(', ')}`);
-    const { model, prompt, max_tokens: most } = body as { model: string; prompt: number[]; max_tokens: number };
-    const weights = model === this.options.base ? this.#weights : this.adapters.get(model)?.weights;
-    if (weights === undefined) return refuse(response, 404, `The model \`${model}\` does not exist.`);
+    const { model, prompt } = body as { model: string; prompt: number[] };
+    const weights = this.#asked(model, prompt, body as unknown as Sampling, response);
+    if (weights === null) return;
+    const choice = this.#sample(weights, prompt, body as unknown as Sampling);
+    send(response, 200, { id: 'cmpl-1', object: 'text_completion', created: 0, model, choices: [change(choice)] });
+  }
+
+  /** `/inference/v1/generate`, which tells the name of the weights. */
+  #generate(
+    body: Readonly<Record<string, unknown>>,
+    response: ServerResponse,
+    change: (choice: StubChoice) => object,
+  ): void {
+    const { model, token_ids: prompt, sampling_params: how } = body as unknown as GenerateBody;
+    const unknown = [
+      ...Object.keys(body).filter((key) => !GENERATE.has(key)),
+      ...Object.keys(how).filter((key) => !SAMPLING.has(key)),
+    ];
+    if (unknown.length > 0) return refuse(response, 400, `Extra inputs are not permitted: ${unknown.join(', ')}`);
+    const weights = this.#asked(model, prompt, how, response);
+    if (weights === null) return;
+    const { logprobs, prompt_token_ids, ...choice } = this.#sample(weights, prompt, how);
+    const content = (logprobs?.token_logprobs ?? []).map((logprob, i) => ({ token_id: choice.token_ids[i], logprob }));
+    const weight_versions = [{ version: this.weights.version, start: 0, end: choice.token_ids.length }];
+    const choices = [change({ ...choice, weight_versions, logprobs: { content } } as unknown as StubChoice)];
+    send(response, 200, { request_id: 'generate-1', model, prompt_token_ids, choices });
+  }
+
+  /** The weights of a request; null for one that is refused. */
+  #asked(
+    model: string,
+    prompt: readonly number[],
+    { max_tokens: most }: Sampling,
+    response: ServerResponse,
+  ): ReadonlyMap<string, FloatTensor> | null {
+    const no = (status: number, message: string): null => {
+      refuse(response, status, message);
+      return null;
+    };
+    const weights = model === this.options.base ? this.weights.current : this.adapters.get(model)?.weights;
+    if (weights === undefined) return no(404, `The model \`${model}\` does not exist.`);
     const isId = (id: unknown): boolean =>
       Number.isInteger(id) && Number(id) >= 0 && Number(id) < this.#config.vocab_size;
     if (!Array.isArray(prompt) || prompt.length === 0 || !prompt.every(isId)) {
-      return refuse(response, 400, 'prompt: a list of token ids of the vocabulary is wanted');
+      return no(400, 'prompt: a list of token ids of the vocabulary is wanted');
     }
     const { maxModelLen = 4096 } = this.options;
-    if (prompt.length + most > maxModelLen) {
-      return refuse(
-        response,
-        400,
-        `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${prompt.length + most} tokens.`,
-      );
-    }
-    const choice = this.#sample(weights, prompt, body as unknown as Sampling);
-    send(response, 200, { id: 'cmpl-1', object: 'text_completion', created: 0, model, choices: [change(choice)] });
+    if (prompt.length + most <= maxModelLen) return weights;
+    return no(
+      400,
+      `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${prompt.length + most} tokens.`,
+    );
   }
 
   #sample(weights: ReadonlyMap<string, FloatTensor>, prompt: readonly number[], how: Sampling): StubChoice {

@@ -21,11 +21,11 @@ afterEach(async () => {
   for (const server of closing.splice(0)) await server.close();
 });
 
-function sampledBy(serve: object, rank = 4): RemoteSampling {
+function sampledBy(serve: object, rank: number | null = 4): RemoteSampling {
   return { engine: samplingEngine.parse({ type: 'vllm', serve }), model: base, rank, contextSize: 64 };
 }
 
-function prepare(serve: object = {}) {
+function prepare(serve: object = {}, rank?: number | null) {
   const program = new StubProgram(folders());
   const notices: string[] = [];
   const lost: EndpointError[] = [];
@@ -33,7 +33,7 @@ function prepare(serve: object = {}) {
   const log = join(folders(), 'logs/vllm.log');
   const start = async (): Promise<ManagedServer> => {
     const server = await startVllm({
-      sampled: sampledBy({ command: program.command, ...serve }),
+      sampled: sampledBy({ command: program.command, ...serve }, rank),
       devices: (serve as { devices?: number[] }).devices ?? null,
       model: base,
       log,
@@ -80,6 +80,21 @@ describe('a vLLM of the run', () => {
     await server.close();
     expect(isRunning(pid)).toBe(false);
     expect(readFileSync(log, 'utf8')).toContain('Application startup complete');
+  });
+
+  it('whose weights are replaced asks for its key at every route but one', async () => {
+    const { program, start } = prepare({}, null);
+    const { url, token } = await start();
+    const ask = (path: string, headers: Record<string, string> = {}): Promise<number> =>
+      fetch(`${url}${path}`, { headers }).then(({ status }) => status);
+    expect(await ask('/weight_info')).toBe(401);
+    expect(await ask('/weight_info', { authorization: `Bearer ${token}` })).toBe(200);
+    expect(await ask('/health')).toBe(200);
+    const [{ args, env }] = program.starts;
+    expect(args.join(' ')).toContain('--enable-scale-out --middleware editrl_guard.Guard');
+    expect(args).not.toContain('--enable-lora');
+    expect(env).toMatchObject({ VLLM_SERVER_DEV_MODE: '1' });
+    expect(env).not.toHaveProperty('VLLM_ALLOW_RUNTIME_LORA_UPDATING');
   });
 
   it('that dies is started again at its address', async () => {

@@ -1,5 +1,5 @@
 /**
- * A real vLLM: adapters that it loads while it runs, and the log-probabilities that it gives for its samples. Left out unless EDITRL_VLLM names a
+ * A real vLLM: weights that it loads while it runs, and the log-probabilities that it gives for its samples. Left out unless EDITRL_VLLM names a
  * Python environment that has vLLM (docs/vllm.md).
  */
 import { spawn, type ChildProcess } from 'node:child_process';
@@ -13,7 +13,7 @@ import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/confi
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { smallConfig } from '../../engines/vllm/small_base.js';
-import { testFolders } from '../../support/folder.js';
+import { testFolder, testFolders } from '../../support/folder.js';
 import { largestMismatch, learn, sampledPolicy } from './sampled_policy.js';
 
 const environment = process.env['EDITRL_VLLM'];
@@ -44,24 +44,25 @@ function writeBase(folder: string): string {
   return folder;
 }
 
-describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
+const CPU = { VLLM_CPU_OMP_THREADS_BIND: 'nobind', VLLM_CPU_KVCACHE_SPACE: '1', HF_HUB_OFFLINE: '1' };
+
+/** Starts it with these further flags and variables; it ends with the tests of the suite that calls this. */
+function serving(model: () => string, flags: readonly string[], variables: Readonly<Record<string, string>>) {
   const folders = testFolders('real-vllm');
-  let base: string;
   let url: string;
   let server: ChildProcess | undefined;
   beforeAll(async () => {
-    base = writeBase(join(folders(), 'base'));
     const port = await freePort();
     const logFile = join(folders(), 'log');
     const log = openSync(logFile, 'a');
-    const flags = ['--host', '127.0.0.1', '--port', String(port), '--enable-lora', '--max-lora-rank', '8'];
+    const place = ['serve', model(), '--host', '127.0.0.1', '--port', String(port)];
     const exact = ['--dtype', 'float32', '--enforce-eager', '--logprobs-mode', 'processed_logprobs'];
-    const more = ['--generation-config', 'vllm', '--max-model-len', '16'];
-    server = spawn(join(String(environment), 'bin', 'vllm'), ['serve', base, ...flags, ...exact, ...more], {
+    const more = ['--generation-config', 'vllm', ...flags];
+    server = spawn(join(String(environment), 'bin', 'vllm'), [...place, ...exact, ...more], {
       // Its engine is a process of its own, which ends with the group.
       detached: true,
       stdio: ['ignore', log, log],
-      env: { ...process.env, VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True', HF_HUB_OFFLINE: '1' },
+      env: { ...CPU, ...process.env, ...variables },
     });
     closeSync(log);
     url = `http://127.0.0.1:${port}`;
@@ -81,35 +82,58 @@ describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
   afterAll(() => {
     if (server?.pid !== undefined && server.exitCode === null) process.kill(-server.pid, 'SIGKILL');
   });
+  return { url: () => url, folders };
+}
 
-  it('samples from the weights that are trained, and gives the log-probabilities that the trainer computes', async () => {
-    const { policy } = sampledPolicy({ url }, { base, folder: folders(), temperature: 0.8 });
-    try {
-      const prompts = [[3, 1], [5], [4, 4, 0], [8, 9]].map((ids) => ({ tokens: { ids } }));
-      const sample = (asked: TokenPolicy): Promise<TokenAnswer[][]> =>
-        asked.sample({
-          prompts,
-          among: prompts,
-          answersPerPrompt: 16,
-          how: { temperature: 0.8, topP: 1, topK: -1, maxTokens: 8, logProbTemperature: 0.8 },
-          weights: 'current',
-          random: (p, g) => new RandomStream('real vllm', p, g),
-          key: (p, g) => `1/${p}/${g}`,
-        });
-      const mismatch = (answers: readonly TokenAnswer[][]): Promise<number> =>
-        largestMismatch(policy, prompts, answers);
-      await policy.publish('current');
-      const first = await sample(policy);
-      expect(await mismatch(first)).toBeLessThan(1e-4);
-      await learn(policy);
-      // What the server has is not what is trained any more.
-      expect(await mismatch(first)).toBeGreaterThan(0.01);
-      await policy.publish('current');
-      const second = await sample(policy);
-      expect(await mismatch(second)).toBeLessThan(1e-4);
-      expect(new Set(second.flat().map(({ ids }) => ids.join())).size).toBeGreaterThan(16);
-    } finally {
-      await policy.dispose();
-    }
-  }, 120_000);
+/** Samples, learns, brings what is learnt, and samples again: what the trainer finds is what the server told, each time. */
+async function followsTraining(policy: TokenPolicy, learningRate: number): Promise<void> {
+  const prompts = [[3, 1], [5], [4, 4, 0], [8, 9]].map((ids) => ({ tokens: { ids } }));
+  const sample = (): Promise<TokenAnswer[][]> =>
+    policy.sample({
+      prompts,
+      among: prompts,
+      answersPerPrompt: 16,
+      how: { temperature: 0.8, topP: 1, topK: -1, maxTokens: 8, logProbTemperature: 0.8 },
+      weights: 'current',
+      random: (p, g) => new RandomStream('real vllm', p, g),
+      key: (p, g) => `1/${p}/${g}`,
+    });
+  const mismatch = (answers: readonly TokenAnswer[][]): Promise<number> => largestMismatch(policy, prompts, answers);
+  try {
+    await policy.publish('current');
+    const first = await sample();
+    expect(await mismatch(first)).toBeLessThan(1e-4);
+    await learn(policy, learningRate);
+    // What the server has is not what is trained any more.
+    expect(await mismatch(first)).toBeGreaterThan(0.01);
+    await policy.publish('current');
+    const second = await sample();
+    expect(await mismatch(second)).toBeLessThan(1e-4);
+    expect(new Set(second.flat().map(({ ids }) => ids.join())).size).toBeGreaterThan(16);
+  } finally {
+    await policy.dispose();
+  }
+}
+
+describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
+  const base = writeBase(testFolder('real-vllm-base'));
+
+  describe('with adapters', () => {
+    const flags = ['--max-model-len', '16', '--enable-lora', '--max-lora-rank', '8'];
+    const { url, folders } = serving(() => base, flags, { VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True' });
+
+    it('samples from the weights that are trained, and gives the log-probabilities that the trainer computes', async () => {
+      await followsTraining(sampledPolicy({ url: url() }, { base, folder: folders(), temperature: 0.8 }).policy, 0.1);
+    }, 120_000);
+  });
+
+  describe('with all weights', () => {
+    const flags = ['--max-model-len', '16', '--enable-scale-out'];
+    const { url, folders } = serving(() => base, flags, { VLLM_SERVER_DEV_MODE: '1' });
+
+    it('reads them anew, and samples from the weights that are trained', async () => {
+      const given = { base, folder: folders(), temperature: 0.8, trains: 'whole' } as const;
+      await followsTraining(sampledPolicy({ url: url() }, given).policy, 0.01);
+    }, 120_000);
+  });
 });

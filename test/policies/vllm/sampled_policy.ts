@@ -1,5 +1,4 @@
-/** A small policy with an adapter whose answers a stand-in of vLLM samples. */
-import { join } from 'node:path';
+/** A small policy, with an adapter or trained whole, whose answers a stand-in of vLLM samples. */
 import { systemClock, type Clock } from '../../../src/core/clock.js';
 import { Deadline } from '../../../src/core/deadline.js';
 import { VllmClient } from '../../../src/engines/vllm/client.js';
@@ -11,9 +10,10 @@ import type { TokenLesson } from '../../../src/policies/tokens/learner.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { TokenPolicy, type TokenPolicyOptions } from '../../../src/policies/tokens/policy.js';
 import { AdapterShelf, type AdapterShelfOptions } from '../../../src/policies/tokens/vllm/adapters.js';
+import { WholeShelf } from '../../../src/policies/tokens/vllm/whole.js';
 import { VllmSampler, type SampledAnswer, type VllmSamplerOptions } from '../../../src/policies/tokens/vllm/sampler.js';
 import { smallConfig } from '../../engines/vllm/small_base.js';
-import type { StubVllm } from '../../engines/vllm/stub_vllm.js';
+import type { StubRequest, StubVllm } from '../../engines/vllm/stub_vllm.js';
 
 export const END = 2;
 export const format: TokenFormat = {
@@ -35,9 +35,41 @@ export class MemoryAnswers {
   }
 }
 
+export type Trains = 'adapter' | 'whole';
+
+/** How a server is asked and told, for each of them. */
+export interface Wire {
+  readonly answers: string;
+  readonly loads: string;
+  /** The names of all weights that the server has beside those that it was started with. */
+  readonly served: (stub: StubVllm) => readonly string[];
+  /** What a server that is started again has forgotten. */
+  readonly restart: (stub: StubVllm) => void;
+  readonly seed: (body: StubRequest['body']) => unknown;
+}
+
+export const wires: Readonly<Record<Trains, Wire>> = {
+  adapter: {
+    answers: '/v1/completions',
+    loads: '/v1/load_lora_adapter',
+    served: ({ adapters }) => [...adapters.keys()],
+    restart: ({ adapters }) => adapters.clear(),
+    seed: (body) => body['seed'],
+  },
+  whole: {
+    answers: '/inference/v1/generate',
+    loads: '/collective_rpc',
+    served: ({ weights: { version } }) => (version === 'default' ? [] : [version]),
+    restart: ({ weights }) => weights.restart(),
+    seed: (body) => (body['sampling_params'] as { seed: unknown }).seed,
+  },
+};
+
 export interface SampledOptions {
   readonly base: string;
-  /** Where adapters are written. */
+  /** What is trained; default: an adapter. */
+  readonly trains?: Trains;
+  /** Where weights are written. */
   readonly folder: string;
   readonly mode?: LogProbsMode;
   readonly temperature?: number;
@@ -48,11 +80,16 @@ export interface SampledOptions {
   readonly policy?: Partial<TokenPolicyOptions>;
 }
 
-export function policyOn(base: string, temperature = 1, more: Partial<TokenPolicyOptions> = {}): TokenPolicy {
+export function policyOn(
+  base: string,
+  temperature = 1,
+  more: Partial<TokenPolicyOptions> = {},
+  trains: Trains = 'adapter',
+): TokenPolicy {
   const lora = { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' };
   const session = { threads: 1 };
   return new TokenPolicy<TokenPrompt>({
-    model: loadPolicy(base, format, { lora, seed: 5 }),
+    model: loadPolicy(base, format, trains === 'adapter' ? { lora, seed: 5 } : null),
     optimizer: {
       learning_rate: 0.01,
       betas: [0.9, 0.999],
@@ -77,15 +114,17 @@ export function policyOn(base: string, temperature = 1, more: Partial<TokenPolic
 }
 
 export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptions) {
-  const { base, folder, temperature = 1, clock = systemClock } = options;
+  const { base, folder, trains = 'adapter', temperature = 1, clock = systemClock } = options;
   const client = options.client ?? new VllmClient({ url: stub.url, concurrency: 8, timeoutMs: 60_000, clock });
-  const prefix = 'editrl-test-';
-  const adapters = new AdapterShelf({ client, folder, seenAs: folder, prefix, rank: 2, ...options.shelf });
+  const place = { client, folder, seenAs: folder, prefix: 'editrl-test-' };
+  const shelf =
+    trains === 'adapter'
+      ? new AdapterShelf({ ...place, own: 'editrl-test-', rank: 2, ...options.shelf })
+      : new WholeShelf({ ...place, model: base, ...options.shelf });
   const store = new MemoryAnswers();
   const elsewhere = new VllmSampler({
     client,
-    adapters,
-    prefix,
+    shelf,
     format,
     vocabulary: smallConfig.vocab_size,
     contextSize: 16,
@@ -101,13 +140,13 @@ export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptio
     clock,
     ...options.sampler,
   });
-  const policy = policyOn(base, temperature, options.policy);
+  const policy = policyOn(base, temperature, options.policy, trains);
   policy.sampleRemotely(elsewhere);
-  return { policy, store, adapters, elsewhere, folderOf: (name: string) => join(folder, name) };
+  return { policy, store, shelf, elsewhere };
 }
 
-/** Something to be learnt that changes every weight of the adapter. */
-export async function learn(policy: TokenPolicy): Promise<void> {
+/** Something to be learnt that changes every weight that trains. */
+export async function learn(policy: TokenPolicy, learningRate = 0.1): Promise<void> {
   const lessons: TokenLesson[] = [1, 2].map((p) => ({
     prompt: { tokens: { ids: [p, p + 3] } },
     answers: [{ ids: Int32Array.of(4, 5, 6) }, { ids: Int32Array.of(7, 1, END) }],
@@ -120,7 +159,7 @@ export async function learn(policy: TokenPolicy): Promise<void> {
   }));
   for (let i = 0; i < 3; i++) {
     await policy.learn(lessons, { policy: 'reinforce', kl: null });
-    await policy.step(0.1);
+    await policy.step(learningRate);
   }
 }
 

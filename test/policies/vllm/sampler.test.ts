@@ -22,7 +22,9 @@ import {
   learn,
   MemoryAnswers,
   sampledPolicy,
+  wires,
   type SampledOptions,
+  type Trains,
 } from './sampled_policy.js';
 
 const base = writeSmallBase(testFolder('vllm-base'));
@@ -38,7 +40,7 @@ async function startStub(options: Partial<StubOptions> = {}): Promise<StubVllm> 
   return stub;
 }
 
-function opened(stub: StubVllm, options: Partial<SampledOptions> = {}) {
+function openedAs(stub: StubVllm, options: Partial<SampledOptions> = {}) {
   const folder = options.folder ?? folders();
   const made = sampledPolicy(stub, { base, folder, ...options });
   closers.push(() => made.policy.dispose());
@@ -68,7 +70,13 @@ function sample(
 const mismatch = (policy: TokenPolicy, answers: readonly TokenAnswer[][]): Promise<number> =>
   largestMismatch(policy, prompts, answers);
 
-describe('answers', () => {
+/** The version that a name tells, without the digest that a whole model's has. */
+const versions = (names: readonly string[]): string[] => names.map((name) => name.replace(/-[0-9a-f]{12}$/, ''));
+
+describe.each<Trains>(['adapter', 'whole'])('answers under weights of one kind: %s', (trains) => {
+  const wire = wires[trains];
+  const opened = (stub: StubVllm, options: Partial<SampledOptions> = {}) => openedAs(stub, { trains, ...options });
+
   it('come from the weights that are trained, of which the server has the latest version alone', async () => {
     const stub = await startStub();
     const { policy, folder } = opened(stub);
@@ -88,13 +96,14 @@ describe('answers', () => {
     const second = await sample(policy);
     expect(await mismatch(policy, second)).toBeLessThan(1e-5);
     expect(second.flat().map(({ ids }) => [...ids])).not.toEqual(first.flat().map(({ ids }) => [...ids]));
-    expect([...stub.adapters.keys()]).toEqual(['editrl-test-3']);
-    expect(readdirSync(folder)).toEqual(['editrl-test-3']);
+    expect(versions(wire.served(stub))).toEqual(['editrl-test-3']);
+    expect(readdirSync(folder)).toEqual(wire.served(stub));
     // The same weights are not brought twice.
     await policy.publish('current');
-    expect(stub.requestsOf('/v1/load_lora_adapter')).toHaveLength(2);
+    expect(stub.requestsOf(wire.loads)).toHaveLength(2);
     await policy.dispose();
-    expect(stub.adapters.size).toBe(0);
+    // A server without an adapter has its own weights; in place of these there are none to go back to.
+    expect(wire.served(stub)).toHaveLength(trains === 'adapter' ? 0 : 1);
     expect(readdirSync(folder)).toEqual([]);
   });
 
@@ -111,7 +120,7 @@ describe('answers', () => {
     });
     await learn(policy);
     await policy.publish('average');
-    expect([...stub.adapters.keys()]).toEqual(['editrl-test-3-average']);
+    expect(versions(wire.served(stub))).toEqual(['editrl-test-3-average']);
     expect(() => sample(policy)).toThrow('the current weights are not published');
     const [[answer]] = await policy.sample({
       prompts: prompts.slice(0, 1),
@@ -137,8 +146,8 @@ describe('answers', () => {
       ...(await sample(policy, {}, prompts.slice(1), 1)),
     ];
     expect(parts).toEqual(whole);
-    const asked = stub.requestsOf('/v1/completions');
-    expect(new Set(asked.map(({ body }) => body['seed'])).size).toBe(12);
+    const asked = stub.requestsOf(wire.answers);
+    expect(new Set(asked.map(({ body }) => wire.seed(body))).size).toBe(12);
     expect(stub.peak).toBeGreaterThan(1);
     expect(stub.peak).toBeLessThanOrEqual(8);
   });
@@ -180,33 +189,31 @@ describe('answers', () => {
     expect(await told({ mode: 'other' }, at(1))).toBeNull();
     expect(await told({ sampler: { separateVocabularies: true } }, at(1))).toBeNull();
   });
-});
 
-describe('what was answered', () => {
-  it('is stored before it is used, and found again under the same weights alone', async () => {
+  it('are stored before it is used, and found again under the same weights alone', async () => {
     const stub = await startStub();
     const { policy, store } = opened(stub);
     await policy.publish('current');
     const answers = await sample(policy);
     expect(store.all.size).toBe(12);
-    const asked = stub.requestsOf('/v1/completions').length;
+    const asked = stub.requestsOf(wire.answers).length;
 
     const other = await startStub({ salt: 1 });
     const resumed = opened(other, { sampler: { store } });
     await resumed.policy.publish('current');
     expect(await sample(resumed.policy)).toEqual(answers);
-    expect(other.requestsOf('/v1/completions')).toHaveLength(0);
+    expect(other.requestsOf(wire.answers)).toHaveLength(0);
     expect(asked).toBe(12);
     // Another temperature, or other weights, make other requests.
     await sample(resumed.policy, { temperature: 0.9 });
-    expect(other.requestsOf('/v1/completions')).toHaveLength(12);
+    expect(other.requestsOf(wire.answers)).toHaveLength(12);
     await learn(resumed.policy);
     await resumed.policy.publish('current');
     await sample(resumed.policy);
-    expect(other.requestsOf('/v1/completions')).toHaveLength(24);
+    expect(other.requestsOf(wire.answers)).toHaveLength(24);
   });
 
-  it('is handed to rank 0 by the others, which brings the adapter for all', async () => {
+  it('are handed to rank 0 by the others, which brings the weights for all', async () => {
     const stub = await startStub();
     const folder = folders();
     const kept = new MemoryAnswers();
@@ -230,34 +237,38 @@ describe('what was answered', () => {
       await group.barrier();
       return answers;
     });
-    expect(stub.requestsOf('/v1/load_lora_adapter')).toHaveLength(1);
+    expect(stub.requestsOf(wire.loads)).toHaveLength(1);
     expect(kept.all.size).toBe(12);
     const { policy } = opened(await startStub());
     await policy.publish('current');
     expect(all.flat()).toEqual(await sample(policy));
   });
-});
 
-describe('a server', () => {
-  it('that was started again is given the adapter again', async () => {
+  it('are those of the same weights where the server was started again', async () => {
     const stub = await startStub();
     const { policy } = opened(stub);
     await policy.publish('current');
-    const expected = await sample(policy);
-    stub.adapters.clear();
+    await sample(policy);
+    await learn(policy);
+    await policy.publish('current');
+    wire.restart(stub);
     const { policy: other } = opened(await startStub(), {});
+    await learn(other);
     await other.publish('current');
     expect(await sample(policy, { temperature: 1.1 })).toEqual(await sample(other, { temperature: 1.1 }));
-    expect(stub.requestsOf('/v1/load_lora_adapter').length).toBeGreaterThan(1);
-    expect([...stub.adapters.keys()]).toEqual(['editrl-test-0']);
-    expect(expected).toHaveLength(4);
+    expect(stub.requestsOf(wire.loads)).toHaveLength(3);
+    expect(versions(wire.served(stub))).toEqual(['editrl-test-3']);
     // One that forgets it again and again does not keep it.
     stub.fault = ({ path }) => {
-      if (path === '/v1/completions') stub.adapters.clear();
+      if (path === wire.answers) wire.restart(stub);
       return null;
     };
-    await expect(sample(policy, { temperature: 1.2 })).rejects.toThrow('5 times and does not have it');
+    await expect(sample(policy, { temperature: 1.2 })).rejects.toThrow('5 times and does not have them');
   });
+});
+
+describe('a server', () => {
+  const opened = openedAs;
 
   it('that has lost the old adapter, or had answered unheard, is as good as one that has not', async () => {
     const stub = await startStub();
@@ -279,11 +290,11 @@ describe('a server', () => {
 
   it('is cleared of what an earlier attempt at the run left, and of nothing else', async () => {
     const stub = await startStub();
-    const { policy, adapters, folder } = opened(stub);
+    const { policy, shelf, folder } = opened(stub);
     await policy.publish('current');
-    const other = opened(stub, { shelf: { prefix: 'editrl-other-' }, sampler: { prefix: 'editrl-other-' } });
+    const other = opened(stub, { shelf: { own: 'editrl-other-', prefix: 'editrl-other-' } });
     await other.policy.publish('current');
-    await adapters.clear(brief());
+    await shelf.clear(brief());
     expect([...stub.adapters.keys()]).toEqual(['editrl-other-0']);
     expect(existsSync(folder)).toBe(false);
   });

@@ -1,50 +1,49 @@
 /** A run's adapters on a vLLM server: one folder and one name for each version of the weights; only the latest is kept. */
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Deadline } from '../../../core/deadline.js';
 import { EndpointError } from '../../../core/errors.js';
-import { diskError } from '../../../core/files.js';
-import type { VllmClient, VllmReply } from '../../../engines/vllm/client.js';
+import { SHARE_FOLDER, type VllmClient, type VllmReply } from '../../../engines/vllm/client.js';
 import { messageOf } from '../../../engines/vllm/wire.js';
 import type { CheckpointFiles } from '../../../models/files.js';
+import { writeFolder, type ServedAs, type WeightsShelf } from './shelf.js';
 
 export interface AdapterShelfOptions {
   readonly client: VllmClient;
   /** Where they are written, and the path of that folder on the server. */
   readonly folder: string;
   readonly seenAs: string;
-  /** Prefix of their names, which no other run on the same server uses. */
+  /** Prefix of the names of all attempts at the run, which no other run on the same server uses. */
+  readonly own: string;
+  /** Prefix of their names, the same on all ranks; begins with `own`. */
   readonly prefix: string;
   /** The rank that the server has to be started for. */
   readonly rank: number;
 }
 
-export class AdapterShelf {
+export class AdapterShelf implements WeightsShelf {
   constructor(private readonly options: AdapterShelfOptions) {}
 
-  /** Removes what an earlier attempt left, here and on the server. */
   async clear(within: Deadline): Promise<void> {
-    const { client, folder, prefix } = this.options;
-    for (const { id } of await client.models(within)) if (id.startsWith(prefix)) await this.#unload(id, within);
+    const { client, folder, own } = this.options;
+    for (const { id } of await client.models(within)) if (id.startsWith(own)) await this.#unload(id, within);
     rmSync(folder, { recursive: true, force: true });
   }
 
-  /** Writes a folder and has the server load it. Raises RunError when the disk refuses, EndpointError when the server does. */
+  nameOf(version: string): string {
+    return `${this.options.prefix}${version}`;
+  }
+
+  /** A request names the adapter. */
+  servedAs(name: string): ServedAs {
+    return { model: name, version: null };
+  }
+
   async add(name: string, files: CheckpointFiles, within: Deadline): Promise<void> {
-    const folder = join(this.options.folder, name);
-    try {
-      mkdirSync(folder, { recursive: true });
-      for (const [file, content] of Object.entries(files)) {
-        const whole = typeof content === 'string' || content instanceof Uint8Array ? content : Buffer.concat(content);
-        writeFileSync(join(folder, file), whole);
-      }
-    } catch (cause) {
-      throw diskError(folder, cause);
-    }
+    writeFolder(join(this.options.folder, name), files);
     await this.load(name, within);
   }
 
-  /** Call again after the server has been restarted. */
   async load(name: string, within: Deadline): Promise<void> {
     const { client, seenAs } = this.options;
     const path = `${seenAs.replace(/\/+$/, '')}/${name}`;
@@ -89,11 +88,7 @@ const remedies: readonly (readonly [Matches, (rank: number) => string])[] = [
     (status, said) => status === 404 && !/adapter/i.test(said),
     () => 'Start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment, and with --enable-lora.',
   ],
-  [
-    (_status, said) => /no adapter found|no such file/i.test(said),
-    () =>
-      'The server does not see that folder: let rollout.engine.adapter_dir be one that both see, and server_adapter_dir what the server calls it.',
-  ],
+  [(_status, said) => /no adapter found|no such file/i.test(said), () => SHARE_FOLDER],
   [(_status, said) => /max_lora_rank/.test(said), (rank) => `Start vLLM with --max-lora-rank of at least ${rank}.`],
   [(_status, said) => /enable.lora|lora is not enabled/i.test(said), () => 'Start vLLM with --enable-lora.'],
 ];

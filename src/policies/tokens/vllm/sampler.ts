@@ -19,7 +19,8 @@ import type { TokenAnswer, TokenRequest, TokenPrompt } from '../batch.js';
 import type { PublishedWeights, RemoteSampler } from '../remote_sampler.js';
 import type { TokenFormat } from '../format.js';
 import type { TokenSampling } from '../rollout.js';
-import type { AdapterShelf } from './adapters.js';
+import { askUnder } from './ask.js';
+import type { WeightsShelf } from './shelf.js';
 
 /** A server's answer to one request. */
 export interface SampledAnswer extends RemoteExchange {
@@ -35,9 +36,7 @@ export interface SampledAnswer extends RemoteExchange {
 
 export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
   readonly client: VllmClient;
-  readonly adapters: AdapterShelf;
-  /** Prefix of the adapters' names, the same on all ranks. */
-  readonly prefix: string;
+  readonly shelf: WeightsShelf;
   readonly format: TokenFormat<P>;
   /** Rows of the model's vocabulary. */
   readonly vocabulary: number;
@@ -46,25 +45,27 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends
   /** Whether training takes a token's log-probability over its own part of the vocabulary only, which the server does not. */
   readonly separateVocabularies: boolean;
   readonly mode: LogProbsMode;
-  readonly group: Pick<ProcessGroup, 'rank' | 'broadcast'>;
+  readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'barrier'>;
 }
 
 interface Loaded {
   readonly name: string;
   readonly version: string;
-  /** SHA-256 of the adapter's files. */
+  /** SHA-256 of the files. */
   readonly digest: string;
 }
 
 /** Time that a run may still spend on cleaning up at its end. */
 const TIDY_MS = 5000;
-/** A server that loses an adapter this often during one request cannot keep it. */
+/** A server that loses its weights this often during one request cannot keep them. */
 const MOST_RELOADS = 5;
 
 export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteSampler<P> {
   #loaded: Loaded | null = null;
   /** Under way after the server has been restarted. */
   #reloading: Promise<void> | null = null;
+  /** How often that has come to its end. */
+  #reloads = 0;
   readonly #replay: Replay<SampledAnswer>;
 
   constructor(private readonly options: VllmSamplerOptions<P>) {
@@ -76,13 +77,15 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const before = this.#loaded;
     if (before?.version === version) return;
     const made = files();
-    const next = { name: `${this.options.prefix}${version}`, version, digest: digestOf(made) };
-    const { adapters, group } = this.options;
+    const { shelf, group } = this.options;
+    const digest = digestOf(made);
+    const next = { name: shelf.nameOf(version, digest), version, digest };
+    // No process may still sample under weights that are replaced.
+    await group.barrier();
     await runOnRankZero(group, () =>
       this.#replay.within(async (deadline) => {
-        await adapters.add(next.name, made, deadline);
-        // Only removed now: a request that is still under way somewhere needs the adapter it samples with.
-        if (before !== null) await adapters.remove(before.name, deadline);
+        await shelf.add(next.name, made, deadline);
+        if (before !== null) await shelf.remove(before.name, deadline);
       }),
     );
     this.#loaded = next;
@@ -106,13 +109,13 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   }
 
   async dispose(): Promise<void> {
-    const { adapters, group, clock = systemClock } = this.options;
+    const { shelf, group, clock = systemClock } = this.options;
     const loaded = this.#loaded;
     this.#loaded = null;
     if (loaded !== null && group.rank === 0) {
-      // A server that is gone has dropped the adapter too, and the run then ended for another reason.
+      // A server that is gone has dropped them too, and the run then ended for another reason.
       const brief = new Deadline(clock, TIDY_MS);
-      await adapters.remove(loaded.name, brief).catch((error: unknown) => {
+      await shelf.remove(loaded.name, brief).catch((error: unknown) => {
         if (!(error instanceof EndpointError)) throw error;
       });
       brief.dispose();
@@ -122,7 +125,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
 
   async #answer(key: string, prompt: P, seed: number, how: TokenSampling, over: AbortSignal): Promise<TokenAnswer> {
     const { format, contextSize } = this.options;
-    const loaded = must(this.#loaded, 'the adapter that samples');
+    const loaded = must(this.#loaded, 'the weights that sample');
     const limit = Math.min(how.maxTokens, contextSize - prompt.ids.length);
     if (limit < 1) return { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: false };
     const request: Omit<CompletionRequest, 'model'> = {
@@ -138,7 +141,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const requestHash = createHash('sha256')
       .update(JSON.stringify([loaded.digest, request]))
       .digest('hex');
-    const ask = (within: Deadline) => this.#asked({ ...request, model: loaded.name }, how, within);
+    const ask = (within: Deadline) => this.#asked(request, loaded.name, how, within);
     const [{ ids, logProbs, finished }] = await this.#replay.answers([key], requestHash, ask, over);
     return {
       ids: Int32Array.from(ids),
@@ -148,12 +151,13 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   }
 
   async #asked(
-    request: CompletionRequest,
+    request: Omit<CompletionRequest, 'model'>,
+    name: string,
     how: TokenSampling,
     within: Deadline,
   ): Promise<Omit<SampledAnswer, keyof RemoteExchange>> {
     const { client, vocabulary } = this.options;
-    const { ids, logProbs, stopped: finished } = await this.#complete(request, within);
+    const { ids, logProbs, stopped: finished } = await this.#complete(request, name, within);
     const beyond = ids.find((id) => id >= vocabulary);
     if (beyond !== undefined) {
       throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${vocabulary}`, {
@@ -172,19 +176,28 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     return mode === 'processed' || (mode === 'raw' && temperature === 1);
   }
 
-  /** Asks again if the server has lost the adapter in a restart. */
-  async #complete(request: CompletionRequest, deadline: Deadline): Promise<Completion> {
-    const { client, adapters } = this.options;
+  /** Asks again if the server has lost the weights in a restart. */
+  async #complete(request: Omit<CompletionRequest, 'model'>, name: string, deadline: Deadline): Promise<Completion> {
+    const { client, shelf } = this.options;
     for (let reloads = 0; reloads <= MOST_RELOADS; reloads++) {
-      const completion = await client.complete(request, deadline);
+      const before = this.#reloads;
+      const completion = await askUnder(client, shelf.servedAs(name), request, deadline);
       if (completion !== null) return completion;
-      this.#reloading ??= adapters.load(request.model, deadline).finally(() => (this.#reloading = null));
-      await this.#reloading;
+      if (this.#reloads === before) await (this.#reloading ??= this.#reload(name, deadline));
     }
-    throw new EndpointError(`vLLM has loaded the adapter ${request.model} ${MOST_RELOADS} times and does not have it`, {
+    throw new EndpointError(`vLLM has loaded the weights ${name} ${MOST_RELOADS} times and does not have them`, {
       where: client.url,
-      next: 'Let one server answer at this address: several behind a balancer do not share their adapters.',
+      next: 'Let one server answer at this address, to one run: several behind a balancer do not share what they load.',
     });
+  }
+
+  async #reload(name: string, deadline: Deadline): Promise<void> {
+    try {
+      await this.options.shelf.load(name, deadline);
+      this.#reloads += 1;
+    } finally {
+      this.#reloading = null;
+    }
   }
 }
 
