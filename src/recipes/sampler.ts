@@ -1,6 +1,7 @@
 /** What a sampling server has to serve, and rules about it. */
 import type { PromptSampling } from '../schema/data.js';
 import type { LaunchSettings } from '../schema/launch.js';
+import type { PixelLimits } from '../models/pictures/processor.js';
 import type { ModelReference } from '../schema/model.js';
 import type { SamplingEngine } from '../schema/sampler.js';
 import type { SeeingSettings } from '../schema/token_policy.js';
@@ -22,23 +23,31 @@ export interface RemoteSampling {
   readonly model: ModelReference;
   /** Of the adapter; null where all weights are trained, which the server then reads anew. */
   readonly rank: number | null;
+  /** The least and the most pixels of pictures that the policy sees; null for one that does not see. */
+  readonly seen: PixelLimits | null;
   readonly contextSize: number;
 }
 
 /** For a recipe with a token policy and valid settings; null if the policy's own engine samples. */
 export function remoteSampling({
   rollout: { engine },
-  policy: { model, lora, model_context_size: contextSize },
+  policy: { model, lora, pixels, model_context_size: contextSize },
 }: {
   readonly rollout: { readonly engine: SamplingEngine | null };
   readonly policy: {
     readonly model: ModelReference | null;
     readonly lora: { readonly rank: number } | null;
+    readonly pixels?: SeeingSettings['pixels'];
     readonly model_context_size: number;
   };
 }): RemoteSampling | null {
   if (engine === null || model === null) return null;
-  return { engine, model, rank: lora?.rank ?? null, contextSize };
+  const kinds = pixels === undefined ? [] : [pixels.image, pixels.video];
+  const seen = {
+    min_pixels: Math.min(...kinds.map(({ min_pixels }) => min_pixels)),
+    max_pixels: Math.max(...kinds.map(({ max_pixels }) => max_pixels)),
+  };
+  return { engine, model, rank: lora?.rank ?? null, seen: kinds.length === 0 ? null : seen, contextSize };
 }
 
 /** The ranks with which vLLM can be started: `--max-lora-rank`. */
@@ -47,7 +56,9 @@ export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 /** The settings that rules about a token policy and its sampler read. */
 export interface SampledSettings {
   readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap' | 'importance_above'>;
-  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels'> & { readonly trainer: TrainerSettings };
+  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels' | 'train'> & {
+    readonly trainer: TrainerSettings;
+  };
   readonly launch: Pick<LaunchSettings, 'devices'>;
   readonly data?: { readonly sampling?: PromptSampling };
 }
@@ -56,7 +67,7 @@ export const samplerRules: readonly Rule<SampledSettings>[] = [
   oneServer,
   startsFromModel,
   servedRank,
-  wordsAlone,
+  adaptedWords,
   ownDevices,
   aheadCorrected,
   aboveWhat,
@@ -90,12 +101,14 @@ function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): read
   );
 }
 
-/** A server receives only tokens: instead of pictures it would see their placeholders. */
-function wordsAlone({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
-  return whenSet([validSection(rollout?.engine), validSection(policy?.pixels)], () =>
+/** vLLM adapts the decoder of a model that sees, and computes what its encoder and connector make of pictures without an adapter. */
+function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  const eyes = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
+  if (eyes.length === 0) return [];
+  return whenSet([validSection(rollout?.engine), validSection(policy?.lora)], () =>
     problem(
       'rollout.engine',
-      "found vllm for a policy that sees, whose pictures are not sent to it; allowed: null, the policy's own engine",
+      `found vllm with adapters of what sees (${eyes.map((part) => `policy.train.${part}`).join(', ')}), which it takes for the decoder alone; allowed: train mm_llm alone, train all weights (policy.lora: null), or null, the policy's own engine`,
     ),
   );
 }

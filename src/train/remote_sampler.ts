@@ -7,6 +7,7 @@ import { ConfigError, EndpointError } from '../core/errors.js';
 import { VllmClient } from '../engines/vllm/client.js';
 import { probeLogProbs, type LogProbsMode } from '../engines/vllm/probe.js';
 import type { ServedModel } from '../engines/vllm/wire.js';
+import { hasVision } from '../nets/decoder/config.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenPolicy } from '../policies/tokens/policy.js';
 import type { RemoteSampler } from '../policies/tokens/remote_sampler.js';
@@ -97,6 +98,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
     contextSize,
     separateVocabularies,
     mode: found.mode,
+    eyes: hasVision(config) ? config.vision : null,
     store: lines,
     group,
   });
@@ -156,14 +158,12 @@ function namePrefix({ dir, runName }: RunPaths): string {
 /** The model of a server that can do what the run needs. Raises EndpointError, with what to start it with, for one that cannot. */
 async function lookAt(
   client: VllmClient,
-  { rank, contextSize }: RemoteSampling,
+  { rank, seen, contextSize }: RemoteSampling,
   within: Deadline,
 ): Promise<ServedModel> {
   const served = servedModel(await client.models(within), contextSize, client.url);
-  if (rank === null) {
-    await client.requireControl(within);
-    await client.requireGenerate(served.id, within);
-  }
+  if (rank === null) await client.requireControl(within);
+  if (rank === null || seen !== null) await client.requireGenerate(served.id, within);
   return served;
 }
 

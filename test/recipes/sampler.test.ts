@@ -99,10 +99,16 @@ describe('a sampler elsewhere', () => {
       engine: parsed,
       model: '/model',
       rank: 4,
+      seen: null,
       contextSize: 99,
     });
     expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, lora: null } })?.rank).toBeNull();
     expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, model: null } })).toBeNull();
     expect(remoteSampling({ rollout: { engine: null }, policy })).toBeNull();
+    const pixels = { image: { min_pixels: 5, max_pixels: 80 }, video: { min_pixels: 7, max_pixels: 90 } };
+    expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, pixels } })?.seen).toEqual({
+      min_pixels: 5,
+      max_pixels: 90,
+    });
   });
 });

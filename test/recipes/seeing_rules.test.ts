@@ -8,13 +8,18 @@ function problems(settings: object): string[] {
 }
 
 describe('a policy that sees', () => {
-  it('is not sampled by a server that is sent tokens alone', () => {
+  it('is sampled by a server that adapts the decoder alone, or has all weights', () => {
     const engine = { type: 'vllm', base_url: 'http://host:8000', serve: null };
-    const policy = { model: { hub: 'some/model', revision: 'a' }, init: null, lora: {}, pixels: {} };
-    expect(problemsOf({ rollout: { engine }, policy, prompt: {} })).toEqual([
-      expect.stringContaining('rollout.engine: found vllm for a policy that sees'),
+    const sampled = (train: object, lora: object | null = {}) => {
+      const policy = { model: { hub: 'some/model', revision: 'a' }, init: null, lora, pixels: {}, train };
+      return problemsOf({ rollout: { engine }, policy, prompt: {} });
+    };
+    const words = { mm_vision: false, mm_mlp: false, mm_llm: true };
+    expect(sampled(words)).toEqual([]);
+    expect(sampled({ ...words, mm_mlp: true })).toEqual([
+      expect.stringContaining('rollout.engine: found vllm with adapters of what sees (policy.train.mm_mlp)'),
     ]);
-    expect(problemsOf({ policy, prompt: {} })).toEqual([]);
+    expect(sampled({ ...words, mm_vision: true, mm_mlp: true }, null)).toEqual([]);
   });
 
   it.each(['image', 'video'])('is shown at least as many pixels as it may at most: %s', (kind) => {

@@ -7,6 +7,8 @@ import { CheckpointError, must } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { VllmClient } from '../../engines/vllm/client.js';
 import { SERVED_RANKS, type RemoteSampling } from '../../recipes/sampler.js';
+import type { PixelLimits } from '../../models/pictures/processor.js';
+import { EVERY_FRAME } from '../../policies/tokens/vllm/pictures.js';
 import { holdsAdapter } from '../../policies/adapter_files.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
 import type { Guardian } from '../processes/guardian.js';
@@ -85,13 +87,19 @@ async function untilReady(
 }
 
 /** The whole command line: the run's flags come before those that a person adds, which win. */
-export function vllmCommand({ engine, rank, contextSize }: RemoteSampling, model: string, port: number): string[] {
+export function vllmCommand(
+  { engine, rank, seen, contextSize }: RemoteSampling,
+  model: string,
+  port: number,
+): string[] {
   const { command, devices, gpu_memory_utilization, flags } = must(engine.serve, WHERE);
   return [
     ...(command ?? DEFAULT_COMMAND),
     model,
     ...['--host', MASTER_ADDRESS, '--port', String(port)],
-    ...(rank === null ? ['--enable-scale-out', '--middleware', GUARD] : adapterFlags(rank)),
+    ...(rank === null ? ['--middleware', GUARD] : adapterFlags(rank)),
+    ...(rank === null || seen !== null ? ['--enable-scale-out'] : []),
+    ...(seen === null ? [] : seeingFlags(seen)),
     ...['--logprobs-mode', 'processed_logprobs', '--generation-config', 'vllm'],
     ...['--max-model-len', String(contextSize), '--gpu-memory-utilization', String(gpu_memory_utilization)],
     ...(devices !== null && devices.length > 1 ? ['--tensor-parallel-size', String(devices.length)] : []),
@@ -105,6 +113,12 @@ function adapterFlags(rank: number): string[] {
     `a --max-lora-rank for ${rank}`,
   );
   return ['--enable-lora', '--max-lora-rank', String(served)];
+}
+
+/** Pictures come in the size in which the policy sees them: nothing is resized within its limits, and no frame is left out. */
+function seeingFlags({ min_pixels, max_pixels }: PixelLimits): string[] {
+  const size = { shortest_edge: min_pixels, longest_edge: max_pixels };
+  return ['--mm-processor-kwargs', JSON.stringify({ size }), '--media-io-kwargs', EVERY_FRAME];
 }
 
 /** The key is passed in the environment: arguments can be read by everybody. */

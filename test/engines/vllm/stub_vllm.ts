@@ -10,6 +10,7 @@ import { readSafetensors, type FloatTensor } from '../../../src/core/safetensors
 import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { referenceLogits } from '../../nets/reference_decoder.js';
 import { failure, send, StubServer, type Fault as CommonFault } from '../../support/stub_server.js';
+import { expanded, readPart, type StubEyes } from './stub_pictures.js';
 import { StubWeights } from './stub_weights.js';
 import { draw, indexOfLargest, logSoftmax, processedOf, type Sampling } from './plain_sampling.js';
 
@@ -56,6 +57,8 @@ export interface StubOptions {
   readonly enableLora?: boolean;
   /** `--enable-scale-out`. */
   readonly scaleOut?: boolean;
+  /** Of a server whose model sees: as far as a prompt goes. It samples as if pictures were words. */
+  readonly eyes?: StubEyes;
   /** VLLM_SERVER_DEV_MODE. */
   readonly devMode?: boolean;
   /** VLLM_ALLOW_RUNTIME_LORA_UPDATING. */
@@ -85,6 +88,7 @@ interface GenerateBody {
   readonly model: string;
   readonly token_ids: readonly number[];
   readonly sampling_params: Sampling;
+  readonly content_parts?: readonly { readonly type: string; readonly url: string }[];
 }
 
 const GENERATE = new Set([
@@ -280,9 +284,17 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
       ...Object.keys(how).filter((key) => !SAMPLING.has(key)),
     ];
     if (unknown.length > 0) return refuse(response, 400, `Extra inputs are not permitted: ${unknown.join(', ')}`);
-    const weights = this.#asked(model, prompt, how, response);
+    let read = prompt;
+    try {
+      const { content_parts: parts = [] } = body as unknown as GenerateBody;
+      if (this.options.eyes !== undefined) read = expanded(prompt, parts.map(readPart), this.options.eyes);
+      else if (parts.length > 0) throw new Error('the model takes no pictures');
+    } catch (error) {
+      return refuse(response, 500, (error as Error).message);
+    }
+    const weights = this.#asked(model, read, how, response);
     if (weights === null) return;
-    const { logprobs, prompt_token_ids, ...choice } = this.#sample(weights, prompt, how);
+    const { logprobs, prompt_token_ids, ...choice } = this.#sample(weights, read, how);
     const content = (logprobs?.token_logprobs ?? []).map((logprob, i) => ({ token_id: choice.token_ids[i], logprob }));
     const weight_versions = [{ version: this.weights.version, start: 0, end: choice.token_ids.length }];
     const choices = [change({ ...choice, weight_versions, logprobs: { content } } as unknown as StubChoice)];

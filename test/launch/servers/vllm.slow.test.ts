@@ -22,7 +22,7 @@ afterEach(async () => {
 });
 
 function sampledBy(serve: object, rank: number | null = 4): RemoteSampling {
-  return { engine: samplingEngine.parse({ type: 'vllm', serve }), model: base, rank, contextSize: 64 };
+  return { engine: samplingEngine.parse({ type: 'vllm', serve }), model: base, rank, seen: null, contextSize: 64 };
 }
 
 function prepare(serve: object = {}, rank?: number | null) {
@@ -91,7 +91,7 @@ describe('a vLLM of the run', () => {
     expect(await ask('/weight_info', { authorization: `Bearer ${token}` })).toBe(200);
     expect(await ask('/health')).toBe(200);
     const [{ args, env }] = program.starts;
-    expect(args.join(' ')).toContain('--enable-scale-out --middleware editrl_guard.Guard');
+    expect(args.join(' ')).toContain('--middleware editrl_guard.Guard --enable-scale-out');
     expect(args).not.toContain('--enable-lora');
     expect(env).toMatchObject({ VLLM_SERVER_DEV_MODE: '1' });
     expect(env).not.toHaveProperty('VLLM_ALLOW_RUNTIME_LORA_UPDATING');
@@ -157,6 +157,13 @@ describe('the command line', () => {
       'vllm serve /model --host 127.0.0.1 --port 5 --enable-lora --max-lora-rank 16 --logprobs-mode processed_logprobs --generation-config vllm --max-model-len 64 --gpu-memory-utilization 0.4 --tensor-parallel-size 2 --dtype=bfloat16',
     );
     expect(vllmCommand(sampledBy({}, 1), '/model', 5)).not.toContain('--tensor-parallel-size');
+  });
+
+  it('lets pictures be as large as the policy sees them, and leaves out no frame', () => {
+    const seeing = { ...sampledBy({}, 1), seen: { min_pixels: 64, max_pixels: 4096 } };
+    expect(vllmCommand(seeing, '/model', 5).join(' ')).toContain(
+      '--enable-lora --max-lora-rank 1 --enable-scale-out --mm-processor-kwargs {"size":{"shortest_edge":64,"longest_edge":4096}} --media-io-kwargs {"video": {"fps": 30}} ',
+    );
   });
 });
 

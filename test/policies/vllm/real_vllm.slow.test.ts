@@ -10,11 +10,13 @@ import { RandomStream } from '../../../src/core/random.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { freePort } from '../../../src/launch/processes/supervise.js';
 import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
-import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
+import { EVERY_FRAME } from '../../../src/policies/tokens/vllm/pictures.js';
+import type { TokenAnswer, TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { smallConfig } from '../../engines/vllm/small_base.js';
 import { testFolder, testFolders } from '../../support/folder.js';
-import { largestMismatch, learn, sampledPolicy } from './sampled_policy.js';
+import { largestMismatch, learn, sampledPolicy, type Trains } from './sampled_policy.js';
+import { pixels, seeingPrompts, writeSeeingBase } from './seeing_base.js';
 
 const environment = process.env['EDITRL_VLLM'];
 const REASON = environment === undefined ? ' (left out: EDITRL_VLLM names no environment)' : '';
@@ -86,8 +88,12 @@ function serving(model: () => string, flags: readonly string[], variables: Reado
 }
 
 /** Samples, learns, brings what is learnt, and samples again: what the trainer finds is what the server told, each time. */
-async function followsTraining(policy: TokenPolicy, learningRate: number): Promise<void> {
-  const prompts = [[3, 1], [5], [4, 4, 0], [8, 9]].map((ids) => ({ tokens: { ids } }));
+async function followsTraining(
+  policy: TokenPolicy,
+  learningRate: number,
+  asked: readonly TokenPrompt[] = [[3, 1], [5], [4, 4, 0], [8, 9]].map((ids) => ({ ids })),
+): Promise<void> {
+  const prompts = asked.map((tokens) => ({ tokens }));
   const sample = (): Promise<TokenAnswer[][]> =>
     policy.sample({
       prompts,
@@ -134,6 +140,25 @@ describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
     it('reads them anew, and samples from the weights that are trained', async () => {
       const given = { base, folder: folders(), temperature: 0.8, trains: 'whole' } as const;
       await followsTraining(sampledPolicy({ url: url() }, given).policy, 0.01);
+    }, 120_000);
+  });
+
+  describe.each<Trains>(['adapter', 'whole'])('that sees, with %s weights', (trains) => {
+    const seeing = writeSeeingBase(testFolder('real-vllm-seeing'));
+    const { min_pixels, max_pixels } = pixels.image;
+    const size = { shortest_edge: min_pixels, longest_edge: max_pixels };
+    const look = ['--mm-processor-kwargs', JSON.stringify({ size }), '--media-io-kwargs', EVERY_FRAME];
+    const adapters = trains === 'adapter' ? ['--enable-lora', '--max-lora-rank', '8'] : [];
+    const { url, folders } = serving(
+      () => seeing,
+      ['--max-model-len', '128', '--enable-scale-out', ...look, ...adapters],
+      { VLLM_SERVER_DEV_MODE: '1', VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True' },
+    );
+
+    it('sees images and clips as the trainer does', async () => {
+      const given = { base: seeing, folder: folders(), temperature: 0.8, trains, sees: true } as const;
+      const { policy } = sampledPolicy({ url: url() }, given);
+      await followsTraining(policy, trains === 'adapter' ? 0.1 : 0.01, await seeingPrompts());
     }, 120_000);
   });
 });

@@ -13,6 +13,7 @@ import { AdapterShelf, type AdapterShelfOptions } from '../../../src/policies/to
 import { WholeShelf } from '../../../src/policies/tokens/vllm/whole.js';
 import { VllmSampler, type SampledAnswer, type VllmSamplerOptions } from '../../../src/policies/tokens/vllm/sampler.js';
 import { smallConfig } from '../../engines/vllm/small_base.js';
+import { everything, eyes, seeingFormat, words } from './seeing_base.js';
 import type { StubRequest, StubVllm } from '../../engines/vllm/stub_vllm.js';
 
 export const END = 2;
@@ -69,6 +70,8 @@ export interface SampledOptions {
   readonly base: string;
   /** What is trained; default: an adapter. */
   readonly trains?: Trains;
+  /** Whether the model is the one that sees. */
+  readonly sees?: boolean;
   /** Where weights are written. */
   readonly folder: string;
   readonly mode?: LogProbsMode;
@@ -84,12 +87,15 @@ export function policyOn(
   base: string,
   temperature = 1,
   more: Partial<TokenPolicyOptions> = {},
-  trains: Trains = 'adapter',
+  { trains = 'adapter', sees = false }: Pick<SampledOptions, 'trains' | 'sees'> = {},
 ): TokenPolicy {
   const lora = { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' };
   const session = { threads: 1 };
+  const fresh = trains === 'adapter' ? { lora, seed: 5 } : null;
   return new TokenPolicy<TokenPrompt>({
-    model: loadPolicy(base, format, trains === 'adapter' ? { lora, seed: 5 } : null),
+    model: sees
+      ? loadPolicy(base, seeingFormat, fresh, trains === 'adapter' ? words : everything)
+      : loadPolicy(base, format, fresh),
     optimizer: {
       learning_rate: 0.01,
       betas: [0.9, 0.999],
@@ -103,7 +109,7 @@ export function policyOn(
       gradient_checkpointing: false,
       ema_decay: null,
     },
-    contextSize: 16,
+    contextSize: sees ? 128 : 16,
     constrained: false,
     separateVocabularies: false,
     learner: { temperature, microBatch: 4, gradientCheckpointing: false },
@@ -114,7 +120,7 @@ export function policyOn(
 }
 
 export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptions) {
-  const { base, folder, trains = 'adapter', temperature = 1, clock = systemClock } = options;
+  const { base, folder, trains = 'adapter', sees = false, temperature = 1, clock = systemClock } = options;
   const client = options.client ?? new VllmClient({ url: stub.url, concurrency: 8, timeoutMs: 60_000, clock });
   const place = { client, folder, seenAs: folder, prefix: 'editrl-test-' };
   const shelf =
@@ -125,11 +131,12 @@ export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptio
   const elsewhere = new VllmSampler({
     client,
     shelf,
-    format,
-    vocabulary: smallConfig.vocab_size,
-    contextSize: 16,
+    format: sees ? seeingFormat : format,
+    vocabulary: sees ? seeingFormat.size : smallConfig.vocab_size,
+    contextSize: sees ? 128 : 16,
     separateVocabularies: false,
     mode: options.mode ?? 'processed',
+    eyes: sees ? eyes : null,
     store,
     keep: async () => undefined,
     group: soloGroup(),
@@ -140,7 +147,7 @@ export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptio
     clock,
     ...options.sampler,
   });
-  const policy = policyOn(base, temperature, options.policy, trains);
+  const policy = policyOn(base, temperature, options.policy, options);
   policy.sampleRemotely(elsewhere);
   return { policy, store, shelf, elsewhere };
 }

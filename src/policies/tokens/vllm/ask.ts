@@ -2,17 +2,34 @@
 import type { Deadline } from '../../../core/deadline.js';
 import type { VllmClient } from '../../../engines/vllm/client.js';
 import type { Completion, CompletionRequest } from '../../../engines/vllm/wire.js';
+import type { TokenPrompt } from '../batch.js';
+import type { PictureMail } from './pictures.js';
 import type { ServedAs } from './shelf.js';
 
-/** One answer; null where the server does not have these weights (any more). */
+export interface Question {
+  readonly prompt: TokenPrompt;
+  readonly sampling: Omit<CompletionRequest, 'model' | 'prompt'>;
+}
+
+/**
+ * One answer; null where the server does not have these weights (any more). `mail` is null for a model that does not see. Raises EndpointError as the
+ * client does, and where the server reads another prompt than it was sent; DataError for pictures that it would see otherwise than the trainer.
+ */
 export async function askUnder(
   client: VllmClient,
   { model, version }: ServedAs,
-  request: Omit<CompletionRequest, 'model'>,
+  { prompt, sampling }: Question,
+  mail: PictureMail | null,
   within: Deadline,
 ): Promise<Completion | null> {
-  if (version === null) return client.complete({ ...request, model }, within);
-  const generated = await client.generate({ ...request, model, parts: [], cacheSalt: version }, within);
+  if (version === null && mail === null) return client.complete({ ...sampling, model, prompt: prompt.ids }, within);
+  const { ids, parts } = mail === null ? { ids: prompt.ids, parts: [] } : await mail.sent(prompt);
+  const generated = await client.generate(
+    { ...sampling, model, prompt: ids, parts, cacheSalt: version ?? model },
+    within,
+  );
   if (generated === null) return null;
-  return generated.versions.every((one) => one === version) ? generated : null;
+  if (version !== null && generated.versions.some((one) => one !== version)) return null;
+  mail?.requireSame(prompt, generated.promptIds, client.url);
+  return generated;
 }

@@ -9,7 +9,7 @@ import { systemClock } from '../../../core/clock.js';
 import { EndpointError, must } from '../../../core/errors.js';
 import type { VllmClient } from '../../../engines/vllm/client.js';
 import type { LogProbsMode } from '../../../engines/vllm/probe.js';
-import type { Completion, CompletionRequest } from '../../../engines/vllm/wire.js';
+import type { Completion } from '../../../engines/vllm/wire.js';
 import { runOnRankZero } from '../../../group/rank_zero.js';
 import type { ProcessGroup } from '../../../group/process_group.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
@@ -19,14 +19,15 @@ import type { TokenAnswer, TokenRequest, TokenPrompt } from '../batch.js';
 import type { PublishedWeights, RemoteSampler } from '../remote_sampler.js';
 import type { TokenFormat } from '../format.js';
 import type { TokenSampling } from '../rollout.js';
-import { askUnder } from './ask.js';
+import { askUnder, type Question } from './ask.js';
+import { PictureMail, type Eyes } from './pictures.js';
 import type { WeightsShelf } from './shelf.js';
 
 /** A server's answer to one request. */
 export interface SampledAnswer extends RemoteExchange {
   /** The name of the episode. */
   readonly key: string;
-  /** SHA-256 of the weights, the prompt and the sampling options. */
+  /** SHA-256 of the weights, the prompt with its pictures, and the sampling options. */
   readonly requestHash: string;
   readonly ids: readonly number[];
   /** Null if the server's log-probabilities are not those of the distribution that training sees. */
@@ -45,6 +46,8 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends
   /** Whether training takes a token's log-probability over its own part of the vocabulary only, which the server does not. */
   readonly separateVocabularies: boolean;
   readonly mode: LogProbsMode;
+  /** Of a model that sees; null for one that does not. */
+  readonly eyes: Eyes | null;
   readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'barrier'>;
 }
 
@@ -67,9 +70,11 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   /** How often that has come to its end. */
   #reloads = 0;
   readonly #replay: Replay<SampledAnswer>;
+  readonly #mail: PictureMail | null;
 
   constructor(private readonly options: VllmSamplerOptions<P>) {
     this.#replay = new Replay(options);
+    this.#mail = options.eyes === null ? null : new PictureMail(options.eyes);
   }
 
   async publish({ steps, of, files }: PublishedWeights): Promise<void> {
@@ -128,8 +133,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const loaded = must(this.#loaded, 'the weights that sample');
     const limit = Math.min(how.maxTokens, contextSize - prompt.ids.length);
     if (limit < 1) return { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: false };
-    const request: Omit<CompletionRequest, 'model'> = {
-      prompt: prompt.ids,
+    const sampling: Question['sampling'] = {
       max_tokens: limit,
       temperature: how.temperature,
       top_p: how.topP,
@@ -138,10 +142,10 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
       stop_token_ids: [...format.ends].sort((a, b) => a - b),
       logprobs: 0,
     };
-    const requestHash = createHash('sha256')
-      .update(JSON.stringify([loaded.digest, request]))
-      .digest('hex');
-    const ask = (within: Deadline) => this.#asked(request, loaded.name, how, within);
+    const seen = this.#mail?.digestOf(prompt) ?? null;
+    const named = [loaded.digest, { prompt: prompt.ids, ...sampling }, ...(seen === null ? [] : [seen])];
+    const requestHash = createHash('sha256').update(JSON.stringify(named)).digest('hex');
+    const ask = (within: Deadline) => this.#asked({ prompt, sampling }, loaded.name, how, within);
     const [{ ids, logProbs, finished }] = await this.#replay.answers([key], requestHash, ask, over);
     return {
       ids: Int32Array.from(ids),
@@ -151,13 +155,13 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   }
 
   async #asked(
-    request: Omit<CompletionRequest, 'model'>,
+    question: Question,
     name: string,
     how: TokenSampling,
     within: Deadline,
   ): Promise<Omit<SampledAnswer, keyof RemoteExchange>> {
     const { client, vocabulary } = this.options;
-    const { ids, logProbs, stopped: finished } = await this.#complete(request, name, within);
+    const { ids, logProbs, stopped: finished } = await this.#complete(question, name, within);
     const beyond = ids.find((id) => id >= vocabulary);
     if (beyond !== undefined) {
       throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${vocabulary}`, {
@@ -177,11 +181,11 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   }
 
   /** Asks again if the server has lost the weights in a restart. */
-  async #complete(request: Omit<CompletionRequest, 'model'>, name: string, deadline: Deadline): Promise<Completion> {
+  async #complete(question: Question, name: string, deadline: Deadline): Promise<Completion> {
     const { client, shelf } = this.options;
     for (let reloads = 0; reloads <= MOST_RELOADS; reloads++) {
       const before = this.#reloads;
-      const completion = await askUnder(client, shelf.servedAs(name), request, deadline);
+      const completion = await askUnder(client, shelf.servedAs(name), question, this.#mail, deadline);
       if (completion !== null) return completion;
       if (this.#reloads === before) await (this.#reloading ??= this.#reload(name, deadline));
     }

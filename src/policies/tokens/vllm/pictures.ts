@@ -1,0 +1,167 @@
+/**
+ * Pictures and clips of a prompt as vLLM is sent them. They are in the size in which the policy sees them, so that vLLM's own processor only cuts
+ * them up. It makes as many tokens of each as it finds right, which are compared with ours.
+ */
+import { createHash } from 'node:crypto';
+import { DataError, EndpointError, must } from '../../../core/errors.js';
+import { encodePng } from '../../../core/image.js';
+import type { ContentPart } from '../../../engines/vllm/wire.js';
+import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
+import type { VisionConfig } from '../../../nets/vision/config.js';
+import type { TokenPrompt } from '../batch.js';
+import { aviOf } from './avi.js';
+
+/** What has to be known of a model to send it pictures. */
+export type Eyes = Pick<
+  VisionConfig,
+  | 'image_token_id'
+  | 'video_token_id'
+  | 'patch_size'
+  | 'temporal_patch_size'
+  | 'spatial_merge_size'
+  | 'tokens_per_second'
+>;
+
+/** A prompt as it is sent. */
+export interface SentPrompt {
+  /** With one token for each picture. */
+  readonly ids: readonly number[];
+  readonly parts: readonly ContentPart[];
+}
+
+/** Flag by which vLLM takes every frame of a clip, instead of two a second. */
+export const EVERY_FRAME = '{"video": {"fps": 30}}';
+const MOST_FRAMES_PER_SECOND = 30;
+
+export class PictureMail {
+  readonly #parts = new WeakMap<Picture, Promise<ContentPart>>();
+  readonly #digests = new WeakMap<Picture, string>();
+
+  constructor(private readonly eyes: Eyes) {}
+
+  /** Raises DataError for a clip whose tokens vLLM would see at other times than the trainer. */
+  async sent({ ids, pictures = [] }: TokenPrompt): Promise<SentPrompt> {
+    const parts: ContentPart[] = [];
+    for (const picture of pictures) {
+      this.#requireTimes(picture);
+      const known = this.#parts.get(picture) ?? partOf(picture, this.eyes);
+      this.#parts.set(picture, known);
+      parts.push(await known);
+    }
+    return { ids: this.#collapsed(ids, pictures), parts };
+  }
+
+  /** SHA-256 of all that the policy sees of the pictures; null if there are none. */
+  digestOf({ pictures = [] }: TokenPrompt): string | null {
+    if (pictures.length === 0) return null;
+    const hash = createHash('sha256');
+    for (const picture of pictures) {
+      const known = this.#digests.get(picture) ?? digestOfPicture(picture);
+      this.#digests.set(picture, known);
+      hash.update(known);
+    }
+    return hash.digest('hex');
+  }
+
+  /** Raises EndpointError, naming the picture, where the server read another prompt than the trainer. */
+  requireSame({ ids, pictures = [] }: TokenPrompt, found: readonly number[], url: string): void {
+    if (found.length === ids.length && found.every((id, i) => id === ids[i])) return;
+    const [ours, theirs] = [this.#runs(ids), this.#runs(found)];
+    const at = pictures.findIndex((_, i) => ours[i] !== theirs[i]);
+    const what =
+      at < 0
+        ? `vLLM read a prompt of ${found.length} tokens which is not the one of ${ids.length} that it was sent`
+        : `vLLM makes ${theirs[at] ?? 0} tokens of picture ${at + 1} of ${pictures.length}, ${describe(pictures[at])}, and the policy has ${ours[at]}`;
+    throw new EndpointError(what, {
+      where: url,
+      next: `Let it serve the model that policy.model names, with --mm-processor-kwargs '{"size": {"shortest_edge": LEAST, "longest_edge": MOST}}' of policy.pixels (min_pixels and max_pixels)${pictures.some(({ kind }) => kind === 'video') ? `, and with --media-io-kwargs '${EVERY_FRAME}'` : ''}.`,
+    });
+  }
+
+  /** The numbers of tokens of pictures that follow each other with others between them. */
+  #runs(ids: readonly number[]): number[] {
+    const runs: number[] = [];
+    ids.forEach((id, i) => {
+      if (!this.#stands(id)) return;
+      if (i > 0 && ids[i - 1] === id) runs[runs.length - 1] += 1;
+      else runs.push(1);
+    });
+    return runs;
+  }
+
+  #stands(id: number): boolean {
+    return id === this.eyes.image_token_id || id === this.eyes.video_token_id;
+  }
+
+  #collapsed(ids: readonly number[], pictures: readonly Picture[]): number[] {
+    const out: number[] = [];
+    let next = 0;
+    for (let i = 0; i < ids.length; i++) {
+      out.push(ids[i]);
+      if (this.#stands(ids[i])) i += tokensOf(must(pictures[next++], 'a picture').grid, this.eyes) - 1;
+    }
+    return out;
+  }
+
+  /**
+   * Words behind a clip begin after its last moment in vLLM, and after the larger of its sides in the trainer: these are the same unless it lasts for
+   * long. vLLM also rounds times at another place.
+   */
+  #requireTimes(picture: Picture): void {
+    const { kind, grid, secondsPerStep } = picture;
+    if (kind === 'image') return;
+    const { tokens_per_second: perSecond, temporal_patch_size, spatial_merge_size: merge } = this.eyes;
+    const ours = (step: number): number =>
+      perSecond === null ? step : Math.trunc(Math.fround(step * Math.fround(perSecond * secondsPerStep)));
+    const theirs = (step: number): number =>
+      perSecond === null ? step : Math.trunc(step * (Math.fround(secondsPerStep) * perSecond));
+    const side = Math.max(grid.rows, grid.columns) / merge;
+    const steps = Array.from({ length: grid.steps }, (_, step) => step);
+    const last = theirs(grid.steps - 1);
+    const next = 'Set policy.pixels.video larger or show fewer frames, or set rollout.engine to null.';
+    if (last >= side) {
+      throw new DataError(
+        `vLLM cannot sample ${describe(picture)}: its last moment is at position ${last}, and the words behind it begin at ${side}, its larger side in tokens, for which vLLM takes ${last + 1}`,
+        { next },
+      );
+    }
+    const odd = steps.find((step) => ours(step) !== theirs(step));
+    if (odd !== undefined) {
+      throw new DataError(
+        `vLLM cannot sample ${describe(picture)}: it sees step ${odd} at ${theirs(odd)}, and the policy at ${ours(odd)}`,
+        { next },
+      );
+    }
+    if (secondsPerStep > 0 && temporal_patch_size / secondsPerStep > MOST_FRAMES_PER_SECOND) {
+      throw new DataError(
+        `vLLM cannot sample ${describe(picture)}: it takes at most ${MOST_FRAMES_PER_SECOND} frames a second`,
+        { next: 'Show fewer frames a second, or set rollout.engine to null.' },
+      );
+    }
+  }
+}
+
+function describe({ kind, frames, grid, secondsPerStep }: Picture): string {
+  const size = `${frames[0].width}x${frames[0].height} pixels`;
+  return kind === 'image' ? `an image of ${size}` : `a clip of ${grid.steps} steps of ${secondsPerStep} s, ${size}`;
+}
+
+async function partOf(
+  { kind, frames, grid, secondsPerStep }: Picture,
+  { temporal_patch_size: depth }: Eyes,
+): Promise<ContentPart> {
+  const files: Uint8Array[] = [];
+  for (const frame of frames.slice(0, kind === 'image' ? 1 : grid.steps * depth)) files.push(await encodePng(frame));
+  const url = (type: string, bytes: Uint8Array): string =>
+    `data:${type};base64,${Buffer.from(bytes).toString('base64')}`;
+  if (kind === 'image') return { type: 'image_url', url: url('image/png', files[0]) };
+  // A clip without a length is one whose times do not count.
+  const file = aviOf(files, frames[0], secondsPerStep > 0 ? secondsPerStep / depth : 1);
+  return { type: 'video_url', url: url('video/avi', file) };
+}
+
+function digestOfPicture({ kind, frames, grid, secondsPerStep }: Picture): string {
+  const hash = createHash('sha256').update(JSON.stringify([kind, grid, secondsPerStep, frames.length]));
+  for (const { width, height, data } of frames) hash.update(`${width}x${height} `).update(data);
+  return hash.digest('hex');
+}
