@@ -82,7 +82,7 @@ export function coverage(): CoverageRow[] {
       what: 'samplers (`rollout.engine.type`; null is the engine that trains)',
       names: valuesOf(samplingEngine.shape.type),
       refuses:
-        'a policy that trains all weights, `policy.emu3_use_logit_processor`, pictures in prompts, and a server for shorter sequences',
+        'a policy that starts from random weights, adapters of what sees pictures, clips whose words vLLM would see at other positions, and a server for shorter sequences',
     },
   ];
 }

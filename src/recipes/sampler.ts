@@ -25,19 +25,22 @@ export interface RemoteSampling {
   readonly rank: number | null;
   /** The least and the most pixels of pictures that the policy sees; null for one that does not see. */
   readonly seen: PixelLimits | null;
+  /** Whether answers keep to the rules of image blocks. */
+  readonly blocks: boolean;
   readonly contextSize: number;
 }
 
 /** For a recipe with a token policy and valid settings; null if the policy's own engine samples. */
 export function remoteSampling({
   rollout: { engine },
-  policy: { model, lora, pixels, model_context_size: contextSize },
+  policy: { model, lora, pixels, emu3_use_logit_processor: blocks = false, model_context_size: contextSize },
 }: {
   readonly rollout: { readonly engine: SamplingEngine | null };
   readonly policy: {
     readonly model: ModelReference | null;
     readonly lora: { readonly rank: number } | null;
     readonly pixels?: SeeingSettings['pixels'];
+    readonly emu3_use_logit_processor?: boolean;
     readonly model_context_size: number;
   };
 }): RemoteSampling | null {
@@ -47,7 +50,8 @@ export function remoteSampling({
     min_pixels: Math.min(...kinds.map(({ min_pixels }) => min_pixels)),
     max_pixels: Math.max(...kinds.map(({ max_pixels }) => max_pixels)),
   };
-  return { engine, model, rank: lora?.rank ?? null, seen: kinds.length === 0 ? null : seen, contextSize };
+  const rank = lora?.rank ?? null;
+  return { engine, model, rank, seen: kinds.length === 0 ? null : seen, blocks, contextSize };
 }
 
 /** The ranks with which vLLM can be started: `--max-lora-rank`. */

@@ -52,7 +52,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   policy: TokenPolicy<P>,
 ): Promise<RemoteSampler<P>> {
   const { engine, rank } = sampled;
-  const { model, contextSize, separateVocabularies } = policy.options;
+  const { model, contextSize, separateVocabularies, constrained } = policy.options;
   const { format, config } = model;
   const { group, log } = services;
   const paths = pathsOf(settings, services.handle);
@@ -97,6 +97,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
     vocabulary: config.vocab_size,
     contextSize,
     separateVocabularies,
+    constrained,
     mode: found.mode,
     eyes: hasVision(config) ? config.vision : null,
     store: lines,
@@ -158,12 +159,12 @@ function namePrefix({ dir, runName }: RunPaths): string {
 /** The model of a server that can do what the run needs. Raises EndpointError, with what to start it with, for one that cannot. */
 async function lookAt(
   client: VllmClient,
-  { rank, seen, contextSize }: RemoteSampling,
+  { rank, seen, blocks, contextSize }: RemoteSampling,
   within: Deadline,
 ): Promise<ServedModel> {
   const served = servedModel(await client.models(within), contextSize, client.url);
   if (rank === null) await client.requireControl(within);
-  if (rank === null || seen !== null) await client.requireGenerate(served.id, within);
+  if (rank === null || seen !== null || blocks) await client.requireGenerate(served.id, within);
   return served;
 }
 

@@ -37,14 +37,14 @@ describe('a sampler elsewhere', () => {
     expect(from({ model: '/model', init: null })).toEqual([]);
   });
 
-  it('does not know the rules of image blocks', () => {
-    const sampled = (uses: boolean, rollout: object = good.rollout) =>
-      imageEditTokens
-        .broken({ ...good, rollout, policy: { lora: { rank: 16 }, emu3_use_logit_processor: uses } })
-        .map(({ message }) => message);
-    expect(sampled(true)).toEqual([expect.stringContaining('emu3_use_logit_processor: true')]);
-    expect(sampled(false)).toEqual([]);
-    expect(sampled(true, { engine: null })).toEqual([]);
+  it('is told the rules of image blocks, or is not held to them', () => {
+    const parsed = samplingEngine.parse(engine);
+    const sampled = (uses: boolean) => {
+      const policy = { model: '/model', lora: { rank: 16 }, model_context_size: 9, emu3_use_logit_processor: uses };
+      expect(imageEditTokens.broken({ ...good, rollout: { engine: parsed }, policy })).toEqual([]);
+      return remoteSampling({ rollout: { engine: parsed }, policy })?.blocks;
+    };
+    expect([true, false].map(sampled)).toEqual([true, false]);
   });
 
   it('does not refill what is sampled ahead', () => {
@@ -100,6 +100,7 @@ describe('a sampler elsewhere', () => {
       model: '/model',
       rank: 4,
       seen: null,
+      blocks: false,
       contextSize: 99,
     });
     expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, lora: null } })?.rank).toBeNull();

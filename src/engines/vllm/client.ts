@@ -205,7 +205,7 @@ export class VllmClient {
   /** Raises EndpointError, with what to start it with, for a server that `generate` cannot ask. */
   async requireGenerate(model: string, within: Deadline): Promise<void> {
     const one = { max_tokens: 1, temperature: 1, top_p: 1, top_k: 0, seed: 1, stop_token_ids: [], logprobs: 0 };
-    await this.generate({ ...one, model, prompt: [0], parts: [], cacheSalt: 'editrl-look' }, within);
+    await this.generate({ ...one, model, prompt: [0], parts: [], cacheSalt: 'editrl-look', rules: null }, within);
   }
 
   /** Closes the connections; nothing may be asked afterwards. */

@@ -45,10 +45,15 @@ export interface GenerateRequest extends CompletionRequest {
   readonly parts: readonly ContentPart[];
   /** Names the weights: blocks that were cached under another name are not used. */
   readonly cacheSalt: string;
+  /** What our logits processor keeps to, if the server has it; null for any token. */
+  readonly rules: object | null;
 }
 
+/** The name under which our logits processor finds the rules of a request. */
+export const RULES_ARGUMENT = 'editrl_rules';
+
 /** The body of a request to `/inference/v1/generate`. Text is never made of the tokens. */
-export function generateBody({ model, prompt, parts, cacheSalt, ...sampling }: GenerateRequest): object {
+export function generateBody({ model, prompt, parts, cacheSalt, rules, ...sampling }: GenerateRequest): object {
   return {
     model,
     token_ids: prompt,
@@ -64,6 +69,7 @@ export function generateBody({ model, prompt, parts, cacheSalt, ...sampling }: G
       ignore_eos: true,
       skip_special_tokens: false,
       detokenize: false,
+      ...(rules === null ? {} : { extra_args: { [RULES_ARGUMENT]: rules } }),
     },
   };
 }

@@ -4,16 +4,17 @@ import { delimiter, dirname, join } from 'node:path';
 import { systemClock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { CheckpointError, must } from '../../core/errors.js';
-import { writeFileAtomic } from '../../core/files.js';
 import { VllmClient } from '../../engines/vllm/client.js';
 import { SERVED_RANKS, type RemoteSampling } from '../../recipes/sampler.js';
 import type { PixelLimits } from '../../models/pictures/processor.js';
 import { EVERY_FRAME } from '../../policies/tokens/vllm/pictures.js';
+import { RULES_PROCESSOR } from '../../policies/tokens/vllm/sampler.js';
 import { holdsAdapter } from '../../policies/adapter_files.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
 import type { Guardian } from '../processes/guardian.js';
 import { freePort, MASTER_ADDRESS } from '../processes/supervise.js';
 import { ManagedServer, type ServerSpecification } from './managed.js';
+import { GUARD, writeModules } from './vllm_python.js';
 import type { ServerReporter, ServerUser } from './upkeep.js';
 
 export const DEFAULT_COMMAND = ['vllm', 'serve'] as const;
@@ -88,7 +89,7 @@ async function untilReady(
 
 /** The whole command line: the run's flags come before those that a person adds, which win. */
 export function vllmCommand(
-  { engine, rank, seen, contextSize }: RemoteSampling,
+  { engine, rank, seen, blocks, contextSize }: RemoteSampling,
   model: string,
   port: number,
 ): string[] {
@@ -98,7 +99,9 @@ export function vllmCommand(
     model,
     ...['--host', MASTER_ADDRESS, '--port', String(port)],
     ...(rank === null ? ['--middleware', GUARD] : adapterFlags(rank)),
-    ...(rank === null || seen !== null ? ['--enable-scale-out'] : []),
+    ...(rank === null || seen !== null || blocks ? ['--enable-scale-out'] : []),
+    // Where tokens are scheduled ahead, a processor does not have the latest one.
+    ...(blocks ? ['--logits-processors', RULES_PROCESSOR, '--no-async-scheduling'] : []),
     ...(seen === null ? [] : seeingFlags(seen)),
     ...['--logprobs-mode', 'processed_logprobs', '--generation-config', 'vllm'],
     ...['--max-model-len', String(contextSize), '--gpu-memory-utilization', String(gpu_memory_utilization)],
@@ -126,50 +129,23 @@ function vllmEnvironment(
   { sampled, devices, log }: Pick<VllmServerOptions, 'sampled' | 'devices' | 'log'>,
   token: string,
 ): Readonly<Record<string, string>> {
+  const { rank, blocks } = sampled;
   return {
     VLLM_API_KEY: token,
-    ...(sampled.rank === null
-      ? { VLLM_SERVER_DEV_MODE: '1', PYTHONPATH: writeGuard(log) }
-      : { VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True' }),
+    ...(rank === null ? { VLLM_SERVER_DEV_MODE: '1' } : { VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True' }),
+    // Its other runner has processors of another kind.
+    ...(blocks ? { VLLM_USE_V2_MODEL_RUNNER: '0' } : {}),
+    ...(rank === null || blocks ? { PYTHONPATH: withModules(join(dirname(log), 'vllm_python')) } : {}),
     ...(devices === null ? {} : { [ORDER_VARIABLE]: PCI_ORDER, CUDA_VISIBLE_DEVICES: devices.join(',') }),
   };
 }
 
-const GUARD = 'editrl_guard.Guard';
-
-/**
- * vLLM asks for its key at some routes alone, not at those of its development mode, by which weights are replaced: on a machine that others use
- * too, they could replace them as well. With this it asks everywhere but at /health. Returns what Python finds it by.
- */
-function writeGuard(log: string): string {
-  const folder = join(dirname(log), 'vllm_guard');
-  writeFileAtomic(join(folder, 'editrl_guard.py'), GUARD_CODE);
+/** Writes our modules; returns what Python finds them by. */
+function withModules(folder: string): string {
+  writeModules(folder);
   const others = process.env['PYTHONPATH'] ?? '';
   return others === '' ? folder : `${folder}${delimiter}${others}`;
 }
-
-const GUARD_CODE = `"""Asks for the key of VLLM_API_KEY at every route but /health."""
-import os
-import secrets
-
-
-class Guard:
-    def __init__(self, app):
-        self.app = app
-        self.expected = ("Bearer " + os.environ["VLLM_API_KEY"]).encode()
-
-    async def __call__(self, scope, receive, send):
-        if scope["type"] == "lifespan" or scope.get("path") == "/health":
-            return await self.app(scope, receive, send)
-        given = dict(scope.get("headers") or []).get(b"authorization", b"")
-        if secrets.compare_digest(given, self.expected):
-            return await self.app(scope, receive, send)
-        if scope["type"] == "websocket":
-            return await send({"type": "websocket.close", "code": 1008})
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b'{"error": "Unauthorized"}'})
-`;
 
 /** Raises CheckpointError for a folder that vLLM cannot load as it is. */
 export function checkServable(folder: string): void {

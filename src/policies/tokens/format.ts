@@ -10,6 +10,19 @@ export interface AnswerState {
   accept(token: number): void;
 }
 
+/** The rules of one answer as data, for a server that keeps to them: the same that its `AnswerState` tells step by step. */
+export interface WrittenRules {
+  /** The ids of the vocabulary's second part: from the first to the one before the last number. Words are those before. */
+  readonly second: readonly [from: number, to: number];
+  /** The token that begins the block, which is then behind it; null if the answer begins inside. */
+  readonly opening: number | null;
+  /** Words that may not come before the block, and behind it. */
+  readonly before: readonly number[];
+  readonly after: readonly number[];
+  /** The block: a token that must come, or null for any of the second part, and how many times. */
+  readonly block: readonly (readonly [id: number | null, times: number])[];
+}
+
 export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
   /** One more than the highest id that has a token. A model may have more rows than this. */
   readonly size: number;
@@ -21,6 +34,8 @@ export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
   readonly tokenizerFiles: Readonly<Record<string, string>>;
   /** Begins an answer. */
   start(prompt: P): AnswerState;
+  /** What `start` does, written down; absent where any token may follow any other. */
+  rules?(prompt: P): WrittenRules;
 }
 
 /** An answer in which any token may follow any other. */

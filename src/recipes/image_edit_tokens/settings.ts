@@ -13,7 +13,7 @@ import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, startMissing } from '../preset.js';
 import { folderOf } from '../recipe.js';
 import { noLabelledWords, regionRewardRules } from '../reward_rules.js';
-import { problem, problemUnless, validSection, whenSet, type PartialSettings, type Problem } from '../rules.js';
+import { problemUnless, type PartialSettings, type Problem } from '../rules.js';
 import { servedTrainerRules } from '../served_trainer.js';
 import { decoderPart } from '../token_policy.js';
 import { tokenGroupRules, sharedRules, wholeBatches, isSupervised } from '../training_rules.js';
@@ -101,7 +101,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
       missing: (settings) =>
         settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },
-    { rules: [...servedTrainerRules, plainTokens, anyToken, ...regionRewardRules, noLabelledWords] },
+    { rules: [...servedTrainerRules, plainTokens, ...regionRewardRules, noLabelledWords] },
     {
       engines: ['environment.engine'],
       missing: ({ environment: { model } }) =>
@@ -122,17 +122,6 @@ function plainTokens({ policy }: PartialSettings<ImageEditSettings>): readonly P
       policy[key] !== true,
       `policy.${key}`,
       "found true with policy.trainer 'tinker', whose server samples any token of the whole vocabulary; allowed: false",
-    ),
-  );
-}
-
-/** The policy's format knows which tokens may come next, but the server does not. */
-function anyToken({ rollout, policy }: PartialSettings<ImageEditSettings>): readonly Problem[] {
-  if (policy?.emu3_use_logit_processor !== true) return [];
-  return whenSet([validSection(rollout?.engine)], () =>
-    problem(
-      'rollout.engine',
-      'found vllm with policy.emu3_use_logit_processor: true, whose rules for image blocks vLLM does not know; allowed: with false, or null',
     ),
   );
 }

@@ -1,4 +1,5 @@
 /** Drawing a token in plain loops, as vLLM processes logits. */
+import type { StubRules } from './stub_rules.js';
 
 export interface Sampling {
   readonly max_tokens: number;
@@ -8,6 +9,7 @@ export interface Sampling {
   readonly seed: number;
   readonly stop_token_ids: readonly number[];
   readonly logprobs?: number;
+  readonly extra_args?: { readonly editrl_rules?: StubRules };
 }
 
 export function logSoftmax(logits: readonly number[]): number[] {

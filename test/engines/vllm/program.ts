@@ -29,8 +29,8 @@ if (existsSync(beside('broken'))) {
   console.error('torch.OutOfMemoryError: CUDA out of memory.');
   process.exit(1);
 }
-const KNOWN = ['host', 'port', 'max-lora-rank', 'logprobs-mode', 'generation-config', 'max-model-len', 'gpu-memory-utilization', 'tensor-parallel-size', 'middleware'];
-const flags = { 'enable-lora': false, 'enable-scale-out': false };
+const KNOWN = ['host', 'port', 'max-lora-rank', 'logprobs-mode', 'generation-config', 'max-model-len', 'gpu-memory-utilization', 'tensor-parallel-size', 'middleware', 'logits-processors'];
+const flags = { 'enable-lora': false, 'enable-scale-out': false, 'no-async-scheduling': false };
 const [model, ...rest] = process.argv.slice(2);
 while (rest.length > 0) {
   const flag = rest.shift().replace(/^--/, '');
@@ -42,11 +42,13 @@ while (rest.length > 0) {
   }
 }
 // Python finds it where PYTHONPATH says.
-const [module] = (flags.middleware ?? '').split('.');
-const found = (process.env.PYTHONPATH ?? '').split(':').some((folder) => existsSync(join(folder, module + '.py')));
-if (module !== '' && !found) {
-  console.error("ModuleNotFoundError: No module named '" + module + "'");
-  process.exit(1);
+for (const name of [flags.middleware, flags['logits-processors']]) {
+  const [module] = (name ?? '').split(/[.:]/);
+  const found = (process.env.PYTHONPATH ?? '').split(':').some((folder) => existsSync(join(folder, module + '.py')));
+  if (module !== '' && !found) {
+    console.error("ModuleNotFoundError: No module named '" + module + "'");
+    process.exit(1);
+  }
 }
 const stub = await StubVllm.start({
   base: model,
@@ -58,6 +60,7 @@ const stub = await StubVllm.start({
   scaleOut: flags['enable-scale-out'],
   devMode: process.env.VLLM_SERVER_DEV_MODE === '1',
   guarded: flags.middleware !== undefined,
+  rules: flags['logits-processors'] !== undefined,
   runtimeUpdating: process.env.VLLM_ALLOW_RUNTIME_LORA_UPDATING === 'True',
   apiKey: process.env.VLLM_API_KEY,
   salt: existsSync(beside('salt')) ? 1 : 0,

@@ -11,6 +11,7 @@ import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { referenceLogits } from '../../nets/reference_decoder.js';
 import { failure, send, StubServer, type Fault as CommonFault } from '../../support/stub_server.js';
 import { expanded, readPart, type StubEyes } from './stub_pictures.js';
+import { allowedBy } from './stub_rules.js';
 import { StubWeights } from './stub_weights.js';
 import { draw, indexOfLargest, logSoftmax, processedOf, type Sampling } from './plain_sampling.js';
 
@@ -59,6 +60,8 @@ export interface StubOptions {
   readonly scaleOut?: boolean;
   /** Of a server whose model sees: as far as a prompt goes. It samples as if pictures were words. */
   readonly eyes?: StubEyes;
+  /** `--logits-processors` with ours. */
+  readonly rules?: boolean;
   /** VLLM_SERVER_DEV_MODE. */
   readonly devMode?: boolean;
   /** VLLM_ALLOW_RUNTIME_LORA_UPDATING. */
@@ -102,7 +105,7 @@ const GENERATE = new Set([
 ]);
 const SAMPLING = new Set([
   ...['n', 'max_tokens', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'repetition_penalty', 'stop_token_ids'],
-  ...['ignore_eos', 'logprobs', 'skip_special_tokens', 'detokenize'],
+  ...['ignore_eos', 'logprobs', 'skip_special_tokens', 'detokenize', 'extra_args'],
 ]);
 
 export class StubVllm extends StubServer<StubRequest, Changed> {
@@ -284,6 +287,14 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
       ...Object.keys(how).filter((key) => !SAMPLING.has(key)),
     ];
     if (unknown.length > 0) return refuse(response, 400, `Extra inputs are not permitted: ${unknown.join(', ')}`);
+    const salt = String(body['cache_salt']);
+    if (salt.length > 128 || /[@/\\\0]/.test(salt)) {
+      return refuse(
+        response,
+        400,
+        "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/'",
+      );
+    }
     let read = prompt;
     try {
       const { content_parts: parts = [] } = body as unknown as GenerateBody;
@@ -335,7 +346,10 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     const tops: Record<string, number>[] = [];
     let stopped = false;
     while (ids.length < how.max_tokens && !stopped) {
-      const [logits] = referenceLogits(this.#config, weights, [...prompt, ...ids], 1);
+      const [all] = referenceLogits(this.#config, weights, [...prompt, ...ids], 1);
+      const rules = this.options.rules === true ? how.extra_args?.editrl_rules : undefined;
+      const may = rules === undefined ? null : allowedBy(rules, ids, all.length);
+      const logits = all.map((x, id) => (may === null || may.has(id) ? x : -Infinity));
       const raw = logSoftmax(logits);
       const processed = processedOf(logits, how);
       const id = how.temperature === 0 ? indexOfLargest(logits) : draw(processed, random.uniform());

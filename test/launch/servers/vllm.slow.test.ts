@@ -22,7 +22,7 @@ afterEach(async () => {
 });
 
 function sampledBy(serve: object, rank: number | null = 4): RemoteSampling {
-  return { engine: samplingEngine.parse({ type: 'vllm', serve }), model: base, rank, seen: null, contextSize: 64 };
+  return { engine: samplingEngine.parse({ type: 'vllm', serve }), model: base, rank, seen: null, blocks: false, contextSize: 64 };
 }
 
 function prepare(serve: object = {}, rank?: number | null) {
@@ -157,6 +157,13 @@ describe('the command line', () => {
       'vllm serve /model --host 127.0.0.1 --port 5 --enable-lora --max-lora-rank 16 --logprobs-mode processed_logprobs --generation-config vllm --max-model-len 64 --gpu-memory-utilization 0.4 --tensor-parallel-size 2 --dtype=bfloat16',
     );
     expect(vllmCommand(sampledBy({}, 1), '/model', 5)).not.toContain('--tensor-parallel-size');
+  });
+
+  it('brings the rules of image blocks', () => {
+    const blocks = { ...sampledBy({}, 1), blocks: true };
+    expect(vllmCommand(blocks, '/model', 5).join(' ')).toContain(
+      '--enable-scale-out --logits-processors editrl_rules:Rules --no-async-scheduling ',
+    );
   });
 
   it('lets pictures be as large as the policy sees them, and leaves out no frame', () => {

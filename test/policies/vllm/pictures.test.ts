@@ -45,7 +45,15 @@ async function started(seen: Partial<StubEyes> = {}, store = new MemoryAnswers()
   };
   const sampler = new VllmSampler({
     ...{ client, shelf, format, vocabulary: smallConfig.vocab_size, contextSize: 128, separateVocabularies: false },
-    ...{ mode: 'processed', eyes: small, store, keep: async () => undefined, group: soloGroup(), concurrency: 4 },
+    ...{
+      mode: 'processed',
+      constrained: false,
+      eyes: small,
+      store,
+      keep: async () => undefined,
+      group: soloGroup(),
+      concurrency: 4,
+    },
     ...{ maxWaitMs: 60_000, stop: new AbortController().signal, close: () => client.close(), clock: systemClock },
   });
   closers.push(async () => {
@@ -161,6 +169,14 @@ describe('a clip that vLLM would see at other times', () => {
     await expect(long).rejects.toThrow(
       'its last moment is at position 5, and the words behind it begin at 5, its larger side in tokens, for which vLLM takes 6',
     );
+  });
+
+  it('is refused where vLLM rounds a time otherwise', async () => {
+    // Steps of 10/3 s: the fourth is at 20 or at 19, far before its larger side of 25 tokens.
+    const frame = { width: 200, height: 16, data: new Uint8Array(200 * 16 * 3) };
+    const clip = await processor.video(Array<typeof frame>(8).fill(frame), 5 / 3, 'here');
+    const sent = new PictureMail(small).sent({ ids: [1, ...Array<number>(4 * 25 * 2).fill(8), 2], pictures: [clip] });
+    await expect(sent).rejects.toThrow('it sees step 3 at 19, and the policy at 20');
   });
 
   it('is refused where it has more frames a second than vLLM takes', async () => {

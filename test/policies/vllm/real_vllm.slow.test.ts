@@ -12,9 +12,12 @@ import { freePort } from '../../../src/launch/processes/supervise.js';
 import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { EVERY_FRAME } from '../../../src/policies/tokens/vllm/pictures.js';
 import type { TokenAnswer, TokenPrompt } from '../../../src/policies/tokens/batch.js';
+import { RULES_PROCESSOR } from '../../../src/policies/tokens/vllm/sampler.js';
+import { writeModules } from '../../../src/launch/servers/vllm_python.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { smallConfig } from '../../engines/vllm/small_base.js';
 import { testFolder, testFolders } from '../../support/folder.js';
+import { openBlocks, writeBlocksBase } from './blocks_base.js';
 import { largestMismatch, learn, sampledPolicy, type Trains } from './sampled_policy.js';
 import { pixels, seeingPrompts, writeSeeingBase } from './seeing_base.js';
 
@@ -160,5 +163,32 @@ describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
       const { policy } = sampledPolicy({ url: url() }, given);
       await followsTraining(policy, trains === 'adapter' ? 0.1 : 0.01, await seeingPrompts());
     }, 120_000);
+  });
+
+  describe('with the rules of image blocks', () => {
+    const blocks = writeBlocksBase(testFolder('real-vllm-blocks'));
+    const modules = testFolder('real-vllm-modules');
+    writeModules(modules);
+    const flags = ['--max-model-len', '64', '--enable-scale-out', '--logits-processors', RULES_PROCESSOR];
+    const { url } = serving(() => blocks, [...flags, '--no-async-scheduling'], {
+      PYTHONPATH: modules,
+      VLLM_USE_V2_MODEL_RUNNER: '0',
+    });
+
+    it.each(['forced', 'sampled'] as const)(
+      'samples what the format allows, with a header that is %s',
+      async (header) => {
+        const { sampler, sample, parsed } = openBlocks({ url: url(), base: blocks }, header);
+        try {
+          const found = parsed(await sample(16));
+          // The words before the block may take up all the room.
+          expect(found.filter(({ grid }) => grid !== null).length).toBeGreaterThan(8);
+          expect(new Set(found.map(({ grid }) => String(grid?.codes))).size).toBeGreaterThan(8);
+        } finally {
+          await sampler.dispose();
+        }
+      },
+      120_000,
+    );
   });
 });

@@ -136,6 +136,7 @@ export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptio
     contextSize: sees ? 128 : 16,
     separateVocabularies: false,
     mode: options.mode ?? 'processed',
+    constrained: false,
     eyes: sees ? eyes : null,
     store,
     keep: async () => undefined,

@@ -24,7 +24,7 @@ async function started(stubbed: Partial<StubOptions> = {}, options: Partial<Samp
   const stub = await StubVllm.start({ base, logprobsMode: 'processed_logprobs', ...stubbed });
   closers.push(() => stub.close());
   const folder = folders();
-  const made = sampledPolicy(stub, { base, folder, trains: 'whole', clock: fastClock(500), ...options });
+  const made = sampledPolicy(stub, { base, folder, trains: 'whole', ...options });
   closers.push(() => made.policy.dispose());
   return { ...made, stub, folder };
 }
@@ -78,8 +78,14 @@ describe('weights that a server reads anew', () => {
       '/update_weight_version',
       '/resume',
     ]);
+    const salts = (): Set<unknown> =>
+      new Set(stub.requestsOf('/inference/v1/generate').map(({ body }) => body['cache_salt']));
+    expect(salts().size).toBe(1);
+    await learn(policy);
+    await policy.publish('current');
+    await sample(policy, 'again');
+    expect(salts().size).toBe(2);
     const [{ body }] = stub.requestsOf('/inference/v1/generate');
-    expect(body['cache_salt']).toBe(stub.weights.version);
     expect(body['sampling_params']).toMatchObject({
       ignore_eos: true,
       repetition_penalty: 1,
@@ -127,7 +133,12 @@ describe('weights that a server reads anew', () => {
 describe('a server', () => {
   it.each<[string, Partial<StubOptions>, Partial<SampledOptions>, string]>([
     ['keeps its weights', { devMode: false }, {}, 'with VLLM_SERVER_DEV_MODE=1 in its environment'],
-    ['does not see the folder', {}, { shelf: { seenAs: '/elsewhere' } }, 'rollout.engine.adapter_dir be one that both'],
+    [
+      'does not see the folder',
+      {},
+      { shelf: { seenAs: '/elsewhere' }, clock: fastClock(50) },
+      'rollout.engine.adapter_dir be one that both',
+    ],
   ])('that %s is told with what can be done', async (_name, stubbed, options, said) => {
     const { policy } = await started(stubbed, options);
     expect(await failureOf(policy.publish('current'))).toContain(said);

@@ -45,6 +45,8 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly contextSize: number;
   /** Whether training takes a token's log-probability over its own part of the vocabulary only, which the server does not. */
   readonly separateVocabularies: boolean;
+  /** Whether only tokens that the format allows are sampled. */
+  readonly constrained: boolean;
   readonly mode: LogProbsMode;
   /** Of a model that sees; null for one that does not. */
   readonly eyes: Eyes | null;
@@ -57,6 +59,9 @@ interface Loaded {
   /** SHA-256 of the files. */
   readonly digest: string;
 }
+
+/** As vLLM's flag names our logits processor. */
+export const RULES_PROCESSOR = 'editrl_rules:Rules';
 
 /** Time that a run may still spend on cleaning up at its end. */
 const TIDY_MS = 5000;
@@ -142,10 +147,16 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
       stop_token_ids: [...format.ends].sort((a, b) => a - b),
       logprobs: 0,
     };
+    const rules = (this.options.constrained ? format.rules?.(prompt) : null) ?? null;
     const seen = this.#mail?.digestOf(prompt) ?? null;
-    const named = [loaded.digest, { prompt: prompt.ids, ...sampling }, ...(seen === null ? [] : [seen])];
+    const named = [
+      loaded.digest,
+      { prompt: prompt.ids, ...sampling },
+      ...(seen === null ? [] : [seen]),
+      ...(rules === null ? [] : [rules]),
+    ];
     const requestHash = createHash('sha256').update(JSON.stringify(named)).digest('hex');
-    const ask = (within: Deadline) => this.#asked({ prompt, sampling }, loaded.name, how, within);
+    const ask = (within: Deadline) => this.#asked({ prompt, rules, sampling }, loaded.name, how, within);
     const [{ ids, logProbs, finished }] = await this.#replay.answers([key], requestHash, ask, over);
     return {
       ids: Int32Array.from(ids),
@@ -155,7 +166,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   }
 
   async #asked(
-    question: Question,
+    question: Question & { readonly prompt: P },
     name: string,
     how: TokenSampling,
     within: Deadline,
@@ -169,8 +180,33 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
         next: 'Let it serve the model that policy.model names.',
       });
     }
+    if (question.rules !== null) this.#requireAllowed(question.prompt, ids);
     // Nine digits represent a float32 exactly.
-    return { ids, logProbs: this.#tells(how) ? logProbs.map((x) => Number(x.toPrecision(9))) : null, finished };
+    return {
+      ids,
+      logProbs: question.rules === null && this.#tells(how) ? logProbs.map((x) => Number(x.toPrecision(9))) : null,
+      finished,
+    };
+  }
+
+  /** Raises EndpointError for an answer that does not keep to its format, of a server that does not know the rules. */
+  #requireAllowed(prompt: P, ids: readonly number[]): void {
+    const state = this.options.format.start(prompt);
+    ids.forEach((id, at) => {
+      const allowed = state.next();
+      const may = 'forced' in allowed ? allowed.forced === id : allowed.mask === null || allowed.mask[id] === 1;
+      if (!may) {
+        const found = 'forced' in allowed ? `, where ${allowed.forced} has to come` : '';
+        throw new EndpointError(
+          `vLLM sampled the token ${id} at place ${at} of an answer${found}: it does not know the rules of image blocks`,
+          {
+            where: this.options.client.url,
+            next: `Start it with --logits-processors ${RULES_PROCESSOR} (docs/vllm.md, Image blocks), or set policy.emu3_use_logit_processor to false.`,
+          },
+        );
+      }
+      state.accept(id);
+    });
   }
 
   /** Whether its log-probabilities are those of the temperature-scaled, untruncated distribution that training sees. */

@@ -1,0 +1,26 @@
+/** The command `scripts/vllm_modules`. */
+import { parseArgs } from 'node:util';
+import { EditrlError } from '../src/core/errors.js';
+import { writeModules } from '../src/launch/servers/vllm_python.js';
+
+const HELP = `scripts/vllm_modules FOLDER
+
+Writes the Python modules that vLLM loads by its flags (docs/vllm.md) into FOLDER: PYTHONPATH of a vLLM that you start yourself has to name it. A vLLM
+that a run starts is given them by the run.`;
+
+const { values, positionals } = parseArgs({ allowPositionals: true, options: { help: { type: 'boolean' } } });
+const [folder] = positionals;
+if (values.help === true) console.log(HELP);
+else if (positionals.length !== 1) {
+  console.error(HELP);
+  process.exitCode = 2;
+} else {
+  try {
+    writeModules(folder);
+    console.log(`wrote ${folder}`);
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    console.error(error.toText());
+    process.exitCode = error.exitCode;
+  }
+}

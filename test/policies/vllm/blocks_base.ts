@@ -1,0 +1,70 @@
+/** A model of text and image tokens with random weights, and a sampler of its answers at a vLLM. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { systemClock } from '../../../src/core/clock.js';
+import { RandomStream } from '../../../src/core/random.js';
+import { encodeSafetensors } from '../../../src/core/safetensors.js';
+import { VllmClient } from '../../../src/engines/vllm/client.js';
+import { soloGroup } from '../../../src/group/process_group.js';
+import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
+import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
+import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3/format.js';
+import type { ParsedAnswer } from '../../../src/policies/tokens/emu3/space.js';
+import { VllmSampler } from '../../../src/policies/tokens/vllm/sampler.js';
+import { FORCED, openPrompt, SAMPLED, smallSpace, textPrompt } from '../small_policy.js';
+import { MemoryAnswers } from './sampled_policy.js';
+
+/** A Llama with heads of a size that vLLM's kernels have. */
+export function writeBlocksBase(folder: string): string {
+  const sizes: DecoderConfig = {
+    ...{ vocab_size: smallSpace().size, hidden_size: 64, intermediate_size: 32, num_hidden_layers: 1 },
+    ...{ num_attention_heads: 2, num_key_value_heads: 2, head_dim: 32, rope_theta: 10_000, rms_norm_eps: 1e-6 },
+    ...{ attention_bias: false, tie_word_embeddings: false },
+  };
+  mkdirSync(folder, { recursive: true });
+  const family = { architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_act: 'silu', dtype: 'float32' };
+  writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...family, ...sizes, max_position_embeddings: 64 }));
+  const weights = initDecoder(sizes, { embedding_std: 0.5, initializer_range: 0.05 }, 1);
+  writeFileSync(join(folder, 'model.safetensors'), encodeSafetensors(weights, { format: 'pt' }));
+  const vocab = Object.fromEntries(Array.from({ length: sizes.vocab_size }, (_each, id) => [`w${id}`, id]));
+  const model = { type: 'WordLevel', vocab, unk_token: 'w0' };
+  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify({ version: '1.0', added_tokens: [], model }));
+  writeFileSync(join(folder, 'tokenizer_config.json'), '{"tokenizer_class": "PreTrainedTokenizerFast"}');
+  return folder;
+}
+
+export function openBlocks(
+  { url, base, constrained = true }: { readonly url: string; readonly base: string; readonly constrained?: boolean },
+  header: 'forced' | 'sampled',
+) {
+  const space = smallSpace({ forced: FORCED, sampled: SAMPLED }[header]);
+  const prompts = [openPrompt(space), textPrompt(space)];
+  const format = new Emu3Format(space);
+  const store = new MemoryAnswers();
+  const client = new VllmClient({ url, concurrency: 8, timeoutMs: 60_000 });
+  const shelf = {
+    ...{ clear: async () => undefined, nameOf: () => base, add: async () => undefined },
+    ...{ load: async () => undefined, remove: async () => undefined },
+    servedAs: () => ({ model: base, version: null }),
+  };
+  const sampler = new VllmSampler<Emu3Prompt>({
+    ...{ client, shelf, format, vocabulary: space.size, contextSize: 60, separateVocabularies: true, constrained },
+    ...{ mode: 'processed', eyes: null, store, keep: async () => undefined, group: soloGroup(), concurrency: 8 },
+    ...{ maxWaitMs: 60_000, stop: new AbortController().signal, close: () => client.close(), clock: systemClock },
+  });
+  const sample = async (answersPerPrompt: number): Promise<TokenAnswer[][]> => {
+    await sampler.publish({ steps: 0, of: 'current', files: () => ({}) });
+    return sampler.sample({
+      prompts: prompts.map((tokens) => ({ tokens })),
+      among: [],
+      answersPerPrompt,
+      how: { temperature: 1, topP: 1, topK: -1, maxTokens: 40, logProbTemperature: 1 },
+      weights: 'current',
+      random: (p, g) => new RandomStream('blocks', p, g),
+      key: (p, g) => `1/${p}/${g}`,
+    });
+  };
+  const parsed = (answers: readonly TokenAnswer[][]): ParsedAnswer[] =>
+    answers.flatMap((group, p) => group.map(({ ids }) => space.parse(ids, prompts[p].imageOpen)));
+  return { sampler, sample, parsed, store, format, prompts };
+}
