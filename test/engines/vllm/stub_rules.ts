@@ -19,8 +19,9 @@ export function allowedBy(rules: StubRules, written: readonly number[], vocabula
   if (!isOpen) return words(before);
   let left = inBlock;
   for (const [id, times] of block) {
-    if (left < times)
+    if (left < times) {
       return id === null ? new Set(all.filter((one) => one >= second[0] && one < second[1])) : new Set([id]);
+    }
     left -= times;
   }
   return words(after);

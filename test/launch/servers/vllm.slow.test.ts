@@ -22,7 +22,14 @@ afterEach(async () => {
 });
 
 function sampledBy(serve: object, rank: number | null = 4): RemoteSampling {
-  return { engine: samplingEngine.parse({ type: 'vllm', serve }), model: base, rank, seen: null, blocks: false, contextSize: 64 };
+  return {
+    engine: samplingEngine.parse({ type: 'vllm', serve }),
+    model: base,
+    rank,
+    seen: null,
+    blocks: false,
+    contextSize: 64,
+  };
 }
 
 function prepare(serve: object = {}, rank?: number | null) {

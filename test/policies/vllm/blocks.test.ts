@@ -28,12 +28,13 @@ describe.each(['forced', 'sampled'] as const)('an image block whose header is %s
     const { sample, parsed, store } = await started(header);
     const answers = await sample(4);
     // A header that is sampled may take up all the room.
-    if (header === 'forced')
+    if (header === 'forced') {
       expect(
         parsed(answers)
           .slice(0, 4)
           .every(({ grid }) => grid !== null),
       ).toBe(true);
+    }
     expect([...store.all.values()].every(({ logProbs }) => logProbs === null)).toBe(true);
     expect(answers.flat().every(({ logProbs }) => logProbs.every(Number.isNaN))).toBe(true);
   });

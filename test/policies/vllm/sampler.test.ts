@@ -272,7 +272,7 @@ describe('a server', () => {
 
   it('that has lost the old adapter, or had answered unheard, is as good as one that has not', async () => {
     const stub = await startStub();
-    const { policy, folder } = opened(stub, { clock: fastClock(500) });
+    const { policy, folder } = opened(stub, { clock: fastClock(50) });
     await policy.publish('current');
     stub.adapters.clear();
     await learn(policy);

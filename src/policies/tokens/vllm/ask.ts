@@ -26,8 +26,9 @@ export async function askUnder(
   mail: PictureMail | null,
   within: Deadline,
 ): Promise<Completion | null> {
-  if (version === null && mail === null && rules === null)
+  if (version === null && mail === null && rules === null) {
     return client.complete({ ...sampling, model, prompt: prompt.ids }, within);
+  }
   const { ids, parts } = mail === null ? { ids: prompt.ids, parts: [] } : await mail.sent(prompt);
   const generated = await client.generate(
     { ...sampling, model, prompt: ids, parts, cacheSalt: saltOf(version ?? model), rules },
