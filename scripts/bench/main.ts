@@ -32,6 +32,10 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: 'the peak of the memory that a gradient takes beside what editrl plan says, by the lengths of sequences',
     run: async () => Promise.resolve((await import('./memory.js')).benchMemory()),
   },
+  'plan-memory': {
+    summary: 'the peak of the memory that runs take beside what editrl plan says; `plan-memory FOLDER` of SmolLM2',
+    run: async () => (await import('./plan_memory.js')).benchPlanMemory(),
+  },
   'judge-texts': {
     summary: 'one million garbled judge texts through the readers of scores: none may throw or give what is not there',
     run: async () => (await import('./fuzz_judge_texts.js')).benchFuzz(),

@@ -10,8 +10,14 @@ const PROCESS_BYTES = 300 * 2 ** 20;
 export const FLOAT = 4;
 /** Weights, gradient, a later micro-batch's gradient, the engine's output of one, and the optimizer's two moments. */
 const COPIES_TRAINED = 6;
+/** A packed copy of weights beside the weights themselves, with what the engine keeps around it. */
+export const PACKED = 1.2;
 /** Frozen weights exist once more in packed form for sampling. */
-const COPIES_FROZEN = 2;
+const COPIES_FROZEN = 1 + PACKED;
+/** The engine's allocator takes memory in powers of two: of what it holds, so much is live at its peak. */
+const ALLOCATED = 1.15;
+/** A decoder's compiled graphs, for each layer: prefill, a decoding step, log-probabilities and their gradient. */
+const GRAPHS_PER_LAYER = 4 * 2 ** 20;
 /** A checkpoint saves the weights and the moments. */
 const COPIES_SAVED = 3;
 /** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
@@ -99,6 +105,47 @@ export function decoderActivations(shape: DecoderShape, batch: MicroBatch): numb
     : (layers + LIVE_LAYERS.kept) * layer;
   const piece = Math.max(PIECE.elements, PIECE.columns * answerRows);
   return kept + PIECE.values * Math.min(piece, (shape.vocab_size ?? ASSUMED_VOCABULARY) * answerRows);
+}
+
+/** Answers that are sampled together, and their prompts. */
+export type SampledBatch = Omit<MicroBatch, 'gradientCheckpointing'>;
+
+/** Whether the caches of answers of this many tokens are enlarged on their way, so that the smaller ones lie there too. */
+const ENLARGED_FROM = 64;
+
+/**
+ * Values that a decoder holds while it samples: 2 L k for each token, with keys of width k, of prompts twice (as the engine gives them, and as they are
+ * read) and of answers, whose caches lie there half as large once more while they grow; and a row of logits for each answer.
+ */
+function sampledValues(shape: DecoderShape, batch: SampledBatch): number {
+  const { hidden_size: d, num_hidden_layers: layers, num_attention_heads: heads } = shape;
+  const perToken = 2 * layers * shape.num_key_value_heads * (shape.head_dim ?? d / heads);
+  const answers = batch.prompts * batch.answersPerPrompt;
+  const growing = batch.answerTokens > ENLARGED_FROM ? 1.5 : 1;
+  const tokens = 2 * batch.prompts * batch.promptTokens + growing * answers * batch.answerTokens;
+  return perToken * tokens + (shape.vocab_size ?? ASSUMED_VOCABULARY) * answers;
+}
+
+/** What of a decoder is held besides its weights. */
+export interface DecoderWork {
+  readonly learnt: MicroBatch;
+  /** Null where another program samples. */
+  readonly sampled: SampledBatch | null;
+}
+
+/**
+ * Bytes of a process that trains a decoder, or an adapter of it: see `trainingBytes`, with what it holds to sample. `npm run bench -- plan-memory` compares this with
+ * the peaks of runs.
+ */
+export function decoderBytes(
+  shape: DecoderShape,
+  { learnt, sampled }: DecoderWork,
+  { trained, frozen, copies, seen = 0 }: Record<'trained' | 'frozen' | 'copies', number> & { readonly seen?: number },
+): number {
+  const activations = ALLOCATED * (decoderActivations(shape, learnt) + seen);
+  const more = sampled === null ? 0 : FLOAT * sampledValues(shape, sampled);
+  const graphs = GRAPHS_PER_LAYER * shape.num_hidden_layers;
+  return trainingBytes(trained, activations, copies, frozen, sampled === null ? 1 : COPIES_FROZEN) + more + graphs;
 }
 
 /**

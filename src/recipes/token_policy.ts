@@ -3,16 +3,17 @@ import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema
 import type { ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { DecoderSettings, SeeingSettings } from '../schema/token_policy.js';
-import type { RolloutSettings } from '../schema/training.js';
+import { chunkOf, type RolloutSettings } from '../schema/training.js';
 import {
   adapterParameters,
-  decoderActivations,
+  decoderBytes,
   decoderParameters,
   keptPictures,
   seeingAdapterParameters,
   seeingParameters,
-  trainingBytes,
   visionActivations,
+  PACKED,
+  type DecoderWork,
   type MicroBatch,
 } from './memory.js';
 import { policyRules } from './policy_rules.js';
@@ -44,9 +45,9 @@ export const decoderPart = {
     memory: (settings, shapeOf) => {
       const shape = decoderShape(settings, shapeOf);
       if (shape === null) return null;
-      const activations = decoderActivations(shape, largestBatch(settings));
       const frozen = settings.policy.lora === null ? 0 : decoderParameters(shape);
-      return trainingBytes(trainedParameters(settings, shape), activations, copiesOf(settings), frozen);
+      const trained = trainedParameters(settings, shape);
+      return decoderBytes(shape, workOf(settings), { trained, frozen, copies: copiesOf(settings) });
     },
     shape: decoderShape,
     sampler: remoteSampling,
@@ -63,7 +64,7 @@ export const decoderPart = {
 function copiesOf(settings: TokenRecipeSettings): number {
   const { policy, optimizer, algorithm } = settings;
   const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
-  return (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? 1 : 0);
+  return (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? PACKED : 0);
 }
 
 export type SeeingRecipeSettings = TokenRecipeSettings & { readonly policy: SeeingSettings };
@@ -78,14 +79,15 @@ export const seeingPart = {
       const sizes = seeingSizes(settings, shapeOf);
       if (sizes === null) return null;
       const { shape, vision, trained, frozen } = sizes;
-      const batch = largestBatch(settings);
+      const work = workOf(settings);
+      const batch = work.learnt;
       // A prompt may be all pictures, apart from room for an answer; labels may be short.
       const { pixels, train, model_context_size: context } = settings.policy;
       const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
       const tokens = settings.algorithm.type === 'sft' ? context : batch.promptTokens;
       const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
       const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
-      const bytes = trainingBytes(trained, decoderActivations(shape, batch) + seen, copiesOf(settings), frozen);
+      const bytes = decoderBytes(shape, work, { trained, frozen, copies: copiesOf(settings), seen });
       return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,
@@ -196,6 +198,27 @@ function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSett
     answerTokens,
     gradientCheckpointing,
   };
+}
+
+/**
+ * What a process holds at once: the largest micro-batch, and the answers of a chunk of its rollout or of a held-out evaluation, where it samples them
+ * itself. Labels are learnt from one answer for each prompt, and sampled from in evaluations alone.
+ */
+function workOf(settings: TokenRecipeSettings): DecoderWork {
+  const { rollout, policy, algorithm, validation } = settings;
+  const learnt = largestBatch(settings);
+  if (rollout.engine !== null) return { learnt, sampled: null };
+  const groups = Math.ceil(rollout.episodes_per_iteration / rollout.generations_per_sample);
+  const perPrompt = rollout.generations_per_sample;
+  const inChunk = Math.min(rollout.chunk_groups ?? groups, groups) * perPrompt;
+  const heldOut = Math.min(chunkOf(rollout), validation.prompts);
+  const answerTokens = Math.min(policy.model_context_size, rollout.max_response_tokens);
+  const promptTokens = policy.model_context_size - answerTokens;
+  const sampled =
+    algorithm.type === 'sft' || heldOut > inChunk
+      ? { prompts: heldOut, answersPerPrompt: 1, promptTokens, answerTokens }
+      : { prompts: Math.ceil(inChunk / perPrompt), answersPerPrompt: perPrompt, promptTokens, answerTokens };
+  return { learnt, sampled };
 }
 
 function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: DecoderShape): number {

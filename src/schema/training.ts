@@ -134,6 +134,17 @@ export const rollout = section(
 );
 export type RolloutSettings = z.output<typeof rollout>;
 
+/** The largest number of prompts whose answers decode together in an evaluation. */
+const PROMPTS_AT_ONCE = 128;
+
+/** As many held-out answers as a rollout's chunk has, since those fit into memory. */
+export function chunkOf({
+  chunk_groups,
+  generations_per_sample,
+}: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>): number {
+  return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
+}
+
 /** What learning from groups reads; `originals` is a key of some recipes. */
 export type JudgedRollout = Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups' | 'refill'> & {
   readonly originals?: number;

@@ -1,6 +1,6 @@
 /** What recipes build trainings from: the services of a run, and the parts that depend only on settings. */
 import type { GrpoSettings } from '../schema/algorithm.js';
-import type { JudgedRollout, OptimizerSettings, ValidationSettings } from '../schema/training.js';
+import { chunkOf, type JudgedRollout, type OptimizerSettings, type ValidationSettings } from '../schema/training.js';
 import type { TrackSettings } from '../schema/track.js';
 import { getPath } from '../schema/paths.js';
 import type { TrainedSettings } from '../schema/run.js';
@@ -124,17 +124,6 @@ export async function recordDatasets<S extends OpenedSource>(
       }),
     ),
   );
-}
-
-/** The largest number of prompts whose answers decode together in an evaluation. */
-const PROMPTS_AT_ONCE = 128;
-
-/** As many held-out answers as a rollout's chunk has, since those fit into memory. */
-export function chunkOf({
-  chunk_groups,
-  generations_per_sample,
-}: Pick<JudgedSettings['rollout'], 'generations_per_sample' | 'chunk_groups'>): number {
-  return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
 }
 
 /** Held-out evaluation as configured; rank 0 records its episodes and draws the contact sheet. */

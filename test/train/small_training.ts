@@ -15,7 +15,7 @@ import { trainedTokens } from '../../src/recipes/image_edit_tokens/trained_token
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
-import { chunkOf } from '../../src/train/context.js';
+import { chunkOf } from '../../src/schema/training.js';
 import type { Collector } from '../../src/train/collect.js';
 import type { IterationRecord } from '../../src/train/episodes.js';
 import { GrpoTraining, type GrpoDeps } from '../../src/train/grpo.js';

@@ -105,9 +105,10 @@ const LESS_AT_ONCE = 'lower optimizer.per_device_batch_size';
 
 /** Settings that make a run smaller, among those that it has. */
 function waysToShrink(settings: RunSettings): string {
-  const { policy } = settings as { readonly policy?: object };
-  const context = policy !== undefined && 'model_context_size' in policy ? ' or policy.model_context_size' : '';
-  return `${LESS_AT_ONCE}${context}, or launch.processes`;
+  const { policy, rollout } = settings as { readonly policy?: object; readonly rollout?: object };
+  const context = policy !== undefined && 'model_context_size' in policy;
+  const chunks = context && rollout !== undefined && 'chunk_groups' in rollout ? ', rollout.chunk_groups' : '';
+  return `${LESS_AT_ONCE}${chunks}${context ? ' or policy.model_context_size' : ''}, or launch.processes`;
 }
 
 /** @param onGpus empty for the machine's main memory. */

@@ -1,0 +1,181 @@
+/**
+ * What `editrl plan` says a run takes, beside the peak of its worker's resident memory, each less that of a worker of a model of no size. `plan-memory
+ * FOLDER` runs two iterations of each case: SmolLM2 from this folder (`scripts/fetch_smollm2` makes it), and a model that sees with 0.3 billion random
+ * weights; with a text behind it, the cases that have it in their names. Linux alone tells the peak of another process.
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { InternalError, UsageError } from '../../src/core/errors.js';
+import { RandomStream } from '../../src/core/random.js';
+
+const COMMAND = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
+const WORDS = 'red blue circle square above below left right green yellow small large'.split(' ');
+const ROWS = 64;
+const LOOK_MS = 100;
+
+interface Case {
+  readonly name: string;
+  /** The config as Jsonnet. */
+  readonly config: string;
+}
+
+/** Two iterations on prompts of so many words, which fill the context beside the answers. */
+function words(
+  name: string,
+  policy: string,
+  { prompt, answer, checkpointing = false }: { prompt: number; answer: number; checkpointing?: boolean },
+): Case {
+  const config = `{
+    run_name: 'measured', base_exp_dir: 'runs', task: 'text_answers', num_iterations: 2,
+    algorithm: { type: 'grpo', kl_coeff: 0.001 },
+    optimizer: { learning_rate: 1e-5, per_device_batch_size: 16, gradient_checkpointing: ${checkpointing} },
+    rollout: { episodes_per_iteration: 64, generations_per_sample: 8, max_response_tokens: ${answer} },
+    policy: { model_context_size: ${prompt + answer}, engine: { provider: 'cpu' } } + ${policy},
+    prompt: { chat: false, template: '{prompt}' },
+    data: { columns: { expected: 'answer' }, train: [{ path: 'words_${prompt}.jsonl' }], validation: [] },
+    reward: { terms: [{ name: 'word_overlap', weight: 1 }] },
+    validation: { every_n_iterations: null, prompts: 8 },
+    checkpoint: { save_every_n_iterations: 100, keep_every_n_iterations: null },
+  }`;
+  return { name, config };
+}
+
+function seeing(name: string, train: string): Case {
+  const root = resolve('.');
+  const config = `(import '${root}/configs/video_actions.jsonnet') + (import '${root}/configs/lib/video_tiny.libsonnet') + {
+    run_name: 'measured', base_exp_dir: 'runs', num_iterations: 2,
+    optimizer+: { learning_rate: 1e-6, per_device_batch_size: 16 },
+    rollout+: { episodes_per_iteration: 64 },
+    policy+: {
+      model: null,
+      init: {
+        hidden_size: 1024, intermediate_size: 2816, num_hidden_layers: 24, num_attention_heads: 16, num_key_value_heads: 16, embedding_std: 0.5,
+        vision: { depth: 2, hidden_size: 256, intermediate_size: 512, num_heads: 4, patch_size: 4 },
+      },
+      train: ${train},
+    },
+    validation+: { every_n_iterations: null, prompts: 8 },
+  }`;
+  return { name, config };
+}
+
+function casesOf(folder: string): readonly Case[] {
+  const model = `{ model: '${folder}'`;
+  const lora = `${model}, lora: { rank: 16, alpha: 32, targets: 'all-linear' } }`;
+  return [
+    words('SmolLM2, LoRA, 40 + 24 tokens', lora, { prompt: 40, answer: 24 }),
+    words('SmolLM2, LoRA, 200 + 56 tokens', lora, { prompt: 200, answer: 56 }),
+    words('SmolLM2, LoRA, 200 + 56 tokens, checkpointed', lora, { prompt: 200, answer: 56, checkpointing: true }),
+    words('SmolLM2, all weights, 40 + 24 tokens', `${model} }`, { prompt: 40, answer: 24 }),
+    seeing('0.3 B that sees, its language model trains', '{ mm_vision: false, mm_mlp: true, mm_llm: true }'),
+    seeing('0.3 B that sees, its connector trains', '{ mm_vision: false, mm_mlp: true, mm_llm: false }'),
+  ];
+}
+
+/** A model of next to no size, with the same tokenizer. */
+const idlePolicy = (folder: string): string => `{
+  tokenizer: '${folder}',
+  init: { hidden_size: 32, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 1, num_key_value_heads: 1, embedding_std: 0.5 },
+}`;
+
+/** Prints a line for each case: the peak, the estimate, and the ratio of both, each less an idle worker. */
+export async function benchPlanMemory(): Promise<void> {
+  const folder = resolve(process.argv[3] ?? '');
+  if (process.argv[3] === undefined || !existsSync(join(folder, 'config.json'))) {
+    throw new UsageError('npm run bench -- plan-memory takes the folder of SmolLM2', {
+      next: 'scripts/fetch_smollm2 FOLDER makes it.',
+    });
+  }
+  const work = mkdtempSync(join(tmpdir(), 'editrl-bench-plan-memory-'));
+  try {
+    for (const length of [40, 200]) writeFileSync(join(work, `words_${length}.jsonl`), rowsOf(length));
+    const idle = await peakOf(work, words('idle', idlePolicy(folder), { prompt: 40, answer: 24 }));
+    console.log(`a worker of a model of no size: ${mebibytes(idle)} MiB`);
+    for (const one of casesOf(folder).filter(({ name }) => name.includes(process.argv[4] ?? ''))) {
+      const planned = plannedFor(work, one);
+      const peak = await peakOf(work, one);
+      const ratio = (planned - idle) / (peak - idle);
+      console.log(`${one.name}: peak ${mebibytes(peak)} MiB, plan ${mebibytes(planned)}, ${ratio.toFixed(2)} of it`);
+    }
+  } finally {
+    rmSync(work, { recursive: true });
+  }
+}
+
+function rowsOf(length: number): string {
+  const random = new RandomStream('bench', 'plan-memory', length);
+  const rows = Array.from({ length: ROWS }, () => {
+    const prompt = Array.from({ length }, () => random.pick(WORDS)).join(' ');
+    return `${JSON.stringify({ prompt, answer: 'a red circle' })}\n`;
+  });
+  return rows.join('');
+}
+
+function configIn(work: string, { config }: Case): string {
+  const file = join(work, 'measured.jsonnet');
+  writeFileSync(file, config);
+  return file;
+}
+
+function plannedFor(work: string, one: Case): number {
+  const { stdout, stderr } = spawnSync(process.execPath, [COMMAND, 'plan', configIn(work, one), '--json'], {
+    cwd: work,
+    encoding: 'utf8',
+    env: environmentIn(work),
+  });
+  const plan = JSON.parse(stdout) as { readonly cells: readonly { readonly memory_bytes: number | null }[] };
+  const bytes = plan.cells[0]?.memory_bytes ?? null;
+  if (bytes === null) throw new InternalError(`no estimate for ${one.name}: ${stderr}`);
+  return bytes;
+}
+
+/** The peak of the worker's resident memory, in bytes. */
+async function peakOf(work: string, one: Case): Promise<number> {
+  rmSync(join(work, 'runs'), { recursive: true, force: true });
+  const command = spawn(process.execPath, [COMMAND, 'run', configIn(work, one)], {
+    cwd: work,
+    env: environmentIn(work),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let said = '';
+  for (const stream of [command.stdout, command.stderr]) stream.on('data', (text: Buffer) => (said += String(text)));
+  let peak = 0;
+  const look = setInterval(() => (peak = Math.max(peak, peakBelow(command.pid ?? 0))), LOOK_MS);
+  const code = await new Promise<number | null>((ended) => command.on('close', ended));
+  clearInterval(look);
+  if (code !== 0 || peak === 0) throw new InternalError(`the run of ${one.name} failed: ${said.slice(-2000)}`);
+  return peak;
+}
+
+const environmentIn = (work: string): NodeJS.ProcessEnv => ({
+  ...process.env,
+  APP__BASE_EXP_DIR: join(work, 'runs'),
+  APP__DATA_DIR: join(work, 'data'),
+});
+
+/** The largest peak among the workers that this process started. */
+function peakBelow(parent: number): number {
+  const statuses = new Map<number, string>();
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      statuses.set(Number(name), readFileSync(`/proc/${name}/status`, 'utf8'));
+    } catch {
+      // It has ended.
+    }
+  }
+  const field = (status: string, name: string): number =>
+    Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1] ?? 0);
+  const isBelow = (pid: number): boolean => {
+    const status = statuses.get(pid);
+    if (status === undefined) return false;
+    const above = field(status, 'PPid');
+    return above === parent || (above > 1 && isBelow(above));
+  };
+  return Math.max(0, ...[...statuses].filter(([pid]) => isBelow(pid)).map(([, text]) => field(text, 'VmHWM') * 1024));
+}
+
+const mebibytes = (bytes: number): string => (bytes / 2 ** 20).toFixed(0);
