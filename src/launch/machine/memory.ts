@@ -24,6 +24,7 @@ import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { deviceKind, runDevices, processesOf } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
+import { wayToFit } from './ways_to_fit.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
 /** A recipe's estimate is right within this factor: a need beyond it certainly does not fit. */
@@ -275,6 +276,17 @@ function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict 
   return { ...verdict, advice };
 }
 
+/** Says what would fit, where something does. */
+function withWay(
+  verdict: MemoryVerdict,
+  settings: TrainedSettings,
+  bytesOf: (changed: TrainedSettings) => number | null,
+): MemoryVerdict {
+  if (verdict.fits) return verdict;
+  const way = wayToFit(settings, bytesOf, verdict.freeBytes);
+  return way === null ? verdict : { ...verdict, advice: `${verdict.advice ?? ''}; ${way}` };
+}
+
 /** Estimates what runs need of a machine. The shape of a model is known if one of the `runs` makes it. */
 export function memoryOf(
   runs: ReadonlyMap<string, RunSettings>,
@@ -299,7 +311,11 @@ export function memoryOf(
       if (placement === null || placed === null || !isTrainable(settings)) {
         const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, waysToShrink(settings));
         if (!isTrainable(settings)) return found;
-        return withLeast(found, recipeOf(settings).memory(smallestSettings(settings), shapeOf, sizeIn));
+        const least = withLeast(found, recipeOf(settings).memory(smallestSettings(settings), shapeOf, sizeIn));
+        return withWay(least, settings, (changed) => {
+          const one = recipeOf(changed).memory(changed, shapeOf, sizeIn);
+          return one === null ? null : (one + reward) * (found.neededBytes / bytes);
+        });
       }
       const image = recipeOf(settings).imageMemory(settings, shapeOf);
       const parts = { policy: bytes - image - reward, image, reward };

@@ -68,13 +68,6 @@ interface Described {
   readonly graphs: ReturnType<typeof exportedGraphs>;
 }
 
-/** What a folder says of the model in it. */
-interface Described {
-  readonly reader: TextReader;
-  readonly steps: Preprocessing;
-  readonly graphs: ReturnType<typeof exportedGraphs>;
-}
-
 /** Looks at what describes a model, whose weights may be elsewhere. Raises as `EmbeddingModel.open` does for it. */
 export function describeEmbeddingModel(folder: string): Described {
   const found = { reader: textReader(folder), steps: readPreprocessing(folder), graphs: exportedGraphs(folder) };
