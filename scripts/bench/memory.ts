@@ -52,6 +52,6 @@ function peak(one: Measured): number {
   return Number(stdout.trim());
 }
 
-function mebibytes(bytes: number): string {
+export function mebibytes(bytes: number): string {
   return (bytes / 2 ** 20).toFixed(0);
 }

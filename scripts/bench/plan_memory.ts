@@ -10,6 +10,7 @@ import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { InternalError, UsageError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
+import { mebibytes } from './memory.js';
 
 const COMMAND = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
 const WORDS = 'red blue circle square above below left right green yellow small large'.split(' ');
@@ -177,5 +178,3 @@ function peakBelow(parent: number): number {
   };
   return Math.max(0, ...[...statuses].filter(([pid]) => isBelow(pid)).map(([, text]) => field(text, 'VmHWM') * 1024));
 }
-
-const mebibytes = (bytes: number): string => (bytes / 2 ** 20).toFixed(0);

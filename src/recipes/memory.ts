@@ -10,11 +10,11 @@ const PROCESS_BYTES = 300 * 2 ** 20;
 export const FLOAT = 4;
 /** Weights, gradient, a later micro-batch's gradient, the engine's output of one, and the optimizer's two moments. */
 const COPIES_TRAINED = 6;
-/** A packed copy of weights beside the weights themselves, with what the engine keeps around it. */
+/** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to peaks (`npm run bench -- plan-memory`). */
 export const PACKED = 1.2;
 /** Frozen weights exist once more in packed form for sampling. */
 const COPIES_FROZEN = 1 + PACKED;
-/** The engine's allocator takes memory in powers of two: of what it holds, so much is live at its peak. */
+/** The engine's allocator takes memory in powers of two: it holds so many times what is live at the peak. */
 const ALLOCATED = 1.15;
 /** A decoder's compiled graphs, for each layer: prefill, a decoding step, log-probabilities and their gradient. */
 const GRAPHS_PER_LAYER = 4 * 2 ** 20;

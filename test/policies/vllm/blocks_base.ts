@@ -1,16 +1,14 @@
 /** A model of text and image tokens with random weights, and a sampler of its answers at a vLLM. */
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { systemClock } from '../../../src/core/clock.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { VllmClient } from '../../../src/engines/vllm/client.js';
 import { soloGroup } from '../../../src/group/process_group.js';
-import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
+import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3/format.js';
 import type { ParsedAnswer } from '../../../src/policies/tokens/emu3/space.js';
 import { VllmSampler } from '../../../src/policies/tokens/vllm/sampler.js';
+import { writeLlama } from '../../engines/vllm/small_base.js';
 import { FORCED, openPrompt, SAMPLED, smallSpace, textPrompt } from '../small_policy.js';
 import { MemoryAnswers } from './sampled_policy.js';
 
@@ -21,16 +19,7 @@ export function writeBlocksBase(folder: string): string {
     ...{ num_attention_heads: 2, num_key_value_heads: 2, head_dim: 32, rope_theta: 10_000, rms_norm_eps: 1e-6 },
     ...{ attention_bias: false, tie_word_embeddings: false },
   };
-  mkdirSync(folder, { recursive: true });
-  const family = { architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_act: 'silu', dtype: 'float32' };
-  writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...family, ...sizes, max_position_embeddings: 64 }));
-  const weights = initDecoder(sizes, { embedding_std: 0.5, initializer_range: 0.05 }, 1);
-  writeFileSync(join(folder, 'model.safetensors'), encodeSafetensors(weights, { format: 'pt' }));
-  const vocab = Object.fromEntries(Array.from({ length: sizes.vocab_size }, (_each, id) => [`w${id}`, id]));
-  const model = { type: 'WordLevel', vocab, unk_token: 'w0' };
-  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify({ version: '1.0', added_tokens: [], model }));
-  writeFileSync(join(folder, 'tokenizer_config.json'), '{"tokenizer_class": "PreTrainedTokenizerFast"}');
-  return folder;
+  return writeLlama(folder, sizes, { embedding_std: 0.5, initializer_range: 0.05 });
 }
 
 export function openBlocks(

@@ -3,19 +3,18 @@
  * Python environment that has vLLM (docs/vllm.md).
  */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
-import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { freePort } from '../../../src/launch/processes/supervise.js';
-import { initDecoder, type DecoderConfig } from '../../../src/nets/decoder/config.js';
+import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
 import { EVERY_FRAME } from '../../../src/policies/tokens/vllm/pictures.js';
 import type { TokenAnswer, TokenPrompt } from '../../../src/policies/tokens/batch.js';
 import { RULES_PROCESSOR } from '../../../src/policies/tokens/vllm/sampler.js';
 import { writeModules } from '../../../src/launch/servers/vllm_python.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
-import { smallConfig } from '../../engines/vllm/small_base.js';
+import { smallConfig, writeLlama } from '../../engines/vllm/small_base.js';
 import { testFolder, testFolders } from '../../support/folder.js';
 import { openBlocks, writeBlocksBase } from './blocks_base.js';
 import { largestMismatch, learn, sampledPolicy, type Trains } from './sampled_policy.js';
@@ -35,19 +34,6 @@ const sizes: DecoderConfig = {
   num_key_value_heads: 2,
   head_dim: 32,
 };
-
-function writeBase(folder: string): string {
-  mkdirSync(folder, { recursive: true });
-  const family = { architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_act: 'silu', dtype: 'float32' };
-  writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...family, ...sizes, max_position_embeddings: 64 }));
-  const weights = initDecoder(sizes, { embedding_std: 0.8, initializer_range: 0.2 }, 1);
-  writeFileSync(join(folder, 'model.safetensors'), encodeSafetensors(weights, { format: 'pt' }));
-  const vocab = Object.fromEntries(Array.from({ length: sizes.vocab_size }, (_each, id) => [`w${id}`, id]));
-  const model = { type: 'WordLevel', vocab, unk_token: 'w0' };
-  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify({ version: '1.0', added_tokens: [], model }));
-  writeFileSync(join(folder, 'tokenizer_config.json'), '{"tokenizer_class": "PreTrainedTokenizerFast"}');
-  return folder;
-}
 
 const CPU = { VLLM_CPU_OMP_THREADS_BIND: 'nobind', VLLM_CPU_KVCACHE_SPACE: '1', HF_HUB_OFFLINE: '1' };
 
@@ -125,7 +111,7 @@ async function followsTraining(
 }
 
 describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
-  const base = writeBase(testFolder('real-vllm-base'));
+  const base = writeLlama(testFolder('real-vllm-base'), sizes, { embedding_std: 0.8, initializer_range: 0.2 });
 
   describe('with adapters', () => {
     const flags = ['--max-model-len', '16', '--enable-lora', '--max-lora-rank', '8'];

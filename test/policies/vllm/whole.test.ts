@@ -108,6 +108,13 @@ describe('weights that a server reads anew', () => {
     expect(stub.weights.version).toBe('editrl-replaced');
   });
 
+  it('are refused to a server of which nobody can tell what it read', async () => {
+    const { policy, stub } = await started();
+    stub.weights.hasDigests = false;
+    expect(await failureOf(policy.publish('current'))).toMatch(/digests of none of its matrices.*\n.*Train an adapter/);
+    expect(stub.weights.paused).toBe(false);
+  });
+
   it('under which another run samples are not taken for those of this one', async () => {
     const { policy, stub } = await started();
     await policy.publish('current');

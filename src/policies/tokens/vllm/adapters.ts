@@ -6,7 +6,7 @@ import { EndpointError } from '../../../core/errors.js';
 import { SHARE_FOLDER, type VllmClient, type VllmReply } from '../../../engines/vllm/client.js';
 import { messageOf } from '../../../engines/vllm/wire.js';
 import type { CheckpointFiles } from '../../../models/files.js';
-import { writeFolder, type ServedAs, type WeightsShelf } from './shelf.js';
+import { pathOnServer, writeFolder, type ServedAs, type WeightsShelf } from './shelf.js';
 
 export interface AdapterShelfOptions {
   readonly client: VllmClient;
@@ -46,7 +46,7 @@ export class AdapterShelf implements WeightsShelf {
 
   async load(name: string, within: Deadline): Promise<void> {
     const { client, seenAs } = this.options;
-    const path = `${seenAs.replace(/\/+$/, '')}/${name}`;
+    const path = pathOnServer(seenAs, name);
     const reply = await client.load(name, path, within);
     if (reply.status === 200) return;
     // Names are not used twice: either an earlier request got through but its reply did not, or another rank was first.

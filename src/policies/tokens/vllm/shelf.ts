@@ -25,6 +25,11 @@ export interface WeightsShelf {
   servedAs(name: string): ServedAs;
 }
 
+/** Where the server finds the folder of these weights, below what it calls theirs. */
+export function pathOnServer(seenAs: string, name: string): string {
+  return `${seenAs.replace(/\/+$/, '')}/${name}`;
+}
+
 /** Writes a folder that is complete as soon as it has its name. Raises RunError when the disk refuses. */
 export function writeFolder(folder: string, files: CheckpointFiles): void {
   const unfinished = `${folder}.partial`;

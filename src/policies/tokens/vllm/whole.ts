@@ -9,7 +9,7 @@ import type { Deadline } from '../../../core/deadline.js';
 import { EndpointError } from '../../../core/errors.js';
 import type { VllmClient } from '../../../engines/vllm/client.js';
 import type { CheckpointFiles } from '../../../models/files.js';
-import { writeFolder, type ServedAs, type WeightsShelf } from './shelf.js';
+import { pathOnServer, writeFolder, type ServedAs, type WeightsShelf } from './shelf.js';
 
 export interface WholeShelfOptions {
   readonly client: VllmClient;
@@ -58,7 +58,7 @@ export class WholeShelf implements WeightsShelf {
 
   async load(name: string, within: Deadline): Promise<void> {
     const { client, seenAs } = this.options;
-    const path = `${seenAs.replace(/\/+$/, '')}/${name}`;
+    const path = pathOnServer(seenAs, name);
     await client.pause(within);
     try {
       await client.nameWeights(REPLACED, within);
@@ -79,9 +79,18 @@ export class WholeShelf implements WeightsShelf {
     rmSync(join(this.options.folder, name), { recursive: true, force: true });
   }
 
-  /** Weights that are still 0 were not read. Raises EndpointError for such. */
+  /** Weights that are still 0 were not read. Raises EndpointError for such, and where there is nothing to tell by. */
   #requireRead(found: ReadonlyMap<string, string>, path: string): void {
     const looked = [...(this.#zeroed ?? [])].filter(([name, digest]) => NEVER_ZERO.test(name) && digest !== OF_NOTHING);
+    if (looked.length === 0) {
+      throw new EndpointError(
+        'vLLM has digests of none of its matrices, so nobody can tell whether it read them anew',
+        {
+          where: this.options.client.url,
+          next: 'Train an adapter (policy.lora), or let the policy sample itself (rollout.engine: null).',
+        },
+      );
+    }
     const unread = looked.filter(([name, digest]) => found.get(name) === digest).map(([name]) => name);
     if (unread.length === 0) return;
     throw new EndpointError(
