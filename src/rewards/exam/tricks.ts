@@ -136,7 +136,7 @@ const table = {
   length: { what: 'a longer answer', must: 'not_pay', change: { words: lengthened } },
   praise: { what: 'a claim to be right', must: 'not_pay', change: { words: praised } },
   layout: { what: 'bold letters', must: 'not_move', change: { words: laidOut } },
-  wording: { what: 'other words', must: 'not_move', change: 'request' },
+  wording: { what: 'a reworded request', must: 'not_move', change: 'request' },
 } as const satisfies Readonly<Record<string, Trick>>;
 
 export type TrickName = keyof typeof table;
