@@ -61,7 +61,8 @@ export function coverage(): CoverageRow[] {
     {
       what: 'trainers (`policy.trainer.type`)',
       names: trainerTypes,
-      refuses: 'tinker, where the policy sees or writes image tokens; other trainers',
+      refuses:
+        'tinker, where pictures are made from hidden states of the policy (edit_response), clips as such, which it takes frame by frame, and policies of flow models; other trainers',
     },
     {
       what: 'engines (`policy.engine.type`)',

@@ -28,8 +28,10 @@ export async function certificateFor(
   if (!isServed(settings)) return null;
   const { trainer } = settings.policy;
   if (trainer.type !== 'tinker') return null;
-  const format = openRecipeOf(settings).servedFormat?.(settings, resolveRun) ?? wordsOf(settings, resolveRun);
-  return checkServer(settings, trainer, format, services);
+  const recipe = openRecipeOf(settings);
+  const format = recipe.servedFormat?.(settings, resolveRun) ?? wordsOf(settings, resolveRun);
+  const sight = recipe.servedSight?.(settings, resolveRun) ?? null;
+  return checkServer(settings, trainer, { format, sight }, services);
 }
 
 function wordsOf(settings: ServedSettings, resolveRun: RunResolver): TokenFormat<TokenPrompt> {

@@ -8,6 +8,7 @@ import { initPolicy, loadPolicy } from '../policies/tokens/load.js';
 import { heldOutSampling, samplingOf } from '../policies/tokens/sampling_settings.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import type { LanguagePolicy } from '../policies/tokens/language_policy.js';
+import type { Sight } from '../policies/tokens/tinker/prompts.js';
 import { TokenPolicy } from '../policies/tokens/policy.js';
 import type { TokenSampling } from '../policies/tokens/rollout.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
@@ -53,20 +54,28 @@ type OpenTrainer = <P extends TokenPrompt>(
   format: TokenFormat<P>,
   context: TrainingContext,
   forms: TokenForms,
-  model?: PolicyModel<P>,
+  start?: PolicyStart<P>,
 ) => Promise<LanguagePolicy<P>>;
 
+/** What a policy starts from, where it is more than the decoder that the settings name. */
+export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
+  /** Opened by whoever has no server for it. */
+  readonly model?: () => PolicyModel<P>;
+  /** How the policy sees; absent for one that does not. */
+  readonly sight?: Sight;
+}
+
 const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
-  onnx: async (settings, format, context, forms, model) => {
-    const policy = openTokenPolicy(settings, format, context, forms, model);
+  onnx: async (settings, format, context, forms, start) => {
+    const policy = openTokenPolicy(settings, format, context, forms, start?.model?.());
     const sampled = remoteSampling(settings);
     if (sampled !== null) policy.sampleRemotely(await openRemoteSampler(settings, context, sampled, policy));
     return policy;
   },
-  tinker: (settings, format, context) => {
+  tinker: (settings, format, context, _forms, start) => {
     const { trainer } = settings.policy;
     if (trainer.type !== 'tinker') throw new InternalError(`the trainer ${trainer.type} was opened as another one`);
-    return openServedPolicy(settings, trainer, format, context);
+    return openServedPolicy(settings, trainer, format, start?.sight ?? null, context);
   },
 };
 

@@ -9,6 +9,8 @@ import type { TokenFormat } from '../policies/tokens/format.js';
 import { initSeeingPolicy, loadPolicy, processorFolder, type NewVisionSettings } from '../policies/tokens/load.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import { VISION } from './open_seen_words.js';
+import type { ModelReference } from '../schema/model.js';
+import type { TrainerSettings } from '../schema/trainer.js';
 import type { SeeingSettings } from '../schema/token_policy.js';
 
 /** Turns pictures into the inputs of a policy's model, and the tokens that represent them. */
@@ -17,14 +19,24 @@ export interface VisionInputs {
   readonly tokens: NewVisionSettings['tokens'];
 }
 
-/** Raises CheckpointError for a model that does not see, DataError for a tokenizer without the tokens for pictures. */
+/** What decides how a policy sees. */
+type SightSettings = Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & {
+  readonly trainer?: TrainerSettings;
+  readonly tokenizer?: ModelReference | null;
+};
+
+/**
+ * Where a server has the model, its description is read beside its tokenizer. Raises CheckpointError for a model that does not see, DataError for a
+ * tokenizer without the tokens for pictures.
+ */
 export function openVisionInputs(
-  { model, init, pixels }: Pick<SeeingSettings, 'model' | 'init' | 'pixels'>,
+  { model, init, pixels, trainer, tokenizer: words = null }: SightSettings,
   tokenizer: Pick<Tokenizer, 'id'>,
   resolveRun: RunResolver,
 ): VisionInputs {
-  if (model !== null) {
-    const folder = modelFolder(model, resolveRun);
+  const described = trainer?.type === 'tinker' ? words : model;
+  if (described !== null) {
+    const folder = modelFolder(described, resolveRun);
     const { vision } = describeModel(folder, 'words and pictures');
     return {
       processor: openPictureProcessor(processorFolder(folder), pixels),
@@ -43,7 +55,7 @@ export function openVisionInputs(
 
 /** The model that a policy which sees starts from. Raises as `loadPolicy` and `initSeeingPolicy` do. */
 export function startingSeeingModel<P extends TokenPrompt>(
-  { policy, seed }: { readonly policy: SeeingSettings; readonly seed: number },
+  { policy, seed }: { readonly policy: Omit<SeeingSettings, 'trainer'>; readonly seed: number },
   format: TokenFormat<P>,
   { processor, tokens }: VisionInputs,
   resolveRun: RunResolver,

@@ -1,7 +1,6 @@
 /** Opens the training of a policy that answers in words. */
 import { DataError } from '../core/errors.js';
 import type { TokenAnswer } from '../policies/tokens/batch.js';
-import type { PolicyModel } from '../policies/tokens/model.js';
 import type { LanguagePolicy } from '../policies/tokens/language_policy.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { describeRoom } from '../scoring/prompt_room.js';
@@ -9,7 +8,7 @@ import type { Task } from '../scoring/task.js';
 import { recordDatasets, type TrainingContext } from '../train/context.js';
 import type { Training } from '../train/loop.js';
 import type { LabelledAnswer } from '../train/supervised.js';
-import { openTokenTraining, openTrainedPolicy } from './open_token_policy.js';
+import { openTokenTraining, openTrainedPolicy, type PolicyStart } from './open_token_policy.js';
 import { labelsOf, type Labels } from './open_training.js';
 import { comparedQuestion, unlabelledRow, type TextPrompt, type WordsTask } from './open_words_task.js';
 
@@ -17,9 +16,7 @@ type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
   readonly data: NonNullable<TrainedSettings['data']>;
 };
 
-interface WordsTraining {
-  /** The decoder, if it is not the one that the settings name. */
-  readonly model?: PolicyModel;
+interface WordsTraining extends PolicyStart {
   /** Wraps the task if the words are not the final answers; from then on it disposes of them. */
   readonly around?: (policy: LanguagePolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
   /** Whether its answers are scored; default: yes. */
@@ -33,7 +30,7 @@ export async function openWordsTraining(
   settings: WordsTrainingSettings,
   context: TrainingContext,
   words: WordsTask,
-  { model, around, isScored = true, keepsStart = false }: WordsTraining = {},
+  { around, isScored = true, keepsStart = false, ...start }: WordsTraining = {},
 ): Promise<Training> {
   await words.checkPrompts();
   const rooms = context.handle === null ? [] : await words.room();
@@ -43,7 +40,7 @@ export async function openWordsTraining(
   }
   await recordDatasets(context, settings, words.data.sources, { at: comparedQuestion, kept: 'memory' });
   const forms = { constrained: false, separateVocabularies: false, keepsStart };
-  const policy = await openTrainedPolicy(settings, words.format, context, forms, model);
+  const policy = await openTrainedPolicy(settings, words.format, context, forms, start);
   return openTokenTraining(settings, context, {
     task: (await around?.(policy)) ?? words,
     policy,

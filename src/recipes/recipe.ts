@@ -141,6 +141,8 @@ export type Need =
       readonly model: string | null;
       readonly images: string | null;
     }
+  /** What is read of a model that a server trains and that sees. */
+  | { readonly kind: 'sight'; readonly folder: string }
   | { readonly kind: 'vision_tokenizer'; readonly folder: string };
 
 /** The folder that a reference names; null if it names another run or a repository, whose folder is not known yet. */

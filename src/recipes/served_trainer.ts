@@ -14,7 +14,9 @@ import {
 
 interface ServedSettings extends TrainedSettings {
   readonly rollout: RolloutSettings;
-  readonly policy: TextPolicySettings;
+  readonly policy: Pick<TextPolicySettings, 'model' | 'lora' | 'tokenizer' | 'trainer'> & {
+    readonly init: object | null;
+  };
 }
 
 const TRAINER = "policy.trainer 'tinker'";

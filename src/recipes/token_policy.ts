@@ -3,6 +3,7 @@ import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema
 import type { ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { DecoderSettings, SeeingSettings } from '../schema/token_policy.js';
+import type { TrainerSettings } from '../schema/trainer.js';
 import { chunkOf, type RolloutSettings } from '../schema/training.js';
 import {
   adapterParameters,
@@ -67,7 +68,9 @@ function copiesOf(settings: TokenRecipeSettings): number {
   return (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? PACKED : 0);
 }
 
-export type SeeingRecipeSettings = TokenRecipeSettings & { readonly policy: SeeingSettings };
+export type SeeingRecipeSettings = TokenRecipeSettings & {
+  readonly policy: Omit<SeeingSettings, 'trainer'> & { readonly trainer: TrainerSettings };
+};
 
 /** A policy that is a decoder and sees. */
 export const seeingPart = {

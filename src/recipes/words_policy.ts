@@ -4,6 +4,7 @@ import type { ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { picturedData } from '../schema/seen_data.js';
 import type { PromptSettings, SeeingSettings, TextPolicySettings } from '../schema/token_policy.js';
+import type { TrainerSettings } from '../schema/trainer.js';
 import { exampleConversation } from './example_conversation.js';
 import { startMissing, type Part } from './preset.js';
 import { folderOf, type Need } from './recipe.js';
@@ -42,9 +43,11 @@ export function wordsNeeds(
     lora,
     model_context_size: contextSize,
     train,
+    trainer,
   }: Pick<SeeingSettings, 'model' | 'lora' | 'model_context_size'> & {
     readonly tokenizer: ModelReference | null;
     readonly train?: SeeingSettings['train'];
+    readonly trainer?: TrainerSettings;
   },
   prompt: Parameters<typeof exampleConversation>[0],
 ): Need[] {
@@ -54,6 +57,10 @@ export function wordsNeeds(
   return [
     ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize, ...sees } as const]),
     ...(reader === null ? [] : [{ kind: 'tokenizer', folder: reader, conversation, model } as const]),
+    // A server that trains it has the model: how it sees is read where its tokenizer is.
+    ...(train === undefined || trainer?.type !== 'tinker' || reader === null
+      ? []
+      : [{ kind: 'sight', folder: reader } as const]),
   ];
 }
 
@@ -76,6 +83,7 @@ export const textPart: Part<TextRecipeSettings> = {
 export const seeingWordsPart: Part<InWords<SeeingRecipeSettings>> = {
   ...seeingPart,
   needs: ({ policy, prompt }) => wordsNeeds(policy, prompt),
+  missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),
 };
 
 /** The columns that every row of a dataset of edits has to have. */

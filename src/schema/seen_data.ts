@@ -57,6 +57,11 @@ export const questionData = section(
           min: result('Least frames of a segment; a shorter one is an error.', positiveInteger.default(4)),
           max: result('Most frames of a segment.', positiveInteger.default(8)),
           interval: result('Seconds that one frame stands for.', positive.default(2)),
+          as: result(
+            "What the policy sees of a clip: 'video', its frames with their times, of which some models read two as one; or 'images', each frame as an image of its own, without times and with the tokens of one. Training servers take images alone.",
+            z.enum(['video', 'images']).default('video'),
+            { absent: 'video' },
+          ),
         })
         .refine(({ min, max }) => min <= max, { path: ['min'], error: 'at most data.frames.max' })
         .prefault({}),

@@ -68,7 +68,10 @@ const wordsFields = {
 };
 
 /** A policy that sees and answers in words. */
-export const seeingPolicy = section('The vision-language model.', z.strictObject({ ...seeingFields, ...wordsFields }));
+export const seeingPolicy = section(
+  'The vision-language model.',
+  z.strictObject({ ...seeingFields, ...wordsFields, trainer: trainerAnywhere }),
+);
 
 /** A policy that answers in words; `thinking` is the default for the tags around its thoughts. */
 export const textPolicyWith = (thinking: ThinkingTags) =>

@@ -11,6 +11,7 @@ import type { TokenFormat } from '../policies/tokens/format.js';
 import { waitForRemote, type ReplayOptions } from '../group/replay.js';
 import { countFindings, requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
 import type { WithDeadline } from '../policies/tokens/tinker/certificate/scratch.js';
+import { PromptChunks, type Sight } from '../policies/tokens/tinker/prompts.js';
 import { TinkerPolicy } from '../policies/tokens/tinker/policy.js';
 import { TinkerService, type Reduction } from '../policies/tokens/tinker/served.js';
 import type { SampledAnswer } from '../policies/tokens/vllm/sampler.js';
@@ -23,7 +24,7 @@ import type { TinkerSettings } from '../schema/trainer.js';
 import type { OptimizerSettings, RolloutSettings } from '../schema/training.js';
 import { readPrice } from './prices.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
-import { certifyServer, findOrMakeCertificate, type CertifiedRun } from './server_certificate.js';
+import { certifyServer, findOrMakeCertificate, type CertifiedRun, type ServerToCertify } from './server_certificate.js';
 
 /** The settings of a run that its training at a server depends on. */
 interface ServedRun extends NamedRun, CertifiedSettings {
@@ -53,6 +54,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
   run: ServedRun,
   trainer: TinkerSettings,
   format: TokenFormat<P>,
+  sight: Sight | null,
   services: RemoteServices,
 ): Promise<TinkerPolicy<P>> {
   const url = addressOf(trainer);
@@ -76,17 +78,29 @@ export async function openServedPolicy<P extends TokenPrompt>(
     services,
   );
   const { logger } = services.log;
-  const reduction = await requireCertified(run, trainer, format, {
-    connection: client,
-    replay,
-    paths,
-    logger,
-    spending: services.spending ?? null,
-  });
+  const reduction = await requireCertified(
+    run,
+    trainer,
+    { format, sight },
+    {
+      connection: client,
+      replay,
+      paths,
+      logger,
+      spending: services.spending ?? null,
+    },
+  );
   const session = sessionOf(client, trainer, run, services);
   return new TinkerPolicy<P>({
     ...replay,
-    service: new TinkerService({ connection: client, session, reduction, concurrency, baseModel }),
+    service: new TinkerService({
+      connection: client,
+      session,
+      reduction,
+      concurrency,
+      baseModel,
+      chunks: new PromptChunks(sight),
+    }),
     format,
     // Where the settings leave it open, the gradient is the same at every server.
     model: { base_model: baseModel, ...lora, reduction: trainer.reduction },
@@ -111,7 +125,7 @@ function limitSpending({ launch }: ServedRun, trainer: TinkerSettings, { spendin
 async function requireCertified<P extends TokenPrompt>(
   run: ServedRun,
   trainer: TinkerSettings,
-  format: TokenFormat<P>,
+  writes: Pick<ServerToCertify<P>, 'format' | 'sight'>,
   {
     connection,
     replay,
@@ -129,7 +143,7 @@ async function requireCertified<P extends TokenPrompt>(
   try {
     const asked: WithDeadline = (work) => waitForRemote(replay, work);
     const openSession = (): TinkerSession => sessionOf(connection, trainer, run, { spending });
-    const server = { connection, asked, openSession, trainer, format };
+    const server = { connection, asked, openSession, trainer, ...writes };
     const { certificate, isKept } = await findOrMakeCertificate(certifiedRun(run), server, paths);
     const { findings, reduction, seconds } = certificate;
     requirePassed(findings, connection.url);
@@ -147,7 +161,7 @@ async function requireCertified<P extends TokenPrompt>(
 export async function checkServer<P extends TokenPrompt>(
   run: CertifiedSettings,
   trainer: TinkerSettings,
-  format: TokenFormat<P>,
+  writes: Pick<ServerToCertify<P>, 'format' | 'sight'>,
   { stop, onNote }: { readonly stop: AbortSignal; readonly onNote: (note: string) => void },
 ): Promise<Certificate> {
   const connection = connectionOf(addressOf(trainer), trainer, {
@@ -157,7 +171,13 @@ export async function checkServer<P extends TokenPrompt>(
   });
   const asked: WithDeadline = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
   try {
-    const server = { connection, asked, openSession: () => sessionOf(connection, trainer, run, {}), trainer, format };
+    const server = {
+      connection,
+      asked,
+      openSession: () => sessionOf(connection, trainer, run, {}),
+      trainer,
+      ...writes,
+    };
     return await certifyServer(certifiedRun(run), server);
   } finally {
     await connection.close();

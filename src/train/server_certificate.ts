@@ -8,9 +8,13 @@ import type { TokenFormat } from '../policies/tokens/format.js';
 import { certify, clearPlace } from '../policies/tokens/tinker/certificate/certify.js';
 import type { WithDeadline } from '../policies/tokens/tinker/certificate/scratch.js';
 import { ownEngine } from '../policies/tokens/tinker/certificate/own_engine.js';
+import type { Sight } from '../policies/tokens/tinker/prompts.js';
 import { readCertificate, writeCertificate, type Certificate, type CertifiedServer } from '../run/certificate.js';
 import type { RunPaths } from '../run/paths.js';
 import type { TinkerSettings } from '../schema/trainer.js';
+
+/** Nothing trains here: these say that the model is read with what sees. */
+const SEEING = { mm_vision: false, mm_mlp: false, mm_llm: true } as const;
 
 /** What a certificate depends on. */
 export interface CertifiedRun {
@@ -28,12 +32,14 @@ export interface ServerToCertify<P extends TokenPrompt> {
   readonly openSession: () => TinkerSession;
   readonly trainer: TinkerSettings;
   readonly format: TokenFormat<P>;
+  /** How the policy sees; null for one that does not. */
+  readonly sight: Sight | null;
 }
 
 /** Raises EndpointError where the server stays away or refuses. Whether it passes is for the caller to say. */
 export async function certifyServer<P extends TokenPrompt>(
   { policy, needsPrompts, samplesAhead }: CertifiedRun,
-  { connection, asked, openSession, trainer, format }: ServerToCertify<P>,
+  { connection, asked, openSession, trainer, format, sight }: ServerToCertify<P>,
 ): Promise<Certificate> {
   const { clock } = connection;
   const [server, start] = [await serverOf(connection, trainer, asked), clock.now()];
@@ -46,7 +52,8 @@ export async function certifyServer<P extends TokenPrompt>(
     reduction: trainer.reduction,
     needsPrompts,
     samplesAhead,
-    own: ownEngine(trainer.base_model, format, sessionOptions(policy.engine)),
+    own: ownEngine(trainer.base_model, format, sessionOptions(policy.engine), sight === null ? null : SEEING),
+    sight,
   });
   const seconds = Math.round((clock.now() - start) / 100) / 10;
   const made_at = new Date().toISOString();
@@ -62,8 +69,8 @@ export async function findOrMakeCertificate<P extends TokenPrompt>(
   const kept = readCertificate(paths);
   const stands = kept !== null && !kept.findings.some(({ state }) => state === 'failed');
   if (stands && isDeepStrictEqual(kept.server, await serverOf(server.connection, server.trainer, server.asked))) {
-    const { connection, asked, openSession, trainer } = server;
-    await clearPlace({ connection, asked, session: openSession(), concurrency: trainer.concurrency });
+    const { connection, asked, openSession, trainer, sight } = server;
+    await clearPlace({ connection, asked, session: openSession(), concurrency: trainer.concurrency, sight });
     return { certificate: kept, isKept: true };
   }
   const certificate = await certifyServer(run, server);

@@ -19,6 +19,10 @@ interface Problem {
 
 const creates = ({ operation }: FailedReply): boolean => /^\/create_(model|sampling_session)$/.test(operation);
 
+/** What to do where a server makes other tokens of pictures. */
+export const PICTURE_SIZES =
+  'Let policy.tokenizer be the model that the server has, and policy.pixels lie within the sizes that its preprocessor_config.json allows (min_pixels and max_pixels), so that the server does not resize again.';
+
 /** The first one that applies is reported. */
 const PROBLEMS = {
   wrong_key: {
@@ -51,6 +55,18 @@ const PROBLEMS = {
     is: ({ status, said }) => status === 404 && /\bsession\b/i.test(said) && !/sampling/i.test(said),
     found: 'the session has expired',
     next: RUN_AGAIN,
+  },
+  picture_tokens: {
+    is: ({ status, said }) => status < 500 && /expected_tokens/i.test(said),
+    found: 'the server makes another number of tokens of a picture than this program',
+    next: PICTURE_SIZES,
+  },
+  no_pictures: {
+    is: ({ said }) =>
+      /\b(image|vision|multi-?modal)/i.test(said) &&
+      /not (be )?support|unsupported|not accept|text[- ]only|only \S*text/i.test(said),
+    found: 'the server does not carry pictures',
+    next: 'Train at a server that does (SkyRL in mode fsdp, with trainer and sampler on the same GPUs) with a model that sees, or set policy.trainer to {type: onnx}.',
   },
   checkpoint_taken: {
     is: ({ status, said }) => status === 409 && /already exists/i.test(said),
@@ -101,6 +117,20 @@ export class AnswerError extends EndpointError {
     details: ErrorDetails,
   ) {
     super(message, details);
+  }
+}
+
+/** An answer with more or fewer numbers than its sequence has tokens. */
+export class LengthError extends AnswerError {
+  /** @param what whose answer it is, such as `datum 3`. */
+  constructor(
+    field: string,
+    readonly found: number,
+    readonly wanted: number,
+    what: string,
+    details: ErrorDetails,
+  ) {
+    super(field, null, null, `${what} has ${wanted} tokens, and its result ${found} log-probabilities`, details);
   }
 }
 

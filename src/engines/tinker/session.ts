@@ -4,11 +4,12 @@ import { sleep } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { EditrlError, InternalError } from '../../core/errors.js';
 import type { Reply, TinkerConnection } from './connection.js';
-import { AnswerError, TinkerError } from './errors.js';
+import { AnswerError, LengthError, TinkerError } from './errors.js';
 import {
   bytesOf,
   checkData,
   checkPrompt,
+  type Chunk,
   type Datum,
   type Pass,
   type PassResult,
@@ -45,7 +46,7 @@ export interface AdamParams {
 }
 
 export interface SampleRequest {
-  readonly prompt: readonly number[];
+  readonly prompt: readonly Chunk[];
   readonly count: number;
   readonly maxTokens: number;
   readonly temperature: number;
@@ -258,12 +259,11 @@ export class TinkerSession {
     const { connection } = this.options;
     const { prompt, count, maxTokens, temperature, seed, stop, promptLogProbs = false } = request;
     const path = '/asample';
-    const input = [{ type: 'text', tokens: Int32Array.from(prompt) }] as const;
-    checkPrompt(input, 'a prompt');
+    const positions = checkPrompt(prompt, 'a prompt');
     const body = {
       sampling_session_id: sampling.id,
       seq_id: sampling.seqId++,
-      prompt: inputJson(input),
+      prompt: inputJson(prompt),
       num_samples: count,
       sampling_params: { max_tokens: maxTokens, temperature, seed: seed % SEEDS, stop, top_k: -1, top_p: 1 },
       ...(promptLogProbs ? { prompt_logprobs: true } : {}),
@@ -272,7 +272,7 @@ export class TinkerSession {
     const result = connection.understood(path, () =>
       reply.isProto ? sampleFromProto(reply.body) : sampleFromJson(connection.json(path, reply)),
     );
-    this.options.count?.('prefill', prompt.length);
+    this.options.count?.('prefill', positions);
     this.options.count?.(
       'sampled',
       result.sequences.reduce((sum, { tokens }) => sum + tokens.length, 0),
@@ -307,16 +307,16 @@ export class TinkerSession {
   /** The log-probabilities of each datum's targets. Raises AnswerError if they do not match the datums. */
   #logProbsOf(data: readonly Datum[], { outputs }: PassResult): Float32Array[] {
     const where = this.options.connection.url;
+    const details = { where, next: 'Look for the reason in the log of the server.' };
     const refuse = (index: number | null, value: number | null, problem: string): never => {
-      const next = 'Look for the reason in the log of the server.';
-      throw new AnswerError('logprobs', index, value, `the training server: ${problem}`, { where, next });
+      throw new AnswerError('logprobs', index, value, `the training server: ${problem}`, details);
     };
     if (outputs.length !== data.length) refuse(null, null, `${outputs.length} results for ${data.length} datums`);
     return data.map(({ lossInputs }, i) => {
       const { length } = lossInputs['target_tokens'];
       const found = outputs[i]['logprobs'] ?? new Float64Array(0);
       if (found.length !== length) {
-        refuse(null, null, `datum ${i} has ${length} tokens, and its result ${found.length} log-probabilities`);
+        throw new LengthError('logprobs', found.length, length, `the training server: datum ${i}`, details);
       }
       const at = found.findIndex((one) => !Number.isFinite(one));
       if (at >= 0) refuse(at, found[at], `the log-probability of token ${at} of datum ${i} is not finite`);

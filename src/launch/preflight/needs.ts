@@ -62,6 +62,11 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   guidance: ({ section, dropout }) => requireDropout(dropout, section),
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,
+  sight: ({ folder }) => {
+    if (!canBeLookedAt(folder)) return;
+    describeModel(folder, 'words and pictures');
+    openPictureProcessor(processorFolder(folder));
+  },
   joint_vocabulary: lookAtVocabulary,
   vision_tokenizer: ({ folder }) => {
     if (existsSync(folder)) describeVisionTokenizer(folder);

@@ -11,6 +11,46 @@ export interface PictureTokens {
   readonly video_token_id: number;
 }
 
+/** With those that stand around a picture. */
+export interface MarkedPictureTokens extends PictureTokens {
+  readonly vision_start_token_id: number;
+  readonly vision_end_token_id: number;
+}
+
+/**
+ * Writes a place for each of so many images, between the marks of its own, where `ids` have one for a clip: what a chat template writes for as many
+ * images. Raises DataError, naming `where`, where the clip's place does not stand between marks.
+ */
+export function withStills(
+  ids: readonly number[],
+  stills: number,
+  {
+    image_token_id: image,
+    video_token_id: video,
+    vision_start_token_id: start,
+    vision_end_token_id: end,
+  }: MarkedPictureTokens,
+  where: string,
+): number[] {
+  const out: number[] = [];
+  for (let i = 0; i < ids.length; i++) {
+    if (ids[i] !== video) {
+      out.push(ids[i]);
+      continue;
+    }
+    if (ids[i - 1] !== start || ids[i + 1] !== end) {
+      throw new DataError('the place of the video does not stand between the marks of a picture', {
+        where,
+        next: "Use a chat template that writes them, or set data.frames.as to 'video'.",
+      });
+    }
+    out.pop();
+    for (let n = 0; n < stills; n++) out.push(start, image, end);
+    i += 1;
+  }
+  return out;
+}
+
 /**
  * Writes as many placeholders for each picture as it has tokens. `ids` hold one for each, in the order of `pictures`. Raises DataError, naming
  * `where`, where ids and pictures do not go together.

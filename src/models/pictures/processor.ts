@@ -83,15 +83,7 @@ export class PictureProcessor {
         { where },
       );
     }
-    const side = sideLengths(first, sizes, limits, where);
-    const whole: RgbImage[] = [];
-    for (const frame of frames) {
-      const made = await turns(async () => {
-        await setImmediate();
-        return resizeCubic(frame, ...side);
-      });
-      whole.push(made);
-    }
+    const whole = await resizedAll(frames, sideLengths(first, sizes, limits, where));
     const steps = Math.ceil(whole.length / depth);
     while (whole.length < steps * depth) whole.push(whole.at(-1) ?? first);
     return {
@@ -102,6 +94,29 @@ export class PictureProcessor {
       colours,
     };
   }
+
+  /** Frames of a clip as images of their own, each in the size of a frame. Raises DataError as `image`. */
+  async stills(frames: readonly RgbImage[], where: string): Promise<Picture[]> {
+    const { sizes, colours, video: limits } = this.settings;
+    const made: Picture[] = [];
+    for (const frame of frames) {
+      const whole = await resizedAll([frame], sideLengths(frame, sizes, limits, where));
+      made.push({ kind: 'image', frames: whole, grid: gridOf(whole, 1, sizes), secondsPerStep: 0, colours });
+    }
+    return made;
+  }
+}
+
+async function resizedAll(frames: readonly RgbImage[], side: [width: number, height: number]): Promise<RgbImage[]> {
+  const made: RgbImage[] = [];
+  for (const frame of frames) {
+    const resized = await turns(async () => {
+      await setImmediate();
+      return resizeCubic(frame, ...side);
+    });
+    made.push(resized);
+  }
+  return made;
 }
 
 function gridOf([{ width, height }]: readonly RgbImage[], steps: number, { patch_size }: PatchSizes): Picture['grid'] {

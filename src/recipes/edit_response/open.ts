@@ -71,9 +71,9 @@ async function open(settings: EditResponseSettings, context: TrainingContext): P
   const { words, seeing } = pictured;
   const { environment } = settings;
   const model = startingSeeingModel(settings, words.format, seeing, resolveRun);
-  if (environment === null) return openWordsTraining(settings, context, words, { model, isScored: false });
+  if (environment === null) return openWordsTraining(settings, context, words, { model: () => model, isScored: false });
   return openWordsTraining(settings, context, words, {
-    model,
+    model: () => model,
     keepsStart: keepsStart(environment),
     around: async (policy) => {
       requireCapabilities(policy.capabilities, { hiddenStates: 'read_by' in environment });

@@ -15,7 +15,7 @@ import { rollout, validation } from '../../schema/training.js';
 import { frozenFlowPart } from '../flow_model.js';
 import { datasets, preset } from '../preset.js';
 import { rewardRules } from '../reward_rules.js';
-import { problem, type PartialSettings, type Problem } from '../rules.js';
+import { problem, problemUnless, type PartialSettings, type Problem } from '../rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, picturedColumns, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 
@@ -54,10 +54,19 @@ export const editResponse = preset<EditResponseSettings>({
     datasets((path, { data }) => ({ kind: 'rows', path, columns: picturedColumns(data) })),
     { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
     seeingWordsPart,
-    { rules: [...rewardRules, turnsNeedChat, ownWords, drawing] },
+    { rules: [trainedHere, ...rewardRules, turnsNeedChat, ownWords, drawing] },
     frozenFlowPart(['vae']),
   ],
 });
+
+/** A server that trains gives words and their log-probabilities alone. */
+function trainedHere({ policy }: PartialSettings<EditResponseSettings>): readonly Problem[] {
+  return problemUnless(
+    policy?.trainer?.type !== 'tinker',
+    'policy.trainer.type',
+    "found 'tinker', and pictures are made from the hidden states of what the policy wrote, which no server of the Tinker API gives; allowed: 'onnx'",
+  );
+}
 
 /** Rewards need pictures that depend on what was written. */
 function drawing({ algorithm, environment, policy }: PartialSettings<EditResponseSettings>): Problem[] {

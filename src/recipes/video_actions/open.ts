@@ -6,12 +6,13 @@ import { startingSeeingModel } from '../open_vision_inputs.js';
 import { openWordsTraining } from '../open_words.js';
 import { clipData } from '../../tiny/world/clips.js';
 import type { VideoActionsSettings } from './settings.js';
-import { openVideoTask, sampleQuestions } from './task.js';
+import { openSight, openVideoTask, sampleQuestions } from './task.js';
 
 async function open(settings: VideoActionsSettings, context: TrainingContext): Promise<Training> {
   const { task, seeing } = await openVideoTask(settings, context.resolveRun);
   return openWordsTraining(settings, context, task, {
-    model: startingSeeingModel(settings, task.format, seeing, context.resolveRun),
+    model: () => startingSeeingModel(settings, task.format, seeing, context.resolveRun),
+    sight: seeing,
   });
 }
 
@@ -19,6 +20,7 @@ export const videoActions: OpenRecipe<VideoActionsSettings> = {
   makeData: clipData.make,
   open,
   promptRoom: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task.room(),
+  servedSight: (settings, resolveRun) => openSight(settings, resolveRun),
   openTask: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task,
   sampleRows: sampleQuestions,
 };

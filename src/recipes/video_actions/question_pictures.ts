@@ -6,14 +6,18 @@ import { encodePng, sha256, shrinkImage, type RgbImage } from '../../core/image.
 import { RandomStream } from '../../core/random.js';
 import { clipOf, type UsualSampling, type VideoQuestion } from '../../data/conversations.js';
 import { readFitted } from '../../data/pictures.js';
-import { withPictures, type PictureTokens } from '../../models/pictures/placeholders.js';
+import { withPictures, withStills, type MarkedPictureTokens } from '../../models/pictures/placeholders.js';
 import { KEPT_BYTES, type Picture } from '../../models/pictures/picture.js';
 import type { PictureProcessor } from '../../models/pictures/processor.js';
 import type { PicturedPrompt, QuestionPictures } from '../open_words_task.js';
 import type { VideoSource } from './questions.js';
+import type { VideoActionsSettings } from './settings.js';
 
 /** Longest side of frames that are shown to people. */
 const SHOWN_SIDE = 160;
+
+/** As one video, or each frame as an image of its own. */
+export type ShownAs = VideoActionsSettings['data']['frames']['as'];
 
 /** The order in which a clip's frames are shown. */
 export type FrameOrder = (frames: readonly RgbImage[]) => readonly RgbImage[];
@@ -50,8 +54,10 @@ export class VideoSight implements QuestionPictures {
 
   constructor(
     private readonly processor: PictureProcessor,
-    private readonly tokens: PictureTokens,
+    private readonly tokens: MarkedPictureTokens,
     private readonly usual: UsualSampling,
+    /** What the frames of a clip are shown as. */
+    private readonly as: ShownAs,
     private readonly order: FrameOrder = (frames) => frames,
   ) {}
 
@@ -64,15 +70,17 @@ export class VideoSight implements QuestionPictures {
     // The last segment may have some frames that are not counted.
     counts[counts.length - 1] += counts.length;
     const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
-    const steps = Math.ceil(frames / sizes.temporal_patch_size);
+    const steps = Math.ceil(frames / { video: sizes.temporal_patch_size, images: 1 }[this.as]);
     return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken);
   }
 
   async show(source: VideoSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
     const place = source.place(index);
     const pictures = await this.#pictures(source, index);
+    const stills = pictures.length - ids.filter((id) => id === this.tokens.image_token_id).length;
+    const placed = { video: () => ids, images: () => withStills(ids, stills, this.tokens, place) }[this.as]();
     return {
-      ids: withPictures(ids, pictures, this.tokens, this.processor.settings.sizes, place),
+      ids: withPictures(placed, pictures, this.tokens, this.processor.settings.sizes, place),
       pictures,
       png: () => filmstrip(pictures.flatMap(({ frames }) => withoutPadding(frames))),
     };
@@ -114,7 +122,8 @@ export class VideoSight implements QuestionPictures {
       if (type === 'video') {
         const { frames: inOrder, seconds } = await clipOf(question, this.usual, where);
         const frames = this.order(inOrder);
-        pictures.push(await this.processor.video(frames, seconds / frames.length, where));
+        if (this.as === 'images') pictures.push(...(await this.processor.stills(frames, where)));
+        else pictures.push(await this.processor.video(frames, seconds / frames.length, where));
       } else if (type === 'image') {
         const { image } = await readFitted(String(images.next().value), where, null);
         pictures.push(this.processor.image(image, where));

@@ -10,6 +10,8 @@ import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { preset } from '../preset.js';
 import { noImages, rewardRules } from '../reward_rules.js';
+import { problemUnless, type PartialSettings, type Problem } from '../rules.js';
+import { servedTrainerRules } from '../served_trainer.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
 import { ownWords, seeingWordsPart, turnsNeedChat } from '../words_policy.js';
 
@@ -40,6 +42,23 @@ const schema = z.strictObject({
 });
 export type VideoActionsSettings = z.output<typeof schema>;
 
+/** What a training server can be shown, and what it decides itself. */
+function servedSight({ data, policy }: PartialSettings<VideoActionsSettings>): readonly Problem[] {
+  if (policy?.trainer?.type !== 'tinker') return [];
+  return [
+    ...problemUnless(
+      data?.frames?.as !== 'video',
+      'data.frames.as',
+      "found 'video' with policy.trainer 'tinker', whose servers take images alone, and no clip with the times of its frames; allowed: 'images', each frame as an image of its own",
+    ),
+    ...problemUnless(
+      policy.train?.mm_vision !== true,
+      'policy.train.mm_vision',
+      "found true with policy.trainer 'tinker', whose server decides which layers have an adapter; allowed: false",
+    ),
+  ];
+}
+
 export const videoActions = preset<VideoActionsSettings>({
   name: 'video_actions',
   schema,
@@ -54,6 +73,6 @@ export const videoActions = preset<VideoActionsSettings>({
     },
     { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
     seeingWordsPart,
-    { rules: [...rewardRules, noImages, turnsNeedChat, ownWords] },
+    { rules: [...servedTrainerRules, servedSight, ...rewardRules, noImages, turnsNeedChat, ownWords] },
   ],
 });

@@ -5,7 +5,7 @@ import type { RunResolver } from '../../models/reference.js';
 import { clipData, clipVocabulary } from '../../tiny/world/clips.js';
 import { sampledSets, wordAnswers, type SampledSet, type SampleRow } from '../../scoring/sample_rows.js';
 import { openVisionInputs, type VisionInputs } from '../open_vision_inputs.js';
-import { openWords } from '../open_vocabulary.js';
+import { openWords, type AnswerTokenizer } from '../open_vocabulary.js';
 import { WordsTask } from '../open_words_task.js';
 import { seenWords } from '../open_seen_words.js';
 import { askedSource, type VideoSource } from './questions.js';
@@ -33,6 +33,15 @@ export function sampleQuestions(settings: VideoActionsSettings, count: number): 
   );
 }
 
+/** How the policy sees. Raises as `openVisionInputs`. */
+export function openSight(settings: VideoActionsSettings, resolveRun: RunResolver): VisionInputs {
+  return openVisionInputs(settings.policy, wordsOf(settings, resolveRun).tokenizer, resolveRun);
+}
+
+function wordsOf(settings: VideoActionsSettings, resolveRun: RunResolver): AnswerTokenizer {
+  return openWords(settings, resolveRun, () => seenWords(clipVocabulary(), settings));
+}
+
 /** Opens datasets, the tokenizer and the image processor for frames. Raises DataError or CheckpointError naming what is missing. */
 export async function openVideoTask(settings: VideoActionsSettings, resolveRun: RunResolver): Promise<VideoTask> {
   const { data, prompt } = settings;
@@ -43,15 +52,15 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
     // A list of questions is a file of rows, whatever its extension.
     (path) => path.replace(/\.json$/, '.jsonl'),
   );
-  const words = openWords(settings, resolveRun, () => seenWords(clipVocabulary(), settings));
+  const words = wordsOf(settings, resolveRun);
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
-  const { min, max, interval } = data.frames;
+  const { min, max, interval, as } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
   const { processor, tokens } = seeing;
-  const sight = new VideoSight(processor, tokens, usual);
+  const sight = new VideoSight(processor, tokens, usual, as);
   const { shuffled_frames, seed } = settings.validation;
   const controlSights = shuffled_frames
-    ? { shuffled_frames: new VideoSight(processor, tokens, usual, shuffledFrames(seed)) }
+    ? { shuffled_frames: new VideoSight(processor, tokens, usual, as, shuffledFrames(seed)) }
     : {};
   const task = await WordsTask.open(settings, { words, data: datasets, sight, controlSights });
   return { task, seeing };

@@ -1,7 +1,9 @@
 /** What a stand-in of a training server reads and writes, whatever the dialect. */
 
+import type { StubChunk } from './stub_pictures.js';
+
 export interface StubDatum {
-  readonly tokens: readonly number[];
+  readonly chunks: readonly StubChunk[];
   readonly inputs: Readonly<Record<string, readonly number[]>>;
 }
 

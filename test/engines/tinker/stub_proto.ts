@@ -1,5 +1,6 @@
 /** The protobuf dialect from the server's side, written down a second time. */
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import type { StubChunk } from './stub_pictures.js';
 import type { StubDatum, StubSample, StubTraining } from './stub_messages.js';
 
 type Fields = Readonly<Record<number, (reader: BinaryReader) => void>>;
@@ -29,19 +30,31 @@ export function readTrainingRequest(message: Uint8Array): StubTraining {
 }
 
 function readDatum(message: Uint8Array): StubDatum {
-  let tokens: number[] = [];
+  const chunks: StubChunk[] = [];
   const inputs: Record<string, number[]> = {};
   each(message, {
     1: (r) =>
       each(r.bytes(), {
-        1: (chunk) => each(chunk.bytes(), { 1: (text) => (tokens = Array.from(new Int32Array(copy(text.bytes())))) }),
+        1: (chunk) =>
+          each(chunk.bytes(), { 1: (text) => chunks.push({ tokens: Array.from(new Int32Array(copy(text.bytes()))) }) }),
+        2: (chunk) => chunks.push(readImage(chunk.bytes())),
       }),
     2: (r) => {
       let name = '';
       each(r.bytes(), { 1: (e) => (name = e.string()), 2: (e) => (inputs[name] = readTensor(e.bytes())) });
     },
   });
-  return { tokens, inputs };
+  return { chunks, inputs };
+}
+
+function readImage(message: Uint8Array): StubChunk {
+  let [data, format, expectedTokens] = [Buffer.alloc(0), '', null as number | null];
+  each(message, {
+    1: (r) => (data = Buffer.from(r.bytes())),
+    2: (r) => (format = r.string()),
+    3: (r) => (expectedTokens = r.int32()),
+  });
+  return { data, format, expectedTokens };
 }
 
 function readTensor(message: Uint8Array): number[] {

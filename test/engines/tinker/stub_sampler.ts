@@ -2,10 +2,15 @@
 import { RandomStream } from '../../../src/core/random.js';
 import type { Bigrams } from './bigrams.js';
 import type { StubSample } from './stub_messages.js';
+import { chunksFromJson, positionsOf, type StubEyes } from './stub_pictures.js';
 
 /** What a stand-in samples for a request. `goesOn`: after a token that ends an answer. */
-export function sampled(model: Bigrams, fields: Readonly<Record<string, unknown>>, goesOn: boolean): StubSample {
-  const prompt = (fields['prompt'] as { chunks: { tokens: number[] }[] }).chunks.flatMap(({ tokens }) => tokens);
+export function sampled(
+  model: Bigrams,
+  fields: Readonly<Record<string, unknown>>,
+  { goesOn, eyes }: { readonly goesOn: boolean; readonly eyes: StubEyes },
+): StubSample {
+  const { tokens: prompt, rows, isPicture, rowOf } = positionsOf(chunksFromJson(fields['prompt']), eyes);
   const { max_tokens, temperature, seed, stop } = fields['sampling_params'] as {
     max_tokens: number;
     temperature: number;
@@ -15,7 +20,7 @@ export function sampled(model: Bigrams, fields: Readonly<Record<string, unknown>
   const sequences = Array.from({ length: Number(fields['num_samples']) }, (_, i) => {
     const random = new RandomStream('stub', seed + i);
     const [tokens, logprobs]: [number[], number[]] = [[], []];
-    let before = prompt[prompt.length - 1];
+    let before = rows[rows.length - 1];
     while (tokens.length < max_tokens) {
       const plain = model.after(before);
       const chosen =
@@ -23,11 +28,11 @@ export function sampled(model: Bigrams, fields: Readonly<Record<string, unknown>
       tokens.push(chosen);
       logprobs.push(plain[chosen]);
       if (stop.includes(chosen) && !goesOn) return { tokens, logprobs, stop_reason: 'stop' as const };
-      before = chosen;
+      before = rowOf(chosen);
     }
     return { tokens, logprobs, stop_reason: 'length' as const };
   });
-  const told = prompt.slice(1).map((token, t) => model.after(prompt[t])[token]);
+  const told = prompt.slice(1).map((token, t) => (isPicture[t + 1] ? null : model.after(rows[t])[token]));
   return { sequences, prompt_logprobs: fields['prompt_logprobs'] === true ? [null, ...told] : null };
 }
 

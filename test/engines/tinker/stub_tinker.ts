@@ -6,8 +6,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { send, StubServer } from '../../support/stub_server.js';
 import { Bigrams, type Adam, type State } from './bigrams.js';
-import { flawed, logProbFlaws, otherModel, sampleFlaws, type Flaw } from './flaws.js';
+import { flawed, flawedEyes, logProbFlaws, otherModel, sampleFlaws, type Flaw } from './flaws.js';
 import type { StubTraining } from './stub_messages.js';
+import { BadPicture, checkInputs, chunksFromJson, positionsOf, type StubEyes } from './stub_pictures.js';
 import { readTrainingRequest, writeSample, writeTraining } from './stub_proto.js';
 import { sampled } from './stub_sampler.js';
 
@@ -40,6 +41,8 @@ export interface TinkerStubOptions {
   readonly mostModels?: number;
   /** Whether a model begins with the gradient that the one unloaded last had not used, as SkyRL 0.4 does. */
   readonly leaks?: boolean;
+  /** Side in pixels of what becomes one token of a picture; it takes words alone, and says so, unless this is set. */
+  readonly pictureSide?: number;
   /** The archive that it gives of every adapter; it gives none unless this is set. */
   readonly archive?: Uint8Array;
 }
@@ -72,6 +75,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   /** Adapters that are saved for whoever samples, as `MODEL/NAME`. */
   readonly archived = new Set<string>();
   readonly #samplers = new Map<string, Bigrams>();
+  readonly #bases = new WeakSet<Bigrams>();
   /** The model that a sampler has a version of. */
   readonly #versions = new WeakMap<Bigrams, Bigrams>();
   readonly #sessions = new Set<string>();
@@ -261,6 +265,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       const base = new Bigrams(this.options.vocabulary);
       base.state = flawed(this.flaw, { other_base: otherModel }, base.state);
       this.#samplers.set(id, base);
+      this.#bases.add(base);
       return [200, { type: 'create_sampling_session', sampling_session_id: id }];
     },
     '/asample': (fields) => {
@@ -268,7 +273,13 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       const model = this.#samplers.get(String(fields['sampling_session_id']));
       if (model === undefined) throw new Refusal(404, 'Sampling session not found');
       if (this.flaw === 'one_place') this.#versions.get(model)?.take(model);
-      const reply = flawed(this.flaw, sampleFlaws, sampled(model, fields, this.flaw === 'stop_ignored'));
+      const eyes = this.#eyes(this.#bases.has(model) ? 'base' : 'sampler');
+      const goesOn = this.flaw === 'stop_ignored';
+      const reply = flawed(
+        this.flaw,
+        sampleFlaws,
+        seen(() => sampled(model, fields, { goesOn, eyes })),
+      );
       for (const { tokens } of reply.sequences) this.sampledTokens += tokens.length;
       return this.#promised(() => (this.options.dialect === 'proto' ? writeSample(reply) : [200, reply]));
     },
@@ -313,24 +324,35 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     return promised;
   }
 
+  #eyes(what: Parameters<typeof flawedEyes>[1]): StubEyes {
+    const { vocabulary, pictureSide: side = null } = this.options;
+    return { vocabulary, side, ...flawedEyes(this.flaw, what) };
+  }
+
   #training({ path, isProto, body }: StubRequest): Answered {
     const { dialect, averages = false } = this.options;
     if (isProto !== (dialect === 'proto')) throw new Refusal(isProto ? 422 : 415, 'unsupported media type');
-    const asked = isProto ? readTrainingRequest(body) : fromJson(path, JSON.parse(body.toString('utf8')) as Json);
+    const asked = seen(() =>
+      isProto ? readTrainingRequest(body) : fromJson(path, JSON.parse(body.toString('utf8')) as Json),
+    );
+    const eyes = this.#eyes('trainer');
     return this.#operation({ ...asked }, body.toString('base64'), ({ model }) => {
-      let logProbs = asked.data.map(({ tokens, inputs }, d) => {
-        const { target_tokens: targets, weights, logprobs: q, advantages } = inputs;
-        for (const [name, one] of Object.entries(inputs)) {
-          if (one.length !== tokens.length) throw new Refusal(400, `datum ${d}: ${name} has another length`);
-        }
-        const found = tokens.map((token, t) => model.after(token)[targets[t]]);
+      let logProbs = asked.data.map(({ chunks, inputs }) => {
+        const { weights, logprobs: q, advantages } = inputs;
+        const input = seen(() => positionsOf(chunks, eyes));
+        const { rows, tokens } = input;
+        const isRight = eyes.drops !== true && eyes.tellsNot !== true;
+        if (isRight) seen(() => checkInputs(input, inputs));
+        // Whoever gets the length wrong does not look at that of what it is sent.
+        const targets = isRight ? inputs['target_tokens'] : [...tokens.slice(1), inputs['target_tokens'].at(-1) ?? 0];
+        const found = rows.map((row, t) => model.after(row)[targets[t]]);
         if (asked.forwardOnly) return found;
         const counted = weights.reduce((sum, one) => sum + one, 0);
         const total = flawed(this.flaw, { squares: () => counted ** 2 }, averages ? counted : 1);
         found.forEach((logProb, t) => {
           const slope = asked.loss_fn === 'cross_entropy' ? -1 : -Math.exp(logProb - q[t]) * advantages[t];
           const right = (weights[t] * slope) / total;
-          model.push(tokens[t], targets[t], flawed(this.flaw, { wrong_sign: (one) => -one }, right));
+          model.push(rows[t], targets[t], flawed(this.flaw, { wrong_sign: (one) => -one }, right));
         });
         return found;
       });
@@ -341,6 +363,16 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       const loss_fn_outputs = logProbs.map((data) => ({ logprobs: { data, dtype: 'float32', shape: [data.length] } }));
       return [200, { loss_fn_output_type: 'scalar', loss_fn_outputs, metrics: {} }];
     });
+  }
+}
+
+/** Refuses as a server does what is wrong with a sequence. */
+function seen<T>(read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof BadPicture) throw new Refusal(400, error.message);
+    throw error;
   }
 }
 
@@ -364,7 +396,7 @@ function fromJson(path: string, fields: Json): StubTraining {
     loss_fn,
     forwardOnly,
     data: data.map(({ model_input, loss_fn_inputs }) => ({
-      tokens: (model_input as { chunks: { tokens: number[] }[] }).chunks.flatMap(({ tokens }) => tokens),
+      chunks: chunksFromJson(model_input),
       inputs: Object.fromEntries(
         Object.entries(loss_fn_inputs as Record<string, { data: number[] }>).map(([key, { data: all }]) => [key, all]),
       ),

@@ -29,6 +29,32 @@ describe('a pass', () => {
     expect(toProto(pass).toString('hex')).toBe(expected);
   });
 
+  it('with a picture is written as the schema has it, in both dialects', () => {
+    const image = { type: 'image', data: Uint8Array.of(1, 2), format: 'png', expectedTokens: 3 } as const;
+    const input = [
+      { type: 'text', tokens: Int32Array.of(5) },
+      image,
+      { type: 'text', tokens: Int32Array.of(6) },
+    ] as const;
+    const seen = {
+      ...pass,
+      config: {},
+      data: [{ input, lossInputs: { target_tokens: Int32Array.of(0, 0, 0, 6, 7) } }],
+    };
+    const chunks = '0a08 0a06 0a04 05000000 0a0d 120b 0a02 0102 1203 706e67 1803 0a08 0a06 0a04 06000000'.replaceAll(
+      ' ',
+      '',
+    );
+    expect(toProto(seen).toString('hex')).toContain(chunks);
+    const json = JSON.parse(toJson(seen)) as { forward_input: { data: { model_input: { chunks: object[] } }[] } };
+    expect(json.forward_input.data[0].model_input.chunks[1]).toEqual({
+      type: 'image',
+      data: 'AQI=',
+      format: 'png',
+      expected_tokens: 3,
+    });
+  });
+
   it('is written as JSON', () => {
     expect(JSON.parse(toJson({ ...pass, forwardOnly: false }))).toEqual({
       model_id: 'm',
@@ -116,6 +142,9 @@ describe('a refusal', () => {
     ['/forward', 404, 'Not Found', 'other_version'],
     ['/forward_backward', 415, 'Unsupported', 'other_version'],
     ['/create_model', 404, 'Session not found', 'session_expired'],
+    ['/asample', 400, 'Image 0: expected_tokens=4 but render returned 6 placeholder tokens', 'picture_tokens'],
+    ['/asample', 422, 'only encoded_text chunks are supported, found image', 'no_pictures'],
+    ['/forward_backward', 400, 'this model does not support multimodal input', 'no_pictures'],
     ['/save_weights', 409, "Checkpoint 'x' already exists", 'checkpoint_taken'],
     ['/load_weights', 404, 'Checkpoint not found', 'checkpoint_gone'],
     ['/optim_step', 404, 'Model not found', 'model_gone'],

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { withPictures } from '../../../src/models/pictures/placeholders.js';
+import { withPictures, withStills } from '../../../src/models/pictures/placeholders.js';
 import {
   openPictureProcessor,
   type PictureProcessor,
@@ -53,6 +53,16 @@ describe('a processor', () => {
     expect(clip.grid).toEqual({ steps: 2, rows: 2, columns: 4 });
     expect(clip.frames.map(({ data }) => data[0])).toEqual([1, 2, 3, 3]);
     expect(clip.secondsPerStep).toBe(1);
+  });
+
+  it("shows a clip's frames as images of their own in the size of a frame, of whatever sizes they are", async () => {
+    const two = plainProcessor(sizes, limits, { min_pixels: 64, max_pixels: 128 });
+    const stills = await two.stills([grey(32, 16, 1), grey(8, 8, 2)], 'here');
+    expect(stills.map(({ kind, grid, secondsPerStep }) => ({ kind, grid, secondsPerStep }))).toEqual([
+      { kind: 'image', grid: { steps: 1, rows: 2, columns: 4 }, secondsPerStep: 0 },
+      { kind: 'image', grid: { steps: 1, rows: 2, columns: 2 }, secondsPerStep: 0 },
+    ]);
+    expect(stills.map(({ frames }) => frames.map(({ data }) => data[0]))).toEqual([[1], [2]]);
   });
 
   it.each([
@@ -191,6 +201,15 @@ describe('placeholders', async () => {
   it('stand for each token of their pictures', () => {
     expect(withPictures([1, 7, 2, 8, 3], [image, clip], tokens, sizes, 'here')).toEqual([1, 7, 7, 2, 8, 8, 3]);
     expect(withPictures([1, 2], [], tokens, sizes, 'here')).toEqual([1, 2]);
+  });
+
+  it('of a clip become those of its frames, each between marks of its own', () => {
+    const marked = { ...tokens, vision_start_token_id: 5, vision_end_token_id: 6 };
+    expect(withStills([1, 5, 8, 6, 2, 5, 7, 6], 2, marked, 'here')).toEqual([1, 5, 7, 6, 5, 7, 6, 2, 5, 7, 6]);
+    expect(() => withStills([1, 5, 8, 2], 2, marked, 'row 3')).toThrow(
+      expect.objectContaining({ where: 'row 3', message: expect.stringContaining('between the marks') as string }),
+    );
+    expect(() => withStills([1, 8, 6], 2, marked, 'row 3')).toThrow('between the marks');
   });
 
   it.each([

@@ -7,11 +7,17 @@ import {
   type CertifyOptions,
   type OwnEngine,
 } from '../../../src/policies/tokens/tinker/certificate/certify.js';
-import { requirePassed, type FindingName } from '../../../src/policies/tokens/tinker/certificate/findings.js';
+import {
+  FINDING_NAMES,
+  requirePassed,
+  type FindingName,
+} from '../../../src/policies/tokens/tinker/certificate/findings.js';
 import { Bigrams } from '../../engines/tinker/bigrams.js';
 import { otherModel, type Flaw } from '../../engines/tinker/flaws.js';
 import { StubTinker, type TinkerStubOptions } from '../../engines/tinker/stub_tinker.js';
-import { connect, format, VOCABULARY, within } from './served.js';
+import { positionsOf } from '../../engines/tinker/stub_pictures.js';
+import { PromptChunks } from '../../../src/policies/tokens/tinker/prompts.js';
+import { connect, format, SIDE, sight, VOCABULARY, within } from './served.js';
 
 const stubs: StubTinker[] = [];
 afterAll(async () => void (await Promise.all(stubs.map((stub) => stub.close()))));
@@ -29,9 +35,15 @@ function own(change: (right: Bigrams['state']) => Bigrams['state'] = (right) => 
   const model = new Bigrams(VOCABULARY);
   model.state = change(model.state);
   return {
-    logProbs: async (sequences) =>
-      sequences.map(({ prompt, answer }) =>
-        Float32Array.from(answer, (id, t) => model.after(t === 0 ? prompt[prompt.length - 1] : answer[t - 1])[id]),
+    logProbs: (sequences) =>
+      Promise.all(
+        sequences.map(async (one) => {
+          const chunks = (await new PromptChunks(sight).whole(one)).map((chunk) =>
+            chunk.type === 'text' ? { tokens: [...chunk.tokens] } : { ...chunk, data: Buffer.from(chunk.data) },
+          );
+          const { rows } = positionsOf(chunks, { vocabulary: VOCABULARY, side: SIDE });
+          return Float32Array.from(one.answer, (id, t) => model.after(rows[one.prompt.length - 1 + t])[id]);
+        }),
       ),
   };
 }
@@ -56,6 +68,7 @@ async function certified(stub: StubTinker, options: Partial<CertifyOptions> = {}
     needsPrompts: false,
     samplesAhead: true,
     own: own(),
+    sight: null,
   };
   try {
     return await certify({ ...asked, ...options });
@@ -85,6 +98,12 @@ const found: Readonly<Record<Flaw, FindingName>> = {
   stale: 'fresh',
   one_place: 'apart',
   squares: 'reduction',
+  pictures_dropped: 'pictures',
+  pictures_dropped_by_sampler: 'pictures_sampled',
+  pictures_dropped_by_base: 'pictures_sampled',
+  pictures_unseen: 'pictures',
+  pictures_resized: 'picture_tokens',
+  pictures_resized_silently: 'picture_tokens',
 };
 
 describe('a training server', () => {
@@ -108,6 +127,29 @@ describe('a training server', () => {
     },
   );
 
+  it.each(['proto', 'json'] as const)('whose policy sees passes in all, own engine included: %s', async (dialect) => {
+    const stub = await started(null, { dialect, pictureSide: SIDE });
+    const { findings } = await certified(stub, { sight, needsPrompts: true });
+    expect(findings.filter(({ state }) => state !== 'passed')).toEqual([]);
+    expect(findings.map(({ name }) => name)).toEqual(FINDING_NAMES);
+  });
+
+  it('that says that it takes words alone is refused with what it says', async () => {
+    await expect(certified(await started(null), { sight })).rejects.toMatchObject({
+      kind: 'no_pictures',
+      message: expect.stringContaining('the server does not carry pictures') as string,
+      next: expect.stringContaining('SkyRL in mode fsdp') as string,
+    });
+  });
+
+  it("that computes pictures otherwise than the folder's model fails in that alone", async () => {
+    const right = own();
+    const { logProbs } = right as Extract<OwnEngine, { logProbs: unknown }>;
+    const blind: OwnEngine = { logProbs: (all) => logProbs(all.map((one) => ({ ...one, pictures: [] }))) };
+    const certificate = await certified(await started(null, { pictureSide: SIDE }), { sight, own: blind });
+    expect(failedOf(certificate)).toEqual(['own_engine']);
+  });
+
   it('is not asked what sampling ahead does where nothing is sampled ahead', async () => {
     const { findings } = await certified(await started('one_place'), { samplesAhead: false });
     expect(findings.map(({ name }) => name)).not.toContain('apart');
@@ -123,8 +165,9 @@ describe('a training server', () => {
   });
 
   it.each(Object.entries(found) as [Flaw, FindingName][])('with the flaw %s fails in %s alone', async (flaw, name) => {
-    const stub = await started(flaw);
-    const certificate = await certified(stub, { reduction: 'sum' });
+    const stub = await started(flaw, { pictureSide: SIDE });
+    // Log-probabilities of prompts are looked at with pictures where a run needs them.
+    const certificate = await certified(stub, { reduction: 'sum', sight, needsPrompts: name === 'pictures_sampled' });
     expect(failedOf(certificate)).toEqual([name]);
     expect(() => requirePassed(certificate.findings, stub.url)).toThrow(
       expect.objectContaining({ code: 'certificate', message: expect.stringContaining(`${name}:`) as string }),

@@ -11,7 +11,7 @@ import { testFolders } from '../../support/folder.js';
 import { policyContract } from '../contract.js';
 import { writeFiles } from '../remote/files.js';
 import { lessonsOf, request, reward, sampled, trained } from './lessons.js';
-import { END, how, prompts, servedPolicy, VOCABULARY } from './served.js';
+import { END, how, picturedPrompt, prompts, servedPolicy, SIDE, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
 
 const stubs: StubTinker[] = [];
@@ -22,10 +22,11 @@ const started = async (options: Partial<ConstructorParameters<typeof StubTinker>
 };
 afterAll(async () => void (await Promise.all(stubs.map((stub) => stub.close()))));
 
-const shared: Partial<Record<'proto' | 'json' | 'averaging', StubTinker>> = {};
+const shared: Partial<Record<'proto' | 'json' | 'averaging' | 'seeing', StubTinker>> = {};
 beforeAll(async () => {
   for (const dialect of ['proto', 'json'] as const) shared[dialect] = await started({ dialect });
   shared.averaging = await started({ averages: true });
+  shared.seeing = await started({ pictureSide: SIDE });
 });
 
 policyContract<TokenRequest, TokenAnswer, TokenSampling>('tokens, at a training server that averages', {
@@ -46,6 +47,14 @@ for (const dialect of ['proto', 'json'] as const) {
     tolerance: 1e-5,
   });
 }
+
+policyContract<TokenRequest, TokenAnswer, TokenSampling>('tokens that stand behind pictures, at a training server', {
+  open: () => servedPolicy(shared.seeing!),
+  prompts: [await picturedPrompt(1), await picturedPrompt(2)],
+  how,
+  learningRate: 0.05,
+  tolerance: 1e-5,
+});
 
 describe('a policy at a training server', () => {
   const folders = testFolders('served');
@@ -160,6 +169,49 @@ describe('a policy at a training server', () => {
     writeFileSync(file, readFileSync(file, 'utf8').slice(1));
     await expect(policy.restore(folder, 0)).rejects.toMatchObject({ code: 'checkpoint' });
     await Promise.all([policy.dispose(), other.dispose()]);
+  });
+
+  it('knows answers by their pictures, too, and what it has learnt of them', async () => {
+    const stored = new Map<string, SampledAnswer>();
+    const checksums: string[] = [];
+    const asked: number[] = [];
+    const stub = await started({ dialect: 'json', pictureSide: SIDE });
+    for (const seed of [1, 1, 2]) {
+      const shown = [await picturedPrompt(seed)];
+      const policy = servedPolicy(stub, { stored });
+      await policy.publish('current');
+      const [answers] = await policy.sample({ ...request('pictured'), prompts: shown, among: shown });
+      asked.push(stub.requests.filter(({ path }) => path === '/asample').length);
+      // The same tokens are learnt, whatever was seen.
+      const learnt = answers.map((one) => ({ ...one, ids: Int32Array.of(1, 2), logProbs: Float32Array.of(-1, -1) }));
+      const targets = learnt.map(() => ({ weights: Float32Array.of(1, 1), advantages: 1, reference: null, old: null }));
+      await policy.learn([{ prompt: shown[0], answers: learnt, targets }], { policy: 'reinforce', kl: null });
+      await policy.step(0.1);
+      checksums.push(await policy.checksum());
+      await policy.dispose();
+    }
+    expect(asked).toEqual([1, 1, 2]);
+    expect(checksums[1]).toBe(checksums[0]);
+    expect(checksums[2]).not.toBe(checksums[0]);
+  });
+
+  it.each([
+    ['takes words alone', {}, /the server does not carry pictures/, /policy.trainer to {type: onnx}/],
+    [
+      'resizes pictures',
+      { pictureSide: SIDE / 2 },
+      /another number of tokens of a picture/,
+      /preprocessor_config.json/,
+    ],
+  ])('tells of a server that %s', async (_, options, message, next) => {
+    const policy = servedPolicy(await started(options));
+    const shown = [await picturedPrompt(1)];
+    await policy.publish('current');
+    await expect(policy.sample({ ...request('any'), prompts: shown, among: shown })).rejects.toMatchObject({
+      message: expect.stringMatching(message) as string,
+      next: expect.stringMatching(next) as string,
+    });
+    await policy.dispose();
   });
 
   it('lets go of its model at the end', async () => {

@@ -4,6 +4,9 @@ import { systemClock, type Clock } from '../../../src/core/clock.js';
 import { TinkerConnection } from '../../../src/engines/tinker/connection.js';
 import { TinkerSession, type Dialect } from '../../../src/engines/tinker/session.js';
 import type { TokenPrompt } from '../../../src/policies/tokens/batch.js';
+import { plainProcessor } from '../../../src/models/pictures/processor.js';
+import { PromptChunks, type Sight } from '../../../src/policies/tokens/tinker/prompts.js';
+import { RandomStream } from '../../../src/core/random.js';
 import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';
 import { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
 import { TinkerService, type Reduction } from '../../../src/policies/tokens/tinker/served.js';
@@ -23,6 +26,31 @@ export const format: TokenFormat = {
   tokenizerFiles: {},
   start: () => unrestricted,
 };
+
+/** Side in pixels of what becomes one token of a picture. */
+export const SIDE = 8;
+const shown = { min_pixels: SIDE ** 2, max_pixels: 16 * SIDE ** 2 };
+
+/** How a policy of the same vocabulary sees. */
+export const sight: Sight = {
+  processor: plainProcessor({ patch_size: 4, temporal_patch_size: 2, spatial_merge_size: 2 }, shown),
+  tokens: { vision_start_token_id: 7, vision_end_token_id: 8, image_token_id: 9, video_token_id: 10 },
+};
+
+/** A prompt with two pictures, whose content follows from the seed. */
+export async function picturedPrompt(seed: number): Promise<{ readonly tokens: TokenPrompt }> {
+  const random = new RandomStream('picture', seed);
+  const frame = {
+    width: 2 * SIDE,
+    height: SIDE,
+    data: Uint8Array.from({ length: 6 * SIDE ** 2 }, () => random.integer(256)),
+  };
+  const pictures = await sight.processor.stills(
+    [frame, { ...frame, data: frame.data.map((one) => 255 - one) }],
+    'a test',
+  );
+  return { tokens: { ids: [1, 7, 9, 9, 8, 7, 9, 9, 8, 2], pictures } };
+}
 
 export const prompts: readonly { readonly tokens: TokenPrompt }[] = [
   { tokens: { ids: [1, 2, 3] } },
@@ -94,7 +122,14 @@ export function servedPolicy(
     version: '0.25.0',
   });
   return new TinkerPolicy({
-    service: new TinkerService({ connection, session, reduction, concurrency: 4, baseModel }),
+    service: new TinkerService({
+      connection,
+      session,
+      reduction,
+      concurrency: 4,
+      baseModel,
+      chunks: new PromptChunks(sight),
+    }),
     format,
     model: { base_model: baseModel, rank },
     optimizer: optimizer.parse({ learning_rate: 0.05, max_grad_norm: maxGradNorm, eps }),

@@ -110,6 +110,7 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
       needsPrompts: true,
       samplesAhead: true,
       own: ownEngine(base, format, { threads: 1 }),
+      sight: null,
     });
     await connection.close();
     console.info(findings.map((one) => `${one.name} ${one.state} ${showFigure(one)}`).join('; '));

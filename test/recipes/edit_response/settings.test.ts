@@ -31,6 +31,10 @@ describe('settings of edit_response', () => {
 
   it.each([
     [{ environment: null }, /^environment: found null with algorithm\.type 'grpo'; allowed: \{type: 'model'/],
+    [
+      { policy: { trainer: { type: 'tinker', base_model: 'qwen' } } },
+      /^policy\.trainer\.type: found 'tinker', and pictures are made from the hidden states/,
+    ],
     [{ environment: { told: 'instruction' } }, /^environment\.told: found 'instruction' with algorithm\.type 'grpo'/],
     [
       {

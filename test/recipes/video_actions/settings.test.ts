@@ -5,8 +5,34 @@ describe('settings of video_actions', () => {
   it('are whole with few words', () => {
     expect(problemsOf({})).toEqual([]);
     const { data, policy } = smallSettings();
-    expect(data.frames).toEqual({ min: 4, max: 8, interval: 2 });
+    expect(data.frames).toEqual({ min: 4, max: 8, interval: 2, as: 'video' });
     expect(policy.train).toEqual({ mm_vision: false, mm_mlp: true, mm_llm: true });
+  });
+
+  it('of a policy at a training server show frames as images, and leave what is adapted to the server', () => {
+    const served = (frames: object, policy: object = {}): string[] =>
+      problemsOf({
+        data: { train: [], validation: [], tiny: {}, frames },
+        policy: {
+          init: null,
+          tokenizer: '/models/qwen',
+          trainer: { type: 'tinker', base_model: 'qwen' },
+          pixels: {},
+          ...policy,
+        },
+      });
+    expect(served({ as: 'images' })).toEqual([]);
+    expect(served({})).toEqual([
+      expect.stringMatching(
+        /^data\.frames\.as: found 'video' with policy\.trainer 'tinker'.*allowed: 'images'/,
+      ) as string,
+    ]);
+    expect(served({ as: 'images' }, { train: { mm_vision: true } })).toEqual([
+      expect.stringMatching(/^policy\.train\.mm_vision: found true with policy\.trainer 'tinker'/) as string,
+    ]);
+    expect(served({ as: 'images' }, { tokenizer: null })).toEqual([
+      expect.stringMatching(/^policy\.tokenizer: found null with policy\.trainer 'tinker'/) as string,
+    ]);
   });
 
   it.each([

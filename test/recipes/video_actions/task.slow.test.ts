@@ -70,6 +70,35 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     );
   });
 
+  it('shows frames as images of their own, between marks of their own and with the pixels of a frame', async () => {
+    const videos = await open();
+    const data = {
+      dir,
+      tiny,
+      train: clips('train'),
+      validation: clips('validation'),
+      frames: { as: 'images' as const },
+    };
+    const { policy } = settings();
+    const { task, seeing } = await open({ data, policy: { ...policy, model_context_size: 400 } });
+    await task.checkPrompts();
+    const [clip, stills] = await Promise.all([videos.task, task].map((one) => one.validation[0].prompt(0)));
+    const { pictures: [video] = [] } = clip.tokens;
+    const { ids, pictures = [] } = stills.tokens;
+    const shown = video.frames.slice(0, pictures.length);
+    expect(pictures.map(({ kind }) => kind)).toEqual(shown.map(() => 'image'));
+    expect(pictures.flatMap(({ frames }) => frames.map(({ data: bytes }) => bytes))).toEqual(
+      shown.map(({ data: bytes }) => bytes),
+    );
+    const { image_token_id: image, vision_start_token_id: start, vision_end_token_id: end } = seeing.tokens;
+    const tokens = tokensOf(pictures[0].grid, seeing.processor.settings.sizes);
+    const block = [start, ...Array<number>(tokens).fill(image), end];
+    const from = ids.indexOf(start);
+    expect(ids.slice(from, from + block.length * pictures.length)).toEqual(pictures.flatMap(() => block));
+    expect(ids).not.toContain(seeing.tokens.video_token_id);
+    expect(await stills.sourcePng?.()).toEqual(await clip.sourcePng?.());
+  });
+
   it('shows the frames of held-out clips in another order for its control, always the same', async () => {
     expect((await open()).task.controls).toEqual({});
     const shuffled = { validation: { shuffled_frames: true } };

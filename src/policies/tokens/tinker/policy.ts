@@ -10,7 +10,6 @@ import type { Deadline } from '../../../core/deadline.js';
 import { CheckpointError, EndpointError, InternalError, must } from '../../../core/errors.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
 import { TinkerError } from '../../../engines/tinker/errors.js';
-import type { SampleRequest as ServerRequest } from '../../../engines/tinker/session.js';
 import { GENERATION_FILE, SERVED_FILE, type CheckpointFiles } from '../../../models/files.js';
 import type { OptimizerSettings } from '../../../schema/training.js';
 import { linearLoss } from '../../losses/linear.js';
@@ -31,7 +30,9 @@ import type { TokenFormat } from '../format.js';
 import { estimatedDivergence, type LanguagePolicy } from '../language_policy.js';
 import type { TokenSampling } from '../rollout.js';
 import type { SampledAnswer } from '../vllm/sampler.js';
-import type { GradientSequence, Sampled, Sequence, TinkerService } from './served.js';
+import { PictureDigests } from '../picture_digest.js';
+import type { Sequence } from './prompts.js';
+import type { GradientSequence, PromptRequest, Sampled, TinkerService } from './served.js';
 
 const record = z.object({
   /** The path that the service gave for weights and optimizer. */
@@ -71,6 +72,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     hiddenStates: false,
   };
   readonly #replay: Replay<SampledAnswer>;
+  readonly #digests = new PictureDigests();
   #steps = 0;
   /** SHA-256 of all that has been done to the weights, which stands for the weights themselves. */
   #lineage: string;
@@ -116,11 +118,12 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt: count, how, random, key } = request;
     return this.#replay.all(
-      prompts.map(({ tokens: { ids } }, p) => async (over: AbortSignal) => {
+      prompts.map(({ tokens: { ids, pictures = [] } }, p) => async (over: AbortSignal) => {
         const maxTokens = Math.min(how.maxTokens, this.options.contextSize - ids.length);
         if (maxTokens < 1) return Array.from({ length: count }, () => this.#answerOf(NOTHING, this.#publishedNow));
         const stop = [...this.options.format.ends].sort((x, y) => x - y);
-        const ask = { prompt: ids, count, maxTokens, temperature: how.temperature, seed: random(p, 0).uint32(), stop };
+        const seed = random(p, 0).uint32();
+        const ask = { prompt: ids, pictures, count, maxTokens, temperature: how.temperature, seed, stop };
         const keys = key === undefined ? null : Array.from({ length: count }, (_, g) => key(p, g));
         const { found, lineage } = await this.#answers(ask, keys, over);
         return found.map((one) => this.#answerOf(one, lineage));
@@ -151,11 +154,12 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     const pushed = sequences.map((one, i): GradientSequence => ({ ...one, push: pushes[i], at: at[i] }));
     const found = await this.#asked((service, within) => service.learn(pushed, within));
     const learnt = (this.#pending ??= createHash('sha256'));
-    for (const { prompt, answer, push } of pushed) {
+    for (const { prompt, pictures = [], answer, push } of pushed) {
       // Each part after its length: the same numbers cut otherwise are something else.
       for (const part of [Int32Array.from(prompt), answer, push]) {
         learnt.update(`${part.length};`).update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
       }
+      learnt.update(this.#digests.of({ pictures }) ?? '');
     }
     let [sum, klClamped] = [0, 0];
     targets.forEach((target, i) => {
@@ -303,13 +307,15 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
    * asked for anew.
    */
   async #answers(
-    ask: ServerRequest,
+    ask: PromptRequest,
     keys: readonly string[] | null,
     over: AbortSignal,
   ): Promise<{ readonly found: readonly Sampled[]; readonly lineage: string }> {
     const { store } = this.options;
     const now = this.#publishedNow;
-    const hashOf = (lineage: string): string => digest([lineage, ask]);
+    const { pictures = [], ...plain } = ask;
+    const seen = this.#digests.of({ pictures });
+    const hashOf = (lineage: string): string => digest([lineage, plain, ...(seen === null ? [] : [seen])]);
     // Before it was resumed, a run that samples ahead may have sampled these with the weights of an iteration before.
     for (const lineage of keys === null ? [] : [...this.#sampledFrom].reverse()) {
       const stored = await Promise.all((keys ?? []).map(async (key) => store.find(key, hashOf(lineage))));
@@ -338,7 +344,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return answer;
   }
 
-  #check(found: readonly Sampled[], { count, maxTokens }: ServerRequest): void {
+  #check(found: readonly Sampled[], { count, maxTokens }: PromptRequest): void {
     const { service, format } = this.options;
     const refuse = (problem: string, next: string): never => {
       throw new EndpointError(problem, { where: service.url, next });
@@ -361,7 +367,8 @@ const SERVER_LOG = 'Look for the reason in the log of the server, and check its 
 const NOTHING: Sampled = { ids: [], logProbs: [], finished: false };
 
 function sequencesOf({ prompt, answers }: TokenGroup): Sequence[] {
-  return answers.map(({ ids }) => ({ prompt: prompt.tokens.ids, answer: ids }));
+  const { ids, pictures = [] } = prompt.tokens;
+  return answers.map(({ ids: answer }) => ({ prompt: ids, pictures, answer }));
 }
 
 /** What is told of each answer, by prompts again. */

@@ -3,24 +3,20 @@ import pLimit from 'p-limit';
 import { Deadline } from '../../../core/deadline.js';
 import { InternalError } from '../../../core/errors.js';
 import type { TinkerConnection } from '../../../engines/tinker/connection.js';
-import type { Datum } from '../../../engines/tinker/wire/data.js';
 import type { SampleRequest, TinkerSession } from '../../../engines/tinker/session.js';
 import type { CheckpointFiles } from '../../../models/files.js';
 import type { OptimizerSettings } from '../../../schema/training.js';
-
 import { adapterFilesIn } from './archive.js';
-
-/** A prompt with one answer to it. */
-export interface Sequence {
-  readonly prompt: readonly number[];
-  readonly answer: Int32Array;
-}
+import type { PromptChunks, Sequence } from './prompts.js';
 
 /** An answer of which each token is pushed: the gradient of -sum_t push_t log p_t, taken where log p is `at`. */
 export interface GradientSequence extends Sequence {
   readonly push: Float32Array;
   readonly at: Float32Array;
 }
+
+/** What is sampled, with the prompt as the policy has it. */
+export interface PromptRequest extends Omit<SampleRequest, 'prompt'>, Pick<Sequence, 'prompt' | 'pictures'> {}
 
 export interface Sampled {
   readonly ids: readonly number[];
@@ -37,6 +33,7 @@ export interface ServedOptions {
   readonly session: TinkerSession;
   readonly reduction: Reduction;
   readonly concurrency: number;
+  readonly chunks: PromptChunks;
   /** By the name that the server has for it. */
   readonly baseModel: string;
 }
@@ -63,23 +60,28 @@ export class TinkerService {
 
   /** Per sequence, the log-probabilities of the answer's tokens under the weights being trained. */
   logProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
+    const { chunks } = this.options;
     return ofWritten(sequences, async (written) => {
       // Nothing is learnt: the loss is only named.
-      const data = written.map((one) => datumOf(one, { weights: new Float32Array(one.answer.length).fill(1) }));
+      const data = await chunks.data(written, ({ answer }) => ({ weights: new Float32Array(answer.length).fill(1) }));
       return this.options.session.train(data, 'cross_entropy', within, { forwardOnly: true });
     });
   }
 
   /** Per sequence, those under the base model. */
   baseLogProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
-    const { session, connection, concurrency } = this.options;
+    const { session, connection, concurrency, chunks } = this.options;
     const slots = pLimit(concurrency);
-    const one = async ({ prompt, answer }: Sequence): Promise<Float32Array> => {
+    const one = async (sequence: Sequence): Promise<Float32Array> => {
+      const { prompt, answer } = sequence;
       const request = { count: 1, maxTokens: 1, temperature: 1, seed: 0, stop: [], promptLogProbs: true };
-      const { promptLogProbs } = await session.sampleBase({ ...request, prompt: [...prompt, ...answer] }, within);
+      const whole = await chunks.whole(sequence);
+      const { promptLogProbs } = await session.sampleBase({ ...request, prompt: whole }, within);
       // Some servers leave out the first token, which has none: the end is what counts.
       const all = Array.from(promptLogProbs ?? []).slice(-(prompt.length - 1 + answer.length));
-      if (all.length === prompt.length - 1 + answer.length && all.every(Number.isFinite)) return Float32Array.from(all);
+      // Nor has a picture any.
+      const own = all.slice(-answer.length);
+      if (all.length === prompt.length - 1 + answer.length && own.every(Number.isFinite)) return Float32Array.from(all);
       throw connection.error(
         `/asample: found ${all.length} log-probabilities of a prompt of ${prompt.length + answer.length} tokens`,
         'The server does not tell log-probabilities of prompts: set algorithm.kl_coeff to 0.',
@@ -90,21 +92,19 @@ export class TinkerService {
 
   /** Adds to the gradient; gives what `logProbs` gives. */
   learn(sequences: readonly GradientSequence[], within: Deadline): Promise<Float32Array[]> {
-    const { reduction, session } = this.options;
+    const { reduction, session, chunks } = this.options;
     if (reduction === 'mean_per_datum' && this.#hasLearnt) {
       throw new InternalError('a server that averages over all that a step learns is given it at once');
     }
     return ofWritten(sequences, async (written) => {
       this.#hasLearnt = true;
       const scaled = scales[reduction](written);
-      const data = written.map((one, i) =>
-        datumOf(one, {
-          advantages: one.push.map((push) => push * scaled[i]),
-          logprobs: one.at,
-          // Where tokens are averaged, these say over which.
-          weights: new Float32Array(one.answer.length).fill(1),
-        }),
-      );
+      const data = await chunks.data(written, (one, i) => ({
+        advantages: one.push.map((push) => push * scaled[i]),
+        logprobs: one.at,
+        // Where tokens are averaged, these say over which.
+        weights: new Float32Array(one.answer.length).fill(1),
+      }));
       return session.train(data, 'importance_sampling', within);
     });
   }
@@ -131,8 +131,10 @@ export class TinkerService {
     return this.options.session.publish(within);
   }
 
-  async sample(request: SampleRequest, within: Deadline): Promise<readonly Sampled[]> {
-    const { sequences } = await this.options.session.sample(request, within);
+  async sample(request: PromptRequest, within: Deadline): Promise<readonly Sampled[]> {
+    const { prompt: ids, pictures = [], ...how } = request;
+    const prompt = await this.options.chunks.of({ ids, pictures });
+    const { sequences } = await this.options.session.sample({ ...how, prompt }, within);
     return sequences.map(({ tokens, logProbs, stopped }) => ({
       ids: Array.from(tokens),
       logProbs: logProbs === null ? null : Array.from(logProbs),
@@ -171,21 +173,6 @@ const scales: Readonly<Record<Reduction, (sequences: readonly Sequence[]) => num
   sum: (sequences) => sequences.map(() => 1),
   mean_per_datum: (sequences) => sequences.map(({ answer }) => answer.length * sequences.length),
 };
-
-/** The sequence without its last token, its targets, and what the loss reads of the answer's; 0 at the prompt's. */
-export function datumOf({ prompt, answer }: Sequence, read: Readonly<Record<string, Float32Array>>): Datum {
-  const before = prompt.length - 1;
-  const all = Int32Array.from([...prompt, ...answer]);
-  const padded = Object.entries(read).map(([name, values]) => {
-    const whole = new Float32Array(before + values.length);
-    whole.set(values, before);
-    return [name, whole] as const;
-  });
-  return {
-    input: [{ type: 'text', tokens: all.slice(0, -1) }],
-    lossInputs: { target_tokens: all.slice(1), ...Object.fromEntries(padded) },
-  };
-}
 
 /** What `work` finds of all targets, cut to those of the answers. One without a token is not sent. */
 async function ofWritten<S extends Sequence>(

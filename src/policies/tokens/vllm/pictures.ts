@@ -2,13 +2,13 @@
  * Pictures and clips of a prompt as vLLM is sent them. They are in the size in which the policy sees them, so that vLLM's own processor only cuts
  * them up. It makes as many tokens of each as it finds right, which are compared with ours.
  */
-import { createHash } from 'node:crypto';
 import { DataError, EndpointError, must } from '../../../core/errors.js';
 import { encodePng } from '../../../core/image.js';
 import type { ContentPart } from '../../../engines/vllm/wire.js';
 import { tokensOf, type Picture } from '../../../models/pictures/picture.js';
 import type { VisionConfig } from '../../../nets/vision/config.js';
 import type { TokenPrompt } from '../batch.js';
+import { PictureDigests } from '../picture_digest.js';
 import { aviOf } from './avi.js';
 
 /** What has to be known of a model to send it pictures. */
@@ -35,7 +35,7 @@ const MOST_FRAMES_PER_SECOND = 30;
 
 export class PictureMail {
   readonly #parts = new WeakMap<Picture, Promise<ContentPart>>();
-  readonly #digests = new WeakMap<Picture, string>();
+  readonly #digests = new PictureDigests();
 
   constructor(private readonly eyes: Eyes) {}
 
@@ -52,15 +52,8 @@ export class PictureMail {
   }
 
   /** SHA-256 of all that the policy sees of the pictures; null if there are none. */
-  digestOf({ pictures = [] }: TokenPrompt): string | null {
-    if (pictures.length === 0) return null;
-    const hash = createHash('sha256');
-    for (const picture of pictures) {
-      const known = this.#digests.get(picture) ?? digestOfPicture(picture);
-      this.#digests.set(picture, known);
-      hash.update(known);
-    }
-    return hash.digest('hex');
+  digestOf(prompt: TokenPrompt): string | null {
+    return this.#digests.of(prompt);
   }
 
   /** Raises EndpointError, naming the picture, where the server read another prompt than the trainer. */
@@ -158,10 +151,4 @@ async function partOf(
   // A clip without a length is one whose times do not count.
   const file = aviOf(files, frames[0], secondsPerStep > 0 ? secondsPerStep / depth : 1);
   return { type: 'video_url', url: url('video/avi', file) };
-}
-
-function digestOfPicture({ kind, frames, grid, secondsPerStep }: Picture): string {
-  const hash = createHash('sha256').update(JSON.stringify([kind, grid, secondsPerStep, frames.length]));
-  for (const { width, height, data } of frames) hash.update(`${width}x${height} `).update(data);
-  return hash.digest('hex');
 }

@@ -7,7 +7,8 @@ import type { TinkerConnection } from '../../../../engines/tinker/connection.js'
 import { AnswerError, TinkerError } from '../../../../engines/tinker/errors.js';
 import type { TinkerSession } from '../../../../engines/tinker/session.js';
 import type { TokenFormat } from '../../format.js';
-import { TIDY_MS, type Reduction, type Sequence } from '../served.js';
+import { PromptChunks, type Sequence, type Sight } from '../prompts.js';
+import { TIDY_MS, type Reduction } from '../served.js';
 import { compareShifted, wrongEnds, type ByPosition, type Pair } from './compare.js';
 import {
   FINDING_NAMES,
@@ -18,6 +19,7 @@ import {
   type Finding,
   type FindingName,
 } from './findings.js';
+import { findingsOfPictures } from './pictures.js';
 import { isWritten, Scratch, type WithDeadline, type DrawnAnswer } from './scratch.js';
 import { findingsOfSteps } from './steps.js';
 
@@ -40,6 +42,8 @@ export interface CertifyOptions {
   /** Whether the run samples while it trains. */
   readonly samplesAhead: boolean;
   readonly own: OwnEngine;
+  /** How its policy sees; null for one that does not. */
+  readonly sight: Sight | null;
 }
 
 export interface CertificateResult {
@@ -64,7 +68,7 @@ export function certify(options: CertifyOptions): Promise<CertificateResult> {
   return withScratch(options, (scratch) => looked(options, scratch));
 }
 
-type ScratchOptions = Pick<CertifyOptions, 'session' | 'connection' | 'concurrency' | 'asked'>;
+type ScratchOptions = Pick<CertifyOptions, 'session' | 'connection' | 'concurrency' | 'asked' | 'sight'>;
 
 /**
  * Uses up what a run that was killed between a pass and its step may have left: SkyRL gives that gradient to the next model in the same place. Raises
@@ -78,11 +82,11 @@ export function clearPlace(options: ScratchOptions): Promise<void> {
 }
 
 async function withScratch<R>(
-  { session, connection, concurrency, asked }: ScratchOptions,
+  { session, connection, concurrency, asked, sight }: ScratchOptions,
   work: (scratch: Scratch) => Promise<R>,
 ): Promise<R> {
   try {
-    return await work(new Scratch(session, concurrency, asked));
+    return await work(new Scratch(session, new PromptChunks(sight), concurrency, asked));
   } finally {
     const brief = new Deadline(connection.clock, TIDY_MS);
     await session.close(brief).finally(() => brief.dispose());
@@ -95,18 +99,21 @@ async function looked(options: CertifyOptions, scratch: Scratch): Promise<Certif
   await scratch.begin();
   await scratch.publish();
   const openings = await scratch.draw(
-    spread(format, PROMPTS).map((id) => [id]),
+    spread(format, PROMPTS).map((id) => ({ ids: [id] })),
     { count: 1, maxTokens: OPENING, stop: ends },
   );
   const prompts = openings.map(({ prompt, answer }) => [...prompt, ...answer]);
-  const drawn = await scratch.draw(prompts, { count: ANSWERS, maxTokens: LENGTH, stop: ends });
+  const drawn = await scratch.draw(
+    prompts.map((ids) => ({ ids })),
+    { count: ANSWERS, maxTokens: LENGTH, stop: ends },
+  );
   const end = await endOf(scratch, prompts, drawn, ends);
   const answers = drawn.filter(isWritten);
 
   const tried = candidates(prompts[0], answers, format);
   const sequences = [...answers, ...tried];
   const trained = await unlessMissing(scratch.logProbs(sequences));
-  const base = await unlessRefused(scratch.promptLogProbs(answers.map(whole)));
+  const base = await unlessRefused(scratch.promptLogProbs(answers));
   const lengths = lengthsOf(answers, trained, base);
   if (lengths.state === 'failed' || typeof trained === 'string') {
     return certifiedAs([lengths, end], 'there are log-probabilities missing or too many', options);
@@ -119,6 +126,18 @@ async function looked(options: CertifyOptions, scratch: Scratch): Promise<Certif
   const { positions, found } = matches(told, options.needsPrompts);
   const still = [lengths, positions, ...found, end];
   if (positions.state === 'failed') return certifiedAs(still, 'log-probabilities are shifted', options);
+  const passed = (name: FindingName): boolean => found.find((one) => one.name === name)?.state === 'passed';
+  if (options.sight !== null) {
+    const { sight, needsPrompts } = options;
+    const reads = { sampler: passed('sampler'), base: needsPrompts && passed('prompts') };
+    const pictured = await findingsOfPictures(scratch, { sight, openings: prompts, stop: ends, reads });
+    still.push(...pictured.findings);
+    if (passed('own_engine') && pictured.answers.length > 0) {
+      // With pictures it may fail where it has passed with words: then this is what counts.
+      const pairs = await ownPairs(options.own, pictured.answers, pictured.trained);
+      still.unshift(...matches({ own_engine: pairs }, false).found.filter(({ state }) => state === 'failed'));
+    }
+  }
   const isAsItIs = found.find(({ name }) => name === 'sampler')?.state !== 'failed';
   const moved = await findingsOfSteps(scratch, prompts[0], tried, trained.slice(answers.length), {
     ...options,
@@ -172,7 +191,10 @@ async function endOf(
   // The same prompts under the same seeds come to one of these soon.
   const seen = [...new Set(answers.flatMap(({ answer }) => [...answer]))].slice(0, MOST_STOPS);
   const asked = { maxTokens: LENGTH, stop: [...new Set([...ends, ...seen])].sort((x, y) => x - y) };
-  const cut = await scratch.draw(prompts, { count: ANSWERS, ...asked });
+  const cut = await scratch.draw(
+    prompts.map((ids) => ({ ids })),
+    { count: ANSWERS, ...asked },
+  );
   const [plain, early] = [
     wrongEnds(answers.map(said), { maxTokens: LENGTH, stop: ends }),
     wrongEnds(cut.map(said), asked),
@@ -224,7 +246,7 @@ function promptPairs(base: readonly (Float64Array | null)[], trained: readonly F
 async function ownPairs(
   own: OwnEngine,
   answers: readonly DrawnAnswer[],
-  trained: readonly Float32Array[],
+  trained: readonly ByPosition[],
 ): Promise<Pair[] | string> {
   if ('why' in own) return own.why;
   const found = await own.logProbs(answers);
@@ -239,13 +261,13 @@ function atAnswer(prompt: readonly number[], logProbs: ByPosition): ByPosition {
 const NO_PROMPTS = 'the server tells no log-probabilities of prompts';
 
 /** Pairs to compare, or why there are none. */
-type Told = Readonly<Record<'sampler' | 'prompts' | 'own_engine', readonly Pair[] | string>>;
+type Told = Readonly<Partial<Record<'sampler' | 'prompts' | 'own_engine', readonly Pair[] | string>>>;
 
 function matches(told: Told, needsPrompts: boolean): { readonly positions: Finding; readonly found: Finding[] } {
   const shifted: string[] = [];
   let furthest = 0;
   const found = (Object.keys(told) as (keyof Told)[]).map((name) => {
-    const pairs = told[name];
+    const pairs = told[name] ?? [];
     const result = typeof pairs === 'string' ? null : compareShifted(pairs, KINDS[name].limit);
     if (result === null) {
       const why = typeof pairs === 'string' ? pairs : 'there was nothing to compare';
@@ -260,13 +282,18 @@ function matches(told: Told, needsPrompts: boolean): { readonly positions: Findi
   return { positions: measuredFinding('positions', furthest, shifted.join(', ')), found };
 }
 
+/** What concerns a run that samples while it trains, and one whose policy sees. */
+const AHEAD: readonly FindingName[] = ['apart'];
+const SEEING: readonly FindingName[] = ['picture_tokens', 'pictures', 'pictures_sampled'];
+
 /** In the order of their names; those that are not there were not measured. */
 function certifiedAs(
   found: readonly Finding[],
   why: string,
-  { reduction, samplesAhead }: Pick<CertifyOptions, 'reduction' | 'samplesAhead'>,
+  { reduction, samplesAhead, sight }: Pick<CertifyOptions, 'reduction' | 'samplesAhead' | 'sight'>,
 ): CertificateResult {
   const of = (name: FindingName): Finding => found.find((one) => one.name === name) ?? unmeasuredFinding(name, why);
-  const names = FINDING_NAMES.filter((name) => samplesAhead || name !== 'apart');
+  const left = [...(samplesAhead ? [] : AHEAD), ...(sight === null ? SEEING : [])];
+  const names = FINDING_NAMES.filter((name) => !left.includes(name));
   return { findings: names.map(of), reduction };
 }

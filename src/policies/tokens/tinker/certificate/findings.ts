@@ -1,5 +1,6 @@
 /** What is looked at before a training server is trusted: each finding has a name, a figure, a limit, and what to do where it fails. */
 import { EditrlError } from '../../../../core/errors.js';
+import { PICTURE_SIZES } from '../../../../engines/tinker/errors.js';
 
 interface Kind {
   /** What the figure is of, for a table; log-probabilities are in nats. */
@@ -42,6 +43,22 @@ export const KINDS = {
     figure: 'answers that end otherwise than they have to',
     limit: 0,
     next: 'Let policy.tokenizer be that of policy.trainer.base_model, and check that the server stops at the tokens in `stop` and gives the last one.',
+  },
+  picture_tokens: {
+    figure: 'tokens that a picture has more or fewer than here',
+    limit: 0,
+    next: PICTURE_SIZES,
+  },
+  pictures: {
+    figure: 'mean difference that a picture makes, to none and to another',
+    limit: 0.01,
+    atLeast: true,
+    next: 'Train at a server that carries pictures to its trainer (SkyRL in mode fsdp), with a model that sees, or set policy.trainer to {type: onnx}.',
+  },
+  pictures_sampled: {
+    figure: 'share of what a picture changes that whoever samples lacks',
+    limit: 0.5,
+    next: 'Start the server with trainer and sampler in one place (SkyRL: trainer.placement.colocate_all true, no external inference): elsewhere it drops pictures of prompts.',
   },
   direction: {
     figure: 'rise of a token with a positive advantage',

@@ -7,6 +7,7 @@ import { sizeOf } from '../../../../graph/ir.js';
 import { soloPeers } from '../../../../group/peers.js';
 import { CONFIG_FILE } from '../../../../models/files.js';
 import { decoderParameters } from '../../../../nets/decoder/config.js';
+import type { TrainedParts } from '../../../../nets/vision/config.js';
 import { describeModel } from '../../adapter.js';
 import type { TokenFormat } from '../../format.js';
 import { Learner } from '../../learner.js';
@@ -19,13 +20,21 @@ const BYTES = 4;
 const ROOM = 1.5;
 const AT_ONCE = 4;
 
-/** By the name that the server has for its model, which may be a folder. Reads nothing but the model's description before it is asked. */
-export function ownEngine(baseModel: string, format: TokenFormat, session: SessionOptions): OwnEngine {
+/**
+ * `parts` is given for a model that sees, and decides nothing here. By the name that the server has for its model, which may be a folder. Reads nothing but the
+ * model's description before it is asked.
+ */
+export function ownEngine(
+  baseModel: string,
+  format: TokenFormat,
+  session: SessionOptions,
+  parts: TrainedParts | null = null,
+): OwnEngine {
   if (!isAbsolute(baseModel) || !existsSync(join(baseModel, CONFIG_FILE))) {
     return { why: 'policy.trainer.base_model is no folder on this machine' };
   }
   try {
-    const parameters = decoderParameters(describeModel(baseModel));
+    const parameters = decoderParameters(describeModel(baseModel, parts === null ? 'words' : 'words and pictures'));
     const bytes = BYTES * [...parameters.values()].reduce((sum, { shape }) => sum + sizeOf(shape), 0);
     const free = process.availableMemory();
     if (ROOM * bytes > free) {
@@ -38,7 +47,7 @@ export function ownEngine(baseModel: string, format: TokenFormat, session: Sessi
   }
   return {
     logProbs: async (sequences) => {
-      const model = loadPolicy(baseModel, format);
+      const model = loadPolicy(baseModel, format, null, parts);
       const options = {
         temperature: 1,
         separateVocabularies: false,
@@ -47,8 +56,8 @@ export function ownEngine(baseModel: string, format: TokenFormat, session: Sessi
       };
       const learner = new Learner(model, { ...options, session, peers: soloPeers });
       try {
-        const groups = sequences.map(({ prompt, answer }) => ({
-          prompt: { tokens: { ids: prompt } },
+        const groups = sequences.map(({ prompt, pictures = [], answer }) => ({
+          prompt: { tokens: { ids: prompt, pictures } },
           answers: [{ ids: answer }],
         }));
         const found = await learner.statistics(groups, model.weights);

@@ -2,9 +2,10 @@
 import pLimit from 'p-limit';
 import type { Deadline } from '../../../../core/deadline.js';
 import { allOrAbort } from '../../../../core/all_or_abort.js';
-import type { SampledSequence } from '../../../../engines/tinker/wire/data.js';
+import type { Chunk, SampledSequence } from '../../../../engines/tinker/wire/data.js';
 import type { TinkerSession } from '../../../../engines/tinker/session.js';
-import { datumOf, type Sequence } from '../served.js';
+import type { TokenPrompt } from '../../batch.js';
+import type { PromptChunks, Sequence } from '../prompts.js';
 
 /** A prompt with an answer that the server sampled. */
 export interface DrawnAnswer extends Sequence {
@@ -40,6 +41,7 @@ export class Scratch {
 
   constructor(
     private readonly session: TinkerSession,
+    private readonly chunks: PromptChunks,
     concurrency: number,
     private readonly asked: WithDeadline,
   ) {
@@ -56,24 +58,27 @@ export class Scratch {
   }
 
   /** Per sequence, the log-probability of every token but the first. Raises AnswerError where a number is missing or not finite. */
-  logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
-    const data = sequences.map((one) => datumOf(one, { weights: ones(one) }));
+  async logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
+    const data = await this.chunks.data(sequences, (one) => ({ weights: ones(one) }));
     return this.asked((within) => this.session.train(data, 'cross_entropy', within, { forwardOnly: true }));
   }
 
   /** Samples with the weights that were published last. */
-  async draw(prompts: readonly (readonly number[])[], { count, maxTokens, stop }: Draw): Promise<DrawnAnswer[]> {
-    const all = await this.#each(prompts, (prompt, p, within) =>
-      this.session.sample({ prompt, count, maxTokens, temperature: 1, seed: p * SEEDS, stop }, within),
+  async draw(prompts: readonly TokenPrompt[], { count, maxTokens, stop }: Draw): Promise<DrawnAnswer[]> {
+    const all = await this.#each(
+      prompts.map((prompt) => this.chunks.of(prompt)),
+      (prompt, p, within) =>
+        this.session.sample({ prompt, count, maxTokens, temperature: 1, seed: p * SEEDS, stop }, within),
     );
     return all.flatMap(({ sequences }, p) => sequences.map((one) => drawn(prompts[p], one)));
   }
 
-  /** Log-probabilities of prompts under the base model, as the server tells them. */
-  async promptLogProbs(prompts: readonly (readonly number[])[]): Promise<(Float64Array | null)[]> {
+  /** Log-probabilities of whole sequences under the base model, as the server tells them of prompts. */
+  async promptLogProbs(sequences: readonly Sequence[]): Promise<(Float64Array | null)[]> {
     const asked = { count: 1, maxTokens: 1, temperature: 1, seed: 0, stop: [], promptLogProbs: true };
-    const all = await this.#each(prompts, (prompt, _p, within) =>
-      this.session.sampleBase({ prompt, ...asked }, within),
+    const all = await this.#each(
+      sequences.map((one) => this.chunks.whole(one)),
+      (prompt, _p, within) => this.session.sampleBase({ prompt, ...asked }, within),
     );
     return all.map(({ promptLogProbs }) => promptLogProbs);
   }
@@ -103,29 +108,31 @@ export class Scratch {
     await this.asked((within) => this.session.step({ ...ADAM, learning_rate: 0 }, within));
   }
 
-  #learn(lessons: readonly AdvantageSequence[], first: number): Promise<Float32Array[]> {
-    const data = lessons.map((one) =>
-      datumOf(one, {
-        advantages: Float32Array.from(one.advantages),
-        // All answers begin with the same token, and no other is pushed.
-        logprobs: Float32Array.from(one.advantages, (_, t) => (t === 0 ? first : 0)),
-        weights: ones(one),
-      }),
-    );
+  async #learn(lessons: readonly AdvantageSequence[], first: number): Promise<Float32Array[]> {
+    const data = await this.chunks.data(lessons, (one) => ({
+      advantages: Float32Array.from(one.advantages),
+      // All answers begin with the same token, and no other is pushed.
+      logprobs: Float32Array.from(one.advantages, (_, t) => (t === 0 ? first : 0)),
+      weights: ones(one),
+    }));
     return this.asked((within) => this.session.train(data, 'importance_sampling', within));
   }
 
   #each<T>(
-    prompts: readonly (readonly number[])[],
-    ask: (prompt: readonly number[], index: number, within: Deadline) => Promise<T>,
+    prompts: readonly Promise<readonly Chunk[]>[],
+    ask: (prompt: readonly Chunk[], index: number, within: Deadline) => Promise<T>,
   ): Promise<T[]> {
     const { asked } = this;
-    return allOrAbort(prompts.map((prompt, p) => () => this.#slots(() => asked((within) => ask(prompt, p, within)))));
+    const one = async (p: number): Promise<T> => {
+      const prompt = await prompts[p];
+      return this.#slots(() => asked((within) => ask(prompt, p, within)));
+    };
+    return allOrAbort(prompts.map((_, p) => () => one(p)));
   }
 }
 
-function drawn(prompt: readonly number[], { tokens, logProbs, stopped }: SampledSequence): DrawnAnswer {
-  return { prompt, answer: tokens, logProbs, finished: stopped };
+function drawn({ ids, pictures = [] }: TokenPrompt, { tokens, logProbs, stopped }: SampledSequence): DrawnAnswer {
+  return { prompt: ids, pictures, answer: tokens, logProbs, finished: stopped };
 }
 
 function ones({ answer }: Sequence): Float32Array {

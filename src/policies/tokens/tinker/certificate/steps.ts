@@ -1,5 +1,6 @@
 /** What optimizer steps at a training server do, on a model that nobody uses afterwards. */
-import type { Reduction, Sequence } from '../served.js';
+import type { Sequence } from '../prompts.js';
+import type { Reduction } from '../served.js';
 import { compareShifted, lag } from './compare.js';
 import { finding, KINDS, measuredFinding, missingFinding, unmeasuredFinding, type Finding } from './findings.js';
 import { isWritten, type DrawnAnswer, type Scratch } from './scratch.js';
@@ -57,7 +58,7 @@ export async function findingsOfSteps(
   });
   const direction = measuredFinding('direction', pushed.now - pushed.before);
   const draw = async (): Promise<DrawnAnswer[]> =>
-    (await scratch.draw([prompt], { count: ANSWERS, maxTokens: LENGTH, stop })).filter(isWritten);
+    (await scratch.draw([{ ids: prompt }], { count: ANSWERS, maxTokens: LENGTH, stop })).filter(isWritten);
   // Still with the weights of before the steps.
   const older = samplesAhead ? await draw() : [];
   const [again] = samplesAhead ? await scratch.logProbs([alone]) : [];
