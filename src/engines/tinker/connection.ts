@@ -193,7 +193,7 @@ export class TinkerConnection {
     const sent: Sent = { path: '/retrieve_future', body: JSON.stringify({ request_id: id }), isPoll: true };
     for (;;) {
       const reply = await this.#remote.answer(sent, within, { attemptTimeoutMs: POLL_MS });
-      if (reply.status === 410) return null;
+      if (isForgotten(reply)) return null;
       if (reply.status === 200 && reply.isProto) return reply;
       if (reply.status !== 408) {
         if (reply.status !== 200) throw this.refused(path, reply);
@@ -241,6 +241,11 @@ export class TinkerConnection {
       return requestFailed(error, attempt, this.options.timeoutMs);
     }
   }
+}
+
+/** Whether a server knows nothing of a promise that it gave: it says so itself, or has been started again without what it had promised. */
+function isForgotten({ status, body }: Reply): boolean {
+  return status === 410 || (status === 404 && /\b(future|request)\b/i.test(errorText(body.toString('utf8'))));
 }
 
 /** Types of replies that may quote a key; others are bytes, which must stay as they are. */

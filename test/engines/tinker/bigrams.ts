@@ -77,6 +77,11 @@ export class Bigrams {
     this.#gradient = [...pending];
   }
 
+  /** Whether anything was learnt since the last step. */
+  get hasLearnt(): boolean {
+    return this.#datums > 0;
+  }
+
   count(datums: number): void {
     this.#datums += datums;
   }

@@ -14,13 +14,14 @@ import { sampled } from './stub_sampler.js';
 
 /**
  * `lost`: it is done, and the reply does not arrive. `repeated`: the request arrives twice. `late`: others overtake it. `forgotten`: what was promised is
- * forgotten (410). `log_probs`: results are changed.
+ * forgotten (410). `unknown`: it is not known any more that it was promised (404). `log_probs`: results are changed.
  */
 export type TinkerFault =
   | { readonly kind: 'lost' }
   | { readonly kind: 'repeated' }
   | { readonly kind: 'late' }
   | { readonly kind: 'forgotten' }
+  | { readonly kind: 'unknown' }
   | { readonly kind: 'log_probs'; readonly change: (all: number[][]) => number[][] };
 
 export interface StubRequest {
@@ -101,6 +102,14 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     this.#sessions.clear();
   }
 
+  /** As after SIGKILL: it forgets everything but what was saved, and is started again at its address. */
+  async killed(): Promise<void> {
+    const { port } = this;
+    await this.close();
+    this.restart();
+    await this.listen(port);
+  }
+
   get weights(): readonly number[] {
     return this.#trained.state.weights;
   }
@@ -128,10 +137,11 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   protected async reply(request: StubRequest, response: ServerResponse, fault: TinkerFault | null): Promise<void> {
     const { apiKey } = this.options;
     if (apiKey !== undefined && request.key !== apiKey) return send(response, 401, { detail: 'Invalid API key' });
-    if (fault?.kind === 'forgotten') {
+    if (fault?.kind === 'forgotten' || fault?.kind === 'unknown') {
       const { request_id } = JSON.parse(request.body.toString('utf8')) as { request_id: string };
       this.#results.delete(request_id);
-      return send(response, 410, { detail: 'promise lost' });
+      if (fault.kind === 'forgotten') return send(response, 410, { detail: 'promise lost' });
+      return send(response, 404, { detail: 'Future not found' });
     }
     if (fault?.kind === 'late') await sleep(LATE_MS);
     this.#change = fault?.kind === 'log_probs' ? fault.change : null;
@@ -216,6 +226,7 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
     '/optim_step': (fields, payload) => {
       only(fields, ['model_id', 'seq_id', 'adam_params']);
       return this.#operation(fields, payload, ({ model }) => {
+        if (!model.hasLearnt) throw new Refusal(400, 'a step without a gradient: the one before has used it');
         const adam = fields['adam_params'] as Adam;
         const asked = flawed(this.flaw, { no_step: (right) => ({ ...right, learning_rate: 0 }) }, adam);
         const norm = model.step(asked, this.options.averages ?? false);

@@ -6,7 +6,7 @@ import { servedPolicy, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
 
 const ITERATIONS = 130;
-const KINDS = ['lost', 'repeated', 'late', 'cut', 'half', '408', '429', '500', '503', 'forgotten'];
+const KINDS = ['lost', 'repeated', 'late', 'cut', 'half', '408', '429', '500', '503', 'forgotten', 'unknown'];
 
 it('ends at the same weights through a thousand faults, and takes no step twice', async () => {
   const [plain, stub] = await Promise.all(

@@ -18,6 +18,7 @@ const ANYWHERE: readonly (Fault | TinkerFault)[] = [
 const TO_POLLS: readonly (Fault | TinkerFault)[] = [
   { kind: 'status', status: 408, body: { type: 'try_again' } },
   { kind: 'forgotten' },
+  { kind: 'unknown' },
 ];
 /** A client gives up what fails more often. */
 const MOST_IN_A_ROW = 2;
@@ -38,7 +39,7 @@ export function storm(stub: StubTinker, share: number): Map<string, number> {
     if (times >= MOST_IN_A_ROW || random.uniform() > share) return null;
     const possible = path === '/retrieve_future' ? [...ANYWHERE, ...TO_POLLS] : ANYWHERE;
     const fault = possible[random.integer(possible.length)];
-    if (fault.kind === 'forgotten') {
+    if (fault.kind === 'forgotten' || fault.kind === 'unknown') {
       if (requests - forgotten < FORGOTTEN_EVERY) return null;
       forgotten = requests;
     }
