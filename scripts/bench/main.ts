@@ -69,6 +69,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: 'the dashboard before 5,000 runs and a file of 100,000 lines of metrics: lists, curves, the page',
     run: async () => (await import('./dashboard.js')).benchDashboard(),
   },
+  tinker: {
+    summary:
+      'what the client of a training server costs: CPU for a datum, and memory beyond its own arrays for a batch of 5 MB, in both dialects',
+    run: async () => (await import('./tinker.js')).benchTinker(),
+  },
   ocr: {
     summary:
       'reading 200 drawn signs with one worker and with two: start, milliseconds per image, CPU, how many are right',

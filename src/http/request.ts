@@ -4,12 +4,18 @@
  */
 import { openFilesAdvice, saysTooManyFiles } from '../core/open_files.js';
 import type { IncomingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
+
+/** A body that is sent piece by piece, and never there as a whole. Each iteration gives all pieces anew. */
+export interface PiecewiseBody extends Iterable<Uint8Array> {
+  readonly byteLength: number;
+}
 
 export interface HttpRequest {
   readonly method: 'GET' | 'POST';
   readonly headers: Record<string, string>;
-  readonly body: string | Buffer | null;
+  readonly body: string | Buffer | PiecewiseBody | null;
   readonly signal: AbortSignal | null;
   /** Called when there is a connection and the request goes out on it: whatever fails from then on, the server was there. */
   readonly onSending?: () => void;
@@ -57,7 +63,8 @@ export function isNotThere(error: unknown): boolean {
 /** Rejects with what undici found, or with the signal's reason once that aborts. */
 export function exchangeWhole(agent: Dispatcher, url: string, request: HttpRequest): Promise<WholeReply> {
   const { origin, pathname, search } = new URL(url);
-  const { method, headers, body, signal, onSending } = request;
+  const { method, signal, onSending } = request;
+  const { headers, body } = sent(request);
   return new Promise((resolve, reject) => {
     let cancel: ((reason: Error) => void) | null = null;
     const abort = (): void => {
@@ -99,4 +106,14 @@ export function exchangeWhole(agent: Dispatcher, url: string, request: HttpReque
       },
     );
   });
+}
+
+/** undici takes what can be iterated, though its types do not say so; it learns the length from the header. */
+function sent({ headers, body }: HttpRequest): {
+  readonly headers: Record<string, string>;
+  readonly body: string | Buffer | Readable | null;
+} {
+  if (body === null || typeof body === 'string' || Buffer.isBuffer(body)) return { headers, body };
+  const iterated = body as unknown as Readable;
+  return { headers: { ...headers, 'content-length': String(body.byteLength) }, body: iterated };
 }

@@ -19,6 +19,7 @@ import { CheckpointError, type EditrlError, type EndpointError } from '../../cor
 import { checkedKey } from '../../http/key.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../http/meaning.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
+import type { PiecewiseBody } from '../../http/request.js';
 import { replyError, errorText, TinkerError } from './errors.js';
 import { UnreadableReply } from './wire/data.js';
 
@@ -35,7 +36,7 @@ interface Sent {
   /** Below `/api/v1`, or a whole address. */
   readonly path: string;
   /** JSON as a text, or the bytes of a message; null for a GET. */
-  readonly body: string | Buffer | null;
+  readonly body: string | PiecewiseBody | null;
   /** Whether no reply in time means that there is none yet. */
   readonly isPoll?: boolean;
 }
@@ -89,7 +90,7 @@ export class TinkerConnection {
   }
 
   /** A reply of any status that is no failure. Raises EndpointError where the server stays away, or fails again and again. */
-  send(path: string, body: string | Buffer | null, within: Deadline): Promise<Reply> {
+  send(path: string, body: string | PiecewiseBody | null, within: Deadline): Promise<Reply> {
     return this.#remote.answer({ path, body }, within);
   }
 
@@ -118,7 +119,7 @@ export class TinkerConnection {
    * The result of an operation. `submitted`: the first reply to its submission, if that was read already. Raises EndpointError for a failure,
    * CheckpointError if a checkpoint that it names is gone.
    */
-  async run(path: string, body: string | Buffer, within: Deadline, submitted?: Reply): Promise<Reply> {
+  async run(path: string, body: string | PiecewiseBody, within: Deadline, submitted?: Reply): Promise<Reply> {
     let first = submitted;
     for (let times = 0; times < MOST_LOST; times++) {
       const reply = first ?? (await this.send(path, body, within));
@@ -207,14 +208,14 @@ export class TinkerConnection {
 
   async #attempt({ path, body, isPoll = false }: Sent, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<Reply>>> {
     try {
-      const isBytes = Buffer.isBuffer(body);
+      const isBytes = typeof body === 'object';
       const isElsewhere = URL.canParse(path) && new URL(path).origin !== new URL(this.url).origin;
       const response = await this.#http.exchange(URL.canParse(path) ? path : `${this.url}/api/v1${path}`, {
         method: body === null ? 'GET' : 'POST',
         headers: {
           // The key is this server's alone.
           ...(isElsewhere ? {} : this.#headers),
-          'content-type': isBytes ? 'application/x-protobuf' : 'application/json',
+          'content-type': isBytes && body !== null ? 'application/x-protobuf' : 'application/json',
         },
         signal: attempt.signal,
         body,

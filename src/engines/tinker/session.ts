@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { sleep } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { EditrlError, InternalError } from '../../core/errors.js';
+import type { PiecewiseBody } from '../../http/request.js';
 import type { Reply, TinkerConnection } from './connection.js';
 import { AnswerError, LengthError, TinkerError } from './errors.js';
 import {
@@ -284,7 +285,7 @@ export class TinkerSession {
     const { connection } = this.options;
     const model = this.#trainedModel();
     const pass: Pass = { ...request, config: {}, modelId: model.id, seqId: model.seqId++ };
-    const written = (isProto: boolean): { readonly path: string; readonly body: string | Buffer } => {
+    const written = (isProto: boolean): { readonly path: string; readonly body: string | PiecewiseBody } => {
       if (isProto) return { path: '/forward_backward', body: toProto(pass) };
       return { path: pass.forwardOnly ? '/forward' : '/forward_backward', body: toJson(pass) };
     };

@@ -13,7 +13,20 @@ const datum: Datum = {
 };
 const pass = { modelId: 'm', seqId: 1, data: [datum], loss: 'ppo', config: { beta: 2 }, forwardOnly: true };
 
+const hexOf = (body: Iterable<Uint8Array>): string => Buffer.concat([...body]).toString('hex');
+
 describe('a pass', () => {
+  it('is read from the arrays themselves, as often as it is sent, and knows its length', () => {
+    const body = toProto(pass);
+    const [first, second] = [[...body], [...body]];
+    expect(hexOf(second)).toBe(hexOf(first));
+    expect(body.byteLength).toBe(Buffer.concat(first).length);
+    const [chunk] = datum.input;
+    const tokens = chunk.type === 'text' ? chunk.tokens : new Int32Array();
+    const { weights } = datum.lossInputs;
+    for (const { buffer } of [tokens, weights]) expect(first.some((piece) => piece.buffer === buffer)).toBe(true);
+  });
+
   it('is written as the schema has it', () => {
     const f = (bits: string): string => bits.replaceAll(' ', '');
     const target = f('0a10 0600000000000000 ffffffffffffffff 1802 220102');
@@ -26,7 +39,7 @@ describe('a pass', () => {
     const expected = f(
       `0a016d 1001 1a54 ${datumHex} 220370706f 2a0f 0a0462657461 11${two} 3a11 0a0462657461 1209 09${two} 3001`,
     );
-    expect(toProto(pass).toString('hex')).toBe(expected);
+    expect(hexOf(toProto(pass))).toBe(expected);
   });
 
   it('with a picture is written as the schema has it, in both dialects', () => {
@@ -45,7 +58,7 @@ describe('a pass', () => {
       ' ',
       '',
     );
-    expect(toProto(seen).toString('hex')).toContain(chunks);
+    expect(hexOf(toProto(seen))).toContain(chunks);
     const json = JSON.parse(toJson(seen)) as { forward_input: { data: { model_input: { chunks: object[] } }[] } };
     expect(json.forward_input.data[0].model_input.chunks[1]).toEqual({
       type: 'image',

@@ -1,11 +1,14 @@
 /**
- * A Protocol Buffers message as a list of pieces: arrays of numbers stay where they are until the whole message is copied once, into the body that is
- * sent.
+ * A Protocol Buffers message as a list of pieces: arrays of numbers stay where they are until they are sent, and no message is ever there as a whole.
  */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+import type { PiecewiseBody } from '../../../http/request.js';
+
+/** Bytes that are there, or that are made of an array when they are sent. */
+type Piece = Uint8Array | { readonly byteLength: number; readonly make: () => Uint8Array };
 
 export class Message {
-  readonly #pieces: Uint8Array[] = [];
+  readonly #pieces: Piece[] = [];
   readonly #small = new BinaryWriter();
   #length = 0;
 
@@ -32,23 +35,29 @@ export class Message {
     return this;
   }
 
-  bytes(field: number, value: Uint8Array): this {
-    this.#small.tag(field, WireType.LengthDelimited).uint32(value.length);
-    return this.#add([value], value.length);
+  bytes(field: number, value: Piece): this {
+    this.#small.tag(field, WireType.LengthDelimited).uint32(value.byteLength);
+    return this.#add([value], value.byteLength);
   }
 
   message(field: number, value: Message): this {
-    const { pieces, length } = value.#finished();
-    this.#small.tag(field, WireType.LengthDelimited).uint32(length);
-    return this.#add(pieces, length);
+    const { pieces, byteLength } = value.#finished();
+    this.#small.tag(field, WireType.LengthDelimited).uint32(byteLength);
+    return this.#add(pieces, byteLength);
   }
 
-  toBuffer(): Buffer {
-    const { pieces, length } = this.#finished();
-    return Buffer.concat(pieces, length);
+  /** Can be sent again: each reading begins anew. */
+  toBody(): PiecewiseBody {
+    const { pieces, byteLength } = this.#finished();
+    return {
+      byteLength,
+      *[Symbol.iterator]() {
+        for (const piece of pieces) yield piece instanceof Uint8Array ? piece : piece.make();
+      },
+    };
   }
 
-  #add(pieces: readonly Uint8Array[], length: number): this {
+  #add(pieces: readonly Piece[], length: number): this {
     this.#flush();
     for (const piece of pieces) this.#pieces.push(piece);
     this.#length += length;
@@ -61,8 +70,8 @@ export class Message {
     this.#length += small.length;
   }
 
-  #finished(): { readonly pieces: readonly Uint8Array[]; readonly length: number } {
+  #finished(): { readonly pieces: readonly Piece[]; readonly byteLength: number } {
     this.#flush();
-    return { pieces: this.#pieces, length: this.#length };
+    return { pieces: this.#pieces, byteLength: this.#length };
   }
 }

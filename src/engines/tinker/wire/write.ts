@@ -1,5 +1,6 @@
 /** A pass over data as it is sent, in either dialect (package tinker_public; arrays are packed, little-endian). */
 import { isWhole, type Chunk, type Datum, type LossInput, type Pass } from './data.js';
+import type { PiecewiseBody } from '../../../http/request.js';
 import { Message } from './message.js';
 
 const REQUEST = { modelId: 1, seqId: 2, data: 3, loss: 4, config: 5, forwardOnly: 6, typedConfig: 7 } as const;
@@ -11,7 +12,7 @@ const ENTRY = { key: 1, value: 2 } as const;
 export const DTYPE = { float32: 1, int64: 2, int32: 3, bfloat16: 4 } as const;
 
 /** The body of a proto server's forward_backward. */
-export function toProto({ modelId, seqId, data, loss, config, forwardOnly }: Pass): Buffer {
+export function toProto({ modelId, seqId, data, loss, config, forwardOnly }: Pass): PiecewiseBody {
   const message = new Message().text(REQUEST.modelId, modelId).int(REQUEST.seqId, seqId);
   for (const datum of data) message.message(REQUEST.data, datumMessage(datum));
   message.text(REQUEST.loss, loss);
@@ -22,7 +23,7 @@ export function toProto({ modelId, seqId, data, loss, config, forwardOnly }: Pas
     message.message(REQUEST.typedConfig, new Message().text(ENTRY.key, key).message(ENTRY.value, typed));
   }
   if (forwardOnly) message.int(REQUEST.forwardOnly, 1);
-  return message.toBuffer();
+  return message.toBody();
 }
 
 function datumMessage({ input, lossInputs }: Datum): Message {
@@ -44,7 +45,7 @@ function chunkMessage(chunk: Chunk): Message {
 }
 
 function tensorMessage(values: LossInput): Message {
-  const dense = isWhole(values) ? wide(values) : viewOf(values);
+  const dense = isWhole(values) ? { byteLength: 8 * values.length, make: () => wide(values) } : viewOf(values);
   const dtype = isWhole(values) ? DTYPE.int64 : DTYPE.float32;
   return new Message().bytes(TENSOR.dense, dense).int(TENSOR.dtype, dtype).ints(TENSOR.shape, [values.length]);
 }
