@@ -13,7 +13,7 @@ export interface PiecewiseBody extends Iterable<Uint8Array> {
 }
 
 export interface HttpRequest {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'DELETE';
   readonly headers: Record<string, string>;
   readonly body: string | Buffer | PiecewiseBody | null;
   readonly signal: AbortSignal | null;

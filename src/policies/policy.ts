@@ -112,6 +112,9 @@ export interface SampleRequest<P, H> {
   readonly key?: (prompt: number, answer: number) => string;
 }
 
+/** Removes what is kept elsewhere of a checkpoint that is gone, unless one of these other checkpoints' folders needs the same. */
+export type ReleaseCheckpoint = (others: readonly string[]) => Promise<void>;
+
 export interface Policy<P, A extends Answer, H> {
   readonly capabilities: Capabilities;
   /** Whether the actions of its answers are tokens or the noisy steps of a picture. */
@@ -151,6 +154,11 @@ export interface Policy<P, A extends Answer, H> {
   checksum(): Promise<string>;
   /** The files of a checkpoint. They may be views of the weights, so write them before the next step. */
   files(): Promise<CheckpointFiles>;
+  /**
+   * Called before a checkpoint's folder is removed, of a policy that keeps something of it elsewhere. What is returned is called once the folder is gone,
+   * with those of all checkpoints that may need the same; null if there is nothing to remove.
+   */
+  release?(folder: string): ReleaseCheckpoint | null;
   /** Loads a checkpoint's files in place. Raises CheckpointError when one is missing, does not fit or is not finite. */
   restore(folder: string, steps: number): Promise<void>;
   dispose(): Promise<void>;

@@ -178,9 +178,13 @@ export interface Retention {
 
 /**
  * Removes the checkpoints that retention does not keep and returns their iterations. Always keeps the newest whole checkpoint and those that other
- * runs start from.
+ * runs start from. `before` is called with the folder of each before it is removed.
  */
-export function applyRetention(paths: RunPaths, retention: Retention): number[] {
+export function applyRetention(
+  paths: RunPaths,
+  retention: Retention,
+  before: (folder: string) => void = () => {},
+): number[] {
   const all = listCheckpoints(paths);
   const kept = new Set(all.slice(Math.max(0, all.length - Math.max(1, retention.keep_last))));
   for (const [index, iteration] of all.entries()) {
@@ -194,6 +198,7 @@ export function applyRetention(paths: RunPaths, retention: Retention): number[] 
   const pinned = pinnedByOthers(paths, left);
   const removed = left.filter((iteration) => !pinned.has(iteration));
   for (const iteration of removed) {
+    before(paths.checkpoint(iteration));
     // Renamed first: a half-removed folder must never look like a checkpoint.
     try {
       rmSync(hide(paths, iteration, 'removed'), { recursive: true, force: true });

@@ -1,8 +1,9 @@
 /** Finds the checkpoints of a run that others start from, which the run keeps while it trains on. */
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { RunError } from '../core/errors.js';
 import { isRunName, RunPaths } from './paths.js';
-import { readRecord, type PlainObject } from './record.js';
+import { readRecord, type PlainObject, type RunRecord } from './record.js';
 
 /**
  * The iterations of a run that other runs of the same folder have pinned. They are found in those runs' own records, so that this run's folder holds
@@ -20,11 +21,24 @@ export function pinnedByOthers(paths: RunPaths, iterations: readonly number[]): 
   );
 }
 
-function parentsOf(paths: RunPaths): readonly PlainObject[] {
+/** The folders of all checkpoints of runs beside this one that are forks: each begins with the files of a checkpoint of another run. */
+export function checkpointsOfForks(paths: RunPaths): string[] {
+  return readdirSync(paths.baseExpDir)
+    .filter((name) => isRunName(name) && name !== paths.runName)
+    .map((name) => new RunPaths(paths.baseExpDir, name))
+    .filter((other) => recordOf(other)?.fork !== undefined && existsSync(other.checkpointsDir))
+    .flatMap(({ checkpointsDir }) => readdirSync(checkpointsDir).map((name) => join(checkpointsDir, name)));
+}
+
+function recordOf(paths: RunPaths): RunRecord | null {
   try {
-    return readRecord(paths)?.parents ?? [];
+    return readRecord(paths);
   } catch (error) {
-    if (error instanceof RunError) return [];
+    if (error instanceof RunError) return null;
     throw error;
   }
+}
+
+function parentsOf(paths: RunPaths): readonly PlainObject[] {
+  return recordOf(paths)?.parents ?? [];
 }

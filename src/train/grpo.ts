@@ -6,7 +6,7 @@ import type { JudgedRollout } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
-import type { Answer, AnsweredPrompt } from '../policies/policy.js';
+import type { Answer, AnsweredPrompt, ReleaseCheckpoint } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
@@ -238,6 +238,10 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const spread = this.#bySpread === null ? {} : { prompt_spread: this.#bySpread.state };
     const state = { iteration, optimizer_steps: policy.steps, ...history, ...spread };
     return { ...(await policy.files()), ...trainerFile(state) };
+  }
+
+  release(folder: string): ReleaseCheckpoint | null {
+    return this.deps.policy.release?.(folder) ?? null;
   }
 
   checksum(): Promise<string> {

@@ -2,6 +2,7 @@
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
+import type { ReleaseCheckpoint } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Spending } from '../run/spending.js';
 import type { ProgressColumn } from '../recipes/columns.js';
@@ -27,6 +28,8 @@ export interface Training {
   shouldStop(): string | null;
   /** The files of a checkpoint. Raises CheckpointError when their content is not finite. */
   files(iteration: number): Promise<CheckpointFiles>;
+  /** As of its policy: what is kept elsewhere of a checkpoint that is removed. */
+  release?(folder: string): ReleaseCheckpoint | null;
   /** Equal on all ranks with the same weights. */
   checksum(): Promise<string>;
   dispose(): Promise<void>;

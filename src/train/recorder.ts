@@ -2,11 +2,13 @@
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
+import type { ReleaseCheckpoint } from '../policies/policy.js';
 import { bestMeasure, bestOf, evaluatedValues, valueOf, type BestMeasure } from '../run/best_checkpoint.js';
 import { applyRetention, latestWhole, listCheckpoints, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { FILES_ONLY, type RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
+import { checkpointsOfForks } from '../run/pins.js';
 import { Progress } from '../run/progress.js';
 import type { ProgressColumn } from '../recipes/columns.js';
 import type { BestCheckpoint, RunState } from '../run/state.js';
@@ -62,7 +64,10 @@ export class RunRecorder implements Recorder {
 
   constructor(
     private readonly records: LoopRecords,
-    private readonly training: { files(iteration: number): Promise<CheckpointFiles> },
+    private readonly training: {
+      files(iteration: number): Promise<CheckpointFiles>;
+      release?(folder: string): ReleaseCheckpoint | null;
+    },
     private readonly checkpoint: CheckpointSettings,
     columns: readonly ProgressColumn[],
     numIterations: number,
@@ -120,12 +125,27 @@ export class RunRecorder implements Recorder {
     // Fetching the files from another machine may have taken long.
     handle.requireOwned();
     saveCheckpoint(handle.paths, iteration, files);
-    applyRetention(handle.paths, {
+    await this.#retain();
+    this.#saved = iteration;
+  }
+
+  /** Removes checkpoints, and what is kept of them elsewhere. */
+  async #retain(): Promise<void> {
+    const { paths } = this.records.handle;
+    const retention = {
       keep_every: this.checkpoint.keep_every_n_iterations ?? 0,
       keep_last: this.checkpoint.keep_last,
       best: this.#bestCheckpoint()?.iteration ?? null,
+    };
+    const releases: ReleaseCheckpoint[] = [];
+    applyRetention(paths, retention, (folder) => {
+      const release = this.training.release?.(folder) ?? null;
+      if (release !== null) releases.push(release);
     });
-    this.#saved = iteration;
+    if (releases.length === 0) return;
+    const own = listCheckpoints(paths).map((iteration) => paths.checkpoint(iteration));
+    const others = [...own, ...checkpointsOfForks(paths)];
+    for (const release of releases) await release(others);
   }
 
   #bestCheckpoint(): BestCheckpoint | null {

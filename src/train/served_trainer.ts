@@ -106,7 +106,8 @@ export async function openServedPolicy<P extends TokenPrompt>(
     model: { base_model: baseModel, ...lora, reduction: trainer.reduction },
     optimizer: run.optimizer,
     contextSize: run.policy.model_context_size,
-    prefix: namePrefix(paths),
+    prefix: `${ownNames(paths)}${randomBytes(4).toString('hex')}-`,
+    ownNames: ownNames(paths),
     downloadsAdapter: trainer.download_adapter,
     note: (text) => services.log.logger.warn(text),
     store: lines,
@@ -234,8 +235,11 @@ function addressOf({ base_url }: TinkerSettings): string {
   });
 }
 
-/** No other run's, nor another attempt's at this run: a name stands for one state at the server for good. Letters that every server takes. */
-function namePrefix({ dir, runName }: RunPaths): string {
+/**
+ * How the names of what this run saves begin; what makes them another attempt's than this one comes behind. A name stands for one state at the server
+ * for good. Letters that every server takes.
+ */
+function ownNames({ dir, runName }: RunPaths): string {
   const own = createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8);
-  return `${runName.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, 100)}-${own}-${randomBytes(4).toString('hex')}-`;
+  return `${runName.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, 100)}-${own}-`;
 }

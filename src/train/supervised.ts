@@ -3,7 +3,7 @@ import type { WordsSftSettings } from '../schema/algorithm.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { LossSpec } from '../policies/losses/table.js';
-import type { Answer, Lesson, Policy } from '../policies/policy.js';
+import type { Answer, Lesson, Policy, ReleaseCheckpoint } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import type { Prompt } from '../scoring/task.js';
 import { requireCapabilities } from './capabilities.js';
@@ -112,6 +112,10 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
       ...besides,
       ...trainerFile({ iteration, optimizer_steps: policy.steps, ...this.#stopping.state }),
     };
+  }
+
+  release(folder: string): ReleaseCheckpoint | null {
+    return this.deps.policy.release?.(folder) ?? null;
   }
 
   checksum(): Promise<string> {

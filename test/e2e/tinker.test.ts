@@ -71,6 +71,10 @@ describe('text_answers at a training server', () => {
     });
     expect(rewards[rewards.length - 1]).toBeGreaterThan(rewards[0]);
     expect(stub.models.size).toBe(0);
+    // The server keeps what the run's checkpoints need, and nothing of those that were removed.
+    const kept = readdirSync(join(place.run('whole'), 'checkpoints')).map(Number);
+    expect(kept.length).toBeLessThan(ITERATIONS / 2 + 1);
+    expect([...stub.saved.keys()]).toEqual(kept.map((iteration) => recordOf('whole', iteration).path));
     expect(readFileSync(join(place.run('whole'), 'run.json'), 'utf8')).not.toContain(KEY.TINKER_API_KEY);
   });
 

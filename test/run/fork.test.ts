@@ -11,6 +11,7 @@ import { Journal, readLines } from '../../src/run/journal.js';
 import { storePng } from '../../src/run/media.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
 import type { RunPaths } from '../../src/run/paths.js';
+import { checkpointsOfForks } from '../../src/run/pins.js';
 import { readRecord } from '../../src/run/record.js';
 import { readState } from '../../src/run/state.js';
 
@@ -159,4 +160,14 @@ it('never touches a run that is there', () => {
   );
   expect(readFileSync(source.record, 'utf8')).toBe(before);
   expect(() => forkRun(source, 3, '../x')).toThrow('cannot name a run');
+});
+
+it('tells its source which checkpoints are of forks, since they may need what is kept elsewhere', () => {
+  const before = checkpointsOfForks(source);
+  const name = `fork${counter++}`;
+  const fork = forkRun(source, 6, name);
+  expect(checkpointsOfForks(source).filter((folder) => !before.includes(folder))).toEqual([fork.checkpoint(6)]);
+  writeFileSync(fork.record, '{');
+  expect(checkpointsOfForks(source)).toEqual(before);
+  rmSync(fork.dir, { recursive: true });
 });

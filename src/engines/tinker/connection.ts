@@ -35,8 +35,9 @@ export interface Reply {
 interface Sent {
   /** Below `/api/v1`, or a whole address. */
   readonly path: string;
-  /** JSON as a text, or the bytes of a message; null for a GET. */
+  /** JSON as a text, or the bytes of a message; null for a GET, and for a DELETE. */
   readonly body: string | PiecewiseBody | null;
+  readonly isDelete?: boolean;
   /** Whether no reply in time means that there is none yet. */
   readonly isPoll?: boolean;
 }
@@ -106,6 +107,14 @@ export class TinkerConnection {
     const second = await this.send(new URL(to, this.url).href, null, within);
     if (second.status !== 200) throw this.refused(path, second);
     return second.body;
+  }
+
+  /** Removes what is there; that it is gone already is no failure. Raises as `refused`. */
+  async remove(path: string, within: Deadline): Promise<void> {
+    const reply = await this.#remote.answer({ path, body: null, isDelete: true }, within);
+    if (reply.status === 200 || reply.status === 204) return;
+    const refused = this.refused(path, reply);
+    if (!(refused instanceof CheckpointError)) throw refused;
   }
 
   /** The JSON of a reply to a request that is answered at once. Raises as `refused`. */
@@ -206,12 +215,15 @@ export class TinkerConnection {
     }
   }
 
-  async #attempt({ path, body, isPoll = false }: Sent, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<Reply>>> {
+  async #attempt(
+    { path, body, isPoll = false, isDelete = false }: Sent,
+    attempt: Deadline,
+  ): Promise<AttemptResult<ReplyOutcome<Reply>>> {
     try {
       const isBytes = typeof body === 'object';
       const isElsewhere = URL.canParse(path) && new URL(path).origin !== new URL(this.url).origin;
       const response = await this.#http.exchange(URL.canParse(path) ? path : `${this.url}/api/v1${path}`, {
-        method: body === null ? 'GET' : 'POST',
+        method: isDelete ? 'DELETE' : body === null ? 'GET' : 'POST',
         headers: {
           // The key is this server's alone.
           ...(isElsewhere ? {} : this.#headers),

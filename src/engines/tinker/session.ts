@@ -160,7 +160,21 @@ export class TinkerSession {
     const saved = await this.#saved('/save_weights_for_sampler', name, `tinker://${model.id}/${name}`, within);
     // The rest of the path is the name that the server gives it: with the kind of checkpoint before it, or without.
     const id = saved.replace(/^[a-z]+:\/\/[^/]+\//, '');
-    return connection.download(`/training_runs/${model.id}/checkpoints/${id}/archive`, within);
+    const archive = await connection.download(`/training_runs/${model.id}/checkpoints/${id}/archive`, within);
+    // Nobody samples from it. A server that keeps it has told so where a saved state was to be removed, or will.
+    await connection.remove(savedAt(model.id, 'sampler_weights', name), within).catch((error: unknown) => {
+      if (!(error instanceof EditrlError)) throw error;
+    });
+    return archive;
+  }
+
+  /** Removes what `save` keeps under the path. Raises EndpointError where the server has no way to. */
+  async remove(path: string, within: Deadline): Promise<void> {
+    const { connection } = this.options;
+    const [, model, name] = /^[a-z]+:\/\/([^/]+)\/weights\/([^/]+)$/.exec(path) ?? [];
+    if (model === undefined)
+      throw connection.error(`${path}: not the path of a saved state`, 'Remove it at the server.');
+    await connection.remove(savedAt(model, 'weights', name), within);
   }
 
   /** From then on `sample` is answered under the weights of now. */
@@ -348,6 +362,11 @@ export class TinkerSession {
     this.#sampling = null;
     if (model !== null) await this.#run('/unload_model', { model_id: model.id }, within);
   }
+}
+
+/** Where the server lists what it keeps. */
+function savedAt(model: string, kind: 'weights' | 'sampler_weights', name: string): string {
+  return `/training_runs/${model}/checkpoints/${kind}/${name}`;
 }
 
 /** Consecutive parts that a server takes in one request. */

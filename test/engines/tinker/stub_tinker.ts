@@ -25,6 +25,7 @@ export type TinkerFault =
   | { readonly kind: 'log_probs'; readonly change: (all: number[][]) => number[][] };
 
 export interface StubRequest {
+  readonly method: string;
   readonly path: string;
   readonly key: string | undefined;
   readonly isProto: boolean;
@@ -44,6 +45,8 @@ export interface TinkerStubOptions {
   readonly leaks?: boolean;
   /** Side in pixels of what becomes one token of a picture; it takes words alone, and says so, unless this is set. */
   readonly pictureSide?: number;
+  /** Whether nothing that it saved can be removed. */
+  readonly keepsAll?: boolean;
   /** The archive that it gives of every adapter; it gives none unless this is set. */
   readonly archive?: Uint8Array;
 }
@@ -125,8 +128,9 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   }
 
   protected read(incoming: IncomingMessage, body: Buffer): StubRequest {
-    const { url = '', headers } = incoming;
+    const { method = '', url = '', headers } = incoming;
     return {
+      method,
       path: url.replace('/api/v1', ''),
       key: headers['x-api-key'] as string | undefined,
       isProto: headers['content-type'] === 'application/x-protobuf',
@@ -169,12 +173,13 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
   }
 
   #answer(request: StubRequest): Answered | Uint8Array {
-    const { path, isProto, body } = request;
+    const { method, path, isProto, body } = request;
     if (path === '/healthz') return [200, { status: 'ok' }];
     if (path === '/get_server_capabilities') {
       return [200, { supported_models: [{ model_name: this.options.baseModel ?? 'base' }] }];
     }
     if (path === '/forward_backward' || path === '/forward') return this.#training(request);
+    if (method === 'DELETE') return this.#removed(path);
     if (path.startsWith('/training_runs/')) return this.#archive(path);
     if (isProto) throw new Refusal(415, 'application/json is wanted');
     const fields = JSON.parse(body.toString('utf8')) as Json;
@@ -295,6 +300,19 @@ export class StubTinker extends StubServer<StubRequest, TinkerFault> {
       return this.#promised(() => (this.options.dialect === 'proto' ? writeSample(reply) : [200, reply]));
     },
   };
+
+  /** Only with the kind of what is removed before its name, as SkyRL has it. */
+  #removed(path: string): Answered {
+    const [, model, kind, name] =
+      /^\/training_runs\/([^/]+)\/checkpoints\/(weights|sampler_weights)\/([^/]+)$/.exec(path) ?? [];
+    if (this.options.keepsAll === true || model === undefined) throw new Refusal(405, 'Method Not Allowed');
+    const isThere =
+      kind === 'weights'
+        ? this.saved.delete(`tinker://${model}/weights/${name}`)
+        : this.archived.delete(`${model}/${name}`);
+    if (!isThere) throw new Refusal(404, `Checkpoint not found: ${model}/${name}`);
+    return [200, null];
+  }
 
   /** As SkyRL does it: an address that is sent on to, on the same server. */
   #archive(path: string): Answered | Uint8Array {

@@ -1,5 +1,5 @@
 /** A policy that a training server trains: the contract of policies in both dialects, and what is its own. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -211,6 +211,54 @@ describe('a policy at a training server', () => {
       message: expect.stringMatching(message) as string,
       next: expect.stringMatching(next) as string,
     });
+    await policy.dispose();
+  });
+
+  it('removes what the server has saved for a checkpoint that is removed, unless another one needs it', async () => {
+    const stub = await started();
+    const policy = servedPolicy(stub);
+    const written = async (of = policy): Promise<string> => {
+      const folder = folders();
+      writeFiles(folder, await of.files());
+      return folder;
+    };
+    await trained(policy, 0, 1);
+    const first = await written();
+    // No step in between: these are the same weights.
+    const same = await written();
+    await trained(policy, 1, 2);
+    const later = await written();
+    expect(stub.saved.size).toBe(2);
+    const release = policy.release(first);
+    rmSync(first, { recursive: true });
+    await release?.([same, later]);
+    expect(stub.saved.size).toBe(2);
+    const last = policy.release(same);
+    rmSync(same, { recursive: true });
+    await last?.([later]);
+    expect([...stub.saved.values()].map(({ steps }) => steps)).toEqual([2]);
+    // It is gone already, which is as well.
+    await last?.([later]);
+    expect(policy.release(folders())).toBeNull();
+    const others = servedPolicy(stub, { prefix: 'forked-' });
+    await trained(others, 0, 1);
+    const own = await written(others);
+    expect(others.release(own)).toBeNull();
+    await Promise.all([policy.dispose(), others.dispose()]);
+  });
+
+  it('says once that a server keeps what it has saved', async () => {
+    const notes: string[] = [];
+    const stub = await started({ keepsAll: true });
+    const policy = servedPolicy(stub, { notes, downloadsAdapter: false });
+    const folder = folders();
+    writeFiles(folder, await policy.files());
+    const release = policy.release(folder);
+    await release?.([]);
+    expect(notes).toEqual([
+      expect.stringMatching(/^the server keeps what it saved for checkpoints that are removed: .*status 405/) as string,
+    ]);
+    expect(policy.release(folder)).toBeNull();
     await policy.dispose();
   });
 

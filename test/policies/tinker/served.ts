@@ -135,6 +135,7 @@ export function servedPolicy(
     optimizer: optimizer.parse({ learning_rate: 0.05, max_grad_norm: maxGradNorm, eps }),
     contextSize: 40,
     prefix,
+    ownNames: 'attempt',
     downloadsAdapter,
     note: (text) => notes.push(text),
     store: {

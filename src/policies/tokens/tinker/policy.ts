@@ -3,9 +3,7 @@
  * service is told each action's derivative, so that any loss trains on any server that has an importance-weighted one.
  */
 import { createHash, type Hash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { z } from 'zod';
 import type { Deadline } from '../../../core/deadline.js';
 import { CheckpointError, EndpointError, InternalError, must } from '../../../core/errors.js';
 import { Replay, type ReplayOptions } from '../../../group/replay.js';
@@ -19,6 +17,7 @@ import type {
   Capabilities,
   LearnReport,
   Lesson,
+  ReleaseCheckpoint,
   SampleRequest,
   Statistics,
   StepReport,
@@ -32,17 +31,8 @@ import type { TokenSampling } from '../rollout.js';
 import type { SampledAnswer } from '../vllm/sampler.js';
 import { PictureDigests } from '../picture_digest.js';
 import type { Sequence } from './prompts.js';
+import { pathIn, readRecord, type SavedRecord } from './saved_record.js';
 import type { GradientSequence, PromptRequest, Sampled, TinkerService } from './served.js';
-
-const record = z.object({
-  /** The path that the service gave for weights and optimizer. */
-  path: z.string().min(1),
-  /** What model it is of, as settings say it. */
-  model: z.json(),
-  lineage: z.string().min(1),
-  /** Lineages of what was sampled with before: answers that the next iteration learns from may be of these. */
-  sampled_from: z.array(z.string().min(1)).default([]),
-});
 
 /** Weights that answers may be of which are yet to be learnt from: those of now, and those of an iteration before. */
 const KEPT_LINEAGES = 2;
@@ -57,6 +47,8 @@ export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extend
   readonly contextSize: number;
   /** How the names of what is saved begin. No other run's do, and no other attempt's at this run. */
   readonly prefix: string;
+  /** How they begin whatever the attempt: what is called otherwise is another run's. */
+  readonly ownNames: string;
   /** Whether checkpoints hold a copy of the adapter. */
   readonly downloadsAdapter: boolean;
   /** Called with what a person should know. */
@@ -89,6 +81,8 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   #known = { lineage: '', of: new WeakMap<Int32Array, Float32Array>() };
   #saved: { readonly lineage: string; readonly path: string } | null = null;
   #givesAdapter: boolean;
+  /** Whether the server removes what it has saved. */
+  #removes = true;
   #downloaded: { readonly lineage: string; readonly files: CheckpointFiles } | null = null;
 
   constructor(private readonly options: TinkerPolicyOptions<P>) {
@@ -193,7 +187,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       const name = `${this.options.prefix}${this.#steps}`;
       this.#saved = { lineage, path: await this.#asked((service, within) => service.save(name, within)) };
     }
-    const saved: z.input<typeof record> = {
+    const saved: SavedRecord = {
       path: this.#saved.path,
       model: this.options.model,
       lineage,
@@ -204,6 +198,23 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       ...(await this.#adapter()),
       [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...this.options.format.ends] })}\n`,
       ...this.options.format.tokenizerFiles,
+    };
+  }
+
+  release(folder: string): ReleaseCheckpoint | null {
+    const path = pathIn(folder);
+    if (!this.#removes || path?.split('/').at(-1)?.startsWith(this.options.ownNames) !== true) return null;
+    return async (others) => {
+      // Where no step was taken in between, several checkpoints name the same state.
+      if (others.some((other) => pathIn(other) === path)) return;
+      try {
+        await this.#asked((service, within) => service.remove(path, within));
+      } catch (error) {
+        if (!(error instanceof EndpointError)) throw error;
+        // A server that was away may do so next time.
+        this.#removes = error instanceof TinkerError && error.kind === 'failed';
+        this.options.note(`the server keeps what it saved for checkpoints that are removed: ${error.message}`);
+      }
     };
   }
 
@@ -379,19 +390,4 @@ function grouped(groups: readonly TokenGroup[], found: readonly Float32Array[]):
 
 function digest(value: unknown): string {
   return createHash('sha256').update(JSON.stringify(value)).digest('hex');
-}
-
-/** Raises CheckpointError. */
-function readRecord(file: string): z.output<typeof record> {
-  let text: string;
-  try {
-    text = readFileSync(file, 'utf8');
-  } catch (cause) {
-    throw new CheckpointError('does not name what the training service has saved', { where: file, cause });
-  }
-  try {
-    return record.parse(JSON.parse(text));
-  } catch (cause) {
-    throw new CheckpointError('is not what this program writes', { where: file, cause });
-  }
 }

@@ -147,6 +147,11 @@ export class TinkerService {
     return this.options.session.save(name, within);
   }
 
+  /** Removes what `save` keeps under the path. */
+  remove(path: string, within: Deadline): Promise<void> {
+    return this.options.session.remove(path, within);
+  }
+
   /**
    * The files of the adapter, in PEFT's layout. Raises EndpointError where the server gives none, CheckpointError where what it gives is no adapter that
    * can be read here.
