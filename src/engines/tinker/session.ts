@@ -172,8 +172,9 @@ export class TinkerSession {
   async remove(path: string, within: Deadline): Promise<void> {
     const { connection } = this.options;
     const [, model, name] = /^[a-z]+:\/\/([^/]+)\/weights\/([^/]+)$/.exec(path) ?? [];
-    if (model === undefined)
+    if (model === undefined) {
       throw connection.error(`${path}: not the path of a saved state`, 'Remove it at the server.');
+    }
     await connection.remove(savedAt(model, 'weights', name), within);
   }
 
