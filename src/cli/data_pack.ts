@@ -6,6 +6,7 @@ import { mostImagePixels } from '../core/image.js';
 import { packDataset, type PackReport, type PictureCodes } from '../data/pack.js';
 import type { PictureSize } from '../data/pictures.js';
 import { CONFIG_FILE, readConfig } from '../models/files.js';
+import { emu3VisionTypes } from '../nets/emu3_vision/config.js';
 import { findRun } from '../run/find.js';
 import { parentCheckpoint } from '../run/parents.js';
 import { readState } from '../run/state.js';
@@ -31,7 +32,7 @@ export const packAction: Action & { readonly summary: string } = {
         type: 'string',
         requiresArg: true,
         describe:
-          'run or folder of a trained image tokenizer, in whose codes edits are written; without one the pictures alone, to train one',
+          'run or folder of an image tokenizer, in whose codes edits are written; without one the pictures alone, to train one',
       })
       .option('size', {
         type: 'string',
@@ -97,11 +98,12 @@ function tokenizerFolder(given: string, expDir: string): string {
 
 /** Opens an image tokenizer; the code that computes is loaded only here. Raises CheckpointError if the folder holds another kind of model. */
 async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Promise<void> }> {
-  const { codebook_size, patch } = readConfig<{ codebook_size?: unknown; patch?: unknown }>(folder);
-  if (typeof codebook_size !== 'number' || typeof patch !== 'number') {
+  const { codebook_size, patch, model_type } = readConfig<Readonly<Record<string, unknown>>>(folder);
+  const isOwn = typeof codebook_size === 'number' && typeof patch === 'number';
+  if (!isOwn && !emu3VisionTypes.includes(String(model_type))) {
     throw new CheckpointError('the model is no image tokenizer', {
       where: folder,
-      next: 'Name a run of the task image_tokenizer, such as one like configs/tiny_vq.jsonnet.',
+      next: 'Name a run of the task image_tokenizer, such as one like configs/tiny_vq.jsonnet, or the folder of BAAI/Emu3-VisionTokenizer.',
     });
   }
   const { loadVisionTokenizer } = await import('../environments/vision_tokens.js');
@@ -109,9 +111,9 @@ async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Pr
   const tokenizer = loadVisionTokenizer(folder, { provider: 'cpu' });
   return {
     id: tokenizer.id,
-    patch,
+    patch: tokenizer.config.patch,
     encode: (images) => tokenizer.encode(images),
-    vocabulary: (words) => jointVocabularyJson([...THINKING_WORDS, ...words], codebook_size),
+    vocabulary: (words) => jointVocabularyJson([...THINKING_WORDS, ...words], tokenizer.config.codebook_size),
     dispose: () => tokenizer.dispose(),
   };
 }

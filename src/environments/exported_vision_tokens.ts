@@ -14,6 +14,7 @@ import type { CodeGrid } from '../data/types.js';
 import { ModelFile, type ModelFileOptions, type ModelTensor } from '../engines/onnx/model_file.js';
 import { EXPORTED, EXPORTED_FILES } from '../models/exported.js';
 import { CONFIG_FILE } from '../models/files.js';
+import { fromNetwork, toNetwork, type Levels } from '../models/pictures/emu3_processor.js';
 import { gridSize, type VisionTokenizer, type VisionTokenizerConfig } from './vision_tokenizer.js';
 
 const channels = z.tuple([z.number(), z.number(), z.number()]);
@@ -37,8 +38,8 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
   /** A hash of the files. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
-  readonly #mean: readonly number[];
-  readonly #deviation: readonly number[];
+  readonly sizing = null;
+  readonly #levels: Levels;
   readonly #open = new Map<Half, Promise<ModelFile>>();
 
   /** Raises CheckpointError for a folder that lacks a file, or whose config.json has another form. */
@@ -49,8 +50,7 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
   ) {
     const { codebook_size, patch, image_mean, image_std } = readExport(folder, json);
     this.config = { codebook_size, patch };
-    this.#mean = image_mean;
-    this.#deviation = image_std;
+    this.#levels = { scale: 1 / 255, mean: image_mean, std: image_std };
     const hash = createHash('sha256').update(JSON.stringify([codebook_size, patch, image_mean, image_std]));
     for (const { file } of Object.values(halves)) hash.update(digestOfFileSync(join(folder, file)));
     this.id = hash.digest('hex');
@@ -62,7 +62,11 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
     for (const image of images) {
       const size = gridSize(image, this.config.patch);
       const shape = [1, 3, image.height, image.width];
-      const codes = await this.#run('encoder', { data: this.#planes(image), shape }, [1, size.height, size.width]);
+      const codes = await this.#run('encoder', { data: toNetwork(this.#levels, image), shape }, [
+        1,
+        size.height,
+        size.width,
+      ]);
       grids.push({ ...size, codes: Int32Array.from(codes as ArrayLike<number | bigint>, Number) });
     }
     return grids;
@@ -82,7 +86,7 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
       const [rows, columns] = [height * patch, width * patch];
       const data = BigInt64Array.from(codes, BigInt);
       const planes = await this.#run('decoder', { data, shape: [1, height, width] }, [1, 3, rows, columns]);
-      images.push(this.#image(planes as Float32Array, rows, columns));
+      images.push(fromNetwork(this.#levels, planes as Float32Array, { height: rows, width: columns }));
     }
     return images;
   }
@@ -112,31 +116,6 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
       model.catch(() => this.#open.delete(half));
     }
     return model;
-  }
-
-  /** Converts pixels stored row by row to channel planes. */
-  #planes({ width, height, data }: RgbImage): Float32Array {
-    const count = width * height;
-    const planes = new Float32Array(3 * count);
-    for (let channel = 0; channel < 3; channel++) {
-      const [mean, deviation] = [this.#mean[channel], this.#deviation[channel]];
-      for (let i = 0; i < count; i++) planes[channel * count + i] = (data[3 * i + channel] / 255 - mean) / deviation;
-    }
-    return planes;
-  }
-
-  /** Truncates to whole levels, as the image processors of transformers and of EARL do. */
-  #image(planes: Float32Array, height: number, width: number): RgbImage {
-    const count = width * height;
-    const data = new Uint8Array(3 * count);
-    for (let channel = 0; channel < 3; channel++) {
-      const [mean, deviation] = [this.#mean[channel], this.#deviation[channel]];
-      for (let i = 0; i < count; i++) {
-        const level = 255 * (planes[channel * count + i] * deviation + mean);
-        data[3 * i + channel] = Math.min(255, Math.max(0, Math.floor(level)));
-      }
-    }
-    return { width, height, data };
   }
 }
 

@@ -16,6 +16,7 @@ const CHUNK = 256;
 export class TrainedVisionTokenizer implements VisionTokenizer {
   /** A hash of the weights. */
   readonly id: string;
+  readonly sizing = null;
   #encoder: Promise<Session> | null = null;
   #decoder: Promise<Session> | null = null;
 

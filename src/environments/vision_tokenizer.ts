@@ -11,10 +11,20 @@ export interface VisionTokenizerConfig {
   readonly patch: number;
 }
 
+/** How an image tokenizer's own processor chooses the size of a picture. */
+export interface PictureSizing {
+  /** What decides it, for records. */
+  readonly rules: object;
+  /** The picture in that size. Raises DataError, naming `where`, for one that the processor refuses. */
+  fit(image: RgbImage, where: string): RgbImage;
+}
+
 export interface VisionTokenizer {
   /** Changes whenever codes would mean something else. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
+  /** Null: pictures stay as they are. */
+  readonly sizing: PictureSizing | null;
   /** The codes of images, which may differ in size. Raises DataError for a side that is not a multiple of `patch`. */
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
   decode(grids: readonly CodeGrid[]): Promise<RgbImage[]>;

@@ -1,5 +1,6 @@
 /** What this program reads, computes and refuses, from the tables that decide it: shown by `editrl doctor` and docs/coverage.md. */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
+import { visionTokenizerTypes } from '../environments/vision_tokens.js';
 import { activations, modelTypes } from '../nets/decoder/architectures.js';
 import { flowClasses } from '../nets/flow/config.js';
 import { seeingTypes } from '../nets/vision/architecture.js';
@@ -32,6 +33,11 @@ export function coverage(): CoverageRow[] {
       what: 'models that see (`model_type`)',
       names: seeingTypes,
       refuses: "language models and other encoders where pictures are asked for; picture processors other than Qwen's",
+    },
+    {
+      what: 'image tokenizers (`model_type`)',
+      names: [...visionTokenizerTypes, 'those trained here'],
+      refuses: 'every other `model_type`, and settings and tensors of these that nothing reads',
     },
     {
       what: 'flow transformers (`_class_name`)',

@@ -72,7 +72,7 @@ export function encodePatches(config: ImageTokenizerConfig, patches: Value): Val
 }
 
 /** The nearest code of each vector: int64 [N]. */
-export function nearestCodes(config: ImageTokenizerConfig, vectors: Value): Value {
+export function nearestCodes(config: Pick<ImageTokenizerConfig, 'codebook_size' | 'code_dim'>, vectors: Value): Value {
   const codebook = vectors.graph.parameter(CODEBOOK, [config.codebook_size, config.code_dim]);
   const lengths = reshape(reduceSumSquare(codebook, [1]), [1, config.codebook_size]);
   const distance = sub(lengths, gemm(vectors, codebook, { transB: true, alpha: 2 }));

@@ -117,7 +117,6 @@ describe("EARL's flat form", () => {
       [
         "data.train is empty: name at least one datalist to train on (EARL's flat form: train_paths_file)",
         "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
-        "environment.model: BAAI/Emu3-VisionTokenizer is an image tokenizer as PyTorch weights, which is computed from an ONNX export; make that with scripts/export_emu3_vision BAAI/Emu3-VisionTokenizer FOLDER, and name its folder, or at laptop size: --with configs/lib/tiny.libsonnet",
       ]
     `);
   });

@@ -75,9 +75,6 @@ const schema = z.strictObject({
 });
 export type ImageEditSettings = z.output<typeof schema>;
 
-/** The image tokenizer that EARL names, which cannot be run in its published form. */
-const PUBLISHED = 'BAAI/Emu3-VisionTokenizer';
-
 export const imageEditTokens = preset<ImageEditSettings>({
   name: 'image_edit_tokens',
   schema,
@@ -102,15 +99,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
         settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },
     { rules: [...servedTrainerRules, plainTokens, ...regionRewardRules, noLabelledWords] },
-    {
-      engines: ['environment.engine'],
-      missing: ({ environment: { model } }) =>
-        typeof model === 'object' && 'hub' in model && model.hub === PUBLISHED
-          ? [
-              `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which is computed from an ONNX export; make that with scripts/export_emu3_vision ${model.hub} FOLDER, and name its folder, or at laptop size: --with configs/lib/tiny.libsonnet`,
-            ]
-          : [],
-    },
+    { engines: ['environment.engine'] },
   ],
 });
 

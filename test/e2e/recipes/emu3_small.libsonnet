@@ -17,7 +17,7 @@ local list(split) = { path: emu3 + '/data/' + split + '/list/tokenized_datalist.
     model_context_size: if $.think then 128 else 72,
     engine+: { provider: 'cpu' },
   },
-  environment+: { model: emu3 + '/vision', engine+: { provider: 'cpu', threads: 1 } },
+  environment+: { model: emu3 + '/model', engine+: { provider: 'cpu', threads: 1 } },
   reward+: { terms: [{ name: 'module', weight: 1, module: std.extVar('APP__EMU3_REWARD'), settings: { at: 64 } }] },
   validation+: { every_n_iterations: if supervised then 40 else 2, prompts: 3 },
   checkpoint+: { save_every_n_iterations: if supervised then 40 else 2, keep_every_n_iterations: null },
