@@ -37,7 +37,8 @@ export const packAction: Action & { readonly summary: string } = {
       .option('size', {
         type: 'string',
         requiresArg: true,
-        describe: "scale and crop pictures to this side, or WIDTHxHEIGHT: multiples of the tokenizer's patch",
+        describe:
+          "scale and crop pictures to this side, or WIDTHxHEIGHT: multiples of the tokenizer's patch; without it they stay as they are, or are scaled as the tokenizer's own processor does",
       })
       .option('exp-dir', expDirOption)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
@@ -112,6 +113,7 @@ async function openCodes(folder: string): Promise<PictureCodes & { dispose(): Pr
   return {
     id: tokenizer.id,
     patch: tokenizer.config.patch,
+    sizing: tokenizer.sizing,
     encode: (images) => tokenizer.encode(images),
     vocabulary: (words) => jointVocabularyJson([...THINKING_WORDS, ...words], tokenizer.config.codebook_size),
     dispose: () => tokenizer.dispose(),

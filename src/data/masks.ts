@@ -12,7 +12,7 @@ const TOLERANCE = 1e-6;
 export interface MaskedPicture {
   /** Before it was fitted. */
   readonly original: PictureSize;
-  /** As fitted: scaled until it covers this, and cropped at the middle. */
+  /** As fitted: scaled until it covers this, and cropped at the middle; where pictures are not brought to one size, each axis scaled to it. */
   readonly fitted: PictureSize;
   /** Whether all pictures are brought to one size. */
   readonly resized: boolean;
@@ -23,7 +23,7 @@ export interface MaskedPicture {
  * Raises DataError with `where` for a mask that does not go with the picture, is transparent somewhere, or has no white in what is shown.
  */
 export async function readMask(path: string, where: string, of: MaskedPicture, patch: number): Promise<Uint8Array> {
-  const { original, fitted, resized } = of;
+  const { original, resized } = of;
   const { image } = await readFitted(path, where, null);
   if (!(resized ? sameShape : sameSize)(original, image)) {
     const wanted = resized ? 'the same shape, to be cropped alike' : 'the same size; --size makes one of all';
@@ -40,7 +40,7 @@ export async function readMask(path: string, where: string, of: MaskedPicture, p
       },
     );
   }
-  const cells = squaresOf(image, fitted, patch);
+  const cells = squaresOf(image, of, patch);
   if (cells.includes(1)) return cells;
   throw new DataError('the mask has no white, so that nothing may be changed', {
     where,
@@ -50,22 +50,24 @@ export async function readMask(path: string, where: string, of: MaskedPicture, p
 
 function squaresOf(
   { width, height, data }: PictureSize & { readonly data: Uint8Array },
-  fitted: PictureSize,
+  { fitted, resized }: MaskedPicture,
   patch: number,
 ): Uint8Array {
   const [columns, rows] = [fitted.width / patch, fitted.height / patch];
-  const scale = Math.max(fitted.width / width, fitted.height / height);
-  const [left, top] = [(width * scale - fitted.width) / 2, (height * scale - fitted.height) / 2];
+  const apart = [fitted.width / width, fitted.height / height] as const;
+  const [wide, high] = resized ? [Math.max(...apart), Math.max(...apart)] : apart;
+  const across = { scale: wide, cut: (width * wide - fitted.width) / 2, count: columns };
+  const down = { scale: high, cut: (height * high - fitted.height) / 2, count: rows };
   /** The squares that a pixel reaches into along one axis, the last one excluded. */
-  const reach = (at: number, cut: number, count: number): readonly [number, number] => [
+  const reach = (at: number, { scale, cut, count }: typeof across): readonly [number, number] => [
     Math.max(0, Math.floor((at * scale - cut) / patch + TOLERANCE)),
     Math.min(count, Math.ceil(((at + 1) * scale - cut) / patch - TOLERANCE)),
   ];
   const cells = new Uint8Array(columns * rows);
   for (let pixel = 0; pixel < width * height; pixel++) {
     if (data[3 * pixel] < WHITE) continue;
-    const [from, to] = reach(pixel % width, left, columns);
-    const [first, last] = reach(Math.floor(pixel / width), top, rows);
+    const [from, to] = reach(pixel % width, across);
+    const [first, last] = reach(Math.floor(pixel / width), down);
     for (let row = first; row < last; row++) {
       if (from < to) cells.fill(1, row * columns + from, row * columns + to);
     }

@@ -21,7 +21,15 @@ import { DATALIST_NAME } from './datalist.js';
 import { readInstructions, type EditLine } from './instructions.js';
 import { readMask } from './masks.js';
 import { encodeEditSample } from './npz.js';
-import { pictureBytes, readFitted, sameShape, sameSize, sizeText, type PictureSize } from './pictures.js';
+import {
+  pictureBytes,
+  readFitted,
+  sameShape,
+  sameSize,
+  sizeText,
+  type FittedPicture,
+  type PictureSize,
+} from './pictures.js';
 import type { CodeGrid } from './types.js';
 
 /** What packing needs from an image tokenizer. */
@@ -30,6 +38,8 @@ export interface PictureCodes {
   readonly id: string;
   /** Side of the square of pixels that one code stands for. */
   readonly patch: number;
+  /** How pictures are brought to a size where none is asked for; null: they stay as they are. */
+  readonly sizing: { readonly rules: object; fit(image: RgbImage, where: string): RgbImage } | null;
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
   /** The `tokenizer.json` of a vocabulary of these words and the codes. */
   vocabulary(words: readonly string[]): string;
@@ -39,7 +49,7 @@ export interface PackRequest {
   /** The file of JSON lines; pictures are found from its folder. */
   readonly instructions: string;
   readonly out: string;
-  /** Pictures are scaled and cropped to it; null leaves them as they are. */
+  /** Pictures are scaled and cropped to it; null leaves them as they are, or as `codes` has them. */
   readonly size: PictureSize | null;
   /** Null for pictures alone. */
   readonly codes: PictureCodes | null;
@@ -128,7 +138,9 @@ function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): str
     pictures.set(path, known);
     return known;
   };
-  const hash = createHash('sha256').update(JSON.stringify({ FORMAT, size, tokenizer: codes?.id ?? null }));
+  const sizing = size === null ? (codes?.sizing ?? null) : null;
+  const made = { FORMAT, size, tokenizer: codes?.id ?? null, ...(sizing === null ? {} : { sizing: sizing.rules }) };
+  const hash = createHash('sha256').update(JSON.stringify(made));
   for (const { source, edited, mask, instruction, rationale, split, where } of lines) {
     const line = [pictureDigest(source, where), pictureDigest(edited, where), instruction, rationale, split];
     // A line without a mask has the digest that it has where nobody knows of masks.
@@ -228,7 +240,7 @@ async function writeEdits(
   const splits = new Splits(folder, codes.id);
   for (let from = 0; from < lines.length; from += BATCH) {
     const batch = lines.slice(from, from + BATCH);
-    const pictures = await Promise.all(batch.map((line) => readPictures(line, size, codes.patch)));
+    const pictures = await Promise.all(batch.map((line) => readPictures(line, size, codes)));
     const grids = await codes.encode(
       pictures.flatMap(({ source, edited }) => (edited === null ? [source] : [source, edited])),
     );
@@ -267,9 +279,17 @@ interface EditPictures {
   readonly mask: Uint8Array | null;
 }
 
-async function readPictures(line: EditLine, size: PictureSize | null, patch: number): Promise<EditPictures> {
+async function readPictures(
+  line: EditLine,
+  size: PictureSize | null,
+  { patch, sizing }: PictureCodes,
+): Promise<EditPictures> {
   const { where } = line;
-  const source = await readFitted(line.source, where, size);
+  const read = async (path: string): Promise<FittedPicture> => {
+    const found = await readFitted(path, where, size);
+    return size === null && sizing !== null ? { ...found, image: sizing.fit(found.image, where) } : found;
+  };
+  const source = await read(line.source);
   const { width, height } = source.image;
   if (width % patch !== 0 || height % patch !== 0) {
     throw new DataError(
@@ -287,7 +307,7 @@ async function readPictures(line: EditLine, size: PictureSize | null, patch: num
           patch,
         );
   if (line.edited === null) return { source: source.image, edited: null, mask };
-  const edited = await readFitted(line.edited, where, size);
+  const edited = await read(line.edited);
   if (size === null ? sameSize(source.original, edited.original) : sameShape(source.original, edited.original)) {
     return { source: source.image, edited: edited.image, mask };
   }

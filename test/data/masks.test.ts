@@ -48,6 +48,15 @@ describe('a mask', () => {
     await expect(cells([3, 0], [12, 7])).rejects.toThrow('the mask has no white, so that nothing may be changed');
   });
 
+  it('is stretched as its source is where pictures are not brought to one size', async () => {
+    // 16x8 becomes 8x8: each axis by itself.
+    const whole = { ...fitted(16, 8, 8), resized: false };
+    const cells = (...white: (readonly [number, number])[]) =>
+      maskOf(16, 8, white).then((path) => readMask(path, 'here', whole, 4));
+    expect(rows(await cells([0, 0], [15, 7]), 2)).toEqual(['10', '01']);
+    expect(rows(await cells([7, 4]), 2)).toEqual(['00', '10']);
+  });
+
   it('marks every square that an enlarged pixel reaches into', async () => {
     // Each pixel of 3x3 becomes 8/3 pixels of 8x8: the middle one covers 2.67 to 5.33.
     const cells = await readMask(await maskOf(3, 3, [[1, 1]]), 'here', fitted(3, 3, 8), 4);

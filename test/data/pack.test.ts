@@ -19,6 +19,7 @@ const BLUE = [0, 0, 200] as const;
 const codes: PictureCodes = {
   id: 'a'.repeat(64),
   patch: 4,
+  sizing: null,
   encode: async (images) =>
     images.map(({ width, height, data }) => {
       const grid = { height: height / 4, width: width / 4 };
@@ -56,6 +57,53 @@ async function refusal(request: PackRequest): Promise<string> {
   );
   return 'toText' in (error as object) ? (error as { toText(): string }).toText() : String(error);
 }
+
+/** Cuts off what reaches beyond multiples of a side. */
+function cutTo(side: number): PictureCodes['sizing'] {
+  return {
+    rules: { side },
+    fit({ width, height, data }, where) {
+      if (height < side) throw new Error(`too small, ${where}`);
+      const shown = { width: width - (width % side), height: height - (height % side) };
+      const rows = Array.from({ length: shown.height }, (_, y) =>
+        data.subarray(3 * y * width).subarray(0, 3 * shown.width),
+      );
+      return { ...shown, data: Uint8Array.from(rows.flatMap((row) => [...row])) };
+    },
+  };
+}
+
+describe("packDataset, with a tokenizer whose processor chooses a picture's size", () => {
+  const odd = { 'red.png': plain(10, 7, RED), 'blue.png': plain(10, 7, BLUE) };
+  const sized = { ...codes, sizing: cutTo(4) };
+
+  it('writes pictures and codes in that size, and sizes that were asked for as ever', async () => {
+    const { request } = own(odd, [edit], { codes: sized });
+    const { splits } = await packDataset(request);
+    const sample = openEditDataset(splits[0].list).read(0);
+    expect(sample.source).toEqual({ height: 1, width: 2, codes: Int32Array.of(200, 200) });
+    expect(sample.target).toMatchObject({ height: 1, width: 2 });
+    expect(await decodeImage(sample.sourcePng as Uint8Array, 'here')).toMatchObject({ width: 8, height: 4 });
+    const whole = { ...codes, sizing: cutTo(8) };
+    const asked = own(odd, [edit], { codes: whole, size: { width: 12, height: 8 } });
+    expect(openEditDataset((await packDataset(asked.request)).splits[0].list).read(0).source).toMatchObject({
+      width: 3,
+    });
+  });
+
+  it('is another dataset with other rules, and has the digest that it had where there are none', async () => {
+    const { request } = own(odd, [edit], { codes: sized });
+    await packDataset(request);
+    expect(await packDataset(request)).toMatchObject({ was_there: true });
+    const other = { ...request, codes: { ...codes, sizing: cutTo(2) } };
+    expect(await refusal(other)).toContain('made of other pictures, instructions, size or codes');
+  });
+
+  it('says which line has a picture that the processor refuses', async () => {
+    const { request } = own(odd, [edit], { codes: { ...codes, sizing: cutTo(8) } });
+    expect(await refusal(request)).toMatch(/too small, .*edits\.jsonl:1/);
+  });
+});
 
 describe('packDataset, in codes', () => {
   it('writes what src/data reads, with everything of the line', async () => {

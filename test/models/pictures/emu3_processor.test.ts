@@ -1,0 +1,128 @@
+import { createHash } from 'node:crypto';
+import { cpSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { CheckpointError, DataError } from '../../../src/core/errors.js';
+import type { RgbImage } from '../../../src/core/image.js';
+import { fitPicture, fromNetwork, readEmu3Processor, toNetwork } from '../../../src/models/pictures/emu3_processor.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('emu3-processor');
+const fixtures = join(import.meta.dirname, '../../nets/emu3_vision/fixtures');
+const FILE = 'preprocessor_config.json';
+
+interface Processed {
+  readonly width: number;
+  readonly height: number;
+  readonly fitted: { readonly width: number; readonly height: number };
+  readonly values: string;
+  readonly returned: string;
+}
+
+const picture = (width: number, height: number): RgbImage => ({
+  width,
+  height,
+  data: Uint8Array.from({ length: 3 * width * height }, (_, i) => (i * 7919) % 256),
+});
+const digest = ({ buffer, byteOffset, byteLength }: Float32Array | Uint8Array): string =>
+  createHash('sha256')
+    .update(new Uint8Array(buffer, byteOffset, byteLength))
+    .digest('hex');
+
+/** A folder of these settings. */
+function folderOf(json: object, name = FILE): string {
+  const folder = newFolder();
+  writeFileSync(join(folder, name), JSON.stringify(json));
+  return folder;
+}
+const read = (json: object, patch = 8) => readEmu3Processor(folderOf(json), patch);
+const byBaai = { auto_map: { AutoImageProcessor: 'BAAI/x--image_processing_emu3visionvq.Emu3VisionVQImageProcessor' } };
+
+describe.each(['published', 'transformers'])('the processor in the folder of %s names', (name) => {
+  const folder = join(fixtures, name);
+  const processor = readEmu3Processor(folder, 2);
+  const all = JSON.parse(readFileSync(join(folder, 'processed.json'), 'utf8')) as readonly Processed[];
+
+  it.each(all)("makes of $width x $height pixels the numbers of transformers', and pictures of them", (wanted) => {
+    const fitted = fitPicture(processor, picture(wanted.width, wanted.height), 'here');
+    expect({ width: fitted.width, height: fitted.height }).toEqual(wanted.fitted);
+    const values = toNetwork(processor.levels, fitted);
+    expect(digest(values)).toBe(wanted.values);
+    const moved = values.map((value) => Math.fround(Math.fround(value * Math.fround(1.1)) + Math.fround(0.01)));
+    expect(digest(fromNetwork(processor.levels, moved, fitted).data)).toBe(wanted.returned);
+  });
+
+  it('stands in the file of a whole processor, too', () => {
+    const nested = newFolder();
+    const json = JSON.parse(readFileSync(join(folder, FILE), 'utf8')) as object;
+    writeFileSync(join(nested, 'processor_config.json'), JSON.stringify({ image_processor: json, ratio: '1:1' }));
+    expect(readEmu3Processor(nested, 2)).toEqual(processor);
+  });
+});
+
+describe('what a file leaves out', () => {
+  it("is what BAAI's code or transformers' takes, by whose the file is", () => {
+    const size = { factor: 8, limits: { min_pixels: 512 ** 2, max_pixels: 1024 ** 2 } };
+    const half = { scale: 1 / 255, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] };
+    const own = { levels: half, size: { ...size, longest: 5, least: 8 } };
+    expect(read({ image_processor_type: 'Emu3VisionVQImageProcessor' })).toEqual(own);
+    expect(read({ ...byBaai, image_processor_type: 'Emu3ImageProcessor' })).toEqual(own);
+    const clip = { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] };
+    expect(read({ image_processor_type: 'Emu3ImageProcessor' })).toEqual({
+      levels: { scale: 1 / 255, ...clip },
+      size: { ...size, longest: 200, least: 1 },
+    });
+  });
+
+  it('is the size where pictures stay as they are', () => {
+    const processor = read({ ...byBaai, do_resize: false, spatial_factor: 7 });
+    expect(processor.size).toBeNull();
+    const given = picture(5, 3);
+    expect(fitPicture(processor, given, 'here')).toBe(given);
+  });
+});
+
+describe('a picture', () => {
+  it('is refused where it is too long or too small for those who made the processor', () => {
+    const own = read(byBaai);
+    expect(() => fitPicture(own, picture(48, 8), 'line 3')).toThrow(DataError);
+    expect(() => fitPicture(own, picture(48, 8), 'line 3')).toThrow(
+      'found a picture of 48x8 pixels; allowed: sides of at most 1 to 5',
+    );
+    expect(() => fitPicture(own, picture(9, 7), 'line 3')).toThrow(
+      'found a picture of 9x7 pixels; allowed: at least 8 a side',
+    );
+    const theirs = read({ image_processor_type: 'Emu3ImageProcessor' });
+    expect(() => fitPicture(theirs, picture(201, 1), 'line 3')).toThrow('allowed: sides of at most 1 to 200');
+  });
+});
+
+describe('a file', () => {
+  it.each<[object, string]>([
+    [
+      { image_processor_type: 'CLIPImageProcessor' },
+      "image_processor_type: only Emu3's image processors are available",
+    ],
+    [{ do_rescale: false }, 'do_rescale: only true is covered'],
+    [{ do_normalize: false }, 'do_normalize: only true is covered'],
+    [{ resample: 2 }, 'resample: only 3 (bicubic) is available'],
+    [{ image_std: [0.5, 0, 0.5] }, 'image_std.1: '],
+    [{ size: { height: 512, width: 512 } }, 'size'],
+    [{ do_center_crop: true }, 'do_center_crop: true: what this asks of pictures is not known here'],
+    [{ spatial_factor: 12 }, 'spatial_factor is 12, and a code stands for squares of 8 pixels'],
+  ])('is refused with %j', (json, message) => {
+    expect(() => read(json)).toThrow(CheckpointError);
+    expect(() => read(json)).toThrow(message);
+  });
+
+  it('is needed', () => {
+    const folder = newFolder();
+    expect(() => readEmu3Processor(folder, 8)).toThrow(
+      'nothing says how pictures are prepared: there is no preprocessor_config.json',
+    );
+    cpSync(folderOf({ tokenizer: 1 }, 'processor_config.json'), folder, { recursive: true });
+    expect(() => readEmu3Processor(folder, 8)).toThrow('there is no preprocessor_config.json');
+    renameSync(join(folder, 'processor_config.json'), join(folder, FILE));
+    expect(() => readEmu3Processor(folder, 8)).toThrow('tokenizer: 1: what this asks of pictures is not known here');
+  });
+});
