@@ -198,9 +198,7 @@ describe('editrl config', () => {
     expect(await main(['config', 'check', ...files, '--set', 'reward.endpoint='])).toBe(2);
     expect(written.out).toBe('blocked  configs/sft_s.jsonnet  sft_s\n');
     expect(written.error).toContain('wrong  configs/sft_s__rl_s.jsonnet:');
-    expect(written.error).toContain(
-      'environment.model: BAAI/Emu3-VisionTokenizer is an image tokenizer as PyTorch weights, ',
-    );
+    expect(written.error).toContain('there is no list of samples here');
   });
 
   it('goes on with the next file after one that imports a folder', async () => {
