@@ -27,14 +27,20 @@ interface Case {
 function words(
   name: string,
   policy: string,
-  { prompt, answer, checkpointing = false }: { prompt: number; answer: number; checkpointing?: boolean },
+  {
+    prompt,
+    answer,
+    checkpointing = false,
+    dtype = 'float32',
+    packed = 'frozen',
+  }: { prompt: number; answer: number; checkpointing?: boolean; dtype?: string; packed?: string },
 ): Case {
   const config = `{
     run_name: 'measured', base_exp_dir: 'runs', task: 'text_answers', num_iterations: 2,
     algorithm: { type: 'grpo', kl_coeff: 0.001 },
     optimizer: { learning_rate: 1e-5, per_device_batch_size: 16, gradient_checkpointing: ${checkpointing} },
-    rollout: { episodes_per_iteration: 64, generations_per_sample: 8, max_response_tokens: ${answer} },
-    policy: { model_context_size: ${prompt + answer}, engine: { provider: 'cpu' } } + ${policy},
+    rollout: { episodes_per_iteration: 64, generations_per_sample: 8, max_response_tokens: ${answer}, packed_weights: '${packed}' },
+    policy: { model_context_size: ${prompt + answer}, engine: { provider: 'cpu', dtype: '${dtype}' } } + ${policy},
     prompt: { chat: false, template: '{prompt}' },
     data: { columns: { expected: 'answer' }, train: [{ path: 'words_${prompt}.jsonl' }], validation: [] },
     reward: { terms: [{ name: 'word_overlap', weight: 1 }] },
@@ -70,6 +76,8 @@ function casesOf(folder: string): readonly Case[] {
     words('SmolLM2, LoRA, 40 + 24 tokens', lora, { prompt: 40, answer: 24 }),
     words('SmolLM2, LoRA, 200 + 56 tokens', lora, { prompt: 200, answer: 56 }),
     words('SmolLM2, LoRA, 200 + 56 tokens, checkpointed', lora, { prompt: 200, answer: 56, checkpointing: true }),
+    words('SmolLM2, LoRA, 40 + 24 tokens, nothing packed', lora, { prompt: 40, answer: 24, packed: 'none' }),
+    words('SmolLM2, LoRA, 40 + 24 tokens, held in float16', lora, { prompt: 40, answer: 24, dtype: 'float16' }),
     words('SmolLM2, all weights, 40 + 24 tokens', `${model} }`, { prompt: 40, answer: 24 }),
     seeing('0.3 B that sees, its language model trains', '{ mm_vision: false, mm_mlp: true, mm_llm: true }'),
     seeing('0.3 B that sees, its connector trains', '{ mm_vision: false, mm_mlp: true, mm_llm: false }'),

@@ -3,7 +3,7 @@ export const laterValues: Readonly<Record<string, readonly string[]>> = {
   'algorithm.type': ['ppo'],
   'policy.trainer.type': ['tinker'],
   'policy.engine.type': ['vllm'],
-  'policy.engine.dtype': ['float16', 'bfloat16'],
+  'policy.engine.dtype': ['bfloat16'],
   'environment.engine.type': ['vllm'],
   'environment.engine.dtype': ['float16', 'bfloat16'],
 };

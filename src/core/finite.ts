@@ -1,7 +1,8 @@
 /** Whether the numbers of tensors are finite: a weight that is NaN or infinite spoils everything that is computed with it. */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { CheckpointError } from './errors.js';
-import { halfToFloat, readSafetensorsIndex, type FloatTensor, type TensorEntry } from './safetensors.js';
+import { halfToFloat } from './half.js';
+import { readSafetensorsIndex, type FloatTensor, type TensorEntry } from './safetensors.js';
 
 /** Bytes that are read at a time; a multiple of every number's size. */
 const PIECE_BYTES = 8 * 1024 * 1024;

@@ -1,6 +1,7 @@
 /** Reading and writing `.safetensors` files (huggingface/safetensors: 8-byte header length, JSON header, raw little-endian data). */
 import { closeSync, fstatSync, readSync, statSync } from 'node:fs';
 import { CheckpointError, RunError } from './errors.js';
+import { brainsToHalves, floatsToHalves, floatToHalf, HalfTensor, halvesToFloats, requireHalves } from './half.js';
 import { openPlain } from './plain_file.js';
 
 export type StoredDtype = 'F32' | 'F16' | 'BF16' | 'I64' | 'I32' | 'U8' | 'BOOL';
@@ -117,31 +118,6 @@ function floatToBrain(bits: number): number {
   return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
 }
 
-/** IEEE half precision of a float's bits. */
-function floatToHalf(bits: number): number {
-  const sign = (bits >>> 16) & 0x8000;
-  const size = bits & 0x7fffffff;
-  if (size > 0x7f800000) return sign | 0x7e00;
-  // 65520 is as near to 65504 as to the next power of two.
-  if (size >= 0x477ff000) return sign | 0x7c00;
-  // Below 2^-14 numbers are multiples of 2^-24.
-  if (size < 0x38800000) {
-    const shift = 126 - (size >>> 23);
-    if (shift > 24) return sign;
-    const fraction = (size & 0x7fffff) | 0x800000;
-    const kept = fraction >>> shift;
-    return sign | (kept + roundsUp(fraction & ((1 << shift) - 1), shift, kept));
-  }
-  const kept = (size - 0x38000000) >>> 13;
-  return sign | (kept + roundsUp(size & 0x1fff, 13, kept));
-}
-
-/** 1 where what is cut off, of so many bits, is more than half of the last kept bit, or half of it and that bit is set. */
-function roundsUp(cut: number, bits: number, kept: number): 0 | 1 {
-  const half = 2 ** (bits - 1);
-  return cut > half || (cut === half && (kept & 1) === 1) ? 1 : 0;
-}
-
 /** The same file in one buffer of its own; for models that fit into one (4 GiB). */
 export function encodeSafetensors(
   tensors: ReadonlyMap<string, FloatTensor>,
@@ -216,11 +192,24 @@ function sizesIn(found: unknown): number[] | null {
   return Array.isArray(found) && found.every(isSize) ? (found as number[]) : null;
 }
 
-/** Reads every tensor (or those named) as float32, at most `pieceBytes` at a time; bfloat16 and float16 are widened. */
+/** What numbers are held in. */
+export type HeldDtype = 'float32' | 'float16';
+
+export interface ReadOptions {
+  /** Read at a time. */
+  readonly pieceBytes?: number;
+  /** 'float16' reads tensors of two or more axes as `HalfTensor`s; default: all are float32. */
+  readonly held?: HeldDtype;
+}
+
+/**
+ * Reads every tensor (or those named) as float32; bfloat16 and float16 are widened. Raises CheckpointError for a tensor that is missing or of another
+ * kind, and with `held: 'float16'` for one with a number beyond it.
+ */
 export function readSafetensors(
   path: string,
   names?: readonly string[],
-  pieceBytes = READ_PIECE_BYTES,
+  { pieceBytes = READ_PIECE_BYTES, held = 'float32' }: ReadOptions = {},
 ): Map<string, FloatTensor> {
   const { entries } = readSafetensorsIndex(path);
   const file = openSafetensors(path);
@@ -229,10 +218,13 @@ export function readSafetensors(
     for (const name of names ?? entries.keys()) {
       const entry = entries.get(name);
       if (entry === undefined) throw new CheckpointError(`tensor ${name} is not in the file`, { where: path });
-      out.set(name, {
-        shape: entry.shape,
-        data: widen(readAt(file, path, entry.offset, entry.length, pieceBytes), entry, name, path),
-      });
+      const bytes = readAt(file, path, entry.offset, entry.length, pieceBytes);
+      const { shape } = entry;
+      const tensor =
+        held === 'float16' && shape.length > 1
+          ? new HalfTensor(shape, narrow(bytes, entry, name, path))
+          : { shape, data: widen(bytes, entry, name, path) };
+      out.set(name, tensor);
     }
     return out;
   } finally {
@@ -306,23 +298,21 @@ function malformed(path: string, detail: string, cause?: unknown): CheckpointErr
   return new CheckpointError(`not a whole safetensors file: ${detail}`, { where: path, cause });
 }
 
+const words = ({ buffer, byteOffset, byteLength }: Uint8Array): Uint16Array =>
+  new Uint16Array(buffer, byteOffset, byteLength / 2);
+
 function widen(bytes: Uint8Array, entry: TensorEntry, name: string, path: string): Float32Array {
   switch (entry.dtype) {
     case 'F32':
       return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
     case 'BF16': {
-      const half = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
+      const half = words(bytes);
       const bits = new Uint32Array(half.length);
       for (let i = 0; i < half.length; i++) bits[i] = half[i] << 16;
       return new Float32Array(bits.buffer);
     }
-    case 'F16': {
-      const half = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
-      const out = new Float32Array(half.length);
-      const floats = halves();
-      for (let i = 0; i < half.length; i++) out[i] = floats[half[i]];
-      return out;
-    }
+    case 'F16':
+      return halvesToFloats(words(bytes));
     case 'I64':
     case 'I32':
     case 'U8':
@@ -331,20 +321,22 @@ function widen(bytes: Uint8Array, entry: TensorEntry, name: string, path: string
   }
 }
 
-let floatsOfHalves: Float32Array | null = null;
-
-/** All IEEE half-precision numbers by their bits: a model has hundreds of millions, and looking one up takes a tenth of the time. */
-function halves(): Float32Array {
-  floatsOfHalves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => halfToFloat(bits));
-  return floatsOfHalves;
+/** The numbers in half precision. */
+function narrow(bytes: Uint8Array, entry: TensorEntry, name: string, path: string): Uint16Array {
+  if (entry.dtype === 'F16') return words(bytes);
+  const floatAt = (index: number): number => {
+    const size = BYTES[entry.dtype];
+    return widen(bytes.slice(index * size, (index + 1) * size), entry, name, path)[0];
+  };
+  const halves =
+    entry.dtype === 'BF16' ? brainsToHalves(words(bytes)) : floatsToHalves(widen(bytes, entry, name, path));
+  requireHalves(name, halves, floatAt, path);
+  return halves;
 }
 
-/** Widens one IEEE half-precision number. */
-export function halfToFloat(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  if (exponent === 0) return sign * 2 ** -14 * (fraction / 1024);
-  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
-  return sign * 2 ** (exponent - 15) * (1 + fraction / 1024);
+/** A tensor in half precision. Raises CheckpointError, with the tensor's name, for a number beyond it. */
+export function narrowed(name: string, { shape, data }: FloatTensor): HalfTensor {
+  const halves = floatsToHalves(data);
+  requireHalves(name, halves, (index) => data[index]);
+  return new HalfTensor(shape, halves);
 }

@@ -4,7 +4,7 @@
  */
 import { unzipSync } from 'fflate';
 import { DataError } from '../core/errors.js';
-import { halfToFloat } from '../core/safetensors.js';
+import { halfToFloat } from '../core/half.js';
 import {
   PickledName,
   PickledObject,

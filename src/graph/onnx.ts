@@ -5,7 +5,7 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { InternalError, must } from '../core/errors.js';
 import type { OpType } from './attributes.js';
-import type { Dtype, Graph, NodeOrigin, Value, ValueType } from './ir.js';
+import type { Dtype, Graph, NodeOrigin, Shape, Value, ValueType } from './ir.js';
 import { sizeOf, topological } from './ir.js';
 import type { OnnxForm, OperatorSpec } from './operators/spec.js';
 import { operators } from './operators/table.js';
@@ -14,7 +14,7 @@ import { verifyGraph } from './verify.js';
 const IR_VERSION = 10;
 const OPSET = 23;
 
-const ELEMENT_TYPE: Readonly<Record<Dtype, number>> = { float32: 1, int64: 7, bool: 9 };
+const ELEMENT_TYPE: Readonly<Record<Dtype | 'float16', number>> = { float32: 1, int64: 7, bool: 9, float16: 10 };
 /** The location of a tensor's elements: another file. */
 const EXTERNAL = 1;
 const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
@@ -34,13 +34,26 @@ export interface OnnxModel {
   readonly parameters: ReadonlyMap<string, ValueType>;
   /** Parameters that are initializers where a product reads them, in the external file `packedFile` of their name. */
   readonly packed: ReadonlyMap<string, ValueType>;
+  /** Inputs that take parameters in half precision: each use of such a parameter has one of its own. */
+  readonly halves: ReadonlyMap<string, HalfInput>;
   readonly constants: ReadonlyMap<string, FedConstant>;
   readonly outputs: ReadonlyMap<string, ValueType>;
+}
+
+/** An input that is fed with a parameter in half precision. */
+export interface HalfInput {
+  readonly parameter: string;
+  readonly shape: Shape;
 }
 
 export interface OnnxOptions {
   /** Parameters that never change: products hold them as initializers, which a runtime packs once; all else reads them as inputs. */
   readonly frozen?: ReadonlySet<string>;
+  /**
+   * Parameters that are fed in half precision, and widened to float32 right before each use: at most those that are used at the time exist in float32.
+   * Nothing holds them as initializers.
+   */
+  readonly halves?: ReadonlySet<string>;
   /**
    * Leaves every size of inputs, outputs and constants open: graphs that differ in sizes alone are then the same bytes, and differ in the
    * constants that they feed.
@@ -69,8 +82,8 @@ export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, option
     }
   }
   for (const [name, value] of outputs) writer.output(name, value);
-  const { parameters, packed, constants } = writer;
-  return { bytes: model(writer.finish()), inputs, parameters, packed, constants, outputs };
+  const { parameters, packed, halves, constants } = writer;
+  return { bytes: model(writer.finish()), inputs, parameters, packed, halves, constants, outputs };
 }
 
 type Message = (writer: BinaryWriter) => void;
@@ -103,12 +116,21 @@ function model(graph: Uint8Array): Uint8Array {
 
 class GraphWriter {
   readonly #writer = new BinaryWriter();
+  /**
+   * What widens parameters, before all other nodes: onnxruntime orders nodes from the outputs backwards, and of a node's inputs computes that of the
+   * lowest place in the file last, which is right before the node.
+   */
+  readonly #widening = new BinaryWriter();
   readonly #names = new Map<Value, string>();
   readonly #small = new Map<string, string>();
   readonly parameters = new Map<string, ValueType>();
   readonly packed = new Map<string, ValueType>();
+  readonly halves = new Map<string, HalfInput>();
   readonly constants = new Map<string, FedConstant>();
   readonly #frozen: ReadonlySet<string>;
+  readonly #halfParameters: ReadonlySet<string>;
+  /** Parts of parameters in half precision, which are cut anew for each use. */
+  readonly #cuts = new Map<Value, NodeOrigin>();
   readonly #anySize: boolean;
   /** For each scope of the graph, how many vectors of sizes its nodes have used. */
   readonly #sizesIn = new Map<string, number>();
@@ -122,9 +144,10 @@ class GraphWriter {
   constructor(
     name: string,
     outputs: ReadonlyMap<string, Value>,
-    { frozen = new Set(), anySize = false, standalone }: OnnxOptions,
+    { frozen = new Set(), halves = new Set(), anySize = false, standalone }: OnnxOptions,
   ) {
     this.#frozen = frozen;
+    this.#halfParameters = halves;
     this.#anySize = anySize;
     this.#standalone = standalone;
     text(this.#writer, 2, name);
@@ -136,7 +159,7 @@ class GraphWriter {
   }
 
   finish(): Uint8Array {
-    return this.#writer.finish();
+    return Buffer.concat([this.#widening.finish(), this.#writer.finish()]);
   }
 
   #nameOfOutput(name: string): string {
@@ -168,39 +191,60 @@ class GraphWriter {
     });
   }
 
-  node(value: Value, { op, inputs, attributes }: NodeOrigin): void {
-    const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(attributes, inputs) ?? {};
+  node(value: Value, origin: NodeOrigin): void {
+    const { op, inputs } = origin;
+    if (op === 'Slice' && this.#isHalf(inputs[0]) && !this.#outputNames.has(value)) {
+      this.#cuts.set(value, origin);
+      return;
+    }
     const isProduct = op === 'Gemm' || op === 'MatMul';
-    const names = inputs.map((input, i) => (isProduct && i === 1 ? this.#factorOf(input) : this.#nameOf(input)));
+    const output = this.#outputNames.get(value) ?? `v${value.name}`;
+    this.#names.set(value, output);
+    // The rows that are looked up are widened, not the table.
+    const looksUp = op === 'Gather' && inputs[0].origin.kind === 'parameter' && this.#isHalf(inputs[0]);
+    const names = inputs.map((input, i) => {
+      if (looksUp && i === 0) return this.#halfInput(input);
+      return isProduct && i === 1 ? this.#factorOf(input) : this.#nameOf(input);
+    });
+    const made = looksUp ? `${output}@half` : output;
+    this.#write(this.#writer, value, origin, { names, output: made, name: value.name });
+    if (looksUp) widen(this.#writer, made, output);
+  }
+
+  #write(
+    target: BinaryWriter,
+    value: Value,
+    { op, inputs, attributes }: NodeOrigin,
+    { names, output, name }: { readonly names: string[]; readonly output: string; readonly name: string },
+  ): void {
+    const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(attributes, inputs) ?? {};
     for (const sizes of form.sizes ?? []) {
       names.push(this.#anySize ? this.#fedSizes(value, sizes) : this.#integers(sizes));
     }
     for (const extra of form.extraInputs ?? []) names.push(this.#integers(extra));
-    const output = this.#outputNames.get(value) ?? `v${value.name}`;
-    this.#names.set(value, output);
-    message(this.#writer, 1, (writer) => {
-      for (const name of names) text(writer, 1, name);
+    message(target, 1, (writer) => {
+      for (const read of names) text(writer, 1, read);
       text(writer, 2, output);
-      text(writer, 3, `${op}:${value.name}`);
+      text(writer, 3, `${op}:${name}`);
       text(writer, 4, op);
-      for (const [name, x] of Object.entries(form.attributes ?? {})) {
+      for (const [key, x] of Object.entries(form.attributes ?? {})) {
         message(writer, 5, (attribute) => {
-          text(attribute, 1, name);
+          text(attribute, 1, key);
           if (typeof x === 'number') integer(attribute, 3, x);
           else for (const element of x) integer(attribute, 8, element);
           integer(attribute, 20, typeof x === 'number' ? ATTRIBUTE.int : ATTRIBUTE.ints);
         });
       }
-      for (const [name, x] of Object.entries(form.textAttributes ?? {})) {
+      for (const [key, x] of Object.entries(form.textAttributes ?? {})) {
         message(writer, 5, (attribute) => {
-          text(attribute, 1, name);
+          text(attribute, 1, key);
           text(attribute, 4, x);
           integer(attribute, 20, ATTRIBUTE.text);
         });
       }
-      for (const [name, x] of Object.entries(form.floatAttributes ?? {})) {
+      for (const [key, x] of Object.entries(form.floatAttributes ?? {})) {
         message(writer, 5, (attribute) => {
-          text(attribute, 1, name);
+          text(attribute, 1, key);
           attribute.tag(2, WireType.Bit32).float(x);
           integer(attribute, 20, ATTRIBUTE.float);
         });
@@ -208,9 +252,35 @@ class GraphWriter {
     });
   }
 
+  #isHalf(value: Value): boolean {
+    return value.origin.kind === 'parameter' ? this.#halfParameters.has(value.name) : this.#cuts.has(value);
+  }
+
+  /**
+   * The name of a half-precision parameter's input for one use. Each use has another, so that a runtime cannot share what was widened for one with a
+   * later one, and has to keep it until then.
+   */
+  #halfInput({ name, shape }: Value): string {
+    const input = `${name}@${this.halves.size}`;
+    this.halves.set(input, { parameter: name, shape });
+    message(this.#writer, 11, (writer) => valueInfo(writer, input, 'float16', shape));
+    return input;
+  }
+
+  /** The name of a half-precision parameter or a part of one, widened for one use. */
+  #widened(value: Value): string {
+    const cut = this.#cuts.get(value);
+    const input = this.#halfInput(cut === undefined ? value : cut.inputs[0]);
+    const half = cut === undefined ? input : `${input}@part`;
+    if (cut !== undefined) this.#write(this.#widening, value, cut, { names: [input], output: half, name: half });
+    widen(this.#widening, half, `${input}@wide`);
+    return `${input}@wide`;
+  }
+
   #nameOf(value: Value): string {
     const name = this.#names.get(value);
     if (name !== undefined) return name;
+    if (this.#isHalf(value)) return this.#widened(value);
     if (value.origin.kind !== 'parameter') throw new InternalError(`${String(value)} is written before it is made`);
     if (this.#standalone !== undefined) {
       const { data } = must(this.#standalone.get(value.name), value.name);
@@ -226,7 +296,8 @@ class GraphWriter {
 
   /** The name of a product's right factor: a frozen parameter's is a separate initializer. */
   #factorOf(value: Value): string {
-    if (value.origin.kind !== 'parameter' || !this.#frozen.has(value.name)) return this.#nameOf(value);
+    const isPacked = value.origin.kind === 'parameter' && this.#frozen.has(value.name) && !this.#isHalf(value);
+    if (!isPacked) return this.#nameOf(value);
     const name = packedFile(value.name);
     if (this.packed.has(value.name)) return name;
     this.packed.set(value.name, value);
@@ -295,6 +366,20 @@ export function outputName(name: string): string {
   return `out:${name}`;
 }
 
+/** A node that makes float32 of half precision. */
+function widen(target: BinaryWriter, half: string, output: string): void {
+  message(target, 1, (writer) => {
+    text(writer, 1, half);
+    text(writer, 2, output);
+    text(writer, 4, 'Cast');
+    message(writer, 5, (attribute) => {
+      text(attribute, 1, 'to');
+      integer(attribute, 3, ELEMENT_TYPE.float32);
+      integer(attribute, 20, ATTRIBUTE.int);
+    });
+  });
+}
+
 /** A tensor but for its elements. */
 function tensor(writer: BinaryWriter, type: ValueType, name: string): void {
   for (const size of type.shape) integer(writer, 1, size);
@@ -303,7 +388,12 @@ function tensor(writer: BinaryWriter, type: ValueType, name: string): void {
 }
 
 /** A size of null may be any. */
-function valueInfo(writer: BinaryWriter, name: string, dtype: Dtype, sizes: readonly (number | null)[]): void {
+function valueInfo(
+  writer: BinaryWriter,
+  name: string,
+  dtype: keyof typeof ELEMENT_TYPE,
+  sizes: readonly (number | null)[],
+): void {
   text(writer, 1, name);
   message(writer, 2, (typeProto) =>
     message(typeProto, 1, (tensor) => {

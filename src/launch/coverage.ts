@@ -8,7 +8,7 @@ import { flowModelTypes } from '../policies/flow/model_types.js';
 import { PEFT_VERSION } from '../policies/peft_defaults.js';
 import { refusedKeys } from '../policies/peft_config.js';
 import { exportedDtypes } from '../policies/tokens/export.js';
-import { engine } from '../schema/model.js';
+import { decoderEngine } from '../schema/model.js';
 import { samplingEngine } from '../schema/sampler.js';
 import { trainerTypes } from '../schema/trainer.js';
 
@@ -22,7 +22,7 @@ export interface CoverageRow {
 
 /** One row for each kind of thing. */
 export function coverage(): CoverageRow[] {
-  const { type, provider, dtype } = engine.unwrap().shape;
+  const { type, provider, dtype } = decoderEngine.unwrap().shape;
   return [
     {
       what: 'language models (`model_type`)',
@@ -76,9 +76,9 @@ export function coverage(): CoverageRow[] {
       refuses: 'other engines',
     },
     {
-      what: 'number formats of training (`policy.engine.dtype`)',
+      what: 'number formats that frozen weights are held in (`policy.engine.dtype`)',
       names: valuesOf(dtype),
-      refuses: 'half precision and quantized weights in training',
+      refuses: 'bfloat16 (float16 holds such a checkpoint), quantized weights, computation in half precision',
     },
     {
       what: 'devices (`policy.engine.provider`)',

@@ -4,7 +4,13 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
 import { requireFinite } from '../core/finite.js';
-import { checkSafetensors, readSafetensors, readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
+import {
+  checkSafetensors,
+  readSafetensors,
+  readSafetensorsIndex,
+  type FloatTensor,
+  type HeldDtype,
+} from '../core/safetensors.js';
 
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
@@ -91,17 +97,18 @@ export function readIndex(index: string): Readonly<Record<string, string>> {
 }
 
 /**
- * Reads all expected tensors as float32. `stored` gives the name that a tensor has in its file. Raises CheckpointError naming the first tensor
- * that is missing, of another shape, or holds a number that is not finite.
+ * Reads all expected tensors as float32, or matrices as `HalfTensor`s where they are held in float16. `stored` gives the name that a tensor has in its
+ * file. Raises CheckpointError naming the first tensor that is missing, of another shape, or holds a number that is not finite or beyond float16.
  */
 export function readWeights(
   files: TensorFiles,
   expected: ReadonlyMap<string, readonly number[]>,
   stored: (name: string) => string = (name) => name,
+  held: HeldDtype = 'float32',
 ): Weights {
   const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
   for (const [file, names] of namesByFile(files, expected, stored)) {
-    const read = readSafetensors(file, names.map(stored));
+    const read = readSafetensors(file, names.map(stored), { held });
     requireFinite(read, file);
     for (const name of names) {
       const tensor = must(read.get(stored(name)), name);

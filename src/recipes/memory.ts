@@ -12,8 +12,10 @@ export const FLOAT = 4;
 const COPIES_TRAINED = 6;
 /** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to peaks (`npm run bench -- plan-memory`). */
 export const PACKED = 1.2;
-/** Frozen weights exist once more in packed form for sampling. */
-const COPIES_FROZEN = 1 + PACKED;
+/** How frozen weights are held: in float32 and once more packed for sampling, in float32 alone, or in float16. */
+export type FrozenForm = 'packed' | 'once' | 'half';
+/** What that takes, relative to float32. */
+const COPIES_FROZEN: Readonly<Record<FrozenForm, number>> = { packed: 1 + PACKED, once: 1, half: 0.5 };
 /** The engine's allocator takes memory in powers of two: it holds so many times what is live at the peak. */
 const ALLOCATED = 1.15;
 /** A decoder's compiled graphs, for each layer: prefill, a decoding step, log-probabilities and their gradient. */
@@ -41,7 +43,7 @@ export function trainingBytes(
   activations: number,
   copies = 0,
   frozen = 0,
-  copiesFrozen = COPIES_FROZEN,
+  copiesFrozen = COPIES_FROZEN.packed,
 ): number {
   return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + copiesFrozen * frozen);
 }
@@ -140,12 +142,21 @@ export interface DecoderWork {
 export function decoderBytes(
   shape: DecoderShape,
   { learnt, sampled }: DecoderWork,
-  { trained, frozen, copies, seen = 0 }: Record<'trained' | 'frozen' | 'copies', number> & { readonly seen?: number },
+  {
+    trained,
+    frozen,
+    copies,
+    held = 'packed',
+    seen = 0,
+  }: Record<'trained' | 'frozen' | 'copies', number> & { readonly held?: FrozenForm; readonly seen?: number },
 ): number {
   const activations = ALLOCATED * (decoderActivations(shape, learnt) + seen);
   const more = sampled === null ? 0 : FLOAT * sampledValues(shape, sampled);
   const graphs = GRAPHS_PER_LAYER * shape.num_hidden_layers;
-  return trainingBytes(trained, activations, copies, frozen, sampled === null ? 1 : COPIES_FROZEN) + more + graphs;
+  // The widest matrix is widened whole: the head, while answers are sampled.
+  const widened =
+    held === 'half' ? ALLOCATED * FLOAT * shape.hidden_size * (shape.vocab_size ?? ASSUMED_VOCABULARY) : 0;
+  return trainingBytes(trained, activations, copies, frozen, COPIES_FROZEN[held]) + more + graphs + widened;
 }
 
 /**

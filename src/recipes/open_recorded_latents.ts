@@ -1,6 +1,7 @@
 /** Latents in an episode's record: half-precision numbers in base64. */
 import { RunError } from '../core/errors.js';
-import { halfToFloat, toStoredBytes } from '../core/safetensors.js';
+import { halfToFloat } from '../core/half.js';
+import { toStoredBytes } from '../core/safetensors.js';
 import type { RecordedEpisode } from '../run/episodes.js';
 
 /** Latents in recorded form, and as they read back: the latter are judged, so that they can be judged again. */

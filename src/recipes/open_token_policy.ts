@@ -24,7 +24,7 @@ import type { Training } from '../train/loop.js';
 import { openTraining, type Labels, type RewardAlgorithm, type SupervisedAlgorithm } from './open_training.js';
 import { remoteSampling } from './sampler.js';
 import type { DecoderSettings } from '../schema/token_policy.js';
-import { packsAll } from './token_policy.js';
+import { packedWeights } from './token_policy.js';
 
 /** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
 const MISMATCH_ALARM = 1e-3;
@@ -105,7 +105,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
       microBatch: optimizer.per_device_batch_size,
       gradientCheckpointing: optimizer.gradient_checkpointing,
     },
-    packed: packsAll(settings) ? 'all' : 'frozen',
+    packed: packedWeights(settings),
     sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
     peers: group,
     keepReference: !supervised || keepsStart,
@@ -120,7 +120,7 @@ export function startingModel<P extends TokenPrompt>(
 ): PolicyModel<P> {
   if (policy.model !== null) {
     const fresh = policy.lora === null ? null : { lora: policy.lora, seed };
-    return loadPolicy(modelFolder(policy.model, resolveRun), format, fresh);
+    return loadPolicy(modelFolder(policy.model, resolveRun), format, fresh, null, policy.engine.dtype);
   }
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
   return initPolicy(policy.init, format, seed);

@@ -60,9 +60,10 @@ export function startingSeeingModel<P extends TokenPrompt>(
   { processor, tokens }: VisionInputs,
   resolveRun: RunResolver,
 ): PolicyModel<P> {
-  const { model, init, lora, train: parts } = policy;
+  const { model, init, lora, train: parts, engine } = policy;
   if (model !== null) {
-    return loadPolicy(modelFolder(model, resolveRun), format, lora === null ? null : { lora, seed }, parts);
+    const fresh = lora === null ? null : { lora, seed };
+    return loadPolicy(modelFolder(model, resolveRun), format, fresh, parts, engine.dtype);
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const { vision, ...decoder } = init;

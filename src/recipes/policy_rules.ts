@@ -14,6 +14,7 @@ import { samplerRules, type SampledSettings } from './sampler.js';
 export const policyRules: readonly Rule<SampledSettings>[] = [
   startRules,
   adapter,
+  halfWeights,
   keyHeads,
   headWidth,
   pixelLimits,
@@ -41,6 +42,15 @@ function adapter({ policy }: PartialSettings<SampledSettings>): readonly Problem
   if (policy?.model !== null || policy.init === null) return [];
   return whenSet([validSection(policy.lora)], () =>
     problem('policy.lora', 'found adapters over random weights (policy.init); allowed: with policy.model, or null'),
+  );
+}
+
+/** What trains is float32: half precision is for what an adapter leaves frozen. */
+function halfWeights({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
+  if (policy?.engine?.dtype !== 'float16' || policy.lora !== null) return [];
+  return problem(
+    'policy.engine.dtype',
+    "found 'float16' without adapters (policy.lora: null); allowed: with policy.lora, whose frozen weights are held so, or 'float32'",
   );
 }
 

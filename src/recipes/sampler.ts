@@ -60,7 +60,7 @@ export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 /** The settings that rules about a token policy and its sampler read. */
 export interface SampledSettings {
   readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap' | 'importance_above'>;
-  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels' | 'train'> & {
+  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels' | 'train' | 'engine'> & {
     readonly trainer: TrainerSettings;
   };
   readonly launch: Pick<LaunchSettings, 'devices'>;

@@ -15,6 +15,7 @@ import {
   visionActivations,
   PACKED,
   type DecoderWork,
+  type FrozenForm,
   type MicroBatch,
 } from './memory.js';
 import { policyRules } from './policy_rules.js';
@@ -48,7 +49,12 @@ export const decoderPart = {
       if (shape === null) return null;
       const frozen = settings.policy.lora === null ? 0 : decoderParameters(shape);
       const trained = trainedParameters(settings, shape);
-      return decoderBytes(shape, workOf(settings), { trained, frozen, copies: copiesOf(settings) });
+      return decoderBytes(shape, workOf(settings), {
+        trained,
+        frozen,
+        copies: copiesOf(settings),
+        held: heldOf(settings),
+      });
     },
     shape: decoderShape,
     sampler: remoteSampling,
@@ -65,7 +71,14 @@ export const decoderPart = {
 function copiesOf(settings: TokenRecipeSettings): number {
   const { policy, optimizer, algorithm } = settings;
   const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
-  return (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? PACKED : 0);
+  return (optimizer.ema_decay === null ? 0 : 1) + reference + (packedWeights(settings) === 'all' ? PACKED : 0);
+}
+
+/** How the frozen weights are held. */
+function heldOf(settings: TokenRecipeSettings): FrozenForm {
+  const { policy, rollout } = settings;
+  if (policy.engine.dtype === 'float16') return 'half';
+  return rollout.engine !== null || packedWeights(settings) === 'none' ? 'once' : 'packed';
 }
 
 export type SeeingRecipeSettings = TokenRecipeSettings & {
@@ -90,7 +103,8 @@ export const seeingPart = {
       const tokens = settings.algorithm.type === 'sft' ? context : batch.promptTokens;
       const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
       const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
-      const bytes = decoderBytes(shape, work, { trained, frozen, copies: copiesOf(settings), seen });
+      const [copies, held] = [copiesOf(settings), heldOf(settings)];
+      const bytes = decoderBytes(shape, work, { trained, frozen, copies, held, seen });
       return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,
@@ -167,14 +181,16 @@ type SamplingSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout'> & {
   readonly policy: Pick<DecoderSettings, 'engine'>;
 };
 
-/** Whether all weights are packed for sampling, not just the frozen ones. */
-export function packsAll(settings: SamplingSettings): boolean {
-  return settings.rollout.packed_weights === 'all' && whyUnpacked(settings) === null;
+/** Which weights are packed for sampling. */
+export function packedWeights(settings: SamplingSettings): RolloutSettings['packed_weights'] {
+  const asked = settings.rollout.packed_weights;
+  return asked === 'all' && whyUnpacked(settings) !== null ? 'frozen' : asked;
 }
 
 function whyUnpacked({ algorithm, rollout, policy: { engine } }: SamplingSettings): string | null {
   if (algorithm.type === 'sft') return 'supervised training samples held-out answers alone';
   if (rollout.engine !== null) return `${rollout.engine.type} samples, not the policy's own engine`;
+  if (engine.dtype === 'float16') return 'policy.engine.dtype float16 packs nothing';
   if (engine.provider === 'webgpu' || engine.provider === 'cuda') return `nothing is packed on ${engine.provider}`;
   return null;
 }

@@ -190,20 +190,32 @@ export const clipInit = section(
 );
 export type ClipInit = z.output<typeof clipInit>;
 
-export const engine = section(
+const engineFields = {
+  type: operation('The engine.', z.enum(['onnx']).default('onnx')),
+  provider: operation(
+    'Execution provider of the onnx engine; auto takes the best one that this machine has.',
+    z.enum(['auto', 'cpu', 'webgpu', 'cuda']).default('auto'),
+  ),
+  dtype: result(
+    'Number format of the computation; weights and optimizer state stay float32.',
+    z.enum(['float32']).default('float32'),
+  ),
+  threads: operation('CPU threads of one session; 0 means all cores.', count.default(0)),
+};
+
+export const engine = section('What computes the model.', z.strictObject(engineFields)).prefault({});
+
+/** The engine of a decoder that trains. */
+export const decoderEngine = section(
   'What computes the model.',
   z.strictObject({
-    type: operation('The engine.', z.enum(['onnx']).default('onnx')),
-    provider: operation(
-      'Execution provider of the onnx engine; auto takes the best one that this machine has.',
-      z.enum(['auto', 'cpu', 'webgpu', 'cuda']).default('auto'),
-    ),
+    ...engineFields,
     dtype: result(
-      'Number format of the computation; weights and optimizer state stay float32.',
-      z.enum(['float32']).default('float32'),
+      "What an adapter's frozen weights are held in: 'float32', or 'float16' for matrices in half of the memory, each widened to float32 right before it is used. Everything is computed in float32, and adapters, optimizer state and vectors stay float32. A bfloat16 checkpoint loses nothing between 2^-14 and 65504, and at most 2^-25 of each smaller number; a float32 one is rounded to 11 bits. Nothing is packed then (rollout.packed_weights).",
+      z.enum(['float32', 'float16']).default('float32'),
     ),
-    threads: operation('CPU threads of one session; 0 means all cores.', count.default(0)),
   }),
 ).prefault({});
+
 /** `device`: which of the GPUs that its process sees, as a launcher says that places a run's parts. */
-export type EngineSettings = z.output<typeof engine> & { readonly device?: number };
+export type EngineSettings = z.output<typeof engine | typeof decoderEngine> & { readonly device?: number };

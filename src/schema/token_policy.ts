@@ -1,7 +1,7 @@
 /** A policy that is a token decoder, and its prompts: the sections that recipes share. */
 import { z } from 'zod';
 import { positiveInteger, result, section } from './mark.js';
-import { decoderInit, engine, lora, optionalModel, trainedParts, visionInit } from './model.js';
+import { decoderEngine, decoderInit, lora, optionalModel, trainedParts, visionInit } from './model.js';
 import { thinkingTags, type ThinkingTags } from './thinking.js';
 import { trainerAnywhere, trainerHere } from './trainer.js';
 
@@ -18,7 +18,7 @@ export const decoderFields = {
     .meta({ ...lora.meta(), absent: null }),
   model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
   trainer: trainerHere,
-  engine,
+  engine: decoderEngine,
 };
 
 const limits = (what: string, least: number, most: number) =>

@@ -77,6 +77,16 @@ describe('loading', () => {
     expect((await load('policy.engine.provider=webgpu')).warnings.join()).not.toContain('packed_weights');
   });
 
+  it('refuses half precision for weights that train', async () => {
+    const half = 'policy.engine.dtype=float16';
+    await expect(load(half)).rejects.toThrow("found 'float16' without adapters");
+    const { settings, warnings } = await load(half, 'policy.lora={}', 'rollout.packed_weights=all');
+    expect(resultText(settings, 'policy')).toContain('"policy.engine.dtype":"float16"');
+    expect(warnings.join()).toContain(
+      'rollout.packed_weights has no effect: policy.engine.dtype float16 packs nothing',
+    );
+  });
+
   it('says that a coefficient of held-out data has no effect', async () => {
     const folder = newFolder();
     const overlay = join(folder, 'weighed.libsonnet');

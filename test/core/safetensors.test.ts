@@ -43,8 +43,8 @@ describe('a safetensors file', () => {
   it.each([1, 3, 8, 64, 1000])('is read alike %i bytes at a time', (pieceBytes) => {
     const path = join(folder, 'read.safetensors');
     writeFileSync(path, encodeSafetensors(tensors, { format: 'pt' }));
-    expect(readSafetensors(path, undefined, pieceBytes)).toEqual(tensors);
-    expect(readSafetensors(path, ['last'], pieceBytes)).toEqual(new Map([['last', tensors.get('last')]]));
+    expect(readSafetensors(path, undefined, { pieceBytes })).toEqual(tensors);
+    expect(readSafetensors(path, ['last'], { pieceBytes })).toEqual(new Map([['last', tensors.get('last')]]));
     expect(readSafetensorsIndex(path).metadata).toEqual({ format: 'pt' });
   });
 
@@ -52,8 +52,10 @@ describe('a safetensors file', () => {
     const path = join(folder, 'cut.safetensors');
     const bytes = encodeSafetensors(tensors);
     writeFileSync(path, bytes.subarray(0, bytes.length - 2));
-    expect(() => readSafetensors(path, undefined, 16)).toThrow(CheckpointError);
-    expect(() => readSafetensors(path, undefined, 16)).toThrow(`it ends after ${bytes.length - 2} bytes`);
+    expect(() => readSafetensors(path, undefined, { pieceBytes: 16 })).toThrow(CheckpointError);
+    expect(() => readSafetensors(path, undefined, { pieceBytes: 16 })).toThrow(
+      `it ends after ${bytes.length - 2} bytes`,
+    );
   });
 
   it.each<[string, unknown, string]>([

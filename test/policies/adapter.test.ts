@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
+import { floatsToHalves, halvesToFloats, HalfTensor } from '../../src/core/half.js';
 import { readSafetensors } from '../../src/core/safetensors.js';
 import { RandomStream } from '../../src/core/random.js';
 import { soloPeers } from '../../src/group/peers.js';
@@ -125,10 +126,15 @@ const optimizer = {
   ema_decay: null,
 };
 
-function policyOf(model: PolicyModel, ema_decay: number | null = null): TokenPolicy {
+function policyOf(
+  model: PolicyModel,
+  ema_decay: number | null = null,
+  packed: 'frozen' | 'none' = 'frozen',
+): TokenPolicy {
   return new TokenPolicy({
     model,
     optimizer: { ...optimizer, ema_decay },
+    packed,
     contextSize: 32,
     constrained: false,
     separateVocabularies: false,
@@ -168,6 +174,72 @@ async function save(policy: TokenPolicy, folder: string): Promise<void> {
     writeFileSync(folder + '/' + name, Buffer.concat(pieces.map((piece) => Buffer.from(piece))));
   }
 }
+
+describe('a policy with an adapter over weights that are held in half precision', () => {
+  const base = join(models, 'llama3');
+  /** A fresh adapter over the base's matrices in half precision, and over float32 of the same values. */
+  function both(): [half: PolicyModel, widened: PolicyModel] {
+    const half = new Map([...fresh().weights, ...openModel(base, 'words', 'float16').weights]);
+    const widened = [...half].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }] as const);
+    return [
+      { ...fresh(), weights: half },
+      { ...fresh(), weights: new Map(widened) },
+    ];
+  }
+
+  it('holds matrices so, and nothing else', () => {
+    const [{ weights }] = both();
+    const halves = [...weights].filter(([, tensor]) => tensor instanceof HalfTensor).map(([name]) => name);
+    expect(halves).toContain('model.embed_tokens.weight');
+    expect(halves.some((name) => name.includes('norm') || isAdapters(name))).toBe(false);
+    for (const [name, tensor] of openModel(base).weights) {
+      expect(halves.includes(name), name).toBe(tensor.shape.length > 1);
+    }
+  });
+
+  it('samples, tells log-probabilities and learns to the bit as over float32 of these values', async () => {
+    const policies = both().map((model) => policyOf(model, null, 'none'));
+    const [half, wide] = policies;
+    const did = async (policy: TokenPolicy) => {
+      const prompt = { tokens: group.prompt.tokens };
+      await policy.learn([lesson], { policy: 'reinforce', kl: null });
+      await policy.step(0.05);
+      const request = {
+        prompts: [prompt],
+        among: [prompt],
+        answersPerPrompt: 2,
+        how: { temperature: 1, topP: 1, topK: -1, maxTokens: 6, logProbTemperature: 1 },
+        random: (p: number, a: number) => new RandomStream('half', p, a),
+        weights: 'current',
+      } as const;
+      return {
+        checksum: await policy.checksum(),
+        current: await policy.statistics([group], 'current'),
+        reference: await policy.statistics([group], 'reference'),
+        sampled: await policy.sample(request),
+        states: await policy.read([{ prompt: prompt.tokens, answer: Int32Array.of(4, 8, 2), from: 0 }], 'current'),
+      };
+    };
+    const [found, wanted] = [await did(half), await did(wide)];
+    expect(found).toEqual(wanted);
+    expect(found.current).not.toEqual(found.reference);
+    await Promise.all(policies.map((policy) => policy.dispose()));
+  });
+
+  it('is over the merged weights of an adapter that it stands on, rounded', async () => {
+    const folder = mkdtempSync(join(root, 'checkpoint-'));
+    const policy = policyOf(fresh());
+    await policy.learn([lesson], { policy: 'reinforce', kl: null });
+    await policy.step(0.05);
+    await save(policy, folder);
+    await policy.dispose();
+    const [merged, half] = [openModel(folder).weights, openModel(folder, 'words', 'float16').weights];
+    const name = 'model.layers.0.self_attn.q_proj.weight';
+    expect(half.get(name)).toBeInstanceOf(HalfTensor);
+    expect(half.get(name)!.data).toEqual(halvesToFloats(floatsToHalves(merged.get(name)!.data)));
+    expect(half.get(name)!.data).not.toEqual(openModel(base, 'words', 'float16').weights.get(name)!.data);
+  });
+});
 
 describe('a policy with an adapter', () => {
   it('starts as its base, leaves the frozen weights as they are to the bit, and has its base for a reference', async () => {

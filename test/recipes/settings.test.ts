@@ -5,7 +5,7 @@ import type { z } from 'zod';
 import { enginesOf, withEngines } from '../../src/recipes/engines.js';
 import type { TrainedRecipe } from '../../src/recipes/recipe.js';
 import { isTrainable, recipeNamed, recipeOf, recipes } from '../../src/recipes/settings.js';
-import { engine } from '../../src/schema/model.js';
+import { decoderEngine, engine } from '../../src/schema/model.js';
 import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
 import { schemaAt } from '../../src/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
@@ -50,7 +50,9 @@ describe('the table of recipes', () => {
       expect([key, at(key)?.safeParse({ run: 'a', config: 'b' }).success]).toEqual([key, true]);
       expect([key, at(key)?.safeParse({ run: 'a' }).success]).toEqual([key, false]);
     }
-    for (const key of engines) expect([key, at(key)]).toEqual([key, engine]);
+    // A decoder that trains has number formats of its own.
+    const engineAt = (key: string) => (key === 'policy.engine' ? decoderEngine : engine);
+    for (const key of engines) expect([key, at(key)]).toEqual([key, engineAt(key)]);
   });
 });
 
@@ -118,6 +120,17 @@ describe('a run of image_edit_tokens', () => {
       // Where vLLM samples nothing is packed, and no answers are cached.
       const remote = { policy: { ...policy, lora }, rollout: { engine: { type: 'vllm', base_url: 'http://a:1' } } };
       expect(bytes({ policy: { ...policy, lora } }) - bytes(remote)).toBeGreaterThan(4 * 1.2 * parameters);
+    });
+
+    it('for frozen weights held in float16 as for half of one copy and the widest of them, and for one where nothing is packed', () => {
+      const adapted = { ...policy, lora: { rank: 4 } };
+      const [packed, once, half] = [
+        bytes({ policy: adapted }),
+        bytes({ policy: adapted, rollout: { packed_weights: 'none' } }),
+        bytes({ policy: { ...adapted, engine: { dtype: 'float16' } } }),
+      ];
+      expect(packed - once).toBeCloseTo(4 * 1.2 * parameters, 3);
+      expect(once - half).toBeCloseTo(4 * (0.5 * parameters - 1.15 * 64 * 512), 3);
     });
 
     it('for weights that train as for a further copy, where they are packed to sample with', () => {

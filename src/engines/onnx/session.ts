@@ -3,10 +3,11 @@
  * wrapped without a copy, so that an optimizer may change it in place between runs.
  */
 import { EngineError, InternalError, must } from '../../core/errors.js';
+import { HalfTensor } from '../../core/half.js';
 import { CHECKPOINT_INPUT } from '../../graph/checkpoint.js';
 import type { Graph, Value, ValueType } from '../../graph/ir.js';
 import { formatShape, sameShape, sizeOf } from '../../graph/ir.js';
-import type { OnnxModel } from '../../graph/onnx.js';
+import type { HalfInput, OnnxModel } from '../../graph/onnx.js';
 import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
 import { BusyTime } from './busy_time.js';
@@ -24,6 +25,8 @@ export interface SessionOptions {
   readonly device?: number;
   /** Threads within an operator; default: one for each core that this process may use. */
   readonly threads?: number;
+  /** Parameters that are fed as `HalfTensor`s; default: none. */
+  readonly halves?: ReadonlySet<string>;
   /** Writes onnxruntime's per-operator profile to files with this prefix. */
   readonly profilePrefix?: string;
 }
@@ -85,7 +88,7 @@ export class Session {
   readonly #session: Ort.InferenceSession;
   readonly #ort: typeof Ort;
   /** Wrapped buffers, so that a weight fed at every run is wrapped once. */
-  readonly #wrapped = new WeakMap<TensorData, Ort.Tensor>();
+  readonly #wrapped = new WeakMap<TensorData | Uint16Array, Ort.Tensor>();
   /** Seconds spent in the runtime, summed over runs. */
   seconds = 0;
   runs = 0;
@@ -115,7 +118,11 @@ export class Session {
         ? { frozen: new Map() as WeightData, anySize: false, owner: new SessionPool() }
         : { frozen: pool.frozen, anySize: true, owner: pool };
     const start = performance.now();
-    const model = toOnnx(graph, new Map(Object.entries(outputs)), { frozen: new Set(frozen.keys()), anySize });
+    const model = toOnnx(graph, new Map(Object.entries(outputs)), {
+      frozen: new Set(frozen.keys()),
+      anySize,
+      ...(options.halves === undefined ? {} : { halves: options.halves }),
+    });
     const provider = options.provider ?? 'cpu';
     const compile = (): Promise<Ort.InferenceSession> =>
       ort.InferenceSession.create(model.bytes, {
@@ -180,6 +187,7 @@ export class Session {
     for (const [name, type] of this.#model.parameters) {
       tensors[name] = this.#tensor(name, type, weights.get(name)?.data);
     }
+    for (const [name, input] of this.#model.halves) tensors[name] = this.#half(input, weights);
     for (const [name, { type, data }] of this.#model.constants) tensors[name] = this.#tensor(name, type, data);
     const fetches: Record<string, Ort.Tensor | null> = {};
     for (const [name, type] of this.#model.outputs) {
@@ -200,6 +208,16 @@ export class Session {
   /** Frees what was compiled, where no other session of the pool uses it; no run may be under way. With profiling this also writes the profile. */
   async dispose(): Promise<void> {
     await this.#giveBack();
+  }
+
+  #half({ parameter, shape }: HalfInput, weights: WeightData): Ort.Tensor {
+    const held = weights.get(parameter);
+    if (!(held instanceof HalfTensor) || !sameShape(held.shape, shape)) {
+      throw new InternalError(`${parameter} takes float16${formatShape(shape)}, which it is not held in`);
+    }
+    const tensor = this.#wrapped.get(held.halves) ?? new this.#ort.Tensor('float16', held.halves, shape);
+    this.#wrapped.set(held.halves, tensor);
+    return tensor;
   }
 
   #tensor(name: string, type: ValueType, buffer: TensorData | undefined): Ort.Tensor {

@@ -44,9 +44,34 @@ const ADAPTER: Way = {
   },
 };
 
+/** What holds an adapter's frozen weights in half of the memory; for decoders alone, which also have packed weights. */
+const HALVES: Way = {
+  set: 'policy.engine.dtype=float16',
+  change: (settings) => {
+    const { policy, rollout } = settings as {
+      readonly policy?: { readonly lora?: unknown; readonly engine?: object };
+      readonly rollout?: object;
+    };
+    if ((policy?.lora ?? null) === null || rollout === undefined || !('packed_weights' in rollout)) return null;
+    return withValue(settings, 'policy', 'engine', { ...policy?.engine, dtype: 'float16' });
+  },
+};
+
+/** In the order in which they are tried. */
+const TRIED: readonly (readonly Way[])[] = [
+  ...SLOWER.map((way) => [way]),
+  SLOWER,
+  [HALVES],
+  [HALVES, ...SLOWER],
+  [ADAPTER],
+  [ADAPTER, ...SLOWER],
+  [ADAPTER, HALVES, ...SLOWER],
+];
+
 /**
  * What to set so that a run fits into `free` bytes, as one sentence with the bytes that it then takes: one setting that changes nothing that is learnt,
- * else all of those, else an adapter in place of all weights. Null where none of that does. `bytesOf` estimates a run.
+ * else all of those, else half precision for what an adapter leaves frozen, else an adapter in place of all weights. Null where none of that does.
+ * `bytesOf` estimates a run.
  */
 export function wayToFit(
   settings: TrainedSettings,
@@ -65,7 +90,7 @@ export function wayToFit(
     const bytes = sets.length === 0 ? null : bytesOf(changed);
     return bytes === null || bytes > free ? null : `with ${sets.join(' and ')} it takes ${gibibytes(bytes)}`;
   };
-  for (const ways of [...SLOWER.map((way) => [way]), SLOWER, [ADAPTER], [ADAPTER, ...SLOWER]]) {
+  for (const ways of TRIED) {
     const found = tried(ways);
     if (found !== null) return found;
   }

@@ -1,6 +1,7 @@
 /** Opens a decoder from its folder, written by this program or in the Hugging Face layout. */
 import { join } from 'node:path';
 import { CheckpointError, GraphError } from '../../core/errors.js';
+import type { HeldDtype } from '../../core/safetensors.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -19,12 +20,12 @@ export interface LoadedDecoder extends Architecture {
 }
 
 /**
- * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, sizes that do not go together, and the
- * first tensor that is missing or of another shape.
+ * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, sizes that do not go together, the
+ * first tensor that is missing or of another shape, and as `readWeights` for what cannot be held so.
  */
-export function openDecoder(folder: string, part: ReadPart = 'words'): LoadedDecoder {
+export function openDecoder(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): LoadedDecoder {
   const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
-  return { config, contextSize, weights: readWeights(files, expected, stored) };
+  return { config, contextSize, weights: readWeights(files, expected, stored, held) };
 }
 
 /** Looks at what `openDecoder` would read, without reading its weights. Raises as that does. */

@@ -1,7 +1,7 @@
 /** Decoders with adapters over frozen weights. */
 import { join } from 'node:path';
 import { must } from '../../core/errors.js';
-import type { FloatTensor } from '../../core/safetensors.js';
+import { narrowed, type FloatTensor, type HeldDtype } from '../../core/safetensors.js';
 import type { Weights } from '../../models/files.js';
 import type { ReadPart } from '../../nets/decoder/architectures.js';
 import {
@@ -144,12 +144,19 @@ export function describeModel(folder: string, part: ReadPart = 'words'): Decoder
   return holdsAdapter(folder) ? describeModel(baseOf(folder), part) : describeDecoder(folder, part).config;
 }
 
-/** Raises as `openDecoder` does, and CheckpointError when an adapter's base is not the one it was trained on. */
-export function openModel(folder: string, part: ReadPart = 'words'): OpenedModel {
-  if (!holdsAdapter(folder)) return openDecoder(folder, part);
+/**
+ * `held` in float16, matrices are `HalfTensor`s. Raises as `openDecoder` does, and CheckpointError when an adapter's base is not the one it was trained
+ * on.
+ */
+export function openModel(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): OpenedModel {
+  if (!holdsAdapter(folder)) return openDecoder(folder, part, held);
   const base = baseOf(folder);
   refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
   const frozen = openModel(base, part);
   const { config, weights } = adaptFrom(frozen.config, frozen.weights, folder);
-  return { config: frozen.config, weights: mergeAdapter(config.adapter, weights) };
+  const merged = mergeAdapter(config.adapter, weights);
+  if (held === 'float16') {
+    for (const [name, tensor] of merged) if (tensor.shape.length > 1) merged.set(name, narrowed(name, tensor));
+  }
+  return { config: frozen.config, weights: merged };
 }

@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
+import type { HeldDtype } from '../../core/safetensors.js';
 import {
   NESTED_PROCESSOR_FILE,
   PROCESSOR_FILE,
@@ -27,18 +28,20 @@ export interface FreshAdapter {
 }
 
 /**
- * Loads a policy that writes in `format`, with new adapters if requested; one that sees if its `parts` are given, some of which train. Raises
- * CheckpointError as `openModel` does, and when the tokens of the format are not the model's; ConfigError for adapters that match no layer.
+ * Loads a policy that writes in `format`, with new adapters if requested, over weights that are `held` so; one that sees if its `parts` are given, some
+ * of which train. Raises CheckpointError as `openModel` does, and when the tokens of the format are not the model's; ConfigError for adapters that
+ * match no layer.
  */
 export function loadPolicy<P extends TokenPrompt>(
   folder: string,
   format: TokenFormat<P>,
   fresh: FreshAdapter | null = null,
   parts: TrainedParts | null = null,
+  held: HeldDtype = 'float32',
 ): PolicyModel<P> {
   const part = parts === null ? 'words' : 'words and pictures';
   requireTokens(format, describeModel(folder, part).vocab_size, folder);
-  const { config, weights } = openModel(folder, part);
+  const { config, weights } = openModel(folder, part, held);
   const seeing = parts === null ? {} : { trains: parts, files: processorFiles(folder) };
   if (fresh === null) return { config, format, weights, description: descriptionOf(folder), ...seeing };
   const adapted = adapt(config, weights, fresh.lora, { seed: fresh.seed, parts });

@@ -14,7 +14,7 @@ import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { Reader, type HiddenStates, type StatesRequest } from './hidden_states.js';
 import { estimatedDivergence, type LanguagePolicy } from './language_policy.js';
-import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
+import { frozenWeights, halfWeights, trainedWeights, type PolicyModel } from './model.js';
 import type { RemoteSampler } from './remote_sampler.js';
 import { adapterFolder, wholeFolder } from './vllm/folder.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
@@ -45,7 +45,12 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
   #published: SampleRequest<never, never>['weights'] | null = null;
 
   constructor(readonly options: TokenPolicyOptions<P>) {
-    const { model, optimizer, learner, sessions, peers = soloPeers, separateVocabularies, keepReference } = options;
+    const { model, optimizer, learner, peers = soloPeers, separateVocabularies, keepReference } = options;
+    const halves = halfWeights(model);
+    const sessions = {
+      sampling: { ...options.sessions.sampling, halves },
+      learning: { ...options.sessions.learning, halves },
+    };
     super({
       weights: model.weights,
       trained: trainedWeights(model),

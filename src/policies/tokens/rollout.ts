@@ -36,10 +36,10 @@ export interface SamplerOptions {
   readonly separateVocabularies: boolean;
   readonly session: SessionOptions;
   /**
-   * Which weights are packed for decoding steps on a CPU: only frozen ones, once and for all, or all, once for each version of them. Default:
-   * 'frozen'.
+   * Which weights are packed for decoding steps on a CPU: only frozen ones, once and for all, or all, once for each version of them, or none.
+   * Default: 'frozen'.
    */
-  readonly packed?: 'frozen' | 'all';
+  readonly packed?: 'frozen' | 'all' | 'none';
   /** For a model that sees: a vision encoder shared with others; default: one of its own. */
   readonly visionTower?: VisionTower | null;
 }
@@ -74,7 +74,11 @@ export class Sampler<P extends TokenPrompt> {
     const { session, packed = 'frozen' } = options;
     // Prompts have many rows, so packing weights would save little: prefill shares the unpacked weights.
     this.#prefill = new SessionCache('prefill', session, poolFor(session));
-    this.#step = new SessionCache('decode', session, poolFor(session, frozenWeights(model)));
+    this.#step = new SessionCache(
+      'decode',
+      session,
+      poolFor(session, packed === 'none' ? undefined : frozenWeights(model)),
+    );
     this.#packedStep = isOnCpu(session) && packed === 'all' ? new PackedSessions('decode', session) : null;
     this.#visionTower = options.visionTower === undefined ? openVisionTower(model, session) : options.visionTower;
   }

@@ -42,6 +42,24 @@ describe('what to set so that a run fits', () => {
     expect(way(whole, free)).toBe(expected);
   });
 
+  it('holds what an adapter leaves frozen in half precision, before anything else is learnt', () => {
+    const engine = { provider: 'cpu', dtype: 'float32' };
+    const rollout = { chunk_groups: null, packed_weights: 'frozen' };
+    const held = (settings: TrainedSettings): number => {
+      const { policy } = settings as unknown as { policy: { engine: { dtype: string }; lora: object | null } };
+      return estimate(settings) - (policy.lora !== null && policy.engine.dtype === 'float16' ? 8 * GIB : 0);
+    };
+    const fits = (lora: object | null, free: number): string | null => {
+      const sections = { ...whole, rollout, policy: { lora, init: null, engine } };
+      return wayToFit(sections as unknown as TrainedSettings, held, free * GIB);
+    };
+    const rest =
+      'rollout.chunk_groups=1 and optimizer.gradient_checkpointing=true and optimizer.per_device_batch_size=1 it takes 3.5 GiB';
+    expect(fits({ rank: 4 }, 30)).toBe('with rollout.chunk_groups=1 it takes 19.0 GiB');
+    expect(fits({ rank: 4 }, 5)).toBe(`with policy.engine.dtype=float16 and ${rest}`);
+    expect(fits(null, 5)).toBe(`with policy.lora={"rank":16,"alpha":32} and policy.engine.dtype=float16 and ${rest}`);
+  });
+
   it('is one setting alone where that does', () => {
     expect(way({ ...whole, rollout: { chunk_groups: 1 } }, 43)).toBe(
       'with optimizer.gradient_checkpointing=true it takes 43.0 GiB',
