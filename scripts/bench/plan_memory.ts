@@ -1,15 +1,32 @@
 /**
  * What `editrl plan` says a run takes, beside the peak of its worker's resident memory, each less that of a worker of a model of no size. `plan-memory
- * FOLDER` runs two iterations of each case: SmolLM2 from this folder (`scripts/fetch_smollm2` makes it), and a model that sees with 0.3 billion random
- * weights; with a text behind it, the cases that have it in their names. Linux alone tells the peak of another process.
+ * FOLDER` runs two iterations of each case: SmolLM2 from this folder (`scripts/fetch_smollm2` makes it), a language model of a billion random bfloat16
+ * weights, and one that sees with 0.3 billion; with a text behind it, the cases that have it in their names. Linux alone tells the peak of another
+ * process.
  */
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { InternalError, UsageError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
+import { safetensorsHeader } from '../../src/core/safetensors.js';
+import { sizeOf } from '../../src/graph/ir.js';
+import { decoderParameters } from '../../src/nets/decoder/config.js';
+import { describeDecoder } from '../../src/nets/decoder/files.js';
 import { mebibytes } from './memory.js';
 
 const COMMAND = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
@@ -33,13 +50,14 @@ function words(
     checkpointing = false,
     dtype = 'float32',
     packed = 'frozen',
-  }: { prompt: number; answer: number; checkpointing?: boolean; dtype?: string; packed?: string },
+    episodes = 64,
+  }: { prompt: number; answer: number; checkpointing?: boolean; dtype?: string; packed?: string; episodes?: number },
 ): Case {
   const config = `{
     run_name: 'measured', base_exp_dir: 'runs', task: 'text_answers', num_iterations: 2,
     algorithm: { type: 'grpo', kl_coeff: 0.001 },
     optimizer: { learning_rate: 1e-5, per_device_batch_size: 16, gradient_checkpointing: ${checkpointing} },
-    rollout: { episodes_per_iteration: 64, generations_per_sample: 8, max_response_tokens: ${answer}, packed_weights: '${packed}' },
+    rollout: { episodes_per_iteration: ${episodes}, generations_per_sample: 8, max_response_tokens: ${answer}, packed_weights: '${packed}' },
     policy: { model_context_size: ${prompt + answer}, engine: { provider: 'cpu', dtype: '${dtype}' } } + ${policy},
     prompt: { chat: false, template: '{prompt}' },
     data: { columns: { expected: 'answer' }, train: [{ path: 'words_${prompt}.jsonl' }], validation: [] },
@@ -69,9 +87,11 @@ function seeing(name: string, train: string): Case {
   return { name, config };
 }
 
-function casesOf(folder: string): readonly Case[] {
+function casesOf(folder: string, large: string): readonly Case[] {
   const model = `{ model: '${folder}'`;
   const lora = `${model}, lora: { rank: 16, alpha: 32, targets: 'all-linear' } }`;
+  const billion = `{ model: '${large}', lora: { rank: 16, alpha: 32, targets: 'all-linear' } }`;
+  const few = { prompt: 40, answer: 24, episodes: 16 };
   return [
     words('SmolLM2, LoRA, 40 + 24 tokens', lora, { prompt: 40, answer: 24 }),
     words('SmolLM2, LoRA, 200 + 56 tokens', lora, { prompt: 200, answer: 56 }),
@@ -79,10 +99,52 @@ function casesOf(folder: string): readonly Case[] {
     words('SmolLM2, LoRA, 40 + 24 tokens, nothing packed', lora, { prompt: 40, answer: 24, packed: 'none' }),
     words('SmolLM2, LoRA, 40 + 24 tokens, held in float16', lora, { prompt: 40, answer: 24, dtype: 'float16' }),
     words('SmolLM2, all weights, 40 + 24 tokens', `${model} }`, { prompt: 40, answer: 24 }),
+    words('1.1 B, LoRA, 16 answers, 40 + 24 tokens', billion, few),
+    words('1.1 B, LoRA, 16 answers, 40 + 24 tokens, nothing packed', billion, { ...few, packed: 'none' }),
+    words('1.1 B, LoRA, 16 answers, 40 + 24 tokens, held in float16', billion, { ...few, dtype: 'float16' }),
     seeing('0.3 B that sees, its language model trains', '{ mm_vision: false, mm_mlp: true, mm_llm: true }'),
     seeing('0.3 B that sees, its connector trains', '{ mm_vision: false, mm_mlp: true, mm_llm: false }'),
   ];
 }
+
+/** A model in the shape of TinyLlama with this folder's tokenizer, its matrices random bfloat16 numbers between 1/64 and 1/32, of either sign. */
+function makeLarge(folder: string, out: string): void {
+  mkdirSync(out);
+  for (const name of ['tokenizer.json', 'tokenizer_config.json']) copyFileSync(join(folder, name), join(out, name));
+  const config = {
+    ...(JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as object),
+    hidden_size: 2048,
+    intermediate_size: 5632,
+    num_hidden_layers: 22,
+    num_attention_heads: 32,
+    num_key_value_heads: 4,
+    head_dim: 64,
+  };
+  writeFileSync(join(out, 'config.json'), JSON.stringify(config));
+  const shapes = new Map(
+    [...decoderParameters(describeDecoder(out).config)].map(([name, { shape }]) => [name, shape] as const),
+  );
+  const file = openSync(join(out, 'model.safetensors'), 'w');
+  try {
+    writeSync(file, safetensorsHeader(shapes, 'BF16'));
+    let state = 1;
+    for (const shape of shapes.values()) {
+      const numbers = new Uint16Array(sizeOf(shape));
+      for (let i = 0; i < numbers.length; i++) {
+        // A linear congruential generator (Numerical Recipes), whose upper bits are random enough.
+        state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+        numbers[i] = shape.length === 1 ? BRAIN_ONE : BRAIN_64TH | ((state >>> 16) & 0x807f);
+      }
+      writeSync(file, new Uint8Array(numbers.buffer));
+    }
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** 1 and 1/64 in bfloat16. */
+const BRAIN_ONE = 0x3f80;
+const BRAIN_64TH = 0x3c80;
 
 /** A model of next to no size, with the same tokenizer. */
 const idlePolicy = (folder: string): string => `{
@@ -103,7 +165,9 @@ export async function benchPlanMemory(): Promise<void> {
     for (const length of [40, 200]) writeFileSync(join(work, `words_${length}.jsonl`), rowsOf(length));
     const idle = await peakOf(work, words('idle', idlePolicy(folder), { prompt: 40, answer: 24 }));
     console.log(`a worker of a model of no size: ${mebibytes(idle)} MiB`);
-    for (const one of casesOf(folder).filter(({ name }) => name.includes(process.argv[4] ?? ''))) {
+    const large = join(work, 'large');
+    for (const one of casesOf(folder, large).filter(({ name }) => name.includes(process.argv[4] ?? ''))) {
+      if (one.config.includes(large) && !existsSync(large)) makeLarge(folder, large);
       const planned = plannedFor(work, one);
       const peak = await peakOf(work, one);
       const ratio = (planned - idle) / (peak - idle);

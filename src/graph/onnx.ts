@@ -5,19 +5,12 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { InternalError, must } from '../core/errors.js';
 import type { OpType } from './attributes.js';
-import type { Dtype, Graph, NodeOrigin, Shape, Value, ValueType } from './ir.js';
+import type { Graph, NodeOrigin, Shape, Value, ValueType } from './ir.js';
 import { sizeOf, topological } from './ir.js';
+import { ATTRIBUTE, EXTERNAL, integer, message, model, tensor, text, valueInfo, widen } from './onnx_messages.js';
 import type { OnnxForm, OperatorSpec } from './operators/spec.js';
 import { operators } from './operators/table.js';
 import { verifyGraph } from './verify.js';
-
-const IR_VERSION = 10;
-const OPSET = 23;
-
-const ELEMENT_TYPE: Readonly<Record<Dtype | 'float16', number>> = { float32: 1, int64: 7, bool: 9, float16: 10 };
-/** The location of a tensor's elements: another file. */
-const EXTERNAL = 1;
-const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
 
 type ConstantData = Float32Array | BigInt64Array | Uint8Array;
 
@@ -84,34 +77,6 @@ export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, option
   for (const [name, value] of outputs) writer.output(name, value);
   const { parameters, packed, halves, constants } = writer;
   return { bytes: model(writer.finish()), inputs, parameters, packed, halves, constants, outputs };
-}
-
-type Message = (writer: BinaryWriter) => void;
-
-function message(writer: BinaryWriter, field: number, write: Message): void {
-  writer.tag(field, WireType.LengthDelimited).fork();
-  write(writer);
-  writer.join();
-}
-
-function text(writer: BinaryWriter, field: number, value: string): void {
-  writer.tag(field, WireType.LengthDelimited).string(value);
-}
-
-function integer(writer: BinaryWriter, field: number, value: number): void {
-  writer.tag(field, WireType.Varint).int64(value);
-}
-
-function model(graph: Uint8Array): Uint8Array {
-  const writer = new BinaryWriter();
-  integer(writer, 1, IR_VERSION);
-  text(writer, 2, 'editrl');
-  writer.tag(7, WireType.LengthDelimited).bytes(graph);
-  message(writer, 8, (opset) => {
-    text(opset, 1, '');
-    integer(opset, 2, OPSET);
-  });
-  return writer.finish();
 }
 
 class GraphWriter {
@@ -364,43 +329,4 @@ export function packedFile(parameter: string): string {
 /** The name of an output in the model; the prefix distinguishes it from inputs with the same name. */
 export function outputName(name: string): string {
   return `out:${name}`;
-}
-
-/** A node that makes float32 of half precision. */
-function widen(target: BinaryWriter, half: string, output: string): void {
-  message(target, 1, (writer) => {
-    text(writer, 1, half);
-    text(writer, 2, output);
-    text(writer, 4, 'Cast');
-    message(writer, 5, (attribute) => {
-      text(attribute, 1, 'to');
-      integer(attribute, 3, ELEMENT_TYPE.float32);
-      integer(attribute, 20, ATTRIBUTE.int);
-    });
-  });
-}
-
-/** A tensor but for its elements. */
-function tensor(writer: BinaryWriter, type: ValueType, name: string): void {
-  for (const size of type.shape) integer(writer, 1, size);
-  integer(writer, 2, ELEMENT_TYPE[type.dtype]);
-  text(writer, 8, name);
-}
-
-/** A size of null may be any. */
-function valueInfo(
-  writer: BinaryWriter,
-  name: string,
-  dtype: keyof typeof ELEMENT_TYPE,
-  sizes: readonly (number | null)[],
-): void {
-  text(writer, 1, name);
-  message(writer, 2, (typeProto) =>
-    message(typeProto, 1, (tensor) => {
-      integer(tensor, 1, ELEMENT_TYPE[dtype]);
-      message(tensor, 2, (shape) => {
-        for (const size of sizes) message(shape, 1, (dim) => (size === null ? dim : integer(dim, 1, size)));
-      });
-    }),
-  );
 }

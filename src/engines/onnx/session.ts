@@ -12,6 +12,7 @@ import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
 import { BusyTime } from './busy_time.js';
 import { keyOf, SessionPool, type WeightData } from './pool.js';
+import { residentTensor } from './resident.js';
 import { allCores } from './threads.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
@@ -25,7 +26,9 @@ export interface SessionOptions {
   readonly device?: number;
   /** Threads within an operator; default: one for each core that this process may use. */
   readonly threads?: number;
-  /** Parameters that are fed as `HalfTensor`s; default: none. */
+  /** Parameters that never change: on WebGPU they lie on the device, and are not fed from this process's memory. Default: none. */
+  readonly frozen?: ReadonlySet<string>;
+  /** Those of them that are fed as `HalfTensor`s; default: none. */
   readonly halves?: ReadonlySet<string>;
   /** Writes onnxruntime's per-operator profile to files with this prefix. */
   readonly profilePrefix?: string;
@@ -94,9 +97,18 @@ export class Session {
   runs = 0;
 
   readonly #giveBack: () => Promise<void>;
+  /** Parameters that lie on the device. */
+  readonly #resident: ReadonlySet<string>;
 
-  private constructor(ort: typeof Ort, model: OnnxModel, session: Ort.InferenceSession, giveBack: () => Promise<void>) {
+  private constructor(
+    ort: typeof Ort,
+    model: OnnxModel,
+    session: Ort.InferenceSession,
+    resident: ReadonlySet<string>,
+    giveBack: () => Promise<void>,
+  ) {
     this.#ort = ort;
+    this.#resident = resident;
     this.#model = model;
     this.#session = session;
     this.#giveBack = giveBack;
@@ -146,7 +158,8 @@ export class Session {
       const key = keyOf(model.bytes);
       const native = await owner.lend(key, compile);
       allCompileSeconds += (performance.now() - start) / 1000;
-      return new Session(ort, model, native, () => owner.giveBack(key));
+      const resident = provider === 'webgpu' ? (options.frozen ?? new Set<string>()) : new Set<string>();
+      return new Session(ort, model, native, resident, () => owner.giveBack(key));
     } catch (cause) {
       const detail = cause instanceof Error ? cause.message : String(cause);
       throw new EngineError(`provider ${provider} cannot run graph ${graph.name}: ${detail}`, {
@@ -173,7 +186,7 @@ export class Session {
 
   /**
    * Runs once. `feeds` holds every input (except that of checkpoints, which is fed here), `weights` every parameter. Outputs are written into `into`
-   * if it names them, else into new arrays.
+   * if it names them, else into new arrays. Raises EngineError for half precision on a device without.
    */
   async run(
     feeds: Readonly<Record<string, TensorData>>,
@@ -184,10 +197,16 @@ export class Session {
     for (const [name, type] of this.#model.inputs) {
       tensors[name] = this.#tensor(name, type, feeds[name] ?? (name === CHECKPOINT_INPUT ? KEEP : undefined));
     }
+    const isResident = (name: string): boolean => this.#resident.has(name);
     for (const [name, type] of this.#model.parameters) {
-      tensors[name] = this.#tensor(name, type, weights.get(name)?.data);
+      const data = weights.get(name)?.data;
+      const tensor = this.#tensor(name, type, data);
+      tensors[name] = isResident(name) ? await residentTensor(this.#ort, tensor, must(data, name)) : tensor;
     }
-    for (const [name, input] of this.#model.halves) tensors[name] = this.#half(input, weights);
+    for (const [name, input] of this.#model.halves) {
+      const { tensor, halves } = this.#half(input, weights);
+      tensors[name] = isResident(input.parameter) ? await residentTensor(this.#ort, tensor, halves) : tensor;
+    }
     for (const [name, { type, data }] of this.#model.constants) tensors[name] = this.#tensor(name, type, data);
     const fetches: Record<string, Ort.Tensor | null> = {};
     for (const [name, type] of this.#model.outputs) {
@@ -195,7 +214,10 @@ export class Session {
     }
     const start = performance.now();
     busy.begin(start);
-    const results = await this.#session.run(tensors, fetches).finally(() => busy.end(performance.now()));
+    const results = await this.#session
+      .run(tensors, fetches)
+      .catch(explain)
+      .finally(() => busy.end(performance.now()));
     this.seconds += (performance.now() - start) / 1000;
     this.runs += 1;
     const out: Record<string, TensorData> = {};
@@ -210,14 +232,17 @@ export class Session {
     await this.#giveBack();
   }
 
-  #half({ parameter, shape }: HalfInput, weights: WeightData): Ort.Tensor {
+  #half(
+    { parameter, shape }: HalfInput,
+    weights: WeightData,
+  ): { readonly tensor: Ort.Tensor; readonly halves: Uint16Array } {
     const held = weights.get(parameter);
     if (!(held instanceof HalfTensor) || !sameShape(held.shape, shape)) {
       throw new InternalError(`${parameter} takes float16${formatShape(shape)}, which it is not held in`);
     }
     const tensor = this.#wrapped.get(held.halves) ?? new this.#ort.Tensor('float16', held.halves, shape);
     this.#wrapped.set(held.halves, tensor);
-    return tensor;
+    return { tensor, halves: held.halves };
   }
 
   #tensor(name: string, type: ValueType, buffer: TensorData | undefined): Ort.Tensor {
@@ -236,6 +261,12 @@ export class Session {
     }
     return tensor;
   }
+}
+
+/** Some devices compute nothing with half precision, which shows when a graph first runs. Raises EngineError for these, else what it is given. */
+function explain(cause: unknown): never {
+  if (!(cause instanceof Error) || !cause.message.includes('requires f16')) throw cause;
+  throw new EngineError('this WebGPU device has no float16', { next: "Set policy.engine.dtype to 'float32'.", cause });
 }
 
 function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {

@@ -46,10 +46,10 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
 
   constructor(readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, peers = soloPeers, separateVocabularies, keepReference } = options;
-    const halves = halfWeights(model);
+    const held = { frozen: new Set(frozenWeights(model).keys()), halves: halfWeights(model) };
     const sessions = {
-      sampling: { ...options.sessions.sampling, halves },
-      learning: { ...options.sessions.learning, halves },
+      sampling: { ...options.sessions.sampling, ...held },
+      learning: { ...options.sessions.learning, ...held },
     };
     super({
       weights: model.weights,

@@ -1,0 +1,128 @@
+/** A policy on WebGPU, whose frozen weights lie on the device. `EDITRL_WEBGPU=1` says that there is one; a software Vulkan will do (VK_ICD_FILENAMES). */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import * as ort from 'onnxruntime-node';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { RandomStream } from '../../../src/core/random.js';
+import type { HeldDtype } from '../../../src/core/safetensors.js';
+import type { Provider } from '../../../src/engines/onnx/session.js';
+import { isAdapters } from '../../../src/nets/lora.js';
+import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';
+import { loadPolicy } from '../../../src/policies/tokens/load.js';
+import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
+
+const REASON =
+  process.env['EDITRL_WEBGPU'] === '1' ? '' : ' (skipped: EDITRL_WEBGPU=1 says that this machine has a device)';
+const base = fileURLToPath(new URL('../../nets/decoder/fixtures/llama3', import.meta.url));
+
+function policyOn(provider: Provider, held: HeldDtype): TokenPolicy {
+  const { vocab_size: size } = JSON.parse(readFileSync(join(base, 'config.json'), 'utf8')) as {
+    readonly vocab_size: number;
+  };
+  const format: TokenFormat = {
+    size,
+    secondPart: null,
+    ends: new Set([2]),
+    tokenizerFiles: {},
+    start: () => unrestricted,
+  };
+  const lora = { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' } as const;
+  const session = { provider, threads: 1 };
+  return new TokenPolicy({
+    model: loadPolicy(base, format, { lora, seed: 7 }, null, held),
+    optimizer,
+    packed: 'none',
+    contextSize: 32,
+    constrained: false,
+    separateVocabularies: false,
+    learner: { temperature: 1, microBatch: 2, gradientCheckpointing: false },
+    sessions: { sampling: session, learning: session },
+    keepReference: true,
+  });
+}
+
+const optimizer = {
+  learning_rate: 0.01,
+  betas: [0.9, 0.999] as [number, number],
+  eps: 1e-8,
+  weight_decay: 0,
+  max_grad_norm: 1,
+  per_device_batch_size: 2,
+  schedule: 'constant' as const,
+  decay_steps: null,
+  min_learning_rate_ratio: 0,
+  gradient_checkpointing: false,
+  ema_decay: null,
+};
+
+const group = {
+  prompt: { tokens: { ids: [1, 5, 9] } },
+  answers: [{ ids: Int32Array.from([4, 8, 2]) }, { ids: Int32Array.from([7, 7, 3]) }],
+};
+const lesson = {
+  ...group,
+  targets: group.answers.map(({ ids }, i) => ({
+    weights: new Float32Array(ids.length).fill(1),
+    advantages: i === 0 ? 1 : -1,
+    reference: null,
+    old: null,
+  })),
+};
+
+interface Work {
+  readonly ids: number[][];
+  readonly logProbs: number[];
+}
+
+/** What it samples, and the log-probabilities after a step. */
+async function work(policy: TokenPolicy): Promise<Work> {
+  const sampled = await policy.sample({
+    prompts: [group.prompt],
+    among: [group.prompt],
+    answersPerPrompt: 2,
+    how: { temperature: 1, topP: 1, topK: -1, maxTokens: 6, logProbTemperature: 1 },
+    weights: 'current',
+    random: (_, answer) => new RandomStream('webgpu', answer),
+  });
+  await policy.learn([lesson], { policy: 'reinforce', kl: null });
+  await policy.step(0.05);
+  const [statistics] = await policy.statistics([group], 'current');
+  return {
+    ids: sampled[0].map(({ ids }) => [...ids]),
+    logProbs: statistics.flatMap(({ logProbs }) => [...logProbs]),
+  };
+}
+
+/** The class of sessions, which the types do not tell. */
+const sessions = ort.InferenceSession as unknown as { readonly prototype: ort.InferenceSession };
+
+afterEach(() => vi.restoreAllMocks());
+
+describe.skipIf(REASON !== '')(`a policy on WebGPU${REASON}`, () => {
+  it.each<HeldDtype>(['float32', 'float16'])('copies frozen weights held in %s to the device once', async (held) => {
+    const [cpu, gpu] = [policyOn('cpu', held), policyOn('webgpu', held)];
+    const wanted = await work(cpu);
+    const run = vi.spyOn(sessions.prototype, 'run');
+    const found = await work(gpu).catch((error: unknown) => error as Error);
+    if (found instanceof Error) {
+      // Not every device has half precision.
+      expect([held, found.message]).toEqual(['float16', 'this WebGPU device has no float16']);
+      return;
+    }
+    expect(found.ids).toEqual(wanted.ids);
+    found.logProbs.forEach((x, t) => expect(Math.abs(x - wanted.logProbs[t])).toBeLessThan(1e-4));
+    const frozen = new Map<string, string[]>();
+    for (const [feeds] of run.mock.calls) {
+      for (const [input, { location }] of Object.entries(feeds as Record<string, ort.Tensor>)) {
+        const name = input.replace(/@\d+$/, '');
+        if (gpu.model.weights.has(name) && !isAdapters(name)) frozen.set(name, [...(frozen.get(name) ?? []), location]);
+      }
+    }
+    expect(frozen.size).toBe([...gpu.model.weights.keys()].filter((name) => !isAdapters(name)).length);
+    for (const [name, locations] of frozen) expect([name, new Set(locations)]).toEqual([name, new Set(['gpu-buffer'])]);
+    const uploads = run.mock.calls.filter(([feeds]) => Object.keys(feeds as object).join() === 'x').length;
+    expect(uploads).toBe(frozen.size);
+    await Promise.all([cpu.dispose(), gpu.dispose()]);
+  });
+});
