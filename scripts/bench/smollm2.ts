@@ -9,11 +9,12 @@ import { parseArgs } from 'node:util';
 import { UsageError } from '../../src/core/errors.js';
 import type { BesidePython } from './python.js';
 import { raceLearning } from './smollm2_gradient.js';
-import { racePacking, raceSampling } from './smollm2_sampling.js';
+import { raceHeld, racePacking, raceSampling } from './smollm2_sampling.js';
 
 const PARTS: Readonly<Record<string, (options: BesidePython) => Promise<void>>> = {
   sampling: raceSampling,
   packing: racePacking,
+  held: raceHeld,
   learning: raceLearning,
 };
 
@@ -35,7 +36,7 @@ export async function benchSmolLm2(): Promise<void> {
   const whole = Object.values(counts).every((count) => Number.isInteger(count) && count > 0);
   if (model === undefined || !existsSync(join(model, 'config.json')) || !whole || parts.length === 0) {
     throw new UsageError(
-      'npm run bench -- smollm2 takes --model FOLDER [--python PATH] [--rounds N] [--threads N] [--tokens N] [--part sampling|packing|learning]',
+      'npm run bench -- smollm2 takes --model FOLDER [--python PATH] [--rounds N] [--threads N] [--tokens N] [--part sampling|packing|held|learning]',
       { next: 'Make the folder with scripts/fetch_smollm2.' },
     );
   }

@@ -12,13 +12,19 @@ const WORKS = {
   all: { title: 'gradient of all weights, 16 answers', packages: ['torch', 'transformers'] },
   adamw: { title: 'clipping and AdamW over 134 M parameters', packages: ['torch'] },
 } as const;
-export type Work = keyof typeof WORKS;
+/** `half`: as `lora`, with frozen weights held in float16. */
+export type Work = keyof typeof WORKS | 'half';
+
+/** This program's process for a work of a model: its folder, the work, threads. */
+export function gradientTurns(name: string, [model, work, threads]: readonly [string, Work, number]): TurnTaker {
+  const program = fileURLToPath(new URL('smollm2_gradient_process.js', import.meta.url));
+  return new TurnTaker(name, process.execPath, [program, model, work, String(threads)]);
+}
 
 export async function raceLearning({ model, python, rounds, threads }: BesidePython): Promise<void> {
   for (const [work, { title, packages }] of Object.entries(WORKS)) {
     const given = [model, work, String(threads)];
-    const program = fileURLToPath(new URL('smollm2_gradient_process.js', import.meta.url));
-    const ours = new TurnTaker('editrl', process.execPath, [program, ...given]);
+    const ours = gradientTurns('editrl', [model, work as Work, threads]);
     const missing = missingInPython(python, packages);
     if (missing !== null) console.log(`  torch is left out: ${missing}`);
     const theirs =

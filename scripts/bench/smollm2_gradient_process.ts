@@ -1,9 +1,11 @@
 /** This program's side of `smollm2_gradient`: measures once for every line of its input. */
 import { RandomStream } from '../../src/core/random.js';
+import type { HeldDtype } from '../../src/core/safetensors.js';
 import { TrainedWeights } from '../../src/engines/onnx/trained_weights.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
+import { halfWeights } from '../../src/policies/tokens/model.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import type { Work } from './smollm2_gradient.js';
@@ -15,6 +17,7 @@ const [prompts, answers, promptTokens, answerTokens] = [2, 8, 43, 64];
 /** The measurements by name: each reads the model, and returns the function that is timed. */
 const works: Readonly<Record<Work, () => () => Promise<void>>> = {
   lora: () => gradient(true),
+  half: () => gradient(true, 'float16'),
   all: () => gradient(false),
   adamw: () => {
     const size = 1_228_800;
@@ -28,8 +31,8 @@ const works: Readonly<Record<Work, () => () => Promise<void>>> = {
   },
 };
 
-function gradient(adapted: boolean): () => Promise<void> {
-  const opened = openDecoder(folder);
+function gradient(adapted: boolean, held: HeldDtype = 'float32'): () => Promise<void> {
+  const opened = openDecoder(folder, 'words', held);
   const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
   const { config, weights } = adapted ? adapt(opened.config, opened.weights, lora, { seed: 1 }) : opened;
   const format = {
@@ -46,7 +49,7 @@ function gradient(adapted: boolean): () => Promise<void> {
       separateVocabularies: false,
       microBatch: prompts * answers,
       gradientCheckpointing: false,
-      session: { threads: Number(threads) },
+      session: { threads: Number(threads), halves: halfWeights({ weights }) },
       peers: soloPeers,
     },
   );

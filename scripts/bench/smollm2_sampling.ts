@@ -4,10 +4,13 @@
  */
 import { fileURLToPath } from 'node:url';
 import { RandomStream } from '../../src/core/random.js';
+import type { HeldDtype } from '../../src/core/safetensors.js';
 import { adapt, openModel } from '../../src/policies/tokens/adapter.js';
+import { halfWeights } from '../../src/policies/tokens/model.js';
 import { unrestricted, type TokenFormat } from '../../src/policies/tokens/format.js';
 import { Sampler } from '../../src/policies/tokens/rollout.js';
 import { missingInPython, type BesidePython } from './python.js';
+import { gradientTurns } from './smollm2_gradient.js';
 import { answerTurns, race, TurnTaker } from './turns.js';
 
 const ANSWERS_PER_PROMPT = 8;
@@ -24,7 +27,9 @@ interface Sampled {
   readonly model: string;
   /** Whether adapters train, or all weights. */
   readonly adapted: boolean;
-  readonly packed: 'frozen' | 'all';
+  readonly packed: 'frozen' | 'all' | 'none';
+  /** Default: 'float32'. */
+  readonly held?: HeldDtype;
   readonly prompts: number;
   readonly threads: number;
   readonly tokens: number;
@@ -88,9 +93,43 @@ export async function racePacking({ model, rounds, threads, tokens }: BesidePyth
   }
 }
 
+/** How frozen weights are held: sampling and the gradient of an adapter with each. */
+export async function raceHeld({ model, rounds, threads, tokens }: BesidePython): Promise<void> {
+  const of = { model, adapted: true, prompts: 2, threads, tokens };
+  const sampling = [
+    ourTurns("packed: 'frozen'", { ...of, packed: 'frozen' }),
+    ourTurns("packed: 'none'", { ...of, packed: 'none' }),
+    ourTurns('held in float16', { ...of, packed: 'none', held: 'float16' }),
+  ] as const;
+  const gradients = [
+    gradientTurns('float32', [model, 'lora', threads]),
+    gradientTurns('float16', [model, 'half', threads]),
+  ] as const;
+  const answers = of.prompts * ANSWERS_PER_PROMPT;
+  for (const [title, takers] of [
+    [`sampling ${answers} answers of ${tokens} tokens`, sampling],
+    [`gradient of LoRA, ${answers} answers`, gradients],
+  ] as const) {
+    console.log(`\n${title}, ${threads} threads, medians of ${rounds}:`);
+    try {
+      await race(takers, rounds);
+    } finally {
+      for (const taker of takers) taker.close();
+    }
+  }
+}
+
 /** Samples once for each line of the input. */
-async function sampleInTurns({ model, adapted, packed, prompts, threads, tokens: maxTokens }: Sampled): Promise<void> {
-  const opened = openModel(model);
+async function sampleInTurns({
+  model,
+  adapted,
+  packed,
+  held,
+  prompts,
+  threads,
+  tokens: maxTokens,
+}: Sampled): Promise<void> {
+  const opened = openModel(model, 'words', held);
   const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
   const { config, weights } = adapted ? adapt(opened.config, opened.weights, lora, { seed: 1 }) : opened;
   const format: TokenFormat = {
@@ -107,7 +146,7 @@ async function sampleInTurns({ model, adapted, packed, prompts, threads, tokens:
       contextSize: 2048,
       constrained: true,
       separateVocabularies: false,
-      session: { threads },
+      session: { threads, halves: halfWeights({ weights }) },
       packed,
     },
   );
