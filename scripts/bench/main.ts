@@ -73,6 +73,7 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary:
       'what the client of a training server costs: CPU for a datum, and memory beyond its own arrays for a batch of 5 MB, in both dialects',
     run: async () => (await import('./tinker.js')).benchTinker(),
+  },
   'emu3-vision': {
     summary:
       "seconds and memory that Emu3's vision tokenizer takes in its published sizes, for a picture of 512 pixels a side; `emu3-vision SIDE`",
