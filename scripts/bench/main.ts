@@ -36,6 +36,10 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: 'the peak of the memory that runs take beside what editrl plan says; `plan-memory FOLDER` of SmolLM2',
     run: async () => (await import('./plan_memory.js')).benchPlanMemory(),
   },
+  'real-sizes': {
+    summary: 'what editrl plan says that policies of published sizes take, by the ways that a machine can hold them',
+    run: async () => (await import('./real_sizes.js')).benchRealSizes(),
+  },
   'judge-texts': {
     summary: 'one million garbled judge texts through the readers of scores: none may throw or give what is not there',
     run: async () => (await import('./fuzz_judge_texts.js')).benchFuzz(),
