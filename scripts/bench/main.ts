@@ -36,6 +36,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: 'the peak of the memory that runs take beside what editrl plan says; `plan-memory FOLDER` of SmolLM2',
     run: async () => (await import('./plan_memory.js')).benchPlanMemory(),
   },
+  'held-forms': {
+    summary:
+      "how a session may get weights that never change: milliseconds and memory by their form; `held-forms [--python PATH]` with Python's onnx and ml_dtypes",
+    run: async () => Promise.resolve((await import('./held_forms.js')).benchHeldForms()),
+  },
   'real-sizes': {
     summary: 'what editrl plan says that policies of published sizes take, by the ways that a machine can hold them',
     run: async () => (await import('./real_sizes.js')).benchRealSizes(),
