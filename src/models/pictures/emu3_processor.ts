@@ -57,8 +57,17 @@ const file = z.looseObject({
   min_pixels: side.nullish(),
   max_pixels: side.nullish(),
   spatial_factor: side.nullish(),
-  // Both processors write their limits here once more and do not read them.
-  size: z.strictObject({ min_pixels: side, max_pixels: side }).nullish(),
+  size: z
+    .union(
+      [
+        // BAAI's processor and earlier ones of transformers write their limits here once more and do not read them.
+        z.strictObject({ min_pixels: side, max_pixels: side }),
+        // Later ones of transformers have them here alone.
+        z.strictObject({ shortest_edge: side, longest_edge: side }),
+      ],
+      'only {min_pixels, max_pixels} and {shortest_edge, longest_edge} are covered',
+    )
+    .nullish(),
   // Pictures of several sizes are padded to one batch; here each is computed alone.
   do_pad: z.boolean().nullish(),
 });
@@ -103,6 +112,7 @@ export function readEmu3Processor(folder: string, patch: number): Emu3Processor 
   const { mean, std, longest, hasLeast } = makers[isPublished ? 'published' : 'transformers'];
   const factor = found.spatial_factor ?? USUAL_FACTOR;
   const isFitted = found.do_resize !== false;
+  const edges = found.size && 'shortest_edge' in found.size ? found.size : null;
   if (isFitted && factor % patch !== 0) {
     throw new CheckpointError(
       `spatial_factor is ${factor}, and a code stands for squares of ${patch} pixels: pictures could not be cut into these`,
@@ -115,8 +125,8 @@ export function readEmu3Processor(folder: string, patch: number): Emu3Processor 
       ? {
           factor,
           limits: {
-            min_pixels: found.min_pixels ?? usualLimits.min_pixels,
-            max_pixels: found.max_pixels ?? usualLimits.max_pixels,
+            min_pixels: found.min_pixels ?? edges?.shortest_edge ?? usualLimits.min_pixels,
+            max_pixels: found.max_pixels ?? edges?.longest_edge ?? usualLimits.max_pixels,
           },
           longest,
           least: hasLeast ? factor : 1,

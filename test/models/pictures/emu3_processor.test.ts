@@ -74,6 +74,15 @@ describe('what a file leaves out', () => {
     });
   });
 
+  it("is in `size` where a later version of transformers' wrote the file, unless limits stand beside it", () => {
+    const json = { image_processor_type: 'Emu3ImageProcessor', size: { shortest_edge: 256, longest_edge: 2048 } };
+    expect(read(json).size?.limits).toEqual({ min_pixels: 256, max_pixels: 2048 });
+    expect(read({ ...json, max_pixels: 4096 }).size?.limits).toEqual({ min_pixels: 256, max_pixels: 4096 });
+    // Earlier ones do not read what stands there.
+    const earlier = read({ ...json, size: { min_pixels: 256, max_pixels: 2048 } });
+    expect(earlier.size?.limits).toEqual({ min_pixels: 512 ** 2, max_pixels: 1024 ** 2 });
+  });
+
   it('is the size where pictures stay as they are', () => {
     const processor = read({ ...byBaai, do_resize: false, spatial_factor: 7 });
     expect(processor.size).toBeNull();
@@ -107,7 +116,7 @@ describe('a file', () => {
     [{ do_normalize: false }, 'do_normalize: only true is covered'],
     [{ resample: 2 }, 'resample: only 3 (bicubic) is available'],
     [{ image_std: [0.5, 0, 0.5] }, 'image_std.1: '],
-    [{ size: { height: 512, width: 512 } }, 'size'],
+    [{ size: { height: 512, width: 512 } }, 'size: only {min_pixels, max_pixels} and'],
     [{ do_center_crop: true }, 'do_center_crop: true: what this asks of pictures is not known here'],
     [{ spatial_factor: 12 }, 'spatial_factor is 12, and a code stands for squares of 8 pixels'],
   ])('is refused with %j', (json, message) => {
