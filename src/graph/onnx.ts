@@ -149,8 +149,10 @@ class GraphWriter {
       valueInfo(writer, this.#nameOfOutput(name), value.dtype, this.#anySize ? shape.map(() => null) : shape),
     );
     if (this.#outputNames.get(value) === this.#nameOfOutput(name)) return;
+    // Before the node is begun: the name may be that of an input, which is declared beside it.
+    const read = this.#nameOf(value);
     message(this.#writer, 1, (writer) => {
-      text(writer, 1, this.#nameOf(value));
+      text(writer, 1, read);
       text(writer, 2, this.#nameOfOutput(name));
       text(writer, 4, 'Identity');
     });
@@ -158,7 +160,9 @@ class GraphWriter {
 
   node(value: Value, origin: NodeOrigin): void {
     const { op, inputs } = origin;
-    if (op === 'Slice' && this.#isHalf(inputs[0]) && !this.#outputNames.has(value)) {
+    const [read] = inputs;
+    const cuts = op === 'Slice' && read.origin.kind === 'parameter' && this.#isHalf(read);
+    if (cuts && !this.#outputNames.has(value)) {
       this.#cuts.set(value, origin);
       return;
     }

@@ -66,6 +66,36 @@ describe('weights in half precision', () => {
     expect(wanted.dx.some((x) => Number(x) !== 0)).toBe(true);
   });
 
+  it.each([false, true])('may be used in any way; with free sizes: %s', async (free) => {
+    const graph = new Graph('uses');
+    const table = graph.parameter('table', [2 * WIDTH, WIDTH]);
+    const [w0, w1] = ['w0', 'w1'].map((name) => graph.parameter(name, [WIDTH, WIDTH]));
+    const lower = g.slice(table, 0, WIDTH, 2 * WIDTH);
+    const uses = {
+      itself: w0,
+      left: g.gemm(w0, w1),
+      twice: g.mul(w0, w0),
+      lower,
+      corner: g.tanh(g.slice(g.slice(table, 0, 2, 9), 1, 1, 5)),
+      rowsOfPart: g.gather(g.slice(table, 0, 3, 8), graph.input('ids', [2], 'int64')),
+      products: g.gemm(lower, lower, { transB: true }),
+    };
+    const run = async (options: SessionOptions, weights: WeightData) => {
+      const session = await Session.compile(
+        graph,
+        uses,
+        { threads: 1, ...options },
+        free ? new SessionPool() : undefined,
+      );
+      const found = await session.run({ ids: BigInt64Array.of(4n, 0n) }, weights);
+      await session.dispose();
+      return found;
+    };
+    const wanted = await run({}, widened);
+    expect(wanted.itself).toEqual(widened.get('w0')?.data);
+    expect(await run({ halves }, held)).toEqual(wanted);
+  });
+
   it('are an input for each use, so that none is kept for a later one', () => {
     const graph = new Graph('chain');
     const { parameters, packed, halves: inputs } = toOnnx(graph, new Map(Object.entries(outputs(graph))), { halves });
