@@ -1,5 +1,5 @@
 /** Numbers of IEEE half precision (float16), and tensors that are held in it. */
-import { CheckpointError } from './errors.js';
+import { CheckpointError, InternalError } from './errors.js';
 
 /** The bits of an exponent: where all are set, a half is NaN or infinite. */
 const EXPONENT = 0x7c00;
@@ -79,6 +79,14 @@ export class HalfTensor {
   get data(): Float32Array {
     return halvesToFloats(this.halves);
   }
+}
+
+/** The numbers of a tensor, to be changed in place. Raises InternalError for one in half precision, where what is written would be lost. */
+export function writable(name: string, tensor: { readonly data: Float32Array }): Float32Array {
+  if (tensor instanceof HalfTensor) {
+    throw new InternalError(`${name} is held in float16, and cannot be changed in place`);
+  }
+  return tensor.data;
 }
 
 /**

@@ -7,6 +7,7 @@ import { join, sep } from 'node:path';
 import { z } from 'zod';
 import { digestOfFileSync } from '../core/digest.js';
 import { CheckpointError, must } from '../core/errors.js';
+import { writable } from '../core/half.js';
 import { sha256 } from '../core/image.js';
 import { readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
 import type { WeightsLayout } from '../engines/onnx/trained_weights.js';
@@ -306,13 +307,10 @@ export function mergeAdapter(adapter: Adapter, weights: Weights): Weights {
   return new Map([...weights].filter(([name]) => !isAdapters(name)));
 }
 
-/** W + s B A for one layer's weights [out, in], changed in place. */
-export function mergeLayer(
-  { rank, scale }: Adapter,
-  layer: string,
-  { shape, data }: FloatTensor,
-  adapters: Weights,
-): void {
+/** W + s B A for one layer's weights [out, in], changed in place. Raises InternalError for weights in half precision. */
+export function mergeLayer({ rank, scale }: Adapter, layer: string, tensor: FloatTensor, adapters: Weights): void {
+  const { shape } = tensor;
+  const data = writable(layer, tensor);
   const a = must(adapters.get(`${layer}.lora_A.weight`), layer).data;
   const b = must(adapters.get(`${layer}.lora_B.weight`), layer).data;
   const [outputs, inputs] = shape;

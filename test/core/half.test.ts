@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CheckpointError } from '../../src/core/errors.js';
+import { CheckpointError, InternalError } from '../../src/core/errors.js';
 import {
   brainsToHalves,
   floatsToHalves,
@@ -8,7 +8,10 @@ import {
   halvesToFloats,
   HalfTensor,
   requireHalves,
+  writable,
 } from '../../src/core/half.js';
+import { AdamW } from '../../src/engines/onnx/optimizer.js';
+import { mergeLayer } from '../../src/policies/adapter_files.js';
 
 const floatOf = (bits: number): number => new Float32Array(Uint32Array.of(bits).buffer)[0];
 
@@ -58,4 +61,20 @@ describe('half precision', () => {
     expect(() => refuse(1, -70000)).toThrow('tensor w holds -70000, and float16 ends at 65504');
     expect(() => refuse(NaN)).not.toThrow();
   });
+});
+
+it('is not changed in place by what learns or merges', () => {
+  const half = new HalfTensor([1, 2], new Uint16Array(2));
+  const adapters = new Map([
+    ['w.lora_A.weight', { shape: [1, 2], data: Float32Array.of(1, 2) }],
+    ['w.lora_B.weight', { shape: [1, 1], data: Float32Array.of(1) }],
+  ]);
+  const layer = { rank: 1, scale: 1 } as Parameters<typeof mergeLayer>[0];
+  const refusal = 'is held in float16, and cannot be changed in place';
+  expect(() => writable('w', half)).toThrow(InternalError);
+  expect(() => new AdamW(new Map([['w', half]]), { betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0 })).toThrow(refusal);
+  expect(() => mergeLayer(layer, 'w', half, adapters)).toThrow(refusal);
+  const data = Float32Array.of(3, 4);
+  mergeLayer(layer, 'w', { shape: [1, 2], data }, adapters);
+  expect([...data]).toEqual([4, 6]);
 });

@@ -1,6 +1,7 @@
 /** AdamW with float32 master weights, gradient clipping and learning-rate schedules. Weights are changed in place. */
 import { CheckpointError, InternalError } from '../../core/errors.js';
 import { requireFinite } from '../../core/finite.js';
+import { writable } from '../../core/half.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import { formatShape, sameShape } from '../../graph/ir.js';
 import { stepInPlace, sumOfSquares, type StepFactors } from './kernels.js';
@@ -33,7 +34,7 @@ export class AdamW {
   ) {
     const averaged = (options.emaDecay ?? null) !== null;
     for (const [name, weight] of weights) {
-      const { length } = weight.data;
+      const { length } = writable(name, weight);
       this.#states.set(name, {
         weight,
         first: new Float32Array(length),

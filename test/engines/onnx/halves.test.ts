@@ -96,6 +96,19 @@ describe('weights in half precision', () => {
     expect(await run({ halves }, held)).toEqual(wanted);
   });
 
+  it('are widened as this program widens them, the smallest too', async () => {
+    const finite = Uint16Array.from({ length: 2 ** 16 }, (_, bits) => ((bits & 0x7c00) === 0x7c00 ? 0 : bits));
+    const all = new HalfTensor([256, 256], finite);
+    const graph = new Graph('all');
+    const session = await Session.compile(
+      graph,
+      { all: graph.parameter('all', [256, 256]) },
+      { threads: 1, halves: new Set(['all']) },
+    );
+    expect((await session.run({}, new Map([['all', all]])))['all']).toEqual(all.data);
+    await session.dispose();
+  });
+
   it('are an input for each use, so that none is kept for a later one', () => {
     const graph = new Graph('chain');
     const { parameters, packed, halves: inputs } = toOnnx(graph, new Map(Object.entries(outputs(graph))), { halves });
