@@ -211,7 +211,7 @@ export const decoderEngine = section(
   z.strictObject({
     ...engineFields,
     dtype: result(
-      "What an adapter's frozen weights are held in: 'float32', or 'float16' for matrices in half of the memory, each widened to float32 right before it is used. Everything is computed in float32, and adapters, optimizer state and vectors stay float32. A bfloat16 checkpoint loses nothing between 2^-14 and 65504, and at most 2^-25 of each smaller number; a float32 one is rounded to 11 bits. Nothing is packed then (rollout.packed_weights).",
+      "What an adapter's frozen weights are held in: 'float32', or 'float16' for matrices in half of the memory, each widened to float32 right before it is used. Everything is computed in float32, and adapters, optimizer state and vectors stay float32. A bfloat16 checkpoint loses nothing between 2^-14 and 65504, and smaller numbers change by at most 2^-25; a float32 one is rounded to 11 bits. Exports, vLLM and runs that start from this one put the adapter on the weights as stored. Nothing is packed then (rollout.packed_weights).",
       z.enum(['float32', 'float16']).default('float32'),
     ),
   }),
