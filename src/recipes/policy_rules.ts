@@ -48,10 +48,11 @@ function adapter({ policy }: PartialSettings<SampledSettings>): readonly Problem
 /** What trains is float32: half precision is for what an adapter leaves frozen. */
 function halfWeights({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   if (policy?.engine?.dtype !== 'float16' || policy.lora !== null) return [];
-  return problem(
-    'policy.engine.dtype',
-    "found 'float16' without adapters (policy.lora: null); allowed: with policy.lora, whose frozen weights are held so, or 'float32'",
-  );
+  const [found, allowed] =
+    policy.trainer?.type === 'tinker'
+      ? ['where a server trains, which holds the weights', "'float32'"]
+      : ['without adapters (policy.lora: null)', "with policy.lora, whose frozen weights are held so, or 'float32'"];
+  return problem('policy.engine.dtype', `found 'float16' ${found}; allowed: ${allowed}`);
 }
 
 function keyHeads({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {

@@ -30,6 +30,18 @@ describe('a policy that sees', () => {
     expect(problems(pixels(99))).toEqual([]);
   });
 
+  it('holds frozen weights in half precision beside an adapter that is trained here', () => {
+    const half = (lora: object | null, type = 'onnx'): object => ({
+      policy: { engine: { dtype: 'float16' }, lora, trainer: { type } },
+    });
+    const refused = (why: string): unknown => [expect.stringContaining(`policy.engine.dtype: found 'float16' ${why}`)];
+    expect(problems(half({}))).toEqual([]);
+    expect(problems(half(null))).toEqual(refused('without adapters (policy.lora: null); allowed: with policy.lora'));
+    // A server's adapter is no policy.lora, which is refused there.
+    const served = "where a server trains, which holds the weights; allowed: 'float32'";
+    expect(problems(half(null, 'tinker'))).toEqual(refused(served));
+  });
+
   it('has windows of whole tokens', () => {
     const init = (window_size: number | null): object => ({
       policy: { init: { vision: { patch_size: 4, spatial_merge_size: 2, window_size } } },
