@@ -9,6 +9,7 @@ import { listEpisodeFiles } from './episodes.js';
 import { parseLine } from './journal.js';
 import { iterationOfKey, JudgementFiles } from './judgement_files.js';
 import { checkRunName, RunPaths } from './paths.js';
+import { FORKING } from './pins.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
 
@@ -32,7 +33,7 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
   const record = must(readRecord(source), `the record of run ${source.runName}`);
   if (!listCheckpoints(source).includes(iteration)) throw noSuchCheckpoint(source, iteration);
   // A name that begins with a dot is not a run, so half a fork is never taken for one. Removes what killed forks left behind.
-  const place = `.forking-${name}`;
+  const place = FORKING + name;
   const temporary = join(source.baseExpDir, place, name);
   const half = RunPaths.ofDirectory(temporary);
   try {

@@ -1,9 +1,9 @@
 /** Finds the checkpoints of a run that others start from, which the run keeps while it trains on. */
-import { existsSync, readdirSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { RunError } from '../core/errors.js';
 import { isRunName, RunPaths } from './paths.js';
-import { readRecord, type PlainObject, type RunRecord } from './record.js';
+import { readRecord, type PlainObject } from './record.js';
 
 /**
  * The iterations of a run that other runs of the same folder have pinned. They are found in those runs' own records, so that this run's folder holds
@@ -21,24 +21,60 @@ export function pinnedByOthers(paths: RunPaths, iterations: readonly number[]): 
   );
 }
 
-/** The folders of all checkpoints of runs beside this one that are forks: each begins with the files of a checkpoint of another run. */
-export function checkpointsOfForks(paths: RunPaths): string[] {
-  return readdirSync(paths.baseExpDir)
-    .filter((name) => isRunName(name) && name !== paths.runName)
-    .map((name) => new RunPaths(paths.baseExpDir, name))
-    .filter((other) => recordOf(other)?.fork !== undefined && existsSync(other.checkpointsDir))
-    .flatMap(({ checkpointsDir }) => readdirSync(checkpointsDir).map((name) => join(checkpointsDir, name)));
+/** How the name of the folder begins in which a fork is made; that of the fork follows. */
+export const FORKING = '.forking-';
+
+/**
+ * The folders of all checkpoints of runs beside this one that are forks, or may be since their record cannot be read: each begins with the files of a
+ * checkpoint of another run. Those of a fork that is being made are there twice, for it may be moved to its place at any moment. They may be gone when
+ * they are looked at.
+ */
+export function checkpointsOfForks({ baseExpDir, runName }: RunPaths): string[] {
+  const names = readdirSync(baseExpDir);
+  const whole = names
+    .filter((name) => isRunName(name) && name !== runName)
+    .map((name) => new RunPaths(baseExpDir, name))
+    .filter(mayBeFork);
+  const underWay = names
+    .filter((name) => name.startsWith(FORKING))
+    .map((name) => name.slice(FORKING.length))
+    .filter(isRunName)
+    .map((name) => [new RunPaths(baseExpDir, name, join(baseExpDir, FORKING + name, name)), name] as const);
+  return [
+    ...underWay.flatMap(([half, name]) => {
+      const [here, there] = [half, new RunPaths(baseExpDir, name)].map(({ checkpointsDir }) => checkpointsDir);
+      return [...checkpointsIn(here).flatMap((one) => [join(here, one), join(there, one)]), ...pathsIn(there)];
+    }),
+    ...whole.flatMap(({ checkpointsDir }) => pathsIn(checkpointsDir)),
+  ];
 }
 
-function recordOf(paths: RunPaths): RunRecord | null {
+function mayBeFork(paths: RunPaths): boolean {
   try {
-    return readRecord(paths);
+    return readRecord(paths)?.fork !== undefined;
   } catch (error) {
-    if (error instanceof RunError) return null;
+    if (error instanceof RunError) return true;
+    throw error;
+  }
+}
+
+const pathsIn = (folder: string): string[] => checkpointsIn(folder).map((name) => join(folder, name));
+
+function checkpointsIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (['ENOENT', 'ENOTDIR'].includes(code)) return [];
     throw error;
   }
 }
 
 function parentsOf(paths: RunPaths): readonly PlainObject[] {
-  return recordOf(paths)?.parents ?? [];
+  try {
+    return readRecord(paths)?.parents ?? [];
+  } catch (error) {
+    if (error instanceof RunError) return [];
+    throw error;
+  }
 }

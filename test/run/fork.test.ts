@@ -1,4 +1,14 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, expect, it } from 'vitest';
@@ -162,12 +172,23 @@ it('never touches a run that is there', () => {
   expect(() => forkRun(source, 3, '../x')).toThrow('cannot name a run');
 });
 
-it('tells its source which checkpoints are of forks, since they may need what is kept elsewhere', () => {
+it('tells its source which checkpoints may be of forks, since they may need what is kept elsewhere', () => {
   const before = checkpointsOfForks(source);
+  const others = (): string[] => checkpointsOfForks(source).filter((folder) => !before.includes(folder));
   const name = `fork${counter++}`;
+  writeFileSync(join(base, 'notes.txt'), 'no run');
   const fork = forkRun(source, 6, name);
-  expect(checkpointsOfForks(source).filter((folder) => !before.includes(folder))).toEqual([fork.checkpoint(6)]);
+  expect(others()).toEqual([fork.checkpoint(6)]);
+  const record = readFileSync(fork.record, 'utf8');
   writeFileSync(fork.record, '{');
-  expect(checkpointsOfForks(source)).toEqual(before);
-  rmSync(fork.dir, { recursive: true });
+  expect(others()).toEqual([fork.checkpoint(6)]);
+  writeFileSync(fork.record, JSON.stringify({ ...(JSON.parse(record) as object), fork: undefined }));
+  expect(others()).toEqual([]);
+  // One that is being made is moved to its place while others look.
+  const half = join(base, `.forking-${name}`, name);
+  mkdirSync(join(base, `.forking-${name}`));
+  renameSync(fork.dir, half);
+  expect(others()).toEqual([join(half, 'checkpoints/000006'), fork.checkpoint(6)]);
+  rmSync(join(base, `.forking-${name}`), { recursive: true });
+  rmSync(join(base, 'notes.txt'));
 });
