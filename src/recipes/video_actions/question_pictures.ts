@@ -71,7 +71,9 @@ export class VideoSight implements QuestionPictures {
     counts[counts.length - 1] += counts.length;
     const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
     const steps = Math.ceil(frames / { video: sizes.temporal_patch_size, images: 1 }[this.as]);
-    return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken);
+    // The words have the marks of one picture for the clip.
+    const marks = { video: 0, images: 2 * (frames - 1) }[this.as];
+    return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken) + marks;
   }
 
   async show(source: VideoSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
