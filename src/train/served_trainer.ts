@@ -91,6 +91,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
     },
   );
   const session = sessionOf(client, trainer, run, services);
+  const note = (text: string): void => void logger.warn(text);
   return new TinkerPolicy<P>({
     ...replay,
     service: new TinkerService({
@@ -100,6 +101,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
       concurrency,
       baseModel,
       chunks: new PromptChunks(sight),
+      note,
     }),
     format,
     // Where the settings leave it open, the gradient is the same at every server.
@@ -109,7 +111,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
     prefix: `${ownNames(paths)}${randomBytes(4).toString('hex')}-`,
     ownNames: ownNames(paths),
     downloadsAdapter: trainer.download_adapter,
-    note: (text) => services.log.logger.warn(text),
+    note,
     store: lines,
   });
 }

@@ -11,7 +11,7 @@ import { testFolders } from '../../support/folder.js';
 import { policyContract } from '../contract.js';
 import { writeFiles } from '../remote/files.js';
 import { lessonsOf, request, reward, sampled, trained } from './lessons.js';
-import { END, how, picturedPrompt, prompts, servedPolicy, SIDE, VOCABULARY } from './served.js';
+import { END, how, picturedPrompt, prompts, servedPolicy, SIDE, sight, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
 
 const stubs: StubTinker[] = [];
@@ -49,7 +49,7 @@ for (const dialect of ['proto', 'json'] as const) {
 }
 
 policyContract<TokenRequest, TokenAnswer, TokenSampling>('tokens that stand behind pictures, at a training server', {
-  open: () => servedPolicy(shared.seeing!),
+  open: () => servedPolicy(shared.seeing!, { sees: sight }),
   prompts: [await picturedPrompt(1), await picturedPrompt(2)],
   how,
   learningRate: 0.05,
@@ -178,7 +178,7 @@ describe('a policy at a training server', () => {
     const stub = await started({ dialect: 'json', pictureSide: SIDE });
     for (const seed of [1, 1, 2]) {
       const shown = [await picturedPrompt(seed)];
-      const policy = servedPolicy(stub, { stored });
+      const policy = servedPolicy(stub, { stored, sees: sight });
       await policy.publish('current');
       const [answers] = await policy.sample({ ...request('pictured'), prompts: shown, among: shown });
       asked.push(stub.requests.filter(({ path }) => path === '/asample').length);
@@ -195,6 +195,24 @@ describe('a policy at a training server', () => {
     expect(checksums[2]).not.toBe(checksums[0]);
   });
 
+  it('ends an answer where it writes the token of a picture, which is said once', async () => {
+    const notes: string[] = [];
+    const stub = await started({ pictureSide: SIDE });
+    const policy = servedPolicy(stub, { notes, sees: sight });
+    const shown = [await picturedPrompt(1)];
+    await policy.publish('current');
+    const asked = { ...request('written', 32), prompts: shown, among: shown };
+    const [answers] = await policy.sample(asked);
+    // All that a stand-in samples are 0 to 11, of which 9 and 10 stand for pictures.
+    const cut = answers.filter(({ ids, finished }) => ids.length < how.maxTokens && !finished);
+    expect(cut.length).toBeGreaterThan(8);
+    expect(answers.flatMap(({ ids }) => [...ids]).filter((id) => id === 9 || id === 10)).toEqual([]);
+    expect(answers.map(({ logProbs }) => logProbs.length)).toEqual(answers.map(({ ids }) => ids.length));
+    expect(answers.some(({ finished }) => finished)).toBe(true);
+    expect(notes).toEqual([expect.stringContaining('the token of a picture') as string]);
+    await policy.dispose();
+  });
+
   it.each([
     ['takes words alone', {}, /the server does not carry pictures/, /policy.trainer to {type: onnx}/],
     [
@@ -204,7 +222,7 @@ describe('a policy at a training server', () => {
       /preprocessor_config.json/,
     ],
   ])('tells of a server that %s', async (_, options, message, next) => {
-    const policy = servedPolicy(await started(options));
+    const policy = servedPolicy(await started(options), { sees: sight });
     const shown = [await picturedPrompt(1)];
     await policy.publish('current');
     await expect(policy.sample({ ...request('any'), prompts: shown, among: shown })).rejects.toMatchObject({

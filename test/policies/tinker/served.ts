@@ -75,6 +75,8 @@ interface ServedOptions {
   /** A fast one unless given. */
   readonly clock?: Clock;
   readonly maxWaitMs?: number;
+  /** Null unless given. */
+  readonly sees?: Sight | null;
 }
 
 let attempts = 0;
@@ -110,6 +112,7 @@ export function servedPolicy(
     eps = 1e-8,
     clock,
     maxWaitMs = 60_000,
+    sees = null,
   }: ServedOptions = {},
 ): TinkerPolicy {
   const connection = connect(stub, apiKey, clock);
@@ -121,6 +124,7 @@ export function servedPolicy(
     tags: ['test'],
     version: '0.25.0',
   });
+  const note = (text: string): void => void notes.push(text);
   return new TinkerPolicy({
     service: new TinkerService({
       connection,
@@ -128,7 +132,8 @@ export function servedPolicy(
       reduction,
       concurrency: 4,
       baseModel,
-      chunks: new PromptChunks(sight),
+      chunks: new PromptChunks(sees),
+      note,
     }),
     format,
     model: { base_model: baseModel, rank },
@@ -137,7 +142,7 @@ export function servedPolicy(
     prefix,
     ownNames: 'attempt',
     downloadsAdapter,
-    note: (text) => notes.push(text),
+    note,
     store: {
       find: (key, hash) => stored.get(`${key} ${hash}`),
       put: (answer) => void stored.set(`${answer.key} ${answer.requestHash}`, answer),

@@ -73,6 +73,17 @@ export class PromptChunks {
     );
   }
 
+  /**
+   * How many tokens of a sampled answer come before one that stands for a picture. The trainer would look for that picture: servers refuse such a
+   * sequence, or take the prompt's pictures for those of other places.
+   */
+  wordsOf(answer: Int32Array): number {
+    if (this.sight === null) return answer.length;
+    const { image_token_id, video_token_id } = this.sight.tokens;
+    const at = answer.findIndex((id) => id === image_token_id || id === video_token_id);
+    return at < 0 ? answer.length : at;
+  }
+
   #fileOf(picture: Picture): Promise<Uint8Array> {
     const known = this.#files.get(picture) ?? encodePng(picture.frames[0]);
     this.#files.set(picture, known);

@@ -36,7 +36,12 @@ export interface ServedOptions {
   readonly chunks: PromptChunks;
   /** By the name that the server has for it. */
   readonly baseModel: string;
+  /** Called with what a person should know. */
+  readonly note: (text: string) => void;
 }
+
+const CUT =
+  'an answer had the token of a picture, which no trainer takes without the picture: it counts as unfinished from there on, as others like it will';
 
 /** What the end of a run may still take to tidy up. */
 export const TIDY_MS = 5000;
@@ -45,6 +50,8 @@ export const TIDY_MS = 5000;
 export class TinkerService {
   /** Whether a gradient waits for its step. */
   #hasLearnt = false;
+  /** Whether an answer was cut. */
+  #hasCut = false;
 
   constructor(private readonly options: ServedOptions) {}
 
@@ -131,15 +138,23 @@ export class TinkerService {
     return this.options.session.publish(within);
   }
 
+  /** An answer that writes the token of a picture ends before it, unfinished. */
   async sample(request: PromptRequest, within: Deadline): Promise<readonly Sampled[]> {
+    const { chunks, session, note } = this.options;
     const { prompt: ids, pictures = [], ...how } = request;
-    const prompt = await this.options.chunks.of({ ids, pictures });
-    const { sequences } = await this.options.session.sample({ ...how, prompt }, within);
-    return sequences.map(({ tokens, logProbs, stopped }) => ({
-      ids: Array.from(tokens),
-      logProbs: logProbs === null ? null : Array.from(logProbs),
-      finished: stopped,
-    }));
+    const prompt = await chunks.of({ ids, pictures });
+    const { sequences } = await session.sample({ ...how, prompt }, within);
+    return sequences.map(({ tokens, logProbs, stopped }) => {
+      const words = chunks.wordsOf(tokens);
+      const isCut = words < tokens.length;
+      if (isCut && !this.#hasCut) note(CUT);
+      this.#hasCut ||= isCut;
+      return {
+        ids: Array.from(tokens.subarray(0, words)),
+        logProbs: logProbs === null ? null : Array.from(logProbs.subarray(0, words)),
+        finished: stopped && !isCut,
+      };
+    });
   }
 
   /** Keeps weights and optimizer under a name; gives the path to load them by. */
