@@ -109,12 +109,13 @@ export class TinkerConnection {
     return second.body;
   }
 
-  /** Removes what is there; that it is gone already is no failure. Raises as `refused`. */
+  /** Removes what is there; that it, or the model that it was of, is gone already is no failure. Raises as `refused`. */
   async remove(path: string, within: Deadline): Promise<void> {
     const reply = await this.#remote.answer({ path, body: null, isDelete: true }, within);
     if (reply.status === 200 || reply.status === 204) return;
     const refused = this.refused(path, reply);
-    if (!(refused instanceof CheckpointError)) throw refused;
+    const hasNoWay = refused instanceof TinkerError && refused.kind === 'other_version';
+    if (hasNoWay || (reply.status !== 404 && reply.status !== 410)) throw refused;
   }
 
   /** The JSON of a reply to a request that is answered at once. Raises as `refused`. */

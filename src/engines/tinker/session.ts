@@ -173,7 +173,10 @@ export class TinkerSession {
     const { connection } = this.options;
     const [, model, name] = /^[a-z]+:\/\/([^/]+)\/weights\/([^/]+)$/.exec(path) ?? [];
     if (model === undefined) {
-      throw connection.error(`${path}: not the path of a saved state`, 'Remove it at the server.');
+      throw new TinkerError('other_version', `the training server: ${path}: not the path of a saved state`, {
+        where: connection.url,
+        next: 'Remove it at the server.',
+      });
     }
     await connection.remove(savedAt(model, 'weights', name), within);
   }

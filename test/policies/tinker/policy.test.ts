@@ -3,6 +3,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { SERVED_FILE } from '../../../src/models/files.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
 import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
@@ -277,6 +278,29 @@ describe('a policy at a training server', () => {
       expect.stringMatching(/^the server keeps what it saved for checkpoints that are removed: .*status 405/) as string,
     ]);
     expect(policy.release(folder)).toBeNull();
+    await policy.dispose();
+  });
+
+  it('says once that it does not know how to remove what a server names otherwise, and goes on where it is gone', async () => {
+    const notes: string[] = [];
+    const stub = await started();
+    const policy = servedPolicy(stub, { notes, downloadsAdapter: false });
+    const folder = folders();
+    const released = async (): Promise<void> => policy.release(folder)?.([]);
+    writeFiles(folder, await policy.files());
+    const file = join(folder, SERVED_FILE);
+    const record = readFileSync(file, 'utf8');
+    for (const said of ['Model not found: m', 'Training run m is unknown']) {
+      stub.fault = ({ method }) =>
+        method === 'DELETE' ? { kind: 'status', status: 404, body: { detail: said } } : null;
+      await released();
+    }
+    stub.fault = () => null;
+    expect(notes).toEqual([]);
+    writeFileSync(file, record.replace(/tinker:.*weights/, 'gs://bucket'));
+    await released();
+    await released();
+    expect(notes).toEqual([expect.stringMatching(/gs:.*not the path of a saved state/) as string]);
     await policy.dispose();
   });
 
