@@ -4,7 +4,7 @@ import type * as Ort from 'onnxruntime-node';
 
 type Held = Float32Array | Uint16Array;
 
-/** The copies by what they were made of, and freed with it. */
+/** The copies by what they were made of. */
 const copies = new WeakMap<Held, Promise<Ort.Tensor>>();
 const uploads = new Map<string, Promise<Ort.InferenceSession>>();
 
