@@ -17,13 +17,21 @@ import { RunError } from './errors.js';
 import { openFilesAdvice, saysTooManyFiles } from './open_files.js';
 
 /**
+ * Makes a folder and those above it, by its absolute path: Node's recursive `mkdir` of a relative one never returns where the working directory was
+ * removed. Raises what the system says.
+ */
+export function makeFolder(path: string): void {
+  mkdirSync(resolve(path), { recursive: true });
+}
+
+/**
  * Writes beside the target, syncs, renames. Raises RunError with what to do when the disk refuses. What is soon written again may go
  * without the sync: a process may still die at any moment, only a failing machine could lose it.
  */
 export function writeFileAtomic(path: string, content: Uint8Array | string, { sync = true } = {}): void {
   const temporary = `${path}.${process.pid}.tmp`;
   try {
-    mkdirSync(dirname(path), { recursive: true });
+    makeFolder(dirname(path));
     const bytes = typeof content === 'string' ? Buffer.from(content, 'utf8') : content;
     const file = openSync(temporary, 'w');
     try {

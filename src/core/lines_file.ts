@@ -1,9 +1,9 @@
 /** A file that grows by whole lines, written in order of arrival, in batches of whatever has gathered. */
-import { mkdirSync, readdirSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, extname, join } from 'node:path';
-import { diskError } from './files.js';
+import { diskError, makeFolder } from './files.js';
 
 /** Called with what the disk refuses, and the number of lines lost by it, which may be 0. */
 export type OnDiskError = (error: Error, lostLines: number) => void;
@@ -52,7 +52,7 @@ export class LinesFile {
     { rotateBytes = Infinity }: LinesFileOptions = {},
   ): Promise<LinesFile> {
     try {
-      mkdirSync(dirname(path), { recursive: true });
+      makeFolder(dirname(path));
       const lines = new LinesFile(path, await open(path, 'a+', 0o600), onError, rotateBytes);
       await lines.#endTornLine();
       return lines;

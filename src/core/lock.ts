@@ -15,7 +15,6 @@ import {
   copyFileSync,
   futimesSync,
   linkSync,
-  mkdirSync,
   openSync,
   readFileSync,
   readlinkSync,
@@ -27,7 +26,7 @@ import {
 import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import { RunError } from './errors.js';
-import { diskError } from './files.js';
+import { diskError, makeFolder } from './files.js';
 import { MEBIBYTE, readPlainText } from './plain_file.js';
 import { processStart } from './process_start.js';
 
@@ -200,7 +199,7 @@ export function takeLock(path: string, refuse: (found: FoundLock) => void, world
   };
   const own = `${path}.${owner.token}.tmp`;
   try {
-    mkdirSync(dirname(path), { recursive: true });
+    makeFolder(dirname(path));
     writeFileSync(own, `${JSON.stringify(owner, null, 2)}\n`);
   } catch (cause) {
     rmSync(own, { force: true });

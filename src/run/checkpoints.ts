@@ -8,7 +8,6 @@ import {
   closeSync,
   existsSync,
   fsyncSync,
-  mkdirSync,
   openSync,
   readdirSync,
   renameSync,
@@ -19,7 +18,7 @@ import {
 import { join } from 'node:path';
 import { CheckpointError, InternalError, RunError } from '../core/errors.js';
 import { digestOfFileSync } from '../core/digest.js';
-import { diskError, syncDirectory } from '../core/files.js';
+import { diskError, syncDirectory, makeFolder } from '../core/files.js';
 import { requirePlain } from '../core/plain_file.js';
 import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
@@ -74,7 +73,7 @@ export function saveCheckpoint(
   const temporary = join(paths.checkpointsDir, `.writing-${iterationName(iteration)}-${process.pid}`);
   try {
     rmSync(temporary, { recursive: true, force: true });
-    mkdirSync(temporary, { recursive: true });
+    makeFolder(temporary);
     const entries: Record<string, ManifestEntry> = {};
     let total = 0;
     for (const [name, content] of Object.entries(files)) {

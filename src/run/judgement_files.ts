@@ -2,10 +2,10 @@
  * The files of a run's judgements: `judgements.jsonl`, and older ones in pieces of some megabytes, `judgements/<number>-<last iteration>.jsonl.gz`,
  * which zcat can read.
  */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
+import { diskError, syncDirectory, writeFileAtomic, makeFolder } from '../core/files.js';
 import { RunError } from '../core/errors.js';
 import { linesIn, scanLines, LogReader } from '../core/log/reader.js';
 import { MEBIBYTE, readPlain, unpackPlain } from '../core/plain_file.js';
@@ -97,7 +97,7 @@ export class JudgementFiles {
   rotate(last: number): string {
     const name = this.#nextName(last);
     try {
-      mkdirSync(this.folder, { recursive: true });
+      makeFolder(this.folder);
       renameSync(this.current, join(this.folder, name + PLAIN));
       syncDirectory(this.folder);
       syncDirectory(dirname(this.current));
@@ -124,7 +124,7 @@ export class JudgementFiles {
     let lines: string[] = [];
     let [bytes, last] = [0, -1];
     try {
-      mkdirSync(this.folder, { recursive: true });
+      makeFolder(this.folder);
       scanLines(this.current, (line, _offset, length) => {
         lines.push(`${line}\n`);
         bytes += length + 1;

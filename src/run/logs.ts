@@ -2,12 +2,12 @@
  * Logs of one process of one attempt: lines for people in console.log (first rank only) and on the terminal, JSON lines in rank_<n>.log. Lines are
  * handed to the operating system at once, so that a killed process loses none.
  */
-import { closeSync, mkdirSync, openSync, rmSync, symlinkSync, writeSync } from 'node:fs';
+import { closeSync, openSync, rmSync, symlinkSync, writeSync } from 'node:fs';
 import { basename, join, relative } from 'node:path';
 import { Writable } from 'node:stream';
 import winston from 'winston';
 import { printable } from '../core/errors.js';
-import { diskError } from '../core/files.js';
+import { diskError, makeFolder } from '../core/files.js';
 import type { RunPaths } from './paths.js';
 
 export type LogLevel = 'error' | 'warn' | 'info' | 'debug';
@@ -72,7 +72,7 @@ class LineFile extends Writable {
   constructor(private readonly path: string) {
     super({ decodeStrings: true });
     try {
-      mkdirSync(join(path, '..'), { recursive: true });
+      makeFolder(join(path, '..'));
       this.#file = openSync(path, 'a');
     } catch (cause) {
       throw diskError(path, cause);

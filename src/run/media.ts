@@ -1,7 +1,7 @@
 /** Images of a run, named by their content: the same picture is stored once. */
-import { mkdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { encodePng, sha256, type RgbImage } from '../core/image.js';
-import { diskError } from '../core/files.js';
+import { diskError, makeFolder } from '../core/files.js';
 import type { RunPaths } from './paths.js';
 
 /** Stores an image as PNG and returns the SHA-256 of the file, which is its name. Raises RunError when the disk refuses. */
@@ -17,7 +17,7 @@ export function storePng(paths: RunPaths, png: Uint8Array): string {
   if (statSync(path, { throwIfNoEntry: false })?.size === png.length) return name;
   const temporary = `${path}.${process.pid}.tmp`;
   try {
-    mkdirSync(paths.mediaDir, { recursive: true });
+    makeFolder(paths.mediaDir);
     writeFileSync(temporary, png);
     renameSync(temporary, path);
   } catch (cause) {

@@ -2,10 +2,10 @@
  * Appending to a file of lines. A line is appended whole or not at all, what a crash tore is cut off when the file is opened again, and
  * lines are taken back by writing the file anew beside its place.
  */
-import { fstatSync, fsyncSync, ftruncateSync, mkdirSync, openSync, writeSync } from 'node:fs';
+import { fstatSync, fsyncSync, ftruncateSync, openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { RunError } from '../errors.js';
-import { diskError, writeFileAtomic } from '../files.js';
+import { diskError, writeFileAtomic, makeFolder } from '../files.js';
 import { requirePlain } from '../plain_file.js';
 import { LogReader, scanLines } from './reader.js';
 
@@ -30,7 +30,7 @@ export class LogWriter {
     private readonly disk: LogDisk = realDisk,
   ) {
     try {
-      mkdirSync(dirname(path), { recursive: true });
+      makeFolder(dirname(path));
       const file = openSync(path, 'a+');
       this.#log = new LogReader(file, path);
       const found = fstatSync(file);
