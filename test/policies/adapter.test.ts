@@ -16,6 +16,7 @@ import { unrestricted } from '../../src/policies/tokens/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';
+import { group, lesson, optimizer } from './small_lesson.js';
 
 const models = fileURLToPath(new URL('../nets/decoder/fixtures', import.meta.url));
 const adapters = fileURLToPath(new URL('./adapters', import.meta.url));
@@ -112,20 +113,6 @@ describe.each(['all_linear', 'rslora'])('an adapter that peft saved: %s', (name)
   });
 });
 
-const optimizer = {
-  learning_rate: 0.01,
-  betas: [0.9, 0.999] as [number, number],
-  eps: 1e-8,
-  weight_decay: 0,
-  max_grad_norm: 1,
-  per_device_batch_size: 2,
-  schedule: 'constant' as const,
-  decay_steps: null,
-  min_learning_rate_ratio: 0,
-  gradient_checkpointing: false,
-  ema_decay: null,
-};
-
 function policyOf(
   model: PolicyModel,
   ema_decay: number | null = null,
@@ -153,20 +140,6 @@ function fresh(): PolicyModel {
   const baseDigest = digestOfWeights(base);
   return { config, weights, format: format(config.vocab_size), adapter: { lora, base, baseDigest } };
 }
-
-const group = {
-  prompt: { tokens: { ids: [1, 5, 9] } },
-  answers: [{ ids: Int32Array.from([4, 8, 2]) }, { ids: Int32Array.from([7, 7, 3]) }],
-};
-const lesson = {
-  ...group,
-  targets: group.answers.map(({ ids }, i) => ({
-    weights: new Float32Array(ids.length).fill(1),
-    advantages: i === 0 ? 1 : -1,
-    reference: null,
-    old: null,
-  })),
-};
 
 async function save(policy: TokenPolicy, folder: string): Promise<void> {
   for (const [name, content] of Object.entries(await policy.files())) {

@@ -11,6 +11,7 @@ import { isAdapters } from '../../../src/nets/lora.js';
 import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
+import { group, lesson, optimizer } from '../../policies/small_lesson.js';
 
 const REASON =
   process.env['EDITRL_WEBGPU'] === '1' ? '' : ' (skipped: EDITRL_WEBGPU=1 says that this machine has a device)';
@@ -41,34 +42,6 @@ function policyOn(provider: Provider, held: HeldDtype): TokenPolicy {
     keepReference: true,
   });
 }
-
-const optimizer = {
-  learning_rate: 0.01,
-  betas: [0.9, 0.999] as [number, number],
-  eps: 1e-8,
-  weight_decay: 0,
-  max_grad_norm: 1,
-  per_device_batch_size: 2,
-  schedule: 'constant' as const,
-  decay_steps: null,
-  min_learning_rate_ratio: 0,
-  gradient_checkpointing: false,
-  ema_decay: null,
-};
-
-const group = {
-  prompt: { tokens: { ids: [1, 5, 9] } },
-  answers: [{ ids: Int32Array.from([4, 8, 2]) }, { ids: Int32Array.from([7, 7, 3]) }],
-};
-const lesson = {
-  ...group,
-  targets: group.answers.map(({ ids }, i) => ({
-    weights: new Float32Array(ids.length).fill(1),
-    advantages: i === 0 ? 1 : -1,
-    reference: null,
-    old: null,
-  })),
-};
 
 interface Work {
   readonly ids: number[][];
