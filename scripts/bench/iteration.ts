@@ -2,7 +2,7 @@
 import { availableParallelism, cpus } from 'node:os';
 import { Graph } from '../../src/graph/ir.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
-import type { BatchShape } from '../../src/nets/decoder/decoder.js';
+import type { BatchShape } from '../../src/nets/decoder/inputs.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { Emu3Format } from '../../src/policies/tokens/emu3/format.js';
 import { jointVocabularyJson, TokenSpace } from '../../src/policies/tokens/emu3/space.js';

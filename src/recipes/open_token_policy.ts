@@ -104,6 +104,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
       temperature: supervised ? 1 : rollout.temperature,
       microBatch: optimizer.per_device_batch_size,
       gradientCheckpointing: optimizer.gradient_checkpointing,
+      padding: policy.engine.padding,
     },
     packed: packedWeights(settings),
     sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },

@@ -214,6 +214,11 @@ export const decoderEngine = section(
       "What an adapter's frozen weights are held in: 'float32', or 'float16' for matrices in half of the memory, each widened to float32 right before it is used. Everything is computed in float32, and adapters, optimizer state and vectors stay float32. A bfloat16 checkpoint loses nothing between 2^-14 and 65504, and smaller numbers change by at most 2^-25; a float32 one is rounded to 11 bits. Exports, vLLM and runs that start from this one put the adapter on the weights as stored. Nothing is packed then (rollout.packed_weights).",
       z.enum(['float32', 'float16']).default('float32'),
     ),
+    padding: result(
+      "What prompts and answers of different lengths are padded with: 'left_out', it takes no part in the products of a micro-batch, and answers that have ended none in the steps of decoding; 'computed', it is computed like tokens. The results are the same but for their last bits.",
+      z.enum(['left_out', 'computed']).default('left_out'),
+      { absent: 'computed' },
+    ),
   }),
 ).prefault({});
 

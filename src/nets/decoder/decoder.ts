@@ -18,20 +18,18 @@ import {
 import { givenAngles, type GivenAngles } from './angles.js';
 import { blockNorms, hasVision, windowOf, type Activation, type DecoderConfig } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
+import {
+  rowsOf,
+  type BatchShape,
+  type LayerCache,
+  type PromptShape,
+  type SequenceInputs,
+  type StepInputs,
+} from './inputs.js';
 import { productsOf } from '../lora.js';
 import { sumOf, type Product } from '../product.js';
 import type { BlockWrapper } from '../block.js';
-import { withPictureTokens, type PictureShape } from '../vision/seen.js';
-
-/** The sizes of a batch: P prompts of Tp columns, G answers of Ta columns for each. */
-export interface BatchShape {
-  readonly prompts: number;
-  readonly answersPerPrompt: number;
-  readonly promptColumns: number;
-  readonly answerColumns: number;
-  /** The pictures of each prompt; a decoder with a vision encoder needs them, others have none. */
-  readonly pictures?: PictureShape;
-}
+import { withPictureTokens } from '../vision/seen.js';
 
 /** Values that layers with the same window share. They are made once, before any layer, because a layer may be computed a second time. */
 function perWindow<T>(
@@ -108,9 +106,6 @@ function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?:
   return withPictureTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of pictures'), wrap);
 }
 
-/** The part of a batch's shape that prompts have. */
-export type PromptShape = Omit<BatchShape, 'answersPerPrompt' | 'answerColumns'>;
-
 /** A decoder with a vision encoder is given the angles of its columns, which follow from the pictures. */
 function anglesOf(graph: Graph, config: DecoderConfig, prompts: number, columns: number): GivenAngles | null {
   return hasVision(config) ? givenAngles(graph, config, prompts, columns) : null;
@@ -124,26 +119,7 @@ function headOf(config: DecoderConfig, rows: Value): readonly Product[] {
   return productsOf(normalised, table, 'lm_head', tied ? undefined : adapter);
 }
 
-/** Inputs of a whole-sequence graph. */
-export interface SequenceInputs {
-  /** int64 [P, Tp]: prompts without their last token, padded on the left. */
-  readonly promptIds: Value;
-  /** float32 [P, Tp]: 0 on tokens, a large negative number on padding. */
-  readonly promptPadding: Value;
-  /** int64 [P, G, Ta]: the prompt's last token, then the answer without its last token. */
-  readonly answerIds: Value;
-}
-
-export function sequenceInputs(graph: Graph, shape: BatchShape): SequenceInputs {
-  const { prompts, answersPerPrompt, promptColumns, answerColumns } = shape;
-  return {
-    promptIds: graph.input('prompt_ids', [prompts, promptColumns], 'int64'),
-    promptPadding: graph.input('prompt_padding', [prompts, promptColumns]),
-    answerIds: graph.input('answer_ids', [prompts, answersPerPrompt, answerColumns], 'int64'),
-  };
-}
-
-/** Logits [P * G * Ta, vocabulary] of the answers' tokens, given whole sequences. */
+/** Logits [rows of answers, vocabulary] of the answers' tokens, given whole sequences. */
 export function sequenceLogits(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
   return sumOf(sequenceHead(config, shape, inputs));
 }
@@ -158,7 +134,7 @@ export function sequenceHead(
   return headOf(config, sequenceRows(config, shape, inputs, 'answers', wrap));
 }
 
-/** The head's input for every token, [P * Tp + P * G * Ta, width]: the prompts' tokens, then the answers'. */
+/** The head's input for every row, [rows, width]: the prompts', then the answers'. */
 export function hiddenStates(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
   return norm(config, sequenceRows(config, shape, inputs, 'all', plain), 'model.norm');
 }
@@ -174,7 +150,7 @@ function sequenceRows(
   const { graph } = inputs.promptIds;
   const { prompts, answersPerPrompt, promptColumns, answerColumns } = shape;
   const heads = headsOf(config);
-  const promptRows = prompts * promptColumns;
+  const { prompts: promptRows } = rowsOf(shape);
   const columns = promptColumns + answerColumns;
   const rotaryAt = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
@@ -193,12 +169,13 @@ function sequenceRows(
   const batch = prompts * k * answersPerPrompt;
   const promptPart = { prompts, answers: 1, columns: promptColumns };
   const answerPart = { prompts, answers: answersPerPrompt, columns: answerColumns };
-  const promptKeys = new HeadOrder(graph, promptPart, keysOf(heads), 0);
-  const answerKeys = new HeadOrder(graph, answerPart, keysOf(heads), promptRows);
-  const promptQueries = new HeadOrder(graph, promptPart, heads, 0);
-  const answerQueries = new HeadOrder(graph, answerPart, heads, promptRows);
+  const { prompts: ofPrompt = null, answers: ofAnswer = null } = inputs.places ?? {};
+  const promptKeys = new HeadOrder(graph, promptPart, keysOf(heads), 0, ofPrompt);
+  const answerKeys = new HeadOrder(graph, answerPart, keysOf(heads), promptRows, ofAnswer);
+  const promptQueries = new HeadOrder(graph, promptPart, heads, 0, ofPrompt);
+  const answerQueries = new HeadOrder(graph, answerPart, heads, promptRows, ofAnswer);
   // After the last block only the answers' rows are read, so that prompts need no queries there.
-  const answerQueriesAlone = new HeadOrder(graph, answerPart, heads, 0);
+  const answerQueriesAlone = new HeadOrder(graph, answerPart, heads, 0, ofAnswer);
 
   const attend: Attend = (layer, index, normalised) => {
     const masks = masksOf(index);
@@ -239,12 +216,6 @@ function sequenceRows(
     rows = wrap(`layers.${index}`, rows, (x) => block(config, index, x, attend, keep));
   }
   return rows;
-}
-
-/** One layer's cache of prompts: keys transposed [P, K, D, Tp], values [P, K, Tp, D]. */
-export interface LayerCache {
-  readonly keysTransposed: Value;
-  readonly values: Value;
 }
 
 /** Keys and values of prompts (without their last token) for every layer. */
@@ -288,60 +259,6 @@ export function prefill(
   const [before] = blockNorms[config.block_norms ?? 'before'].attention;
   cache(last, norm(config, rows, `model.layers.${last}.${before}`));
   return caches;
-}
-
-/** Inputs of a decoding step; the caches are read, never copied: the caller writes the returned columns into its arrays. */
-export interface StepInputs {
-  /** int64 [P, G]: each answer's latest token. */
-  readonly ids: Value;
-  /**
-   * int64 [P * K * G, 1]: the column of that token, counted from the prompt's first column; where the decoder has a vision encoder, its row in the tables of
-   * angles, which then hold the answers' columns alone.
-   */
-  readonly positions: Value;
-  /** float32 [P, Tp]. */
-  readonly promptPadding: Value;
-  /** float32 [Ta]: 0 for the answer's columns before this token, a large negative number from it on. */
-  readonly answerPadding: Value;
-  /**
-   * For layers with a window shorter than the columns: float32 [Tp + Ta], 0 for columns that the token sees, a large negative number for those before
-   * its window; null if there is no such layer.
-   */
-  readonly window: Value | null;
-  readonly prompt: readonly LayerCache[];
-  /** Per layer keys transposed [P * K * G, D, Ta] and values [P * K * G, Ta, D]. */
-  readonly answers: readonly LayerCache[];
-}
-
-/** Whether any layer's window is shorter than this many columns. */
-export function hasWindow(config: DecoderConfig, columns: number): boolean {
-  return Array.from({ length: config.num_hidden_layers }, (_, i) => windowOf(config, i, columns)).some(
-    (window) => window !== null,
-  );
-}
-
-export function stepInputs(graph: Graph, config: DecoderConfig, shape: BatchShape): StepInputs {
-  const { prompts, answersPerPrompt, promptColumns, answerColumns } = shape;
-  const { keyValueHeads: k, depth } = headsOf(config);
-  const layers = Array.from({ length: config.num_hidden_layers }, (_, i) => i);
-  const batch = prompts * k * answersPerPrompt;
-  return {
-    ids: graph.input('ids', [prompts, answersPerPrompt], 'int64'),
-    positions: graph.input('positions', [batch, 1], 'int64'),
-    promptPadding: graph.input('prompt_padding', [prompts, promptColumns]),
-    answerPadding: graph.input('answer_padding', [answerColumns]),
-    window: hasWindow(config, promptColumns + answerColumns)
-      ? graph.input('window', [promptColumns + answerColumns])
-      : null,
-    prompt: layers.map((i) => ({
-      keysTransposed: graph.input(`prompt_keys.${i}`, [prompts, k, depth, promptColumns]),
-      values: graph.input(`prompt_values.${i}`, [prompts, k, promptColumns, depth]),
-    })),
-    answers: layers.map((i) => ({
-      keysTransposed: graph.input(`answer_keys.${i}`, [batch, depth, answerColumns]),
-      values: graph.input(`answer_values.${i}`, [batch, answerColumns, depth]),
-    })),
-  };
 }
 
 /** Logits [P * G, vocabulary] of the next token, and per layer this column's keys and values [P * K * G, 1, D]. */

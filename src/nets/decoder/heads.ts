@@ -1,7 +1,7 @@
 /**
  * The two orders of heads. Projections make rows [N, H * D], token after token; attention reads one head after another, so that the answers of a
- * prompt lie together. A batch's rows are its prompts' [P, Tp], then its answers' [P, G, Ta]. Heads are moved by gathering them one by one, which
- * also cuts a part out of the rows in the same pass: slicing and transposing would take two.
+ * prompt lie together. A batch's rows are its prompts' [P, Tp], then its answers' [P, G, Ta], or those of tokens alone. Heads are moved by gathering
+ * them one by one, which also cuts a part out of the rows in the same pass, and leaves padding out or puts it in: slicing and transposing would take two.
  */
 import { concat, gather, reshape, slice, withGradient } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
@@ -26,9 +26,19 @@ export function keysOf(heads: Heads): Heads {
   return { ...heads, queriesPerHead: 1 };
 }
 
+/** Where the tokens of one part of a batch stand if padding has no rows of its own. */
+export interface TokenPlaces {
+  readonly rows: number;
+  /** int64 [P * G * T]: the row of each column within the part; padding has one of a row without a token. */
+  readonly rowOf: Value;
+  /** int64 [rows]: the column of each row; a row without a token has one of padding. */
+  readonly columnOf: Value;
+}
+
 /** The heads of one part of a batch: P prompts, G answers of each (1 for prompts themselves), T columns, K * R heads in a row. */
 export class HeadOrder {
   readonly #rows: number;
+  readonly #columns: number;
   readonly #perRow: number;
   readonly #byHead: Value;
   readonly #byRow: Value;
@@ -39,12 +49,17 @@ export class HeadOrder {
     private readonly heads: Heads,
     /** The first row of the part within the batch. */
     private readonly firstRow: number,
+    /** Null: every column has a row. */
+    places: TokenPlaces | null = null,
   ) {
     const { prompts, answers, columns } = part;
     const { keyValueHeads, queriesPerHead } = heads;
-    this.#rows = prompts * answers * columns;
+    this.#columns = prompts * answers * columns;
+    this.#rows = places?.rows ?? this.#columns;
     this.#perRow = keyValueHeads * queriesPerHead;
-    const count = this.#rows * this.#perRow;
+    const count = this.#columns * this.#perRow;
+    // Without places the columns of the part begin with the first row of the batch that is its own.
+    const first = places === null ? firstRow * this.#perRow : 0;
     const byHead = new BigInt64Array(count);
     const byRow = new BigInt64Array(count);
     let at = 0;
@@ -54,15 +69,25 @@ export class HeadOrder {
           for (let r = 0; r < queriesPerHead; r++) {
             for (let t = 0; t < columns; t++, at++) {
               const head = ((p * answers + g) * columns + t) * this.#perRow + k * queriesPerHead + r;
-              byHead[at] = BigInt(firstRow * this.#perRow + head);
+              byHead[at] = BigInt(first + head);
               byRow[head] = BigInt(at);
             }
           }
         }
       }
     }
-    this.#byHead = graph.constant(byHead, [count]);
-    this.#byRow = graph.constant(byRow, [count]);
+    const [headOfPlace, placeOfHead] = [graph.constant(byHead, [count]), graph.constant(byRow, [count])];
+    if (places === null) {
+      this.#byHead = headOfPlace;
+      this.#byRow = placeOfHead;
+      return;
+    }
+    const [perRow, rows] = [this.#perRow, this.#rows];
+    const headsOfRows = BigInt64Array.from({ length: rows * perRow }, (_, i) => BigInt(firstRow * perRow + i));
+    const byColumn = gather(graph.constant(headsOfRows, [rows, perRow]), places.rowOf);
+    this.#byHead = gather(reshape(byColumn, [count]), headOfPlace);
+    const ofRows = gather(reshape(placeOfHead, [this.#columns, perRow]), places.columnOf);
+    this.#byRow = reshape(ofRows, [rows * perRow]);
   }
 
   /** Rows of the batch [N, K * R * D] to this part's heads in the order [P, K, G, R, T, D], given any shape of that size. */
@@ -96,7 +121,7 @@ export class HeadOrder {
 
   #toRows(x: Value): Value {
     const { depth } = this.heads;
-    const heads = gather(reshape(x, [this.#rows * this.#perRow, depth]), this.#byRow);
+    const heads = gather(reshape(x, [this.#columns * this.#perRow, depth]), this.#byRow);
     return reshape(heads, [this.#rows, this.#perRow * depth]);
   }
 }

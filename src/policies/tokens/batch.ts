@@ -1,7 +1,7 @@
 /** Lays out prompts and answers as the decoder's arrays. */
 import { InternalError } from '../../core/errors.js';
 import type { Picture } from '../../models/pictures/picture.js';
-import type { BatchShape } from '../../nets/decoder/decoder.js';
+import type { BatchShape } from '../../nets/decoder/inputs.js';
 import type { Answer, AnsweredPrompt } from '../policy.js';
 
 /** Added to the scores of padding: as good as minus infinity, but finite. */

@@ -5,12 +5,14 @@ import { checkpoint } from '../../graph/checkpoint.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
-import type { BatchShape } from '../../nets/decoder/decoder.js';
-import { sequenceHead, sequenceInputs } from '../../nets/decoder/decoder.js';
+import type { BatchShape } from '../../nets/decoder/inputs.js';
+import { sequenceHead } from '../../nets/decoder/decoder.js';
+import { sequenceInputs } from '../../nets/decoder/inputs.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
+import { rowsFor, sequenceTables, withoutPadding, type SequenceTables } from './token_rows.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { isTrained, type PolicyModel } from './model.js';
 import { Backward, trainingOutputs } from '../backward.js';
@@ -26,6 +28,8 @@ export interface LearnerOptions {
   /** Answers in one micro-batch. */
   readonly microBatch: number;
   readonly gradientCheckpointing: boolean;
+  /** Whether padding is computed like tokens, or has no rows; that changes the last bits. Default: 'left_out'. */
+  readonly padding?: 'computed' | 'left_out';
   readonly session: SessionOptions;
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
@@ -78,8 +82,9 @@ export class Learner {
         const { logProbs, entropy } = this.#distribution(graph, shape, false);
         return { logProbs, entropy };
       };
-      const feeds = await this.#feeds(part, shape);
-      rows.push(rowsOf(await this.#forward.use(shape, build, (session) => session.run(feeds, weights))));
+      const tables = sequenceTables(part, shape);
+      const feeds = await this.#feeds(part, shape, tables);
+      rows.push(toldBy(await this.#forward.use(shape, build, (session) => session.run(feeds, weights)), tables));
     }
     return sorted(groups, shape, (await this.options.peers.allGather(rows)).flat());
   }
@@ -95,8 +100,11 @@ export class Learner {
       parts: this.#deal(lessons, shape),
       key: () => ({ shape, loss }),
       build: (graph) => this.lossGraph(graph, shape, loss),
-      feeds: async (part) => ({ ...(await this.#feeds(part, shape)), ...lossFeeds(part, shape, loss) }),
-      tell: rowsOf,
+      feeds: async (part) => {
+        const tables = sequenceTables(part, shape);
+        return { ...(await this.#feeds(part, shape, tables)), ...lossFeeds(part, shape, tables, loss) };
+      },
+      tell: (result, part) => toldBy(result, sequenceTables(part, shape)),
     });
     const statistics = sorted(lessons, shape, told);
     return {
@@ -119,11 +127,16 @@ export class Learner {
     ]);
   }
 
-  async #feeds(groups: readonly TokenGroup[], shape: BatchShape): Promise<Record<string, TensorData>> {
-    const packed = { ...packSequences(groups, shape) };
-    if (this.#visionTower === null) return packed;
+  async #feeds(
+    groups: readonly TokenGroup[],
+    shape: BatchShape,
+    tables: SequenceTables | null,
+  ): Promise<Record<string, TensorData>> {
+    const packed = packSequences(groups, shape);
+    const fed = { ...(tables === null ? packed : withoutPadding(packed, tables)) };
+    if (this.#visionTower === null) return fed;
     const prompts = groups.map(({ prompt }) => prompt.tokens);
-    return { ...packed, ...(await this.#visionTower.feeds(prompts, shape)) };
+    return { ...fed, ...(await this.#visionTower.feeds(prompts, shape, tables?.prompts.rowOf)) };
   }
 
   /** The shape of a micro-batch of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
@@ -133,20 +146,25 @@ export class Learner {
       this.options.microBatch,
     );
     const prompts = among.map(({ prompt }) => prompt.tokens);
+    const together = Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt));
+    const longest = Math.max(...among.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)));
+    const pictures = this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(prompts) };
+    const sizes = { prompts: together, answersPerPrompt, ...pictures };
+    if (this.options.padding === 'computed') {
+      return { ...sizes, promptColumns: promptColumns(prompts), answerColumns: roundUp(longest) };
+    }
     return {
-      prompts: Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt)),
-      answersPerPrompt,
-      promptColumns: promptColumns(prompts),
-      answerColumns: roundUp(Math.max(...among.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)))),
-      ...(this.#visionTower === null ? {} : { pictures: this.#visionTower.shape(prompts) }),
+      ...sizes,
+      // With a column of padding for every sequence.
+      promptColumns: roundUp(Math.max(...prompts.map(({ ids }) => ids.length))),
+      answerColumns: roundUp(longest + 1),
+      tokenRows: rowsFor(cutUp(among, answersPerPrompt), together),
     };
   }
 
   /** This rank's micro-batches. All ranks cut the same ones. */
   #deal<T extends TokenGroup>(groups: readonly T[], { prompts, answersPerPrompt }: BatchShape): (readonly T[])[] {
-    const pieces = groups.flatMap((group) =>
-      starts(group.answers.length, answersPerPrompt).map((at) => cut(group, at, at + answersPerPrompt)),
-    );
+    const pieces = cutUp(groups, answersPerPrompt);
     const parts = starts(pieces.length, prompts).map((at) => pieces.slice(at, at + prompts));
     const { start, end } = shareOf(parts.length, this.options.peers);
     return parts.slice(start, end);
@@ -214,8 +232,20 @@ function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly 
   return count;
 }
 
-function rowsOf(result: Readonly<Record<string, unknown>>): TokenStatistics {
-  return { logProbs: result['logProbs'] as Float32Array, entropy: result['entropy'] as Float32Array };
+/** A micro-batch's statistics by column. */
+function toldBy(result: Readonly<Record<string, unknown>>, tables: SequenceTables | null): TokenStatistics {
+  const by = (name: string): Float32Array => {
+    const rows = result[name] as Float32Array;
+    return tables === null ? rows : tables.answers.ofColumns(rows);
+  };
+  return { logProbs: by('logProbs'), entropy: by('entropy') };
+}
+
+/** Groups in parts of so many answers. */
+function cutUp<T extends TokenGroup>(groups: readonly T[], answersPerPrompt: number): T[] {
+  return groups.flatMap((group) =>
+    starts(group.answers.length, answersPerPrompt).map((at) => cut(group, at, at + answersPerPrompt)),
+  );
 }
 
 function cut<T extends TokenGroup>(group: T, start: number, end: number): T {
@@ -241,6 +271,7 @@ function largestDivisor(of: number, atMost: number): number {
 function lossFeeds(
   lessons: readonly TokenLesson[],
   { prompts, answersPerPrompt, answerColumns }: BatchShape,
+  tables: SequenceTables | null,
   loss: LossSpec,
 ): Partial<Record<TargetInput, Float32Array>> {
   const placed = lessons.flatMap(({ answers, targets }, p) =>
@@ -252,5 +283,7 @@ function lossFeeds(
     })),
   );
   const read: readonly TargetInput[] = ['weights', ...ruleOf(loss).reads, ...(loss.kl ? ['reference' as const] : [])];
-  return targetFeeds(read, placed, prompts * answersPerPrompt * answerColumns);
+  const feeds = targetFeeds(read, placed, prompts * answersPerPrompt * answerColumns);
+  if (tables === null) return feeds;
+  return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, tables.answers.ofRows(feed)]));
 }

@@ -4,8 +4,9 @@ import type { Session, SessionOptions, TensorData } from '../../engines/onnx/ses
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
-import type { BatchShape, PromptShape } from '../../nets/decoder/decoder.js';
-import { decodeStep, hasWindow, prefill, stepInputs } from '../../nets/decoder/decoder.js';
+import type { BatchShape, PromptShape } from '../../nets/decoder/inputs.js';
+import { decodeStep, prefill } from '../../nets/decoder/decoder.js';
+import { hasWindow, stepInputs } from '../../nets/decoder/inputs.js';
 import type { SampleRequest } from '../policy.js';
 import type { TokenAnswer, TokenRequest, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';

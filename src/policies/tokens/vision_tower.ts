@@ -9,7 +9,7 @@ import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { KEPT_BYTES, patchWidth, tokensOf, writePatches, type Picture } from '../../models/pictures/picture.js';
 import { hasVision, type SeeingConfig } from '../../nets/decoder/config.js';
-import type { BatchShape, PromptShape } from '../../nets/decoder/decoder.js';
+import { rowsOf, type BatchShape, type PromptShape } from '../../nets/decoder/inputs.js';
 import { partOf } from '../../nets/vision/config.js';
 import { encode, encoderInputs, merge } from '../../nets/vision/encoder.js';
 import { frameShape, patchAngles, patchRows, type FrameShape } from '../../nets/vision/layout.js';
@@ -59,17 +59,18 @@ export class VisionTower {
     return { from: this.from, tokens: roundUp(Math.max(...tokens)) };
   }
 
-  /** For whole sequences, or only for prompts if the shape has no answers. */
+  /** For whole sequences, or only for prompts if the shape has no answers. `rowOf`: the row of each column of the prompts; default: the column itself. */
   async feeds(
     prompts: readonly TokenPrompt[],
-    shape: PromptShape & Partial<Pick<BatchShape, 'answersPerPrompt' | 'answerColumns'>>,
+    shape: PromptShape & Partial<BatchShape>,
+    rowOf?: Int32Array,
   ): Promise<Feeds> {
     const pictures = must(shape.pictures, 'the shape of pictures');
     const { answersPerPrompt = 0, answerColumns = 0 } = shape;
-    const rows = shape.prompts * (shape.promptColumns + answersPerPrompt * answerColumns);
+    const rows = rowsOf({ ...shape, answersPerPrompt, answerColumns });
     return {
       ...(await this.#contents(prompts, shape.prompts, pictures)),
-      ...this.#places(prompts, rows, shape, pictures),
+      ...this.#places(prompts, rows.prompts + rows.answers, shape, pictures, (column) => rowOf?.[column] ?? column),
       ...this.#angles(prompts, shape.prompts, shape.promptColumns, answerColumns),
     };
   }
@@ -149,6 +150,7 @@ export class VisionTower {
     rows: number,
     { prompts: count, promptColumns }: PromptShape,
     shape: PictureShape,
+    rowOf: (column: number) => number,
   ): Feeds {
     const { vision } = this.config;
     const perPrompt = tokenRows(shape, vision);
@@ -163,8 +165,9 @@ export class VisionTower {
         if (id !== vision.image_token_id && id !== vision.video_token_id) return;
         if (i === ids.length - 1) throw new InternalError('a prompt ends with a picture');
         const token = p * perPrompt + tokens[next++];
-        index[first + i] = BigInt(rows + token);
-        places[token] = BigInt(first + i);
+        const row = rowOf(first + i);
+        index[row] = BigInt(rows + token);
+        places[token] = BigInt(row);
       });
       if (next !== tokens.length) throw new InternalError(`${tokens.length} tokens of pictures in ${next} places`);
     });

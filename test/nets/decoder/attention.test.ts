@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { Session } from '../../../src/engines/onnx/session.js';
 import { Graph, topological } from '../../../src/graph/ir.js';
 import { causalMask, promptWindowMask } from '../../../src/nets/decoder/attention.js';
-import { sequenceInputs, sequenceLogits } from '../../../src/nets/decoder/decoder.js';
+import { sequenceLogits } from '../../../src/nets/decoder/decoder.js';
+import { sequenceInputs } from '../../../src/nets/decoder/inputs.js';
 
 const config = {
   vocab_size: 11,
