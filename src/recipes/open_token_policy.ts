@@ -107,6 +107,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
       padding: policy.engine.padding,
     },
     packed: packedWeights(settings),
+    padding: policy.engine.padding,
     sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
     peers: group,
     keepReference: !supervised || keepsStart,

@@ -215,9 +215,9 @@ export const decoderEngine = section(
       z.enum(['float32', 'float16']).default('float32'),
     ),
     padding: result(
-      "What prompts and answers of different lengths are padded with: 'left_out', it takes no part in the products of a micro-batch, and answers that have ended none in the steps of decoding; 'computed', it is computed like tokens. The results are the same but for their last bits.",
+      "What becomes of the padding of prompts and answers that differ in length: 'left_out', a micro-batch has rows for tokens alone, and on a CPU answers that have ended leave the batch that decodes; or 'computed', as if it were tokens. It changes the last bits of results.",
       z.enum(['left_out', 'computed']).default('left_out'),
-      { absent: 'computed' },
+      { absent: 'computed', idle: (settings) => (settings('policy.trainer.type') ?? 'onnx') !== 'onnx' },
     ),
   }),
 ).prefault({});

@@ -33,7 +33,8 @@ describe('a recorded run', () => {
 /** The same as a config of today says it, which names the forms that were the only ones then. */
 function saidToday(settings: PlainObject): PlainObject {
   const forms = { image_header: 'forced', end_after_image: false, chat_words: true };
-  return { ...settings, policy: { ...(settings['policy'] as object), ...forms } };
+  const policy = settings['policy'] as { readonly engine: object };
+  return { ...settings, policy: { ...policy, ...forms, engine: { ...policy.engine, padding: 'computed' } } };
 }
 
 /** The recorded settings with some fields of their sections changed. */

@@ -3,7 +3,6 @@ import type { RandomStream } from '../../core/random.js';
 import type { Session, SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
-import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { BatchShape, PromptShape } from '../../nets/decoder/inputs.js';
 import { decodeStep, prefill } from '../../nets/decoder/decoder.js';
 import { hasWindow, stepInputs } from '../../nets/decoder/inputs.js';
@@ -13,6 +12,7 @@ import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import type { PolicyModel } from './model.js';
+import { DecodingBatch } from './decoding_batch.js';
 import { PackedSessions } from '../../engines/onnx/packed_sessions.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { frozenWeights } from './model.js';
@@ -41,6 +41,8 @@ export interface SamplerOptions {
    * Default: 'frozen'.
    */
   readonly packed?: 'frozen' | 'all' | 'none';
+  /** Whether answers that have ended are computed like others, or leave the batch where it pays, which it does on a CPU alone. Default: 'left_out'. */
+  readonly padding?: 'computed' | 'left_out';
   /** For a model that sees: a vision encoder shared with others; default: one of its own. */
   readonly visionTower?: VisionTower | null;
 }
@@ -67,12 +69,15 @@ export class Sampler<P extends TokenPrompt> {
   /** Replaces `#step` if all weights are packed. */
   readonly #packedStep: PackedSessions | null;
   readonly #visionTower: VisionTower | null;
+  readonly #leavesOut: boolean;
 
   constructor(
     readonly model: PolicyModel<P>,
     readonly options: SamplerOptions,
   ) {
-    const { session, packed = 'frozen' } = options;
+    const { session, packed = 'frozen', padding = 'left_out' } = options;
+    // Elsewhere a graph is compiled for each size, and fewer rows take hardly less time.
+    this.#leavesOut = padding === 'left_out' && isOnCpu(session);
     // Prompts have many rows, so packing weights would save little: prefill shares the unpacked weights.
     this.#prefill = new SessionCache('prefill', session, poolFor(session));
     this.#step = new SessionCache(
@@ -115,7 +120,13 @@ export class Sampler<P extends TokenPrompt> {
     const packed = packPrompts(prompts, rows, promptWidth);
     const seen = await this.#visionTower?.feeds(prompts, promptShape);
     const promptCaches = await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights);
-    const caches = new AnswerCaches(rows * answersPerPrompt, config);
+    const batch = new DecodingBatch(
+      config,
+      promptWidth,
+      promptCaches,
+      { places: rows, answers: answersPerPrompt },
+      prompts.length,
+    );
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
         ids: [],
@@ -127,48 +138,66 @@ export class Sampler<P extends TokenPrompt> {
         finished: false,
       })),
     );
-    const ids = new BigInt64Array(rows * answersPerPrompt);
-    const positions = new BigInt64Array(caches.batch);
-    const rowsOut = new RowOutputs(ids.length, config.vocab_size, how.logProbTemperature);
-    const into = { ...caches.columns, ...rowsOut.arrays };
-    const writing = ({ finished, ids, limit }: Writer): boolean => !finished && ids.length < limit;
-    const perPrompt = caches.batch / rows;
+    const writing = (answer: number): boolean => {
+      const { finished, ids, limit } = writers[answer];
+      return !finished && ids.length < limit;
+    };
     let column = 0;
-    for (const answerColumns of widths) {
-      if (!writers.some(writing)) break;
-      caches.grow(answerColumns);
-      // Steps read the prompts' caches and do not need their pictures.
-      const wide: BatchShape = { prompts: rows, promptColumns: promptWidth, answersPerPrompt, answerColumns };
+    /** Decodes until the caches are full, no answer goes on, or the batch may be made smaller. */
+    const decode = async (): Promise<void> => {
+      const { size, caches } = batch;
+      const { answer: answerColumns } = batch.columns;
+      const placed = batch.prompts.map((p) => prompts[p]);
+      const wide: BatchShape = {
+        prompts: size.places,
+        promptColumns: promptWidth,
+        answersPerPrompt: size.answers,
+        answerColumns,
+      };
       const columns = promptWidth + answerColumns;
       const answerPadding = new Float32Array(answerColumns).fill(PADDING).fill(0, 0, column);
       const window = hasWindow(config, columns) ? new Float32Array(columns) : null;
+      const ids = new BigInt64Array(batch.rows.length);
+      const positions = new BigInt64Array(caches.batch);
+      const perPlace = caches.batch / size.places;
+      const rowsOut = new RowOutputs(ids.length, config.vocab_size, how.logProbTemperature);
+      const into = { ...caches.columns, ...rowsOut.arrays };
+      // Steps read the prompts' caches and do not need their pictures.
       const feeds = {
-        ...promptCaches,
+        ...batch.promptCaches,
         ...caches.arrays,
         ids,
         positions,
-        prompt_padding: packed.prompt_padding,
+        prompt_padding: batch.ofPlaces(packed.prompt_padding),
         answer_padding: answerPadding,
         inverse_temperature: rowsOut.inverseTemperature,
         ...(window === null ? {} : { window }),
-        ...this.#visionTower?.stepFeeds(prompts, wide),
+        ...this.#visionTower?.stepFeeds(placed, wide),
       };
-      const decode = async (step: Session): Promise<void> => {
-        for (; column < answerColumns && writers.some(writing); column++) {
-          writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
-          // A model that sees has a row of angles for each column of each prompt.
+      const step = async (session: Session): Promise<void> => {
+        for (; column < answerColumns && writers.some((_, answer) => writing(answer)); column++) {
+          batch.rows.forEach((row, i) => (ids[i] = row === null ? 0n : BigInt(writers[row.answer].latest)));
+          // A model that sees has a row of angles for each column of each place.
           if (this.#visionTower === null) positions.fill(BigInt(promptWidth + column));
-          else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPrompt) * answerColumns + column)));
+          else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPlace) * answerColumns + column)));
           window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (config.sliding_window ?? columns)));
-          await step.run(feeds, weights, into);
+          await session.run(feeds, weights, into);
           caches.write(column);
           answerPadding[column] = 0;
-          writers.forEach((writer, i) => {
-            if (writing(writer)) this.#advance(writer, rowsOut.row(i), how);
+          batch.rows.forEach((row, i) => {
+            if (row !== null && writing(row.answer)) this.#advance(writers[row.answer], rowsOut.row(i), how);
           });
+          if (this.#leavesOut && batch.shrink(writing)) {
+            column += 1;
+            return;
+          }
         }
       };
-      await steps.use(wide, (graph) => this.#stepGraph(graph, wide), decode);
+      await steps.use(wide, (graph) => this.#stepGraph(graph, wide), step);
+    };
+    while (writers.some((_, answer) => writing(answer))) {
+      if (column === batch.columns.answer) batch.caches.grow(widths.shift()!);
+      await decode();
     }
     return prompts.map((_, p) =>
       writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => ({
@@ -269,59 +298,6 @@ class RowOutputs {
       maxima: part('maxima', this.#blocks),
       shares: part('shares', this.#blocks),
     });
-  }
-}
-
-/** The answers' caches: arrays that gain one column a step and are enlarged as needed. Keys are kept transposed, [rows, depth, columns]. */
-class AnswerCaches {
-  readonly arrays: Record<string, Float32Array> = {};
-  readonly columns: Record<string, Float32Array> = {};
-  /** Rows times key and value heads. */
-  readonly batch: number;
-  readonly #layers: number;
-  readonly #depth: number;
-  #length = 0;
-
-  constructor(rows: number, { num_hidden_layers, num_key_value_heads, head_dim }: DecoderConfig) {
-    this.batch = rows * num_key_value_heads;
-    this.#layers = num_hidden_layers;
-    this.#depth = head_dim;
-    for (let layer = 0; layer < this.#layers; layer++) {
-      this.columns[`key.${layer}`] = new Float32Array(this.batch * head_dim);
-      this.columns[`value.${layer}`] = new Float32Array(this.batch * head_dim);
-    }
-  }
-
-  /** Makes room for `length` columns and keeps the filled ones. */
-  grow(length: number): void {
-    for (let layer = 0; layer < this.#layers; layer++) {
-      // A row of values holds its columns one after another; keys have one such row for each depth.
-      this.#widen(`answer_keys.${layer}`, this.batch * this.#depth, this.#length, length);
-      this.#widen(`answer_values.${layer}`, this.batch, this.#length * this.#depth, length * this.#depth);
-    }
-    this.#length = length;
-  }
-
-  write(column: number): void {
-    const { batch } = this;
-    const depth = this.#depth;
-    for (let layer = 0; layer < this.#layers; layer++) {
-      const keys = this.arrays[`answer_keys.${layer}`];
-      const key = this.columns[`key.${layer}`];
-      for (let i = 0; i < batch * depth; i++) keys[i * this.#length + column] = key[i]!;
-      const values = this.arrays[`answer_values.${layer}`];
-      const value = this.columns[`value.${layer}`];
-      for (let row = 0; row < batch; row++) {
-        values.set(value.subarray(row * depth, (row + 1) * depth), (row * this.#length + column) * depth);
-      }
-    }
-  }
-
-  #widen(name: string, rows: number, from: number, to: number): void {
-    const wide = new Float32Array(rows * to);
-    const narrow = this.arrays[name] ?? wide;
-    for (let row = 0; row < rows; row++) wide.set(narrow.subarray(row * from, (row + 1) * from), row * to);
-    this.arrays[name] = wide;
   }
 }
 

@@ -1,0 +1,227 @@
+/**
+ * The answers that decode together: places for several answers of one prompt, with the caches of prompts and of answers. Answers that have ended may
+ * leave it, and the others then move together.
+ */
+import { headsOf } from '../../nets/decoder/heads.js';
+import type { DecoderConfig } from '../../nets/decoder/config.js';
+
+/** Places, and answers of one prompt in each. */
+export interface BatchSize {
+  readonly places: number;
+  readonly answers: number;
+}
+
+/** Columns of the caches of prompts and of answers. */
+interface Columns {
+  readonly prompt: number;
+  readonly answer: number;
+}
+
+/** Fewer rows than this take hardly less time: a step then reads all weights for few products. */
+const LEAST_ROWS = 8;
+/** A batch is made smaller where at least this share of its rows is left over. */
+const LEFT_OVER = 1 / 4;
+/** Answers share their prompt's cache where that leaves at most this share of rows empty. */
+const EMPTY_FOR_SHARING = 1 / 8;
+
+/** The next size with three quarters or all of a power of two rows, so that few different graphs are made. */
+function roundRows(rows: number): number {
+  const power = 2 ** Math.ceil(Math.log2(rows));
+  const between = (3 * power) / 4;
+  return Math.max(LEAST_ROWS, rows <= between ? between : power);
+}
+
+/**
+ * The size of a batch for what is left of each prompt's answers; null where the batch is better left as it is. Rows are fewer by a quarter, and the
+ * caches of prompts, which are repeated where answers of one prompt take several places, and of answers hold no more than now.
+ */
+export function smallerBatch(
+  left: readonly number[],
+  now: BatchSize,
+  columns: Columns,
+  /** A product with a single row rounds differently, so that every place has at least two: answers times queries per head. */
+  queriesPerHead: number,
+): BatchSize | null {
+  const rows = now.places * now.answers;
+  const held = now.places * columns.prompt + rows * columns.answer;
+  const sizes: BatchSize[] = [];
+  for (let { answers } = now; answers >= 1; answers = answers % 2 === 0 ? answers / 2 : 0) {
+    if (answers !== now.answers && answers * queriesPerHead < 2) break;
+    const needed = left.reduce((sum, count) => sum + Math.ceil(count / answers), 0);
+    const places = Math.max(needed, Math.floor(roundRows(needed * answers) / answers));
+    const fits = places * answers <= (1 - LEFT_OVER) * rows;
+    if (fits && places * (columns.prompt + answers * columns.answer) <= held) sizes.push({ places, answers });
+  }
+  const fewest = Math.min(...sizes.map(({ places, answers }) => places * answers));
+  return sizes.find(({ places, answers }) => places * answers * (1 - EMPTY_FOR_SHARING) <= fewest) ?? null;
+}
+
+/** One answer's row: the index of the answer, and of the prompt. */
+interface Row {
+  readonly answer: number;
+  readonly prompt: number;
+}
+
+/**
+ * The rows and caches of a batch. Prompts' caches are [places, K, D, Tp] and [places, K, Tp, D] by layer, answers' [places * K * answers, D, Ta] and
+ * [places * K * answers, Ta, D].
+ */
+export class DecodingBatch {
+  /** The prompt of each place; those without answers have any. */
+  prompts: readonly number[];
+  /** For each place one after another, its answers; null for none. */
+  rows: readonly (Row | null)[];
+  readonly promptCaches: Record<string, Float32Array>;
+  caches: AnswerCaches;
+
+  constructor(
+    private readonly config: DecoderConfig,
+    private readonly promptColumns: number,
+    promptCaches: Readonly<Record<string, Float32Array>>,
+    public size: BatchSize,
+    /** The first places are these prompts', in their order. */
+    prompts: number,
+  ) {
+    const { places, answers } = size;
+    this.promptCaches = { ...promptCaches };
+    this.prompts = Array.from({ length: places }, (_, place) => Math.min(place, prompts - 1));
+    this.rows = Array.from({ length: places * answers }, (_, row) => {
+      const prompt = Math.floor(row / answers);
+      return prompt < prompts ? { prompt, answer: row } : null;
+    });
+    this.caches = new AnswerCaches(places * answers, config);
+  }
+
+  get columns(): Columns {
+    return { prompt: this.promptColumns, answer: this.caches.length };
+  }
+
+  /** The columns of the places' prompts, from those of all prompts. */
+  ofPlaces(columns: Float32Array): Float32Array {
+    return blocksOf(columns, columns.length / this.promptColumns, this.prompts);
+  }
+
+  /** Moves the answers that go on together, if that makes the batch small enough to pay. Returns whether it did. */
+  shrink(goesOn: (answer: number) => boolean): boolean {
+    const { answers } = this.size;
+    const left = new Map<number, { readonly from: number; readonly rows: number[] }>();
+    this.rows.forEach((row, index) => {
+      if (row === null || !goesOn(row.answer)) return;
+      const ofPrompt = left.get(row.prompt) ?? { from: Math.floor(index / answers), rows: [] };
+      ofPrompt.rows.push(index);
+      left.set(row.prompt, ofPrompt);
+    });
+    const counts = [...left.values()].map(({ rows }) => rows.length);
+    if (counts.length === 0) return false;
+    const next = smallerBatch(counts, this.size, this.columns, headsOf(this.config).queriesPerHead);
+    if (next === null) return false;
+    const places = [...left.values()].flatMap(({ from, rows }) =>
+      Array.from({ length: Math.ceil(rows.length / next.answers) }, (_, i) => ({
+        from,
+        rows: rows.slice(i * next.answers, (i + 1) * next.answers),
+      })),
+    );
+    while (places.length < next.places) places.push({ from: places[0].from, rows: [] });
+    const fromRows = places.flatMap(({ rows }) => Array.from({ length: next.answers }, (_, i) => rows[i] ?? null));
+    for (const [name, cache] of Object.entries(this.promptCaches)) {
+      this.promptCaches[name] = blocksOf(cache, this.size.places, places.map(({ from }) => from)); // prettier-ignore
+    }
+    this.caches = this.caches.moved(this.size, next, fromRows);
+    this.prompts = places.map(({ from }) => this.prompts[from]);
+    this.rows = fromRows.map((from) => (from === null ? null : this.rows[from]));
+    this.size = next;
+    return true;
+  }
+}
+
+/** Equal blocks of an array, of which there are `count`, by their indices; null stands for zeros. */
+function blocksOf(from: Float32Array, count: number, indices: readonly (number | null)[]): Float32Array {
+  const size = from.length / count;
+  const out = new Float32Array(indices.length * size);
+  indices.forEach((index, i) => {
+    if (index !== null) out.set(from.subarray(index * size, (index + 1) * size), i * size);
+  });
+  return out;
+}
+
+/** The answers' caches: arrays that gain one column a step and are enlarged as needed. Keys are kept transposed, [rows, depth, columns]. */
+export class AnswerCaches {
+  readonly arrays: Record<string, Float32Array> = {};
+  readonly columns: Record<string, Float32Array> = {};
+  /** Rows times key and value heads. */
+  readonly batch: number;
+  readonly #depth: number;
+  #length = 0;
+
+  constructor(
+    rows: number,
+    private readonly config: DecoderConfig,
+  ) {
+    const { num_hidden_layers, num_key_value_heads, head_dim } = config;
+    this.batch = rows * num_key_value_heads;
+    this.#depth = head_dim;
+    for (let layer = 0; layer < num_hidden_layers; layer++) {
+      this.columns[`key.${layer}`] = new Float32Array(this.batch * head_dim);
+      this.columns[`value.${layer}`] = new Float32Array(this.batch * head_dim);
+    }
+  }
+
+  /** Columns that there is room for. */
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Makes room for `length` columns and keeps the filled ones. */
+  grow(length: number): void {
+    for (let layer = 0; layer < this.config.num_hidden_layers; layer++) {
+      // A row of values holds its columns one after another; keys have one such row for each depth.
+      this.#widen(`answer_keys.${layer}`, this.batch * this.#depth, this.#length, length);
+      this.#widen(`answer_values.${layer}`, this.batch, this.#length * this.#depth, length * this.#depth);
+    }
+    this.#length = length;
+  }
+
+  write(column: number): void {
+    const { batch } = this;
+    const depth = this.#depth;
+    for (let layer = 0; layer < this.config.num_hidden_layers; layer++) {
+      const keys = this.arrays[`answer_keys.${layer}`];
+      const key = this.columns[`key.${layer}`];
+      for (let i = 0; i < batch * depth; i++) keys[i * this.#length + column] = key[i]!;
+      const values = this.arrays[`answer_values.${layer}`];
+      const value = this.columns[`value.${layer}`];
+      for (let row = 0; row < batch; row++) {
+        values.set(value.subarray(row * depth, (row + 1) * depth), (row * this.#length + column) * depth);
+      }
+    }
+  }
+
+  /** The caches of these rows of a batch of size `from`, in the order of a batch of size `to`, and none for null; these caches are given up. */
+  moved(from: BatchSize, to: BatchSize, rows: readonly (number | null)[]): AnswerCaches {
+    const heads = this.config.num_key_value_heads;
+    const made = new AnswerCaches(to.places * to.answers, this.config);
+    // A place has its answers one after another for each head.
+    const blocks = Array.from({ length: to.places * heads }, (_, i) => {
+      const [place, head] = [Math.floor(i / heads), i % heads];
+      return Array.from({ length: to.answers }, (__, answer) => {
+        const row = rows[place * to.answers + answer];
+        return row === null
+          ? null
+          : (Math.floor(row / from.answers) * heads + head) * from.answers + (row % from.answers);
+      });
+    }).flat();
+    for (const [name, array] of Object.entries(this.arrays)) {
+      made.arrays[name] = blocksOf(array, this.batch, blocks);
+      delete this.arrays[name];
+    }
+    made.#length = this.#length;
+    return made;
+  }
+
+  #widen(name: string, rows: number, from: number, to: number): void {
+    const wide = new Float32Array(rows * to);
+    const narrow = this.arrays[name] ?? wide;
+    for (let row = 0; row < rows; row++) wide.set(narrow.subarray(row * from, (row + 1) * from), row * to);
+    this.arrays[name] = wide;
+  }
+}
