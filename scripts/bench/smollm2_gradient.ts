@@ -10,6 +10,12 @@ const WORKS = {
     packages: ['torch', 'transformers', 'peft'],
   },
   all: { title: 'gradient of all weights, 16 answers', packages: ['torch', 'transformers'] },
+  lora_shared: {
+    title:
+      'gradient of LoRA r 16, 16 answers of 4 to 24 tokens, 8 to each of 2 prompts of 90, which are computed once on both sides',
+    packages: ['torch', 'transformers', 'peft'],
+  },
+  all_shared: { title: 'the same of all weights', packages: ['torch', 'transformers'] },
   adamw: { title: 'clipping and AdamW over 134 M parameters', packages: ['torch'] },
 } as const;
 /** `half`: as `lora`, with frozen weights held in float16. */

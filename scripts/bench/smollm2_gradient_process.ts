@@ -12,13 +12,23 @@ import type { Work } from './smollm2_gradient.js';
 import { answerTurns } from './turns.js';
 
 const [folder, work, threads] = process.argv.slice(2) as [string, Work, string];
-const [prompts, answers, promptTokens, answerTokens] = [2, 8, 43, 64];
+const [prompts, answers] = [2, 8];
+/** The sizes of a batch: tokens of every prompt, and of answer `i` of all. */
+interface Sizes {
+  readonly prompt: number;
+  readonly answer: (i: number) => number;
+}
+const equal: Sizes = { prompt: 43, answer: () => 64 };
+/** From 4 to 24, 14.1 in the mean. */
+const many: Sizes = { prompt: 90, answer: (i) => 4 + ((8 * i) % 21) };
 
 /** The measurements by name: each reads the model, and returns the function that is timed. */
 const works: Readonly<Record<Work, () => () => Promise<void>>> = {
   lora: () => gradient(true),
   half: () => gradient(true, 'float16'),
   all: () => gradient(false),
+  lora_shared: () => gradient(true, 'float32', many),
+  all_shared: () => gradient(false, 'float32', many),
   adamw: () => {
     const size = 1_228_800;
     const tensors = Array.from({ length: Math.round(134_515_008 / size) }, (_, i) => `w${i}`);
@@ -31,7 +41,7 @@ const works: Readonly<Record<Work, () => () => Promise<void>>> = {
   },
 };
 
-function gradient(adapted: boolean, held: HeldDtype = 'float32'): () => Promise<void> {
+function gradient(adapted: boolean, held: HeldDtype = 'float32', sizes = equal): () => Promise<void> {
   const opened = openDecoder(folder, 'words', held);
   const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
   const { config, weights } = adapted ? adapt(opened.config, opened.weights, lora, { seed: 1 }) : opened;
@@ -55,16 +65,21 @@ function gradient(adapted: boolean, held: HeldDtype = 'float32'): () => Promise<
   );
   const stream = new RandomStream('bench');
   const tokens = (length: number): number[] => Array.from({ length }, () => 100 + stream.integer(39_900));
-  const lessons = Array.from({ length: prompts }, (): TokenLesson => ({
-    prompt: { tokens: { ids: tokens(promptTokens) } },
-    answers: Array.from({ length: answers }, () => ({ ids: Int32Array.from(tokens(answerTokens)) })),
-    targets: Array.from({ length: answers }, () => ({
-      weights: new Float32Array(answerTokens).fill(1 / (prompts * answers * answerTokens)),
-      advantages: stream.normal(),
-      reference: null,
-      old: null,
-    })),
-  }));
+  const lengths = Array.from({ length: prompts * answers }, (_, i) => sizes.answer(i));
+  const all = lengths.reduce((sum, length) => sum + length, 0);
+  const lessons = Array.from({ length: prompts }, (_, p): TokenLesson => {
+    const own = lengths.slice(p * answers, (p + 1) * answers);
+    return {
+      prompt: { tokens: { ids: tokens(sizes.prompt) } },
+      answers: own.map((length) => ({ ids: Int32Array.from(tokens(length)) })),
+      targets: own.map((length) => ({
+        weights: new Float32Array(length).fill(1 / all),
+        advantages: stream.normal(),
+        reference: null,
+        old: null,
+      })),
+    };
+  });
   return async () => {
     await learner.learn(lessons, { policy: 'reinforce', kl: null });
     await learner.gradients();
