@@ -7,3 +7,9 @@ export const laterValues: Readonly<Record<string, readonly string[]>> = {
   'environment.engine.type': ['vllm'],
   'environment.engine.dtype': ['float16', 'bfloat16'],
 };
+
+/** What to take in their place, where something does the same, by dotted key and value. */
+export const insteadOf: Readonly<Record<string, string | undefined>> = {
+  'policy.engine.dtype bfloat16':
+    'float16 holds a bfloat16 checkpoint exactly between 2^-14 and 65504, and smaller numbers within 2^-25',
+};

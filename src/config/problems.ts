@@ -5,7 +5,7 @@ import { canonicalKeyOf, flatKeys } from './dialects/earl_keys.js';
 import { displayPath } from './jsonnet.js';
 import { nearest } from '../core/nearest.js';
 import { isSet, placesOf, type Origin } from './origin.js';
-import { laterValues } from './later.js';
+import { insteadOf, laterValues } from './later.js';
 import type { Problem } from '../recipes/rules.js';
 import { getPath } from '../schema/paths.js';
 import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
@@ -127,7 +127,9 @@ function unionFields(schema: z.ZodType): Record<string, z.ZodType> {
 function laterValue(path: Path, found: unknown, schema: z.ZodType, root: unknown): string | null {
   const key = dottedPath(path);
   if (typeof found !== 'string' || !(laterValues[key] ?? []).includes(found)) return null;
-  return `'${found}' is not available in this version; available: ${availableAt(path, schema, root).join(', ')}`;
+  const instead = insteadOf[`${key} ${found}`];
+  const available = availableAt(path, schema, root).join(', ');
+  return `'${found}' is not available in this version; available: ${available}${instead === undefined ? '' : ` (${instead})`}`;
 }
 
 /** The names allowed at a path: an enumeration's values, or a discriminator's variants. */

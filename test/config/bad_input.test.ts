@@ -220,6 +220,13 @@ describe('a config that does not validate', () => {
       `);
   });
 
+  it('asks for a format that another one holds', async () => {
+    expect(await withSets('policy.engine.dtype=bfloat16')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) policy.engine.dtype: 'bfloat16' is not available in this version; available: float32, float16 (float16 holds a bfloat16 checkpoint exactly between 2^-14 and 65504, and smaller numbers within 2^-25)
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+    `);
+  });
+
   it('refers to models in ways that are not known', async () => {
     expect(
       await withSets('environment.model=3', 'policy.tokenizer={"hub":"x"}', 'policy.model={"run":"a","confg":"b"}'),

@@ -276,7 +276,7 @@ function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict 
   return { ...verdict, advice };
 }
 
-/** Says what would fit, where something does. */
+/** Says what would fit, where something does; else, where the models alone do not fit, that nothing does. */
 function withWay(
   verdict: MemoryVerdict,
   settings: TrainedSettings,
@@ -284,7 +284,8 @@ function withWay(
 ): MemoryVerdict {
   if (verdict.fits) return verdict;
   const way = wayToFit(settings, bytesOf, verdict.freeBytes);
-  return way === null ? verdict : { ...verdict, advice: `${verdict.advice ?? ''}; ${way}` };
+  if (way === null) return withLeast(verdict, bytesOf(smallestSettings(settings)));
+  return { ...verdict, advice: `${verdict.advice ?? ''}; ${way}` };
 }
 
 /** Estimates what runs need of a machine. The shape of a model is known if one of the `runs` makes it. */
@@ -311,8 +312,7 @@ export function memoryOf(
       if (placement === null || placed === null || !isTrainable(settings)) {
         const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, waysToShrink(settings));
         if (!isTrainable(settings)) return found;
-        const least = withLeast(found, recipeOf(settings).memory(smallestSettings(settings), shapeOf, sizeIn));
-        return withWay(least, settings, (changed) => {
+        return withWay(found, settings, (changed) => {
           const one = recipeOf(changed).memory(changed, shapeOf, sizeIn);
           return one === null ? null : (one + reward) * (found.neededBytes / bytes);
         });

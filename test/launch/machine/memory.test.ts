@@ -56,6 +56,20 @@ describe('a run that does not fit', () => {
     expect(adviceAt(bytes! * 0.99)).toContain('lower optimizer.per_device_batch_size');
     expect(adviceAt(2 ** 20)).toMatch(/^name a smaller model .* its models alone take about 0\.3 GiB$/);
   });
+
+  it('is to be held in half of the memory, and not to be smaller, where its models do not fit as they are held', () => {
+    const { policy } = settings;
+    const sizes = { hidden_size: 4096, intermediate_size: 12288, num_hidden_layers: 16, num_attention_heads: 32 };
+    const large = {
+      ...settings,
+      policy: { ...policy, init: { ...policy.init, ...sizes }, lora: { rank: 16, alpha: 32, rslora: false } },
+    } as typeof settings;
+    const total = 20 * 2 ** 30;
+    const machine = { free: total, total };
+    const { verdict } = memoryOf(new Map(), { gpus: [] } as unknown as Devices, machine)(large);
+    expect(verdict?.neededBytes).toBeGreaterThan(2 * total);
+    expect(verdict?.advice).toMatch(/^lower .*; with policy\.engine\.dtype=float16.* it takes \d+\.\d GiB$/);
+  });
 });
 
 describe('the shape of a model', () => {
