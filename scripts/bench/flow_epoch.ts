@@ -5,7 +5,7 @@
 import { execFileSync } from 'node:child_process';
 import { availableParallelism, cpus } from 'node:os';
 import { parseArgs } from 'node:util';
-import { InternalError, UsageError } from '../../src/core/errors.js';
+import { InternalError, RunError, UsageError } from '../../src/core/errors.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { latestWhole } from '../../src/run/checkpoints.js';
 import type { Metrics } from '../../src/run/metrics.js';
@@ -38,6 +38,12 @@ export async function benchFlowEpoch(): Promise<void> {
   for (let round = 0; round < rounds; round++) {
     ours.push(...(await iterations()));
     if (missing === null) theirs.push(...epochs(values.python, warmUpFolder()));
+  }
+  const partly = ours.filter((metrics) => metrics['group/dropped'] > 0).length;
+  if (partly > 0) {
+    throw new RunError(`${partly} of ${ours.length} epochs dropped groups, and learnt from fewer pictures than torch`, {
+      next: 'Groups are dropped whose rewards are all equal: train ip_adapter_warmup for less long, or measure another seed.',
+    });
   }
   const split = (all: readonly Split[]): string =>
     `sampling ${median(all.map(({ rollout }) => rollout)).toFixed(2)} s, learning ${median(all.map(({ update }) => update)).toFixed(2)} s`;

@@ -17,13 +17,15 @@ export async function benchSweep(): Promise<void> {
   const firstLines: number[] = [];
   for (let start = 0; start < STARTS; start++) firstLines.push(await secondsToFirstLine());
   firstLines.sort((a, b) => a - b);
+  const start = firstLines[Math.floor(STARTS / 2)];
   console.log(
-    `from \`editrl sweep\` to the first worker's first line: median ${firstLines[Math.floor(STARTS / 2)].toFixed(2)} s, worst ${firstLines[STARTS - 1].toFixed(2)} s of ${STARTS} (at most ${MOST_SECONDS_TO_START} s)`,
+    `from \`editrl sweep\` to the first worker's first line: median ${start.toFixed(2)} s, worst ${firstLines[STARTS - 1].toFixed(2)} s of ${STARTS} (at most ${MOST_SECONDS_TO_START} s)`,
   );
   const seconds = await secondsOfSleeps(runs);
-  const beyond = (seconds * SLOTS) / runs - 1;
+  // The start has a limit of its own.
+  const beyond = ((seconds - start) * SLOTS) / runs - 1;
   console.log(
-    `${runs} runs of \`sleep 1\` on ${SLOTS} slots: ${seconds.toFixed(1)} s with start and table, ${beyond.toFixed(4)} s each beyond their second (at most ${MOST_SECONDS_PER_RUN} s)`,
+    `${runs} runs of \`sleep 1\` on ${SLOTS} slots: ${seconds.toFixed(1)} s with start and table; without the start ${beyond.toFixed(4)} s each beyond their second (at most ${MOST_SECONDS_PER_RUN} s)`,
   );
 }
 
