@@ -9,14 +9,23 @@ import type { LoadedConfig } from '../config/load.js';
 import { InternalError, RunError } from '../core/errors.js';
 import { probeProvider, type ProbedProvider } from '../engines/onnx/probe.js';
 import type { ProviderChoice } from '../engines/onnx/provider.js';
-import { deviceKind, processesOf } from '../launch/machine/device_kind.js';
-import { detectDevices, gibibytes, requireFree, wholeMachinePlacement, type Gpu } from '../launch/machine/devices.js';
+import { deviceKind, processesOf, runDevices } from '../launch/machine/device_kind.js';
+import {
+  detectDevices,
+  gibibytes,
+  requireFree,
+  wholeMachinePlacement,
+  type Devices,
+  type Gpu,
+  type Placement,
+} from '../launch/machine/devices.js';
 import { RunFailed } from '../launch/processes/failure.js';
 import { Guardian } from '../launch/processes/guardian.js';
 import { availableMemory } from '../launch/machine/memory.js';
 import { freePort, rankEnvironment, supervise } from '../launch/processes/supervise.js';
 import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
 import { runResolver } from '../launch/models/resolve.js';
+import { withTrainingServer } from '../launch/servers/lent_server.js';
 import { requirePassed } from '../policies/tokens/tinker/certificate/findings.js';
 import { enginesOf } from '../recipes/engines.js';
 import { certificateFor } from '../recipes/open_server_check.js';
@@ -67,11 +76,12 @@ export const launchCheckVerb: Action = {
     const { launch } = config.settings;
     const devices = detectDevices();
     const kind = deviceKind(config.settings, devices);
-    const processes = processesOf(config.settings, devices, kind);
-    const placement = wholeMachinePlacement({ ...launch, processes }, devices, kind);
+    const own = runDevices(config.settings, devices);
+    const processes = processesOf(config.settings, own, kind);
+    const placement = wholeMachinePlacement({ ...launch, processes }, own, kind);
     requireFree(placement.devices);
     const reports = await startRanks(config, processes, placement);
-    const certificate = await checkTrainer(config.settings);
+    const certificate = await checkTrainer(config.settings, devices, placement);
     if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports, certificate });
     else print(reports, certificate);
     if (certificate !== null) requirePassed(certificate.findings, certificate.server.url);
@@ -79,14 +89,21 @@ export const launchCheckVerb: Action = {
   },
 };
 
-/** The certificate of what the training server computes; null if this machine trains the policy. */
-async function checkTrainer(settings: RunSettings): Promise<Certificate | null> {
+/** The certificate of what the training server computes, which is started for it where the run starts one; null if this machine trains the policy. */
+async function checkTrainer(
+  settings: RunSettings,
+  devices: Devices,
+  placement: Placement,
+): Promise<Certificate | null> {
   const stop = new AbortController();
   const onSignal = (): void => stop.abort();
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
   try {
     const resolveRun = runResolver(settings.base_exp_dir);
-    return await certificateFor(settings, resolveRun, { stop: stop.signal, onNote: printError });
+    const services = { stop: stop.signal, onNote: printError };
+    return await withTrainingServer(settings, { devices, placement, ...services }, (started) =>
+      certificateFor(settings, resolveRun, { started, ...services }),
+    );
   } finally {
     process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
   }

@@ -83,6 +83,9 @@ export class EndpointError extends EditrlError {
 /** A run has used up what its settings allow it to ask for: it goes on from where it is once they allow more. */
 export class JudgeLimitError extends EndpointError {}
 
+/** A server of the run's own has ended, and with it what the run had there: the run goes on from its last checkpoint. */
+export class ServerEndedError extends EndpointError {}
+
 /** A model graph is wrong: shapes, dtypes, a missing gradient. */
 export class GraphError extends EditrlError {
   readonly code = 'graph';

@@ -12,7 +12,8 @@ import {
   statSync,
   writeSync,
 } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { RunError } from './errors.js';
 import { openFilesAdvice, saysTooManyFiles } from './open_files.js';
 
@@ -104,4 +105,14 @@ export function diskError(path: string, cause: unknown): RunError {
     ...(remedies[code] === undefined ? {} : { next: remedies[code] }),
     cause,
   });
+}
+
+/** The folder of package.json, found both from the sources and from dist/. */
+export function projectRoot(): string {
+  for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
+    if (existsSync(join(folder, 'package.json'))) return folder;
+    if (folder === dirname(folder)) {
+      throw new RunError('the folder of this program is not found', { where: folder, next: 'Run: npm ci' });
+    }
+  }
 }

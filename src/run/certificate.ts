@@ -8,6 +8,8 @@ import type { RunPaths } from './paths.js';
 
 const server = z.object({
   url: z.string(),
+  /** The command line but for the port, of a server that was started with the run; absent for one that was not. */
+  started_by: z.array(z.string()).optional(),
   base_model: z.string(),
   /** What it says that it can do; null where it does not say. */
   capabilities: z.json(),

@@ -106,6 +106,10 @@ export class RunPaths {
   get adaptersDir(): string {
     return join(this.dir, 'adapters');
   }
+  /** What a training server that is started with the run saves there. */
+  get trainingServerDir(): string {
+    return join(this.dir, 'training_server');
+  }
   get episodesDir(): string {
     return join(this.dir, 'episodes');
   }

@@ -9,12 +9,41 @@ const onnxTrainer = z.strictObject({
   type: result("The trainer: 'onnx', the engine of this program.", z.literal('onnx'), { absent: 'onnx' }),
 });
 
+const serve = section(
+  'A training server that is started with the run and ended with it, and keeps what it saves in the folder of the run; null where one runs already.',
+  z.strictObject({
+    command: operation(
+      'The program that serves, and its first arguments, before --model, --rank, --port, --dir and flags; null means scripts/serve_skyrl, which is part of this program and starts SkyRL.',
+      z.array(z.string()).min(1).nullable().default(null),
+    ),
+    mode: operation(
+      "SkyRL's backend, where command is null: 'jax', 'fsdp' or 'megatron'; null means fsdp on GPUs and jax on the CPU.",
+      z.enum(['jax', 'fsdp', 'megatron']).nullable().default(null),
+    ),
+    python: operation(
+      'The folder of the Python environment that has SkyRL and uv, where command is null; null means the one that is active.',
+      z.string().min(1).nullable().default(null),
+    ),
+    devices: operation(
+      'GPU indices that it may use, which the run leaves to it; null means the GPU that the run has, which they share.',
+      z.array(count).min(1).nullable().default(null),
+    ),
+    flags: operation(
+      "Further arguments, as they are: ['--tensor-parallel', '4'].",
+      z.array(z.string().min(1)).default([]),
+    ),
+    start_timeout_s: operation('Seconds within which it has to answer.', positive.default(1800)),
+  }),
+);
+export type ServeTrainerSettings = z.output<typeof serve>;
+
 const tinkerTrainer = z.strictObject({
   type: result("The trainer: 'tinker', a server that speaks the Tinker training API.", z.literal('tinker')),
   base_url: operation(
-    'Where it runs: http://HOST:PORT; null means what the environment variable TINKER_BASE_URL says.',
+    'Where it runs: http://HOST:PORT; null where `serve` starts one, else what the environment variable TINKER_BASE_URL says.',
     address.nullable().default(null),
   ),
+  serve: serve.nullable().default(null),
   base_model: result(
     'The model that the server trains adapters over, by the name that it has there.',
     z.string().min(1),
@@ -45,7 +74,7 @@ const tinkerTrainer = z.strictObject({
     z.enum(['auto', 'proto', 'json']).default('auto'),
   ),
   api_key_env: operation(
-    'The environment variable with the key that the server asks for.',
+    'The environment variable with the key that the server asks for; one that `serve` starts finds a key of its own there.',
     z.string().min(1).default('TINKER_API_KEY'),
   ),
   concurrency: operation('Prompts that are answered at once.', positiveInteger.default(64)),

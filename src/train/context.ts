@@ -32,10 +32,16 @@ import { HackAlarms } from './hack_alarms.js';
 import { HeldOut } from './held_out.js';
 import type { scheduleOf } from './schedule.js';
 
-/** Address of a sampling server that this program started, and the credentials it expects. */
-export interface SamplerAddress {
+/** Address of a server that this program started, and the credentials it expects. */
+export interface ServerAddress {
   readonly url: string;
   readonly token: string;
+}
+
+/** A training server that this program started. */
+export interface StartedTrainer extends ServerAddress {
+  /** Its command line without its port, which is another one at each start. */
+  readonly startedBy: readonly string[];
 }
 
 /** What opening a training needs, on any rank. */
@@ -48,7 +54,9 @@ export interface TrainingContext {
   /** Address of the judge; null if none is configured. */
   readonly judge: JudgeAddress | null;
   /** The server that was started with the run to sample its answers; absent or null if there is none. */
-  readonly sampler?: SamplerAddress | null;
+  readonly sampler?: ServerAddress | null;
+  /** The server that was started with the run to train its policy; absent or null if there is none. */
+  readonly trainer?: StartedTrainer | null;
   readonly stop: AbortSignal;
   /** Counts what a training server is asked; absent or null where nobody counts. */
   readonly spending?: Spending | null;

@@ -17,7 +17,7 @@ export interface NamedRun {
   readonly base_exp_dir: string;
 }
 
-export type RemoteServices = Pick<TrainingContext, 'group' | 'stop' | 'checkpoint' | 'spending'> & {
+export type RemoteServices = Pick<TrainingContext, 'group' | 'stop' | 'checkpoint' | 'spending' | 'trainer'> & {
   readonly handle: Pick<RunHandle, 'paths' | 'setState'> | null;
   readonly log: { readonly logger: Pick<RunLog['logger'], 'warn' | 'info'> };
   readonly clock?: Clock;

@@ -23,6 +23,7 @@ import type { LaunchSettings } from '../schema/launch.js';
 import type { TinkerSettings } from '../schema/trainer.js';
 import type { OptimizerSettings, RolloutSettings } from '../schema/training.js';
 import { readPrice } from './prices.js';
+import type { StartedTrainer } from './context.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
 import { certifyServer, findOrMakeCertificate, type CertifiedRun, type ServerToCertify } from './server_certificate.js';
 
@@ -57,7 +58,8 @@ export async function openServedPolicy<P extends TokenPrompt>(
   sight: Sight | null,
   services: RemoteServices,
 ): Promise<TinkerPolicy<P>> {
-  const url = addressOf(trainer);
+  const started = services.trainer ?? null;
+  const address = addressOf(trainer, started);
   limitSpending(run, trainer, services);
   const { base_model: baseModel, concurrency } = trainer;
   const lora = adapterOf(trainer, run);
@@ -70,7 +72,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
     {
       name: 'the training server',
       settings: trainer,
-      open: (tools) => connectionOf(url, trainer, tools),
+      open: (tools) => connectionOf(address, trainer, tools),
       form: answerForm,
       linesOf: ({ answers }) => answers,
       prepare,
@@ -81,7 +83,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
   const reduction = await requireCertified(
     run,
     trainer,
-    { format, sight },
+    { format, sight, startedBy: started?.startedBy ?? null },
     {
       connection: client,
       replay,
@@ -128,7 +130,7 @@ function limitSpending({ launch }: ServedRun, trainer: TinkerSettings, { spendin
 async function requireCertified<P extends TokenPrompt>(
   run: ServedRun,
   trainer: TinkerSettings,
-  writes: Pick<ServerToCertify<P>, 'format' | 'sight'>,
+  writes: Pick<ServerToCertify<P>, 'format' | 'sight' | 'startedBy'>,
   {
     connection,
     replay,
@@ -159,15 +161,24 @@ async function requireCertified<P extends TokenPrompt>(
 }
 
 /**
- * What a server is found to compute for these settings; nothing is recorded. Raises as `openServedPolicy`, but for CertificateError.
+ * What a server is found to compute for these settings; nothing is recorded. `started` is the one that was started for this look, null for one that runs.
+ * Raises as `openServedPolicy`, but for CertificateError.
  */
 export async function checkServer<P extends TokenPrompt>(
   run: CertifiedSettings,
   trainer: TinkerSettings,
   writes: Pick<ServerToCertify<P>, 'format' | 'sight'>,
-  { stop, onNote }: { readonly stop: AbortSignal; readonly onNote: (note: string) => void },
+  {
+    started,
+    stop,
+    onNote,
+  }: {
+    readonly started: StartedTrainer | null;
+    readonly stop: AbortSignal;
+    readonly onNote: (note: string) => void;
+  },
 ): Promise<Certificate> {
-  const connection = connectionOf(addressOf(trainer), trainer, {
+  const connection = connectionOf(addressOf(trainer, started), trainer, {
     concurrency: trainer.concurrency,
     onNote,
     onWaiting: (found, waitedS) => onNote(`waiting for the training server (${waitedS} s): ${found}`),
@@ -179,6 +190,7 @@ export async function checkServer<P extends TokenPrompt>(
       asked,
       openSession: () => sessionOf(connection, trainer, run, {}),
       trainer,
+      startedBy: started?.startedBy ?? null,
       ...writes,
     };
     return await certifyServer(certifiedRun(run), server);
@@ -196,11 +208,10 @@ function certifiedRun({ algorithm, policy, rollout }: CertifiedSettings): Certif
   };
 }
 
-function connectionOf(url: string, trainer: TinkerSettings, tools: ClientServices): TinkerConnection {
+function connectionOf(address: Address, trainer: TinkerSettings, tools: ClientServices): TinkerConnection {
   return new TinkerConnection({
     ...tools,
-    url,
-    apiKey: process.env[trainer.api_key_env],
+    ...address,
     // A result is waited for while other requests go on.
     concurrency: trainer.concurrency + 2,
     timeoutMs: trainer.timeout_s * 1000,
@@ -228,12 +239,25 @@ function adapterOf({ lora }: TinkerSettings, { seed }: CertifiedSettings): { ran
   return { rank: lora.rank, seed: lora.seed ?? seed };
 }
 
-function addressOf({ base_url }: TinkerSettings): string {
+interface Address {
+  readonly url: string;
+  readonly apiKey: string | undefined;
+}
+
+/** That of the server that was started with the run, else what settings and environment say. */
+function addressOf({ base_url, serve, api_key_env }: TinkerSettings, started: StartedTrainer | null): Address {
+  if (started !== null) return { url: started.url, apiKey: started.token };
+  if (serve !== null) {
+    throw new ConfigError('no training server was started for this run', {
+      where: 'policy.trainer.serve',
+      next: 'Start it with `editrl run`, or name a server that runs in policy.trainer.base_url.',
+    });
+  }
   const url = base_url ?? process.env['TINKER_BASE_URL'] ?? null;
-  if (url !== null && URL.canParse(url)) return url;
+  if (url !== null && URL.canParse(url)) return { url, apiKey: process.env[api_key_env] };
   throw new ConfigError(url === null ? 'no training server is named' : `TINKER_BASE_URL: found ${url}`, {
     where: 'policy.trainer.base_url',
-    next: 'Set it to http://HOST:PORT, or export TINKER_BASE_URL.',
+    next: 'Set it to http://HOST:PORT, export TINKER_BASE_URL, or start one with the run: policy.trainer.serve.',
   });
 }
 

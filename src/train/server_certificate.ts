@@ -31,6 +31,8 @@ export interface ServerToCertify<P extends TokenPrompt> {
   /** Opens a session that nothing else uses. */
   readonly openSession: () => TinkerSession;
   readonly trainer: TinkerSettings;
+  /** The command line but for the port, of a server that was started with the run; null for one that was not. */
+  readonly startedBy: readonly string[] | null;
   readonly format: TokenFormat<P>;
   /** How the policy sees; null for one that does not. */
   readonly sight: Sight | null;
@@ -39,10 +41,11 @@ export interface ServerToCertify<P extends TokenPrompt> {
 /** Raises EndpointError where the server stays away or refuses. Whether it passes is for the caller to say. */
 export async function certifyServer<P extends TokenPrompt>(
   { policy, needsPrompts, samplesAhead }: CertifiedRun,
-  { connection, asked, openSession, trainer, format, sight }: ServerToCertify<P>,
+  to: ServerToCertify<P>,
 ): Promise<Certificate> {
+  const { connection, asked, openSession, trainer, format, sight } = to;
   const { clock } = connection;
-  const [server, start] = [await serverOf(connection, trainer, asked), clock.now()];
+  const [server, start] = [await serverOf(to), clock.now()];
   const { findings, reduction } = await certify({
     connection,
     session: openSession(),
@@ -68,7 +71,7 @@ export async function findOrMakeCertificate<P extends TokenPrompt>(
 ): Promise<{ readonly certificate: Certificate; readonly isKept: boolean }> {
   const kept = readCertificate(paths);
   const stands = kept !== null && !kept.findings.some(({ state }) => state === 'failed');
-  if (stands && isDeepStrictEqual(kept.server, await serverOf(server.connection, server.trainer, server.asked))) {
+  if (stands && isSame(kept.server, await serverOf(server))) {
     const { connection, asked, openSession, trainer, sight } = server;
     await clearPlace({ connection, asked, session: openSession(), concurrency: trainer.concurrency, sight });
     return { certificate: kept, isKept: true };
@@ -78,13 +81,25 @@ export async function findOrMakeCertificate<P extends TokenPrompt>(
   return { certificate, isKept: false };
 }
 
-async function serverOf(
-  connection: TinkerConnection,
-  { base_model }: TinkerSettings,
-  asked: WithDeadline,
-): Promise<CertifiedServer> {
+/** A server that is started with the run has another address at each start. */
+function isSame(kept: CertifiedServer, found: CertifiedServer): boolean {
+  const address = found.started_by === undefined ? found.url : kept.url;
+  return isDeepStrictEqual(kept, { ...found, url: address });
+}
+
+async function serverOf<P extends TokenPrompt>({
+  connection,
+  asked,
+  trainer: { base_model },
+  startedBy,
+}: Pick<ServerToCertify<P>, 'connection' | 'asked' | 'trainer' | 'startedBy'>): Promise<CertifiedServer> {
   const path = '/get_server_capabilities';
   const reply = await asked((within) => connection.send(path, null, within));
   const capabilities = reply.status === 200 ? (connection.json(path, reply) as CertifiedServer['capabilities']) : null;
-  return { url: connection.url, base_model, capabilities };
+  return {
+    url: connection.url,
+    ...(startedBy === null ? {} : { started_by: [...startedBy] }),
+    base_model,
+    capabilities,
+  };
 }

@@ -3,9 +3,9 @@
  * file.
  */
 import { existsSync, readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
 import { RunError } from '../core/errors.js';
+import { projectRoot } from '../core/files.js';
 import type { Route } from '../http/server.js';
 
 /** Headers of every response: nothing from other origins, nothing inline, no frames, no guessing of types. */
@@ -49,14 +49,4 @@ export function builtFile(name: string): string {
   const path = join(projectRoot(), 'dist', 'page', name);
   if (!existsSync(path)) throw new RunError('the page was not built', { where: path, next: 'Run: npm run build' });
   return readFileSync(path, 'utf8');
-}
-
-/** The folder of package.json, found both from the sources and from dist/. */
-export function projectRoot(): string {
-  for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
-    if (existsSync(join(folder, 'package.json'))) return folder;
-    if (folder === dirname(folder)) {
-      throw new RunError('the folder of this program is not found', { where: folder, next: 'Run: npm ci' });
-    }
-  }
 }

@@ -36,7 +36,7 @@ async function kept(stub: StubTinker, folder: string): Promise<{ certificate: Ce
   try {
     return await findOrMakeCertificate(
       { policy: { engine }, needsPrompts: true, samplesAhead: false },
-      { connection, asked: (work) => work(within()), openSession, trainer, format, sight: null },
+      { connection, asked: (work) => work(within()), openSession, trainer, startedBy: null, format, sight: null },
       { certificate: join(folder, 'certificate.json') },
     );
   } finally {

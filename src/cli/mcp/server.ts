@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { McpServer, type CallToolResult } from '@modelcontextprotocol/server';
 import { EditrlError } from '../../core/errors.js';
-import { projectRoot } from '../../web/page_files.js';
+import { projectRoot } from '../../core/files.js';
 import type { StartedCommands } from './started.js';
 import { TOOLS, type Tool } from './tools.js';
 

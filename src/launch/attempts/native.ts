@@ -43,7 +43,7 @@ export async function nativeAttempt(
   let failure: unknown = null;
   const over = new AbortController();
   /** Functions that end what was started only for this attempt. */
-  const serving: Promise<() => Promise<void>>[] = [];
+  const ends: Promise<() => Promise<void>>[] = [];
   const tracked = services.trackings.attempt(settings);
   try {
     await supervise({
@@ -71,14 +71,15 @@ export async function nativeAttempt(
         services.onClaimed(settings);
         tracked.begin((line, level) => send(worker, { kind: 'notice', line, level }));
         const served = serverDevices(settings, services.devices(), placement.devices);
-        serving.push(services.servers.answer(settings, { attempt: told.attempt, served }, worker, over.signal));
+        const serving = { attempt: told.attempt, served, evaluation: config.evaluation };
+        ends.push(services.servers.answer(settings, serving, worker, over.signal));
       },
     });
   } catch (error) {
     failure = error;
   } finally {
     over.abort();
-    for (const end of await Promise.all(serving)) await end();
+    for (const end of await Promise.all(ends)) await end();
   }
   try {
     return await told.end(failure);

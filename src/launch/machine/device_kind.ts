@@ -4,6 +4,7 @@ import { enginesOf } from '../../recipes/engines.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import type { RunSettings } from '../../schema/run.js';
 import type { ServeSettings } from '../../schema/sampler.js';
+import { trainerServeOf } from '../../recipes/served_trainer.js';
 import { processCount, type DeviceKind, type Devices } from './devices.js';
 
 /**
@@ -15,7 +16,9 @@ export function deviceKind(
   devices: Pick<Devices, 'gpus'>,
   auto: () => 'cuda' | 'cpu' = detectedProvider,
 ): DeviceKind {
-  if (devices.gpus.length === 0 || settings.launch.devices?.length === 0) return 'cpu';
+  // A run whose policy is trained by a server of its own may leave all GPUs to that.
+  const { gpus } = trainerServeOf(settings) === null ? devices : runDevices(settings, devices);
+  if (gpus.length === 0 || settings.launch.devices?.length === 0) return 'cpu';
   if (settings.launch.command !== null || !isTrainable(settings)) return 'gpu';
   const onCpu = enginesOf(settings).every(({ provider }) => (provider === 'auto' ? auto() : provider) === 'cpu');
   return onCpu ? 'cpu' : 'gpu';
@@ -23,19 +26,22 @@ export function deviceKind(
 
 /** What a run itself may use of a machine, without the GPUs of a server that is started with it. */
 export function runDevices<D extends Pick<Devices, 'gpus'>>(settings: RunSettings, devices: D): D {
-  const served = serveOf(settings)?.devices ?? [];
+  const served = serveOf(settings)?.devices ?? trainerServeOf(settings)?.devices ?? [];
   return { ...devices, gpus: devices.gpus.filter(({ index }) => !served.includes(index)) };
 }
 
 /**
- * The GPUs of a server that is started with a run: those that it names, else one that the run may use but does not, else the run's first, which they
- * share. Null if there is no GPU to assign: there is no such server, or the run computes on the CPU.
+ * The GPUs of a server that is started with a run: those that it names. Else one that samples has one that the run may use but does not, else the run's
+ * first, which they share; one that trains has those of the run, or the first that it may use. Null if there is no GPU to assign: there is no such
+ * server, or no such GPU.
  */
 export function serverDevices(
   settings: RunSettings,
   devices: Pick<Devices, 'gpus'>,
   taken: readonly number[],
 ): readonly number[] | null {
+  const trains = trainerServeOf(settings);
+  if (trains !== null) return trainerDevices(trains.devices, settings, devices, taken);
   const serve = serveOf(settings);
   if (serve === null) return null;
   if (serve.devices !== null) return serve.devices;
@@ -43,6 +49,19 @@ export function serverDevices(
   const allowed = settings.launch.devices;
   const spare = devices.gpus.filter(({ index }) => !taken.includes(index) && (allowed?.includes(index) ?? true));
   return [...spare.map(({ index }) => index), ...taken].slice(0, 1);
+}
+
+function trainerDevices(
+  named: readonly number[] | null,
+  { launch }: RunSettings,
+  { gpus }: Pick<Devices, 'gpus'>,
+  taken: readonly number[],
+): readonly number[] | null {
+  if (named !== null) return named;
+  // A run that was given GPUs among others keeps to them.
+  if (taken.length > 0) return taken;
+  const usable = gpus.filter(({ index }) => launch.devices?.includes(index) ?? true);
+  return usable.length === 0 ? null : [usable[0].index];
 }
 
 function serveOf(settings: RunSettings): ServeSettings | null {

@@ -1,5 +1,5 @@
 /** A process as the owner of a run: from its claim to its end. */
-import { EditrlError, EndpointError } from '../../core/errors.js';
+import { EditrlError, EndpointError, ServerEndedError } from '../../core/errors.js';
 import type { ClaimRequest, RunHandle } from '../../run/claim.js';
 import type { RunLog } from '../../run/logs.js';
 import { claimWhenFree } from './takeover.js';
@@ -45,7 +45,8 @@ export async function ownRun<T>(
     lost.signal.throwIfAborted();
     const { reason, stack } = describe(error);
     log.logger.debug(stack);
-    recordEnd(handle, error instanceof EndpointError ? 'interrupted' : 'failed', reason);
+    const stayedAway = error instanceof EndpointError && !(error instanceof ServerEndedError);
+    recordEnd(handle, stayedAway ? 'interrupted' : 'failed', reason);
     throw error;
   } finally {
     onEnd();

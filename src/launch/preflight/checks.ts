@@ -7,6 +7,7 @@ import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
 import type { ShapeOf } from '../../recipes/recipe.js';
+import { trainerServerOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { decidingTerms, recordedTerms } from '../../rewards/score/choice.js';
 import { describeEmbeddingModel } from '../../rewards/terms/clip/model.js';
@@ -22,6 +23,7 @@ import { checkFolder, type FreeSpace } from '../machine/disk.js';
 import type { memoryOf } from '../machine/memory.js';
 import { checkPlacement, placeParts } from '../machine/placement.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from '../models/wanted.js';
+import { HOW_TO_SERVE, serverPrograms } from '../servers/training_server.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
 import { checkJudgeCalls } from './judge_calls.js';
 import { checkNeed } from './needs.js';
@@ -122,6 +124,12 @@ const checks = {
     return typeof model === 'string'
       ? [look, [`served ${model}`, () => checkServable(modelFolder(model, () => ''))]]
       : [look];
+  }),
+  /** A training server that will be started: its program, and what that runs. */
+  trainer: trained((settings) => {
+    const trainer = trainerServerOf(settings);
+    if (trainer === null || trainer.serve === null) return [];
+    return serverPrograms(trainer.serve).map(({ key, program }) => programCheck(program, { key, next: HOW_TO_SERVE }));
   }),
   modules: trained((settings) =>
     (rewardOf(settings)?.terms ?? []).flatMap((term): NamedCheck[] =>

@@ -5,6 +5,7 @@
 import type { LoadedConfig } from '../../config/load.js';
 import type { EditrlError } from '../../core/errors.js';
 import { EndpointError } from '../../core/errors.js';
+import { trainerServeOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { asksJudge, shownToJudge } from '../../rewards/score/choice.js';
 import { createReward } from '../../rewards/score/combined.js';
@@ -78,6 +79,7 @@ export class ServerChecks {
     return [
       ...(await this.#ofReward(settings)),
       ...(await this.#ofSampler(settings)),
+      ...ofTrainer(settings),
       ...(await this.#ofImages(settings)),
     ];
   }
@@ -197,6 +199,13 @@ function lookAt(server: PictureServer): Promise<readonly string[]> {
 
 function widthOf(server: PictureServer): number | null {
   return server.kind === 'render_server' ? server.width : null;
+}
+
+/** A training server is looked at by the run itself, and by `editrl launch-check`. */
+function ofTrainer(settings: RunSettings): Found[] {
+  if (settings.launch.command !== null || trainerServeOf(settings) === null) return [];
+  const note = 'its training server is started with the run, and was not asked; `editrl launch-check` starts it';
+  return [{ what: 'training server', note }];
 }
 
 /** Creates a reward's terms, checks their own servers, and closes everything. */

@@ -1,6 +1,6 @@
 /** Describes a rank's death: what ended it, whether memory ran out, and its last lines. */
 import { constants } from 'node:os';
-import { EditrlError, EngineError, InternalError, RunError } from '../../core/errors.js';
+import { EditrlError, EngineError, InternalError, RunError, ServerEndedError } from '../../core/errors.js';
 import type { ChildExit } from './child.js';
 import type { MemoryKill } from './memory_kills.js';
 import { killedForMemory, type OutOfMemory } from './out_of_memory.js';
@@ -23,7 +23,9 @@ export interface RunFailure {
   readonly lastLines: readonly string[];
 }
 
-const GO_ON = 'Run the same command again to continue from the last checkpoint; launch.max_restarts does so by itself.';
+/** How a run goes on whose worker, or whose own training server, has ended. */
+export const GO_ON =
+  'Run the same command again to continue from the last checkpoint; launch.max_restarts does so by itself.';
 
 /** A worker died, hung or ended with a code other than 0. */
 export class RunFailed extends RunError {
@@ -90,9 +92,11 @@ export function exitReason(
   return memory === null ? { reason, next: null } : { reason: `${reason}: ${memory.found}`, next: memory.next };
 }
 
-/** Whether a retry of the same attempt may succeed: a worker died or its engine failed, but its input is fine. */
+const RETRYABLE = [RunFailed, EngineError, InternalError, ServerEndedError] as const;
+
+/** Whether a retry of the same attempt may succeed: a worker or the run's own server died or its engine failed, but its input is fine. */
 export function isRetryable(error: unknown): boolean {
-  if (error instanceof RunFailed || error instanceof EngineError || error instanceof InternalError) return true;
+  if (RETRYABLE.some((kind) => error instanceof kind)) return true;
   return !(error instanceof EditrlError);
 }
 

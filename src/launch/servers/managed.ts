@@ -1,6 +1,6 @@
 /**
- * A server that this program starts in its own process and keeps up. If it ends, it is restarted at the same address; it dies with this process, and
- * requires a token from its callers. Its specification says what sets it apart from other servers.
+ * A server that this program starts in its own process and keeps up. If it ends, it is restarted at the same address, unless its users have lost what
+ * they had there; it dies with this process, and requires a token from its callers. Its specification says what sets it apart from other servers.
  */
 import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
 import { dirname } from 'node:path';
@@ -43,6 +43,8 @@ export interface ServerSpecification {
   readonly noProgram?: { readonly where: string; readonly next: string };
   /** Seconds within which it has to be up. */
   readonly startTimeoutS: number;
+  /** Whether what its users have there ends with it, so that it is not started again; default: no. */
+  readonly endsItsUsers?: boolean;
   /** How it is asked to end. */
   readonly endBy: 'SIGTERM' | 'SIGKILL';
   /** Seconds that processes it started have to end after it. */
@@ -82,7 +84,7 @@ export class ManagedServer {
     private readonly spec: ServerSpecification,
     private readonly options: ManagedServerOptions,
   ) {
-    const { name, where, next, address } = spec;
+    const { name, where, next, address, endsItsUsers = false } = spec;
     const { say, onLost, clock = systemClock, user } = options;
     this.#clock = clock;
     this.#door = address.kind === 'handed_over' ? new HeldListener() : null;
@@ -90,6 +92,7 @@ export class ManagedServer {
       name,
       where,
       next,
+      endsItsUsers,
       say,
       clock,
       restart: () => this.#launch().catch((error: unknown) => `could not be started: ${String(error)}`),

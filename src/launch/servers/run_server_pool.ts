@@ -1,12 +1,15 @@
-/** The servers that are started with runs: embedded judges, gateways in front of judges, and samplers. */
-import { join } from 'node:path';
+/** The servers that are started with runs: embedded judges, gateways in front of judges, samplers, and training servers. */
+import { dirname, join } from 'node:path';
+import type { EvaluatedWeights } from '../../config/load.js';
 import { modelFolder } from '../../models/reference.js';
+import { trainerServerOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import { asksJudge } from '../../rewards/score/choice.js';
 import { RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import type { RunSettings } from '../../schema/run.js';
+import type { ServerAddress } from '../../train/context.js';
 import { EmbeddedJudges } from './embedded_judge.js';
 import type { Guardian } from '../processes/guardian.js';
 import { runResolver } from '../models/resolve.js';
@@ -14,6 +17,7 @@ import { SharedGateways } from './gateway.js';
 import type { Worker } from '../processes/supervise.js';
 import type { ManagedServer } from './managed.js';
 import type { ServerReporter, ServerUser } from './upkeep.js';
+import { startTrainingServer, type StartedServer } from './training_server.js';
 import { checkServable, startVllm } from './vllm.js';
 import { hubEnvironmentOf } from '../models/wanted.js';
 import { packError, type ToWorker } from '../worker/protocol.js';
@@ -27,8 +31,10 @@ export interface ServersOptions {
 /** What a server is started for. */
 interface Serving {
   readonly attempt: number;
-  /** The GPUs of a sampling server; null for all that this process sees. */
+  /** The GPUs of a sampling or training server; null for all that this process sees. */
   readonly served: readonly number[] | null;
+  /** What is evaluated, where nothing is trained. */
+  readonly evaluation?: EvaluatedWeights | undefined;
 }
 
 export class RunServerPool {
@@ -47,7 +53,7 @@ export class RunServerPool {
    */
   async answer(
     settings: RunSettings,
-    { attempt, served }: Serving,
+    serving: Serving,
     worker: Worker,
     over: AbortSignal,
   ): Promise<() => Promise<void>> {
@@ -57,17 +63,25 @@ export class RunServerPool {
       over,
     };
     let sampler: ManagedServer | null = null;
+    let trainer: StartedServer | null = null;
     try {
       const judge = await this.#judgeOf(settings, user);
-      sampler = await this.#samplerOf(settings, { attempt, served }, user);
+      sampler = await this.#samplerOf(settings, serving, user);
+      trainer = await this.#trainerOf(settings, serving, user);
       send(worker, {
         kind: 'servers',
-        servers: { judge, sampler: sampler === null ? null : { url: sampler.url, token: sampler.token } },
+        servers: {
+          judge,
+          sampler: sampler === null ? null : addressOf(sampler),
+          trainer: trainer === null ? null : { ...addressOf(trainer.server), startedBy: trainer.startedBy },
+        },
       });
     } catch (error) {
       send(worker, { kind: 'server_lost', error: packError(error) });
     }
-    return async () => sampler?.close();
+    return async () => {
+      await Promise.all([sampler?.close(), trainer?.server.close()]);
+    };
   }
 
   async close(): Promise<void> {
@@ -107,6 +121,36 @@ export class RunServerPool {
     const log = join(paths.attemptLogsDir(attempt), 'vllm.log');
     return startVllm({ sampled, devices: served, model, log, guardian, user, say });
   }
+
+  async #trainerOf(
+    settings: RunSettings,
+    { attempt, served, evaluation }: Serving,
+    user: ServerUser,
+  ): Promise<StartedServer | null> {
+    const trainer = trainerServerOf(settings);
+    if (trainer === null || trainer.serve === null) return null;
+    const paths = RunPaths.of(settings);
+    const { guardian, say } = this.options;
+    return startTrainingServer({
+      trainer,
+      devices: served,
+      folder: savedFolder(paths, evaluation),
+      log: join(paths.attemptLogsDir(attempt), 'training_server.log'),
+      guardian,
+      user,
+      say,
+    });
+  }
+}
+
+/** Where a training server finds what it has saved for a run: an evaluation of a checkpoint is below the folder of the run that has it. */
+function savedFolder(paths: RunPaths, evaluation: EvaluatedWeights | undefined): string {
+  if ((evaluation?.checkpoint ?? null) === null) return paths.trainingServerDir;
+  return RunPaths.ofDirectory(dirname(paths.baseExpDir)).trainingServerDir;
+}
+
+function addressOf({ url, token }: ManagedServer): ServerAddress {
+  return { url, token };
 }
 
 function send(worker: Worker, message: ToWorker): void {

@@ -1,6 +1,7 @@
 /** Keeps a server up: how often it is restarted, with what pauses, and who is informed. */
-import { EndpointError } from '../../core/errors.js';
+import { EndpointError, ServerEndedError } from '../../core/errors.js';
 import { systemClock, type Clock } from '../../core/clock.js';
+import { GO_ON } from '../processes/failure.js';
 
 /** Milliseconds before the first restart; doubled for each further one. */
 const FIRST_PAUSE_MS = 250;
@@ -29,6 +30,8 @@ export interface UpkeepOptions {
   readonly where: string;
   /** Starts it at its address. Null once it is up, else how that failed, such as `ended with exit code 1`. Never rejects. */
   readonly restart: () => Promise<string | null>;
+  /** Whether what its users have there ends with it, so that it is not started again; default: no. */
+  readonly endsItsUsers?: boolean;
   /** Called once when it is given up, before its users are told. */
   readonly giveUp: () => void;
   readonly say: ServerReporter;
@@ -70,7 +73,7 @@ export class Upkeep {
     if (this.#closed) return;
     if (this.#clock.now() - this.#upSince >= STEADY_MS) this.#deaths = 0;
     this.#deaths++;
-    if (this.#deaths > MOST_RESTARTS) {
+    if (this.options.endsItsUsers === true || this.#deaths > MOST_RESTARTS) {
       this.#giveUp(how);
       return;
     }
@@ -95,13 +98,15 @@ export class Upkeep {
   }
 
   #giveUp(how: string): void {
-    const { name, where, next, giveUp, say } = this.options;
+    const { name, where, next, giveUp, say, endsItsUsers = false } = this.options;
     this.close();
     giveUp();
-    const error = new EndpointError(
-      `${name} does not stay up: it was started again ${MOST_RESTARTS} times, and the last time it ${how}`,
-      { where, next },
-    );
+    const error = endsItsUsers
+      ? new ServerEndedError(`${name} that was started with the run ${how}`, { where, next: `${next}\n  ${GO_ON}` })
+      : new EndpointError(
+          `${name} does not stay up: it was started again ${MOST_RESTARTS} times, and the last time it ${how}`,
+          { where, next },
+        );
     say(error.toText(), this.#users.size > 0);
     for (const user of this.#users) user.lost(error);
   }

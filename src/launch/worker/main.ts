@@ -5,6 +5,7 @@
 import { InternalError } from '../../core/errors.js';
 import { autoProvider } from '../../engines/onnx/cuda.js';
 import { withEngines } from '../../recipes/engines.js';
+import { trainerServeOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import type { WholeCheckpoint } from '../../run/checkpoints.js';
 import type { RunHandle } from '../../run/claim.js';
@@ -252,9 +253,10 @@ function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pic
   return device === undefined || autoProvider() === 'cpu' ? {} : { rewardSession: { provider: 'cuda', device } };
 }
 
-/** Seconds within which a server that is started with a run has to be up. */
+/** Seconds within which the servers that are started with a run have to be up. */
 function servedWithin(settings: TrainedSettings): number {
-  return recipeOf(settings).sampler(settings)?.engine.serve?.start_timeout_s ?? 0;
+  const serves = [recipeOf(settings).sampler(settings)?.engine.serve, trainerServeOf(settings)];
+  return serves.reduce((sum, serve) => sum + (serve?.start_timeout_s ?? 0), 0);
 }
 
 /** Replaces "all cores" by a share of them, and gives each part's engine its GPU. */

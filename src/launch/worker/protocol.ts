@@ -12,13 +12,14 @@ import {
   InUseError,
   JudgeLimitError,
   RunError,
+  ServerEndedError,
   UsageError,
   type ErrorDetails,
 } from '../../core/errors.js';
 import { openFilesAdvice, saysTooManyFiles } from '../../core/open_files.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RunReference } from '../../schema/model.js';
-import type { SamplerAddress } from '../../train/context.js';
+import type { ServerAddress, StartedTrainer } from '../../train/context.js';
 import type { PlacedPart } from '../machine/placement.js';
 import { memoryAdvice } from '../processes/out_of_memory.js';
 
@@ -29,7 +30,9 @@ export type RunKind = 'finished' | 'already_finished' | 'interrupted';
 export interface RunServers {
   readonly judge: JudgeAddress | null;
   /** A sampling server that was started with the run. */
-  readonly sampler: SamplerAddress | null;
+  readonly sampler: ServerAddress | null;
+  /** A training server that was started with the run. */
+  readonly trainer: StartedTrainer | null;
 }
 
 export type ToWorker =
@@ -50,7 +53,7 @@ export type ToWorker =
     }
   /** The answer to `claimed`. */
   | { readonly kind: 'servers'; readonly servers: RunServers }
-  /** There is no judge or no sampler, or, after `servers`, there will be none any more. */
+  /** One of its servers is not there, or, after `servers`, will not be there any more. */
   | { readonly kind: 'server_lost'; readonly error: ErrorMessage }
   /** For the run's log. */
   | { readonly kind: 'notice'; readonly line: string; readonly level?: 'info' | 'warn' }
@@ -90,6 +93,7 @@ const CLASSES: Readonly<Record<string, ErrorClass>> = {
   InUseError,
   EndpointError,
   JudgeLimitError,
+  ServerEndedError,
   GraphError,
   EngineError,
   [PEER_LOST]: RunError,

@@ -13,7 +13,8 @@ export function certificateRows({ findings }: Certificate): string[][] {
 /** Which server it is of, and when it was found. */
 export function certificateCaption({ server, made_at, seconds, reduction }: Certificate): string {
   const losses = reduction === null ? '' : `; it is sent what '${reduction}' needs`;
-  return `${server.base_model} at ${server.url}, looked at for ${seconds} s on ${made_at}${losses}`;
+  const where = server.started_by === undefined ? server.url : 'a server that is started with the run';
+  return `${server.base_model} at ${where}, looked at for ${seconds} s on ${made_at}${losses}`;
 }
 
 /** Lines without a final newline. */

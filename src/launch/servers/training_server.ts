@@ -1,0 +1,187 @@
+/** A training server of the Tinker API that is started with a run and ended with it, by its process group. What it saves is in the run's folder. */
+import { join, resolve } from 'node:path';
+import { systemClock } from '../../core/clock.js';
+import { Deadline } from '../../core/deadline.js';
+import { must } from '../../core/errors.js';
+import { diskError, makeFolder, projectRoot } from '../../core/files.js';
+import { TinkerConnection } from '../../engines/tinker/connection.js';
+import type { ServeTrainerSettings, TinkerSettings } from '../../schema/trainer.js';
+import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
+import type { Guardian } from '../processes/guardian.js';
+import { freePort } from '../processes/supervise.js';
+import { ManagedServer, type ServerSpecification } from './managed.js';
+import { TOKEN_VARIABLE } from './token.js';
+import type { ServerReporter, ServerUser } from './upkeep.js';
+
+export const WHERE = 'policy.trainer.serve';
+export const HOW_TO_SERVE =
+  'scripts/serve_skyrl needs bash, and uv and SkyRL in the environment that policy.trainer.serve.python names; or name another program in policy.trainer.serve.command, or a server that runs in policy.trainer.base_url.';
+
+const NAME = 'the training server';
+/** Seconds to wait for it beyond the limit for its start, which ends it anyway. */
+const MARGIN_S = 60;
+/** SkyRL lets go of its engine within 5 s, and Ray of its workers. */
+const GRACE_S = 20;
+const LOOK_MS = 10_000;
+/** A run has one adapter at a time, beside which one may not be gone yet. */
+const ADAPTERS = 2;
+
+export interface TrainingServerOptions {
+  readonly trainer: TinkerSettings;
+  /** The GPUs that it sees; null for none that this program knows of. */
+  readonly devices: readonly number[] | null;
+  /** The folder for what it saves. */
+  readonly folder: string;
+  /** File for its output. */
+  readonly log: string;
+  readonly guardian: Guardian;
+  readonly user: ServerUser;
+  readonly say: ServerReporter;
+}
+
+/** A started server, with its command line but for the port. */
+export interface StartedServer {
+  readonly server: ManagedServer;
+  readonly startedBy: readonly string[];
+}
+
+/**
+ * Returns when it answers. Raises EndpointError when it does not, ConfigError when there is no such program, RunError when the disk refuses its folder.
+ */
+export async function startTrainingServer(options: TrainingServerOptions): Promise<StartedServer> {
+  const { guardian, user, say, log, folder } = options;
+  try {
+    makeFolder(folder);
+  } catch (cause) {
+    throw diskError(folder, cause);
+  }
+  const spec = specification(options, await freePort());
+  user.notice(`starting ${NAME}; its log is ${log}`);
+  const server = await ManagedServer.start(spec, { guardian, user, say });
+  try {
+    await warnIfOpen(server.url, user);
+  } catch (error) {
+    await server.close();
+    throw error;
+  }
+  return { server, startedBy: trainingServerCommand(options, null) };
+}
+
+function specification(options: TrainingServerOptions, port: number): ServerSpecification {
+  const { trainer, devices, log, user } = options;
+  const { start_timeout_s: startTimeoutS } = serveOf(trainer);
+  return {
+    name: NAME,
+    where: WHERE,
+    next: `Its log is ${log}.`,
+    address: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
+    command: (at) => trainingServerCommand(options, at),
+    environment: (token) => ({
+      [TOKEN_VARIABLE]: token,
+      [trainer.api_key_env]: token,
+      ...(devices === null ? {} : { [ORDER_VARIABLE]: PCI_ORDER, CUDA_VISIBLE_DEVICES: devices.join(',') }),
+    }),
+    noProgram: { where: `${WHERE}.command`, next: HOW_TO_SERVE },
+    startTimeoutS,
+    // A model that is trained is in its memory alone.
+    endsItsUsers: true,
+    endBy: 'SIGTERM',
+    graceS: GRACE_S,
+    lastWords: 12,
+    log,
+  };
+}
+
+async function untilReady(
+  url: string,
+  token: string,
+  { user, over, startTimeoutS }: { user: ServerUser; over: AbortSignal; startTimeoutS: number },
+): Promise<void> {
+  // The limit for the start ends first, and reports it.
+  const deadline = new Deadline(systemClock, 1000 * (startTimeoutS + MARGIN_S), over);
+  const connection = new TinkerConnection({
+    url,
+    apiKey: token,
+    concurrency: 1,
+    timeoutMs: LOOK_MS,
+    onWaiting: (_found, waitedS) => user.notice(`${NAME} is starting (${waitedS} s)`),
+  });
+  try {
+    await connection.ask('/healthz', null, deadline);
+  } finally {
+    deadline.dispose();
+    await connection.close();
+  }
+}
+
+/** A server that answers without its key is open to every user of this machine. */
+async function warnIfOpen(url: string, user: ServerUser): Promise<void> {
+  const deadline = new Deadline(systemClock, LOOK_MS, user.over);
+  const connection = new TinkerConnection({ url, apiKey: undefined, concurrency: 1, timeoutMs: LOOK_MS });
+  try {
+    const { status } = await connection.send('/get_server_capabilities', null, deadline);
+    if (status !== 200) return;
+    user.notice(
+      `${NAME} answers without the key that it was given (${TOKEN_VARIABLE}): other users of this machine can ask it, too`,
+    );
+  } finally {
+    deadline.dispose();
+    await connection.close();
+  }
+}
+
+/** The program that a server is started by. */
+function programOf({ command }: ServeTrainerSettings): readonly string[] {
+  return command ?? ['bash', skyrlScript()];
+}
+
+/** The programs that a server needs, each with the setting that names it. */
+export function serverPrograms(
+  serve: ServeTrainerSettings,
+): readonly { readonly key: string; readonly program: string }[] {
+  const { command, python } = serve;
+  if (command !== null) return [{ key: `${WHERE}.command`, program: command[0] }];
+  return [
+    { key: WHERE, program: programOf(serve)[0] },
+    { key: `${WHERE}.python`, program: python === null ? 'uv' : join(resolve(python), 'bin', 'uv') },
+  ];
+}
+
+/** The whole command line, without the port where that is null. What a person adds comes last. */
+export function trainingServerCommand(
+  { trainer, devices, folder }: Pick<TrainingServerOptions, 'trainer' | 'devices' | 'folder'>,
+  port: number | null,
+): string[] {
+  const serve = serveOf(trainer);
+  return [
+    ...programOf(serve),
+    ...['--model', trainer.base_model, '--rank', String(trainer.lora.rank)],
+    ...(port === null ? [] : ['--port', String(port)]),
+    ...['--dir', resolve(folder)],
+    ...(serve.command === null ? skyrlFlags(serve, devices) : []),
+    ...serve.flags,
+  ];
+}
+
+function skyrlFlags(
+  { mode, python, devices: named }: ServeTrainerSettings,
+  devices: readonly number[] | null,
+): string[] {
+  const backend = mode ?? (devices === null ? 'jax' : 'fsdp');
+  return [
+    ...['--mode', backend],
+    ...(python === null ? [] : ['--env', resolve(python)]),
+    ...(backend === 'jax'
+      ? ['--adapters', String(ADAPTERS), ...(named === null ? [] : ['--device', 'cuda'])]
+      : ['--gpus', String(devices?.length ?? 1)]),
+  ];
+}
+
+/** The script of this program that starts SkyRL. */
+export function skyrlScript(): string {
+  return join(projectRoot(), 'scripts', 'serve_skyrl');
+}
+
+function serveOf({ serve }: TinkerSettings): ServeTrainerSettings {
+  return must(serve, WHERE);
+}
