@@ -25,5 +25,6 @@ class Guard:
 
 
 serve = uvicorn.run
-uvicorn.run = lambda app, **options: serve(Guard(app), **options)
+# A line for each request would hide what the server says of itself.
+uvicorn.run = lambda app, **options: serve(Guard(app), **options, access_log=False)
 runpy.run_module("skyrl.tinker.api", run_name="__main__", alter_sys=True)

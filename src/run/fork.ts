@@ -1,5 +1,15 @@
 /** Forking: creating another run that begins with a checkpoint of this one and its history. */
-import { copyFileSync, existsSync, linkSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
@@ -12,14 +22,16 @@ import { checkRunName, RunPaths } from './paths.js';
 import { FORKING } from './pins.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
+import { requireServerEnded, SERVER_LOCK } from './training_server_lock.js';
 
 /** Errors of file systems without hard links, or of a link across file systems: the file is then copied. */
 const NO_LINK = ['EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EACCES'];
 
 /**
  * Makes the run `name` beside `source` from the checkpoint of an iteration (verified against its manifest). It gets the metrics, episodes, pictures,
- * and what other machines gave up to that iteration, and a record of what it was forked from. The source is only read and may be running. The folder
- * appears whole or not at all. Raises CheckpointError when there is no such whole checkpoint, RunError when the name is taken or the disk refuses.
+ * and what other machines gave up to that iteration, what a training server of its own has saved, and a record of what it was forked from. The source is
+ * only read and may be running, unless it runs such a server. The folder appears whole or not at all. Raises CheckpointError when there is no such whole
+ * checkpoint, RunError when the name is taken, the disk refuses, or while that server runs.
  */
 export function forkRun(source: RunPaths, iteration: number, name: string): RunPaths {
   checkRunName(name);
@@ -47,6 +59,7 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
     }
     linkEpisodes(source, half, iteration);
     linkPictures(source, half);
+    copyServed(source, half);
     writeRecord(half, {
       ...record,
       run_name: name,
@@ -146,6 +159,13 @@ function linkEpisodes(source: RunPaths, target: RunPaths, iteration: number): vo
   for (const { path, ...file } of listEpisodeFiles(source)) {
     if (file.iteration <= iteration) linkOrCopy(path, join(target.episodesDir, basename(path)));
   }
+}
+
+/** Checkpoints name what the server has saved. Its files change while it runs, so that they are copied once it has ended. */
+function copyServed({ trainingServerDir: from }: RunPaths, { trainingServerDir: to }: RunPaths): void {
+  if (!existsSync(from)) return;
+  requireServerEnded(from);
+  cpSync(from, to, { recursive: true, filter: (path) => path !== join(from, SERVER_LOCK) });
 }
 
 /** Links the pictures that the episodes of `target` name, and those that an images server gave. */

@@ -77,7 +77,7 @@ const fields = {
   ),
   placement: placement.nullable().default(null),
   max_restarts: operation(
-    'How often a run whose worker died is started again from its last checkpoint.',
+    'How often a run whose worker, or whose own training server, died is started again from its last checkpoint.',
     count.default(0),
   ),
   heartbeat_timeout_s: operation(

@@ -1,5 +1,5 @@
 /** Runs that start their training server themselves: killed and resumed, with a server that dies, and with one that does not start. */
-import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TinkerProgram } from '../engines/tinker/program.js';
@@ -145,12 +145,50 @@ describe('a run that starts its training server', () => {
     expect(ended.code).toBe(130);
     expect(place.state('stopped')?.state).toBe('interrupted');
     for (const { pid } of program.starts) expect(isRunning(pid)).toBe(false);
-    // What it had is saved, and found by the next server.
+    // What it had is saved, and found by the next server. A stop while the server saves leaves the checkpoint before.
+    const kept = Math.max(...readdirSync(join(place.run('stopped'), 'checkpoints')).map(Number));
     const { iteration } = place.state('stopped')!;
     const resumed = place.start(['resume', 'stopped']);
     await until('it trains on', () => place.metrics('stopped').at(-1)!.iteration > iteration || !resumed.isAlive());
     resumed.kill('SIGINT');
-    expect((await resumed.ended).out).toContain(`resuming stopped from iteration ${iteration}`);
+    const again = await resumed.ended;
+    expect(again.code).toBe(130);
+    expect(again.out).toContain(`resuming stopped from iteration ${kept}`);
+  });
+});
+
+describe('a run that has ended', () => {
+  it('is evaluated, forked and made longer at a server that finds what was saved', async () => {
+    const evaluated = await place.call(['evaluate', place.run('whole')]);
+    expect(evaluated).toMatchObject({ code: 0 });
+    expect(evaluated.out).toContain('whole at iteration 6');
+    const forked = await place.call(['resume', place.run('whole'), '--from', '4', '--as', 'forked']);
+    expect(forked).toMatchObject({ code: 0, err: '' });
+    expect(forked.out).toContain('resuming forked from iteration 4');
+    expect(lineageOf('forked')).toBe(lineageOf('whole'));
+    const dirs = program.starts.slice(-2).map(({ args: given }) => given[given.indexOf('--dir') + 1]);
+    expect(dirs).toEqual(['whole', 'forked'].map((name) => join(place.run(name), 'training_server')));
+    for (const { pid } of program.starts) expect(isRunning(pid)).toBe(false);
+  });
+});
+
+describe('a sweep', () => {
+  it('starts a server for each of its runs', async () => {
+    const before = program.starts.length;
+    const file = join(place.dir, 'two.jsonnet');
+    const seeds = ['1', '2'].map((seed) => `'${seed}': { seed: ${seed} }`).join(', ');
+    writeFileSync(file, `{ name: 'two', base: import '${join(process.cwd(), CONFIG)}', axes: { seed: { ${seeds} } } }`);
+    const [, , ...own] = args('two', {}, 'num_iterations=1');
+    const unnamed = own.filter((arg, i) => arg !== 'run_name=two' && own[i + 1] !== 'run_name=two');
+    const ended = await place.call(['sweep', file, ...unnamed, '--max-parallel', '2', '--json']);
+    expect(ended.code).toBe(0);
+    const names = readdirSync(place.runs).filter((name) => name.includes('seed-'));
+    expect(names.map((name) => place.state(name)?.state)).toEqual(['finished', 'finished']);
+    const started = program.starts.slice(before);
+    expect(new Set(started.map(({ args: given }) => given[given.indexOf('--dir') + 1]))).toEqual(
+      new Set(names.map((name) => join(place.run(name), 'training_server'))),
+    );
+    for (const { pid } of started) expect(isRunning(pid)).toBe(false);
   });
 });
 

@@ -24,6 +24,7 @@ import type { RunPaths } from '../../src/run/paths.js';
 import { checkpointsOfForks } from '../../src/run/pins.js';
 import { readRecord } from '../../src/run/record.js';
 import { readState } from '../../src/run/state.js';
+import { TrainingServerLock } from '../../src/run/training_server_lock.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-fork-'));
 let counter = 0;
@@ -146,6 +147,25 @@ it('is claimed as a run that goes on from there, and stays a fork', () => {
   handle.release();
   expect(handle).toMatchObject({ kind: 'resumed', attempt: 1, checkpoint: { iteration: 3 } });
   expect(readRecord(fork)?.fork).toEqual({ run: source.runName, iteration: 3, hash: 'hash' });
+});
+
+it('takes along what a training server of its own has saved, once that has ended', () => {
+  const saved = (paths: RunPaths, ...names: string[]): string => join(paths.trainingServerDir, ...names);
+  mkdirSync(saved(source, 'checkpoints'), { recursive: true });
+  writeFileSync(saved(source, 'checkpoints', 'state'), 'weights');
+  writeFileSync(saved(source, 'database'), 'one');
+  const lock = new TrainingServerLock(source.trainingServerDir);
+  const name = `fork${counter++}`;
+  expect(textOf(() => forkRun(source, 3, name))).toContain('has started works with what is saved here');
+  expect(existsSync(join(base, name))).toBe(false);
+  lock.release();
+  const fork = forkRun(source, 3, name);
+  expect(readdirSync(fork.trainingServerDir).sort()).toEqual(['checkpoints', 'database']);
+  expect(readFileSync(saved(fork, 'checkpoints', 'state'), 'utf8')).toBe('weights');
+  // Each server changes its own from then on.
+  writeFileSync(saved(fork, 'database'), 'another');
+  expect(readFileSync(saved(source, 'database'), 'utf8')).toBe('one');
+  expect(existsSync(forkRun(source, 6, `fork${counter++}`).trainingServerDir)).toBe(true);
 });
 
 it('says which checkpoints there are when the one asked for is missing', () => {

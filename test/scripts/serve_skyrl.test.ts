@@ -1,14 +1,18 @@
 /** The script that serves a model for training: the commands it would run. */
 import { spawnSync } from 'node:child_process';
-import { resolve } from 'node:path';
+import { existsSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
 const script = resolve(import.meta.dirname, '../../scripts/serve_skyrl');
 
-function call(...args: readonly string[]) {
-  const { status, stdout, stderr } = spawnSync('bash', [script, ...args], { encoding: 'utf8' });
+function callWith(env: Readonly<Record<string, string>>, ...args: readonly string[]) {
+  const options = { encoding: 'utf8', env: { ...process.env, ...env } } as const;
+  const { status, stdout, stderr } = spawnSync('bash', [script, ...args], options);
   return { status, out: stdout, err: stderr };
 }
+
+const call = (...args: readonly string[]) => callWith({}, ...args);
 
 /** The settings of the backend in a command that is printed, in the form that a shell reads. */
 function settingsOf(out: string): unknown {
@@ -61,6 +65,14 @@ describe('serve_skyrl --dry-run', () => {
     expect(call('--model', 'm', '--mode', mode, '--port', '9000', '--dry-run').out).toContain(
       '--host 127.0.0.1 --port 9000',
     );
+  });
+
+  it('asks for a key where it is given one, which stands in no argument', () => {
+    const key = 'the-key-of-it';
+    const { out } = callWith({ EDITRL_SERVER_TOKEN: key }, '--model', 'm', '--mode', 'jax', '--dry-run');
+    expect(out).toContain(`uv run --no-project python ${join(dirname(script), 'guarded_skyrl.py')} --base-model m`);
+    expect(existsSync(join(dirname(script), 'guarded_skyrl.py'))).toBe(true);
+    expect(out).not.toContain(key);
   });
 
   it.each([

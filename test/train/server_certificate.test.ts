@@ -28,7 +28,11 @@ function sessionAt(connection: TinkerConnection): TinkerSession {
   return new TinkerSession({ connection, dialect: 'auto', baseModel: 'base', lora, tags: [], version: '0.25.0' });
 }
 
-async function kept(stub: StubTinker, folder: string): Promise<{ certificate: Certificate; isKept: boolean }> {
+async function kept(
+  stub: StubTinker,
+  folder: string,
+  startedBy: readonly string[] | null = null,
+): Promise<{ certificate: Certificate; isKept: boolean }> {
   const trainer = trainerAnywhere.parse({ type: 'tinker', base_url: stub.url, base_model: 'base' });
   if (trainer.type !== 'tinker') throw new Error('another trainer');
   const connection = connect(stub);
@@ -36,7 +40,7 @@ async function kept(stub: StubTinker, folder: string): Promise<{ certificate: Ce
   try {
     return await findOrMakeCertificate(
       { policy: { engine }, needsPrompts: true, samplesAhead: false },
-      { connection, asked: (work) => work(within()), openSession, trainer, startedBy: null, format, sight: null },
+      { connection, asked: (work) => work(within()), openSession, trainer, startedBy, format, sight: null },
       { certificate: join(folder, 'certificate.json') },
     );
   } finally {
@@ -59,6 +63,18 @@ describe('the certificate of a training server', () => {
     expect(stub.requests.filter(({ path }) => path === '/create_model').length).toBe(models + 1);
     const other = await started();
     expect(await kept(other, folder)).toMatchObject({ isKept: false, certificate: { server: { url: other.url } } });
+  });
+
+  it('is of a server that is started with the run wherever that listens, and of no other command', async () => {
+    const folder = folders();
+    const [first, second] = [await started(), await started()];
+    const { certificate } = await kept(first, folder, ['serve', '--model', 'base']);
+    expect(certificate.server).toMatchObject({ url: first.url, started_by: ['serve', '--model', 'base'] });
+    expect(certificateTable(certificate)[0]).toContain('base at a server that is started with the run, looked at');
+    expect(await kept(second, folder, ['serve', '--model', 'base'])).toEqual({ certificate, isKept: true });
+    expect(await kept(second, folder)).toMatchObject({ isKept: false });
+    expect(await kept(second, folder, ['serve', '--model', 'base'])).toMatchObject({ isKept: false });
+    expect(await kept(second, folder, ['serve', '--fast'])).toMatchObject({ isKept: false });
   });
 
   it('that is kept leaves no gradient of a run that was killed before its step', async () => {

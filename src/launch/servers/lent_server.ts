@@ -32,7 +32,7 @@ export async function withTrainingServer<T>(
   const folder = mkdtempSync(join(tmpdir(), 'editrl-training-server-'));
   const lost = new AbortController();
   try {
-    const { server, startedBy } = await startTrainingServer({
+    const { address, close } = await startTrainingServer({
       trainer,
       devices: serverDevices(settings, devices, placement.devices),
       folder: join(folder, 'saved'),
@@ -46,9 +46,9 @@ export async function withTrainingServer<T>(
       const ended = new Promise<never>((_resolve, reject) => {
         lost.signal.addEventListener('abort', () => reject(lost.signal.reason as Error), { once: true });
       });
-      result = await Promise.race([work({ url: server.url, token: server.token, startedBy }), ended]);
+      result = await Promise.race([work(address), ended]);
     } finally {
-      await server.close();
+      await close();
     }
     rmSync(folder, { recursive: true, force: true });
     return result;

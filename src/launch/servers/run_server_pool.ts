@@ -73,14 +73,14 @@ export class RunServerPool {
         servers: {
           judge,
           sampler: sampler === null ? null : addressOf(sampler),
-          trainer: trainer === null ? null : { ...addressOf(trainer.server), startedBy: trainer.startedBy },
+          trainer: trainer?.address ?? null,
         },
       });
     } catch (error) {
       send(worker, { kind: 'server_lost', error: packError(error) });
     }
     return async () => {
-      await Promise.all([sampler?.close(), trainer?.server.close()]);
+      await Promise.all([sampler?.close(), trainer?.close()]);
     };
   }
 

@@ -3,9 +3,11 @@ import { join, resolve } from 'node:path';
 import { systemClock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { must } from '../../core/errors.js';
-import { diskError, makeFolder, projectRoot } from '../../core/files.js';
+import { projectRoot } from '../../core/files.js';
 import { TinkerConnection } from '../../engines/tinker/connection.js';
+import { TrainingServerLock } from '../../run/training_server_lock.js';
 import type { ServeTrainerSettings, TinkerSettings } from '../../schema/trainer.js';
+import type { StartedTrainer } from '../../train/context.js';
 import { ORDER_VARIABLE, PCI_ORDER } from '../machine/devices.js';
 import type { Guardian } from '../processes/guardian.js';
 import { freePort } from '../processes/supervise.js';
@@ -39,32 +41,35 @@ export interface TrainingServerOptions {
   readonly say: ServerReporter;
 }
 
-/** A started server, with its command line but for the port. */
 export interface StartedServer {
-  readonly server: ManagedServer;
-  readonly startedBy: readonly string[];
+  readonly address: StartedTrainer;
+  /** Ends it and everything that it started. */
+  readonly close: () => Promise<void>;
 }
 
 /**
- * Returns when it answers. Raises EndpointError when it does not, ConfigError when there is no such program, RunError when the disk refuses its folder.
+ * Returns when it answers. Raises EndpointError when it does not, ConfigError when there is no such program, RunError when another server works with its
+ * folder, or the disk refuses that.
  */
 export async function startTrainingServer(options: TrainingServerOptions): Promise<StartedServer> {
   const { guardian, user, say, log, folder } = options;
+  const lock = new TrainingServerLock(folder);
+  let server: ManagedServer | null = null;
+  const close = async (): Promise<void> => {
+    await server?.close();
+    lock.release();
+  };
   try {
-    makeFolder(folder);
-  } catch (cause) {
-    throw diskError(folder, cause);
-  }
-  const spec = specification(options, await freePort());
-  user.notice(`starting ${NAME}; its log is ${log}`);
-  const server = await ManagedServer.start(spec, { guardian, user, say });
-  try {
-    await warnIfOpen(server.url, user);
+    const spec = specification(options, await freePort());
+    user.notice(`starting ${NAME}; its log is ${log}`);
+    server = await ManagedServer.start(spec, { guardian, user, say });
+    const { url, token } = server;
+    await warnIfOpen(url, user);
+    return { address: { url, token, startedBy: trainingServerCommand(options, null) }, close };
   } catch (error) {
-    await server.close();
+    await close();
     throw error;
   }
-  return { server, startedBy: trainingServerCommand(options, null) };
 }
 
 function specification(options: TrainingServerOptions, port: number): ServerSpecification {

@@ -104,4 +104,32 @@ describe('a server that is started with a run', () => {
     const none = { ...sampled(null), rollout: { engine: null } } as unknown as RunSettings;
     expect(serverDevices(none, { gpus: four }, [0])).toBeNull();
   });
+
+  const trained = (
+    devices: readonly number[] | null,
+    allowed: readonly number[] | null = null,
+    serve: object | null = { devices },
+  ): RunSettings =>
+    ({
+      task: 'text_answers',
+      policy: { trainer: { type: 'tinker', serve }, engine: { provider: 'cuda' } },
+      rollout: { engine: null },
+      launch: { ...launch, devices: allowed },
+    }) as unknown as RunSettings;
+
+  it('that trains has those that it names, else those of the run, else the first', () => {
+    expect(serverDevices(trained([1, 3]), { gpus: four }, [0])).toEqual([1, 3]);
+    expect(serverDevices(trained(null), { gpus: four }, [2])).toEqual([2]);
+    expect(serverDevices(trained(null), { gpus: four }, [])).toEqual([0]);
+    expect(serverDevices(trained(null, [2, 3]), { gpus: four }, [])).toEqual([2]);
+    expect(serverDevices(trained(null, []), { gpus: four }, [])).toBeNull();
+    expect(serverDevices(trained(null), { gpus: [] }, [])).toBeNull();
+    expect(serverDevices(trained(null, null, null), { gpus: four }, [0])).toBeNull();
+  });
+
+  it('that trains may have all GPUs: the run then computes on the CPU', () => {
+    expect(runDevices(trained([0, 1]), { gpus: four }).gpus.map(({ index }) => index)).toEqual([2, 3]);
+    expect(deviceKind(trained([0, 1]), { gpus: four })).toBe('gpu');
+    expect(deviceKind(trained([0, 1, 2, 3]), { gpus: four })).toBe('cpu');
+  });
 });

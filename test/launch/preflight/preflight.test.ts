@@ -166,6 +166,29 @@ describe('what is in the way of runs', () => {
     expect(fileObstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
   });
 
+  it('is a training server to be started whose program is not there', async () => {
+    const folder = newFolder();
+    const found = async (serve: object): Promise<string[]> => {
+      const trainer = JSON.stringify({ type: 'tinker', base_model: 'base', serve });
+      const sets = ['policy.model=null', 'policy.init=null', `policy.tokenizer=${folder}`, `policy.trainer=${trainer}`];
+      const run = await loadConfig({
+        file: 'configs/text_plain.jsonnet',
+        overlays: ['configs/lib/text_tiny.libsonnet'],
+        sets,
+      });
+      return texts(fileObstacles([run])).filter((text) => text.includes('policy.trainer.serve'));
+    };
+    expect((await found({ command: ['no-such-server', '--fast'] }))[0]).toMatch(
+      /PATH: policy\.trainer\.serve\.command: there is no program 'no-such-server'\n {2}scripts\/serve_skyrl needs bash, and uv/,
+    );
+    expect((await found({ python: folder }))[0]).toContain(
+      `policy.trainer.serve.python: there is no program '${folder}/bin/uv'`,
+    );
+    mkdirSync(join(folder, 'bin'));
+    writeFileSync(join(folder, 'bin/uv'), '#!/bin/sh\n', { mode: 0o755 });
+    expect(await found({ python: folder })).toEqual([]);
+  });
+
   it('is a folder that no run can be written to', async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'file'), '');

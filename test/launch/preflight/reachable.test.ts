@@ -58,6 +58,19 @@ describe('what of the servers of runs is in the way', () => {
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
   });
 
+  it('is no training server that is started with the run, which is told of', async () => {
+    const trainer = JSON.stringify({ type: 'tinker', base_model: 'base', serve: {} });
+    const file = 'configs/text_plain.jsonnet';
+    const sets = ['policy.model=null', 'policy.init=null', 'policy.tokenizer=/folder', `policy.trainer=${trainer}`];
+    const run = await loadEvaluated({ file, overlays: ['configs/lib/text_tiny.libsonnet'], sets });
+    expect(await new ServerChecks().of([run])).toEqual({
+      obstacles: [],
+      notes: [
+        `${run.settings.run_name}: its training server is started with the run, and was not asked; \`editrl launch-check\` starts it`,
+      ],
+    });
+  });
+
   it('is a judge that is down, told of each set of runs that asks it', async () => {
     const url = await downUrl();
     const run = await runOf([`reward.endpoint=${url}`]);

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import type { EndpointError } from '../../../src/core/errors.js';
+import { ServerEndedError, type EndpointError } from '../../../src/core/errors.js';
 import { Upkeep } from '../../../src/launch/servers/upkeep.js';
 import { sleep } from '../../../src/core/clock.js';
 import { ManualClock } from '../../core/manual_clock.js';
 
 /** A server that is kept up; `outcomes` are what its restarts come to, one after another, null for the rest; each takes `restartMs`. */
-function keep(outcomes: (string | null)[] = [], restartMs = 0) {
+function keep(outcomes: (string | null)[] = [], restartMs = 0, endsItsUsers = false) {
   const clock = new ManualClock();
   const restarts: number[] = [];
   const said: [string, boolean][] = [];
@@ -13,6 +13,7 @@ function keep(outcomes: (string | null)[] = [], restartMs = 0) {
   const upkeep = new Upkeep({
     name: 'the judge',
     where: 'reward.endpoint',
+    endsItsUsers,
     clock,
     say: (line, heard) => said.push([line, heard]),
     next: 'Look at it.',
@@ -111,6 +112,19 @@ describe('a server that ends', () => {
     }
     expect(lost).toEqual([]);
     expect(new Set(said.map(([line]) => line)).size).toBe(1);
+  });
+
+  it('is given up at once where its users have lost what they had there', async () => {
+    const { clock, restarts, events, upkeep, use } = keep([], 0, true);
+    const { lost } = use();
+    upkeep.ended(killed);
+    await clock.pass(1e6);
+    expect(restarts).toEqual([]);
+    expect(events).toEqual(['given up', 'lost']);
+    expect(lost[0]).toBeInstanceOf(ServerEndedError);
+    expect(lost[0].toText()).toBe(
+      'reward.endpoint: the judge that was started with the run was ended by SIGKILL\n  Look at it.\n  Run the same command again to continue from the last checkpoint; launch.max_restarts does so by itself.',
+    );
   });
 
   it('is not started again once it is closed', async () => {

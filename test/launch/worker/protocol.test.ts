@@ -6,6 +6,7 @@ import {
   InternalError,
   JudgeLimitError,
   RunError,
+  ServerEndedError,
 } from '../../../src/core/errors.js';
 import { packError, PEER_LOST, unpackError } from '../../../src/launch/worker/protocol.js';
 
@@ -19,6 +20,7 @@ describe('an error of a worker', () => {
       new ConfigError('found a', { where: 'a.b', next: 'Set b.' }),
       new EndpointError('away', { next: 'Start it.' }),
       new JudgeLimitError('used up', { where: 'a.most', next: 'Raise it.' }),
+      new ServerEndedError('was ended by SIGKILL', { where: 'a.serve', next: 'Look at it.' }),
       new InternalError('broken'),
     ];
     for (const error of sent) {

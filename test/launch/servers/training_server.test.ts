@@ -1,0 +1,219 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { ConfigError, EndpointError, RunError, ServerEndedError } from '../../../src/core/errors.js';
+import { isRetryable } from '../../../src/launch/processes/failure.js';
+import { Guardian } from '../../../src/launch/processes/guardian.js';
+import {
+  serverPrograms,
+  skyrlScript,
+  startTrainingServer,
+  trainingServerCommand,
+  type StartedServer,
+} from '../../../src/launch/servers/training_server.js';
+import { requireServerEnded } from '../../../src/run/training_server_lock.js';
+import { trainerAnywhere, type TinkerSettings } from '../../../src/schema/trainer.js';
+import { TinkerProgram } from '../../engines/tinker/program.js';
+import { testFolder, testFolders } from '../../support/folder.js';
+import { until } from './kept_program.js';
+
+const folders = testFolders('training-server');
+const guardian = new Guardian();
+const closing: StartedServer[] = [];
+let program: TinkerProgram;
+beforeAll(async () => {
+  program = await TinkerProgram.make(testFolder('training-server-program'), 5);
+});
+afterEach(async () => {
+  for (const server of closing.splice(0)) await server.close();
+  program.mend();
+});
+afterAll(() => guardian.close());
+
+function trainerOf(serve: object, more: object = {}): TinkerSettings {
+  const trainer = trainerAnywhere.parse({ type: 'tinker', base_model: 'base', lora: { rank: 8 }, serve, ...more });
+  if (trainer.type !== 'tinker') throw new Error('another trainer');
+  return trainer;
+}
+
+function prepare(serve: object = {}, devices: readonly number[] | null = null, folder = folders()) {
+  const notices: string[] = [];
+  const lost: EndpointError[] = [];
+  const over = new AbortController();
+  const log = join(folder, 'logs/training_server.log');
+  const start = async (): Promise<StartedServer> => {
+    const server = await startTrainingServer({
+      trainer: trainerOf({ command: program.command, ...serve }),
+      devices,
+      folder: join(folder, 'saved'),
+      log,
+      guardian,
+      user: { notice: (line) => notices.push(line), lost: (error) => lost.push(error), over: over.signal },
+      say: () => undefined,
+    });
+    closing.push(server);
+    return server;
+  };
+  return { folder, notices, lost, over, log, start };
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+const latest = () => program.starts[program.starts.length - 1];
+
+async function statusOf(url: string, key?: string): Promise<number> {
+  const headers: Record<string, string> = key === undefined ? {} : { 'x-api-key': key };
+  return (await fetch(`${url}/api/v1/get_server_capabilities`, { headers })).status;
+}
+
+describe('a training server of the run', () => {
+  it('is up when it is told of, asks for its key, and ends with the run', async () => {
+    const { notices, log, folder, start } = prepare({}, [3, 5]);
+    const { address, close } = await start();
+    expect(await statusOf(address.url)).toBe(401);
+    expect(await statusOf(address.url, address.token)).toBe(200);
+    const { pid, args, env } = latest();
+    expect(args.join(' ')).toMatch(
+      new RegExp(`^--vocabulary 5 --model base --rank 8 --port \\d+ --dir ${join(folder, 'saved')}$`),
+    );
+    expect(args.join()).not.toContain(address.token);
+    expect(env).toMatchObject({
+      EDITRL_SERVER_TOKEN: address.token,
+      TINKER_API_KEY: address.token,
+      CUDA_VISIBLE_DEVICES: '3,5',
+      CUDA_DEVICE_ORDER: 'PCI_BUS_ID',
+    });
+    expect(address.startedBy).toEqual([
+      ...program.command,
+      ...['--model', 'base', '--rank', '8', '--dir', join(folder, 'saved')],
+    ]);
+    expect(notices).toEqual([`starting the training server; its log is ${log}`]);
+    await close();
+    expect(isRunning(pid)).toBe(false);
+    expect(readFileSync(log, 'utf8')).toBe('up\n');
+  });
+
+  it('that asks for no key is told of', async () => {
+    program.spoil('open');
+    const { notices, start } = prepare();
+    await start();
+    expect(notices[1]).toContain('answers without the key that it was given (EDITRL_SERVER_TOKEN): other users');
+  });
+
+  it('that ends is not started again, and says how a run goes on', async () => {
+    const { lost, start } = prepare();
+    const before = program.starts.length;
+    await start();
+    process.kill(latest().pid, 'SIGKILL');
+    await until(() => lost.length > 0);
+    expect(lost[0]).toBeInstanceOf(ServerEndedError);
+    expect(lost[0].exitCode).toBe(3);
+    expect(lost[0].toText()).toContain('the training server that was started with the run was ended by SIGKILL');
+    expect(lost[0].toText()).toContain('launch.max_restarts does so by itself');
+    expect(isRetryable(lost[0])).toBe(true);
+    expect(isRetryable(new EndpointError('away'))).toBe(false);
+    expect(program.starts.length - before).toBe(1);
+  });
+
+  it('has its folder to itself until it has ended', async () => {
+    const one = prepare();
+    const first = await one.start();
+    const saved = join(one.folder, 'saved');
+    await expect(prepare({}, null, one.folder).start()).rejects.toThrow(RunError);
+    expect(() => requireServerEnded(saved)).toThrow(`a training server that process ${process.pid} on `);
+    await first.close();
+    expect(() => requireServerEnded(saved)).not.toThrow();
+    await prepare({}, null, one.folder).start();
+  });
+
+  it('that does not start says what it said, and leaves its folder free', async () => {
+    program.spoil('broken');
+    const { folder, log, start } = prepare();
+    const error = (await start().catch((found: unknown) => found)) as EndpointError;
+    expect(error).toBeInstanceOf(EndpointError);
+    expect(error.message).toMatch(
+      /^the training server did not start: it ended with exit code 7\n {2}\| RuntimeError: no module of that name$/,
+    );
+    expect(error.toText()).toContain(`Its log is ${log}.`);
+    expect(existsSync(join(folder, 'saved/lock.json'))).toBe(false);
+  });
+
+  it('that finds its port taken says so', async () => {
+    program.spoil('slow');
+    const { start } = prepare();
+    const before = program.starts.length;
+    const starting = start().catch((found: unknown) => found);
+    await until(() => program.starts.length > before);
+    const { args } = latest();
+    const other = createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) =>
+      other.listen(Number(args[args.indexOf('--port') + 1]), '127.0.0.1', () => resolve()),
+    );
+    program.mend();
+    expect(String(await starting)).toContain('EADDRINUSE');
+    await new Promise((resolve) => other.close(resolve));
+  });
+
+  it('that starts for too long, or whose run ends meanwhile, is ended', async () => {
+    program.spoil('slow');
+    await expect(prepare({ start_timeout_s: 0.5 }).start()).rejects.toThrow('was not up within 0.5 s');
+    const { pid } = latest();
+    const other = prepare();
+    const before = program.starts.length;
+    const starting = other.start();
+    void starting.catch(() => undefined);
+    await until(() => program.starts.length > before);
+    other.over.abort();
+    await expect(starting).rejects.toThrow('was ended while it started');
+    expect([pid, latest().pid].some(isRunning)).toBe(false);
+  });
+
+  it('that is not there is named once, with what is needed', async () => {
+    const error = await prepare({ command: ['no-such-server'] })
+      .start()
+      .catch((found: unknown) => found);
+    expect(error).toBeInstanceOf(ConfigError);
+    expect((error as ConfigError).toText()).toContain(
+      "policy.trainer.serve.command: 'no-such-server' cannot be started",
+    );
+    expect((error as ConfigError).toText()).toContain('policy.trainer.base_url');
+  });
+});
+
+describe('the command line', () => {
+  const lineOf = (serve: object, devices: readonly number[] | null): string =>
+    trainingServerCommand({ trainer: trainerOf(serve), devices, folder: '/run/saved' }, 5).join(' ');
+
+  it('is that of the script of this program', () => {
+    expect(existsSync(skyrlScript())).toBe(true);
+    const own = `bash ${skyrlScript()} --model base --rank 8 --port 5 --dir /run/saved`;
+    expect(lineOf({}, null)).toBe(`${own} --mode jax --adapters 2`);
+    expect(lineOf({}, [1, 2])).toBe(`${own} --mode fsdp --gpus 2`);
+    expect(lineOf({ mode: 'megatron', python: '/env', flags: ['--nodes', '2'] }, [1])).toBe(
+      `${own} --mode megatron --env /env --gpus 1 --nodes 2`,
+    );
+    expect(lineOf({ mode: 'jax' }, [0])).toBe(`${own} --mode jax --adapters 2`);
+    expect(lineOf({ mode: 'jax', devices: [0] }, [0])).toBe(`${own} --mode jax --adapters 2 --device cuda`);
+  });
+
+  it('is another program’s, which is told the same of the run alone', () => {
+    expect(lineOf({ command: ['python', 'serve.py'], flags: ['--fast'] }, [0])).toBe(
+      'python serve.py --model base --rank 8 --port 5 --dir /run/saved --fast',
+    );
+  });
+
+  it('needs programs that a look before the run finds', () => {
+    const of = (serve: object): string[] =>
+      serverPrograms(trainerOf(serve).serve!).map(({ key, program: name }) => `${key} ${name}`);
+    expect(of({})).toEqual(['policy.trainer.serve bash', 'policy.trainer.serve.python uv']);
+    expect(of({ python: '/env' })).toEqual(['policy.trainer.serve bash', 'policy.trainer.serve.python /env/bin/uv']);
+    expect(of({ command: ['serve', '--x'] })).toEqual(['policy.trainer.serve.command serve']);
+  });
+});
