@@ -25,6 +25,8 @@ export interface ServedTokens {
   /** What the iterations that are left cost at most, with their evaluations; null without a price list. */
   readonly cost_left: number | null;
   readonly currency: string | null;
+  /** Whether the server is started with the run. */
+  readonly starts_server: boolean;
 }
 
 /** Null for a run that no server trains. Raises ConfigError for a price list that cannot be used. */
@@ -36,10 +38,11 @@ export function servedTokens(settings: RunSettings, done: number): ServedTokens 
   const evaluation = ofEvaluation(settings);
   const left = Math.max(0, num_iterations - done);
   const evaluations = evaluationsLeft(settings, validation.every_n_iterations, done);
-  if (trainer.prices === null) return { iteration, evaluation, cost_left: null, currency: null };
+  const known = { iteration, evaluation, starts_server: (trainer.serve ?? null) !== null };
+  if (trainer.prices === null) return { ...known, cost_left: null, currency: null };
   const price = readPrice(trainer.prices, trainer.base_model);
   const cost = left * costOf(iteration, price) + evaluations * costOf(evaluation, price);
-  return { iteration, evaluation, cost_left: cost, currency: price.currency };
+  return { ...known, cost_left: cost, currency: price.currency };
 }
 
 function ofIteration({ algorithm, rollout, policy: { model_context_size: context } }: Served): TokenCounts {
@@ -74,7 +77,8 @@ function isServed(settings: RunSettings): settings is RunSettings & Served {
 }
 
 /** As `at most 8,192 tokens read, 4,096 written and 8,192 trained on in an iteration`. */
-export function showServedTokens({ iteration }: ServedTokens): string {
+export function showServedTokens({ iteration, starts_server: starts }: ServedTokens): string {
   const [read, written, learnt] = TOKEN_KINDS.map((kind) => Math.ceil(iteration[kind]).toLocaleString('en-US'));
-  return `at most ${read} tokens read, ${written} written, ${learnt} trained on in an iteration`;
+  const where = starts ? ', at a training server that is started with it' : '';
+  return `at most ${read} tokens read, ${written} written, ${learnt} trained on in an iteration${where}`;
 }

@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { skyrlEnvironment, SkyrlServer } from '../support/skyrl.js';
-import { Place, sleep } from './editrl.js';
+import { childrenOf, isRunning, Place, sleep } from './editrl.js';
 
 const REASON = skyrlEnvironment === undefined ? ' (left out: EDITRL_SKYRL names no environment)' : '';
 const SMALL = ['configs/lib/text_tiny.libsonnet', 'test/e2e/recipes/text_small.libsonnet'];
@@ -72,6 +72,29 @@ describe.skipIf(skyrlEnvironment === undefined)(`text_answers at SkyRL${REASON}`
         return Number(line?.['validation/greedy/mean']);
       };
       expect(Math.abs(rewardOf('from', 0) - rewardOf('whole', 6))).toBeLessThan(1e-6);
+    },
+    LONG,
+  );
+
+  it(
+    'is trained at a server of its own, which finds what it had saved when it is started anew',
+    async () => {
+      const serve = { python: skyrlEnvironment, mode: 'jax' };
+      const trainer = JSON.stringify({ type: 'tinker', base_model: base, lora: { rank: 4 }, serve });
+      const own = args('own', 'policy.model=null', `policy.tokenizer=${base}`, `policy.trainer=${trainer}`);
+      const live = place.start(own);
+      while (!hasReached('own', 3) && live.isAlive()) await sleep(50);
+      const started = childrenOf(live.pid);
+      live.kill('SIGKILL');
+      const { out } = await live.ended;
+      expect(out).toContain('9 of 9 findings');
+      expect(out).not.toContain('without the key');
+      while (started.some(isRunning)) await sleep(50);
+      const resumed = await place.call(['resume', 'own']);
+      expect(resumed).toMatchObject({ code: 0 });
+      expect(resumed.out).toContain('resuming own from iteration 2');
+      expect(resumed.out).not.toContain('findings');
+      expect(await place.call(['evaluate', place.run('own')])).toMatchObject({ code: 0 });
     },
     LONG,
   );

@@ -28,7 +28,11 @@ describe('what a run asks of its training server', () => {
     expect(found.iteration).toEqual({ prefill: 2 * 100, sampled: 8 * 30, trained: 8 * 100 });
     expect(found.evaluation).toEqual({ prefill: 10 * 100, sampled: 10 * 30, trained: 0 });
     expect(found.cost_left).toBeNull();
-    expect(showServedTokens(found)).toBe('at most 200 tokens read, 240 written, 800 trained on in an iteration');
+    const told = 'at most 200 tokens read, 240 written, 800 trained on in an iteration';
+    expect(showServedTokens(found)).toBe(told);
+    const trainer = { type: 'tinker', base_model: 'base', prices: null, serve: {} };
+    const started = servedTokens(settings({ policy: { trainer } }), 0)!;
+    expect(showServedTokens(started)).toBe(`${told}, at a training server that is started with it`);
   });
 
   it.each([

@@ -9,7 +9,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
@@ -24,7 +24,7 @@ import type { RunPaths } from '../../src/run/paths.js';
 import { checkpointsOfForks } from '../../src/run/pins.js';
 import { readRecord } from '../../src/run/record.js';
 import { readState } from '../../src/run/state.js';
-import { TrainingServerLock } from '../../src/run/training_server_lock.js';
+import { SERVER_LOCK, TrainingServerLock } from '../../src/run/training_server_lock.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-fork-'));
 let counter = 0;
@@ -159,6 +159,9 @@ it('takes along what a training server of its own has saved, once that has ended
   expect(textOf(() => forkRun(source, 3, name))).toContain('has started works with what is saved here');
   expect(existsSync(join(base, name))).toBe(false);
   lock.release();
+  // One that was killed leaves its lock behind.
+  const dead = { token: 'of the dead', host: hostname(), pid: 2 ** 22 + 1 };
+  writeFileSync(saved(source, SERVER_LOCK), JSON.stringify(dead));
   const fork = forkRun(source, 3, name);
   expect(readdirSync(fork.trainingServerDir).sort()).toEqual(['checkpoints', 'database']);
   expect(readFileSync(saved(fork, 'checkpoints', 'state'), 'utf8')).toBe('weights');

@@ -14,6 +14,9 @@ import { HeldListener, type FromServer } from './held_listener.js';
 import { newToken, TOKEN_VARIABLE } from './token.js';
 import { Upkeep, type ServerReporter, type ServerUser } from './upkeep.js';
 
+/** Milliseconds that a server may take to end after it was asked to, besides what its processes have. */
+const LONGEST_END_MS = 30_000;
+
 /** Where a server listens, and how to tell that it is up. */
 export type ServerAddress =
   /** This process holds the address and hands over connections to the server, which speaks `FromServer`. */
@@ -137,9 +140,19 @@ export class ManagedServer {
     this.#closed.abort();
     this.#door?.close();
     await this.#starting.catch(() => null);
-    this.#child?.signal(this.spec.endBy);
-    await this.#child?.ended;
+    await this.#endChild();
     await new Promise<void>((resolve) => (this.#log === null ? resolve() : this.#log.end(() => resolve())));
+  }
+
+  /** One that does not end when it is asked to is ended by force: a run that has ended does not wait for it for ever. */
+  async #endChild(): Promise<void> {
+    const child = this.#child;
+    if (child === null) return;
+    const { endBy, graceS = 0 } = this.spec;
+    child.signal(endBy);
+    const cancel = this.#clock.after(LONGEST_END_MS + 1000 * graceS, () => child.signal('SIGKILL'));
+    await child.ended;
+    cancel();
   }
 
   /** The log is a convenience: problems with it are reported, and end nothing. */

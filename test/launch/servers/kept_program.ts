@@ -9,7 +9,7 @@ import { freePort } from '../../../src/launch/processes/supervise.js';
 /**
  * Answers with its pid, and at `/told` with the token and the arguments that it was given; `/die` kills it. It serves connections that it is
  * handed, or listens on the port that is its argument. Where the file `broken` lies beside it, it does not start; where `mute` does, it
- * never comes up; where `greedy` does, it dies of a connection.
+ * never comes up; where `greedy` does, it dies of a connection; where `deaf` does, it does not end when it is asked to.
  */
 const text = `import { appendFileSync, existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -20,6 +20,7 @@ if (beside('broken')) {
   console.error('there is no memory');
   process.exit(7);
 }
+if (beside('deaf')) process.on('SIGTERM', () => console.log('not yet'));
 const server = createServer((request, response) => {
   if (request.url === '/die') process.kill(process.pid, 'SIGKILL');
   else if (request.url === '/told') response.end(JSON.stringify([process.env.EDITRL_SERVER_TOKEN, process.argv]));
@@ -38,7 +39,7 @@ if (!beside('mute')) {
 }
 `;
 
-const MANNERS = ['broken', 'mute', 'greedy'] as const;
+const MANNERS = ['broken', 'mute', 'greedy', 'deaf'] as const;
 type Manner = (typeof MANNERS)[number];
 
 export class KeptProgram {

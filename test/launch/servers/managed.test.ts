@@ -67,6 +67,19 @@ describe.each(['handed_over', 'printed', 'asked'] as const)('a server whose addr
     expect(program.pids).toHaveLength(2);
   });
 
+  it('is ended by force where it does not end when it is asked to', async () => {
+    const { program, clock, start } = prepare(kind);
+    program.spoil('deaf');
+    const server = await start();
+    const closed = server.close();
+    await until(() => program.logged.includes('not yet'));
+    await clock.pass(29_999);
+    expect(isRunning(program.pids[0])).toBe(true);
+    await clock.pass(1);
+    await closed;
+    expect(isRunning(program.pids[0])).toBe(false);
+  });
+
   it('asks for the same token again, which its environment has and its arguments have not', async () => {
     const { clock, said, start } = prepare(kind);
     const { url, token } = await start();
