@@ -149,12 +149,12 @@ it('is claimed as a run that goes on from there, and stays a fork', () => {
   expect(readRecord(fork)?.fork).toEqual({ run: source.runName, iteration: 3, hash: 'hash' });
 });
 
-it('takes along what a training server of its own has saved, once that has ended', () => {
+it('takes along what a training server of its own has saved, once that has ended', async () => {
   const saved = (paths: RunPaths, ...names: string[]): string => join(paths.trainingServerDir, ...names);
   mkdirSync(saved(source, 'checkpoints'), { recursive: true });
   writeFileSync(saved(source, 'checkpoints', 'state'), 'weights');
   writeFileSync(saved(source, 'database'), 'one');
-  const lock = new TrainingServerLock(source.trainingServerDir);
+  const lock = await TrainingServerLock.take(source.trainingServerDir, new AbortController().signal);
   const name = `fork${counter++}`;
   expect(textOf(() => forkRun(source, 3, name))).toContain('has started works with what is saved here');
   expect(existsSync(join(base, name))).toBe(false);

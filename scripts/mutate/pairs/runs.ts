@@ -151,4 +151,11 @@ export const runPairs: readonly Pair[] = [
     replacement: '(index % columns) * (BLOCK_WIDTH',
     tests: ['test/run/report/report.test.ts'],
   },
+  {
+    id: 'fork-takes-the-lock-of-a-dead-server',
+    file: 'src/run/fork.ts',
+    text: ', filter: (path) => path !== join(from, SERVER_LOCK)',
+    replacement: '',
+    tests: ['test/run/fork.test.ts'],
+  },
 ];

@@ -53,7 +53,7 @@ export interface StartedServer {
  */
 export async function startTrainingServer(options: TrainingServerOptions): Promise<StartedServer> {
   const { guardian, user, say, log, folder } = options;
-  const lock = new TrainingServerLock(folder);
+  const lock = await TrainingServerLock.take(folder, user.over);
   let server: ManagedServer | null = null;
   const close = async (): Promise<void> => {
     await server?.close();

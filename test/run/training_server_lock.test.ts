@@ -1,0 +1,59 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { RunError } from '../../src/core/errors.js';
+import { realLockWorld } from '../../src/core/lock.js';
+import { requireServerEnded, SERVER_LOCK, TrainingServerLock } from '../../src/run/training_server_lock.js';
+import { ManualClock, settle } from '../core/manual_clock.js';
+import { testFolders } from '../support/folder.js';
+
+const folders = testFolders('server-lock');
+const OTHER = { token: 'of another', host: 'another-machine', pid: 1 };
+
+function prepare(held: object | null) {
+  const folder = folders();
+  if (held !== null) writeFileSync(join(folder, SERVER_LOCK), JSON.stringify(held));
+  const clock = new ManualClock();
+  const from = Date.now();
+  const world = { ...realLockWorld(), nowMs: () => from + clock.now(), slurmJobEnded: () => null };
+  const over = new AbortController();
+  const take = (): Promise<TrainingServerLock> => TrainingServerLock.take(folder, over.signal, world, clock);
+  return { folder, clock, world, over, take };
+}
+
+describe('the folder of what a training server saves', () => {
+  it('is held by one server at a time', async () => {
+    const { folder, world, take } = prepare(null);
+    const lock = await take();
+    await expect(take()).rejects.toThrow(RunError);
+    expect(() => requireServerEnded(folder, world)).toThrow('has started works with what is saved here');
+    lock.release();
+    expect(() => requireServerEnded(folder, world)).not.toThrow();
+    (await take()).release();
+  });
+
+  it('is taken over from a machine that failed, once nothing was heard of it for long enough', async () => {
+    const { clock, take } = prepare(OTHER);
+    let lock: TrainingServerLock | null = null;
+    const taking = take().then((taken) => (lock = taken));
+    await settle();
+    await clock.pass(119_000);
+    expect(lock).toBeNull();
+    await clock.pass(3000);
+    (await taking).release();
+  });
+
+  it('is waited for no longer than the run is wanted', async () => {
+    const { clock, over, take } = prepare(OTHER);
+    const taking = take().catch((error: unknown) => error);
+    await clock.pass(5000);
+    over.abort();
+    await clock.pass(1000);
+    expect(String(await taking)).toContain('process 1 on another-machine');
+  });
+
+  it('is not taken from a holder that nobody can tell', async () => {
+    const { take } = prepare([]);
+    await expect(take()).rejects.toThrow('a training server that somebody has started');
+  });
+});
