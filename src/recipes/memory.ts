@@ -53,7 +53,7 @@ export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf):
   const shape = reference === null ? null : shapeOf(reference);
   if (shape === null || !('kind' in shape)) return 0;
   if (shape.kind === 'graphs') return shape.bytes;
-  return shape.kind === 'flow' ? FLOAT * flowModelParameters(shape) : 0;
+  return shape.kind === 'flow' ? FLOAT * (flowModelParameters(shape) + (shape.places ?? 0)) : 0;
 }
 
 /** The same where only what looks at pictures is read of it. */
@@ -234,10 +234,10 @@ const FLOW_ACTIVATIONS_PER_WIDTH = 40;
 
 /**
  * Matrices of a flow transformer's blocks, without its IP-Adapter: a joint block has 24 w^2 for both streams and 12 w^2 for modulation, a single
- * block 12 w^2 and 3 w^2.
+ * block 12 w^2 and 3 w^2; a second attention of the image has 4 w^2 and 3 w^2.
  */
-export function flowModelParameters({ width, layers, singleLayers }: FlowModelShape): number {
-  return (layers * 36 + singleLayers * 15) * width ** 2;
+export function flowModelParameters({ width, layers, singleLayers, dualLayers = 0 }: FlowModelShape): number {
+  return (layers * 36 + singleLayers * 15 + dualLayers * 7) * width ** 2;
 }
 
 /** Parameters of its IP-Adapter: keys and values of each joint block, and the layer that turns a style image into tokens. */
@@ -246,9 +246,12 @@ export function imagePromptParameters({ width, layers, textWidth, imagePrompt }:
   return layers * 2 * textWidth * width + imagePrompt.tokens * imagePrompt.width * textWidth;
 }
 
-/** Parameters of LoRA of rank r on every linear layer of the blocks, r (in + out) each: 50 w for a joint block, 21 w for a single one. */
-export function flowAdapterParameters({ width, layers, singleLayers }: FlowModelShape, rank: number): number {
-  return rank * (layers * 50 + singleLayers * 21) * width;
+/** Parameters of LoRA of rank r on every linear layer of the blocks, r (in + out) each: 50 w for a joint block, 21 w for a single one, 11 w for a second attention. */
+export function flowAdapterParameters(
+  { width, layers, singleLayers, dualLayers = 0 }: FlowModelShape,
+  rank: number,
+): number {
+  return rank * (layers * 50 + singleLayers * 21 + dualLayers * 11) * width;
 }
 
 /** Values that it keeps for the backward pass of this many pictures with this many tokens each, including text. */

@@ -183,6 +183,10 @@ export interface FlowModelShape {
   readonly heads: number;
   readonly layers: number;
   readonly singleLayers: number;
+  /** Of the layers, those in which the image attends to itself once more; absent: none. */
+  readonly dualLayers?: number;
+  /** Numbers of a stored table of positions; absent: none. */
+  readonly places?: number;
   /** Width of a text token. */
   readonly textWidth: number;
   /** Side of the square of pixels that one token represents. */

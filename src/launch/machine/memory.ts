@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { largestPicture } from '../../data/inpainting_look.js';
 import { readConfig } from '../../models/files.js';
 import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../../nets/autoencoder/config.js';
-import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { rootOf } from '../../policies/adapter_files.js';
 import { EXPORTED_FLOW } from '../../models/exported.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
@@ -250,9 +250,15 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
     width: innerWidth(config),
     heads,
     layers,
-    singleLayers: config.architecture === 'flux' ? config.num_single_layers : 0,
+    singleLayers: singleLayers(config),
+    ...(config.architecture === 'sd3'
+      ? {
+          dualLayers: config.dual_attention_layers.length,
+          places: config.pos_embed_max_size ** 2 * innerWidth(config),
+        }
+      : {}),
     textWidth,
-    // If latents are not pixels, they are assumed to be those of FLUX and Qwen-Image.
+    // If latents are not pixels, they are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
     patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
     imagePrompt: imagePromptOf(config),
     conditionDropout: takesGuidance(config) ? null : config.condition_dropout,

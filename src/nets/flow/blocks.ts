@@ -7,9 +7,18 @@ import type { Adapter } from '../lora.js';
 import type { StreamHeads, HeadSizes } from './heads.js';
 import type { ImagePrompt } from './ip_adapter.js';
 import { modulatedNorm, modulations } from './modulation.js';
-import { jointBlock, singleBlock, singleNames, type FlowNames, type StreamNames } from './names.js';
+import {
+  jointBlock,
+  ownAttention,
+  singleBlock,
+  singleNames,
+  type AttentionNames,
+  type FlowNames,
+  type StreamNames,
+} from './names.js';
 import { MLP_RATIO } from './parameters.js';
-import type { FlowRotary } from './positions.js';
+import type { JointForm } from './config.js';
+import type { Compared } from './positions.js';
 
 /** Epsilon of the norms of queries and keys. */
 const EPS = 1e-6;
@@ -25,7 +34,9 @@ export interface BlockContext {
   readonly text: StreamHeads;
   /** Text and image together. */
   readonly all: StreamHeads;
-  readonly rotary: FlowRotary;
+  readonly compared: Compared;
+  /** Whether queries and keys are normalised. */
+  readonly normsHeads: boolean;
   /** The vector that modulations are computed from, [B, W]. */
   readonly conditioning: Value;
   readonly prompt: ImagePrompt | null;
@@ -50,11 +61,11 @@ function tokensOf(net: BlockContext, rows: Value): Value {
   return reshape(rows, [batch, rows.shape[0] / batch, rows.shape[1]]);
 }
 
-/** Rows to heads [B, H, T, D] by a layer, each head normalised where `norm` names a layer for it. */
+/** Rows to heads [B, H, T, D] by a layer, each head normalised where `norm` names a layer for it and the model has such layers. */
 function project(net: BlockContext, rows: Value, layer: string, norm: string | null, heads: StreamHeads): Value {
   const { sizes, adapter } = net;
   const projected = linear(rows, layer, widthOf(net), true, adapter);
-  if (norm === null) return heads.split(projected);
+  if (norm === null || !net.normsHeads) return heads.split(projected);
   const perHead = reshape(projected, [rows.shape[0] * sizes.heads, sizes.depth]);
   const weight = rows.graph.parameter(`${norm}.weight`, [sizes.depth]);
   return heads.split(reshape(rmsNormalization(perHead, weight, EPS), projected.shape));
@@ -67,6 +78,9 @@ function feedForward(net: BlockContext, rows: Value, up: string, down: string): 
   return linear(inner, down, width, true, net.adapter);
 }
 
+/** Shifts, scales and gates of a stream: for attention and the feed-forward layers, for its keys alone, or for a second attention as well. */
+const vectorCounts = { whole: 6, keys: 2, dual: 9 } as const;
+
 /** A stream between its attention's two halves. */
 interface Entered {
   readonly normalised: Value;
@@ -75,9 +89,18 @@ interface Entered {
   readonly modulations: readonly Value[];
 }
 
-function enter(net: BlockContext, block: string, tokens: Value, names: StreamNames, heads: StreamHeads): Entered {
-  const vectors = modulations(net.conditioning, `${block}.${names.modulation}`, 6, net.adapter);
-  const normalised = rowsOf(modulatedNorm(tokens, vectors[0], vectors[1]));
+function enter(
+  net: BlockContext,
+  block: string,
+  tokens: Value,
+  names: StreamNames,
+  heads: StreamHeads,
+  form: keyof typeof vectorCounts = 'whole',
+): Entered {
+  const vectors = modulations(net.conditioning, `${block}.${names.modulation}`, vectorCounts[form], net.adapter);
+  // Where a text is there for its keys alone, its scale stands before its shift.
+  const [shift, scale] = form === 'keys' ? [vectors[1], vectors[0]] : vectors;
+  const normalised = rowsOf(modulatedNorm(tokens, shift, scale));
   return {
     normalised,
     key: project(net, normalised, `${block}.${names.key}`, `${block}.${names.keyNorm}`, heads),
@@ -89,47 +112,82 @@ function enter(net: BlockContext, block: string, tokens: Value, names: StreamNam
 function queriesOf(
   net: BlockContext,
   block: string,
-  { normalised }: Entered,
-  names: StreamNames,
+  { normalised }: Pick<Entered, 'normalised'>,
+  names: AttentionNames,
   heads: StreamHeads,
 ): Value {
   return project(net, normalised, `${block}.${names.query}`, `${block}.${names.queryNorm}`, heads);
 }
 
-/** x + gate out(attended), then x + gate feed-forward(norm(x)). */
+/** x + gate out(attended). */
+function withAttended(
+  net: BlockContext,
+  block: string,
+  tokens: Value,
+  attended: Value,
+  { out }: AttentionNames,
+  gate: Value,
+): Value {
+  const rows = linear(attended, `${block}.${out}`, widthOf(net), true, net.adapter);
+  return add(tokens, mul(tokensOf(net, rows), gate));
+}
+
+/** What the image's attention to itself makes of its tokens, which are normalised with shift and scale: rows. */
+function attendItself(net: BlockContext, block: string, image: Value, shift: Value, scale: Value): Value {
+  const normalised = rowsOf(modulatedNorm(image, shift, scale));
+  const at = (part: keyof AttentionNames): string => `${block}.${ownAttention[part]}`;
+  const queries = queriesOf(net, block, { normalised }, ownAttention, net.image);
+  const mixed = attendAll(net.compared.queries(queries, net.textTokens), {
+    keys: net.compared.keys(project(net, normalised, at('key'), at('keyNorm'), net.image), net.textTokens),
+    values: project(net, normalised, at('value'), null, net.image),
+    mask: null,
+  });
+  return net.image.join(mixed, 0);
+}
+
+/** x + gate out(attended), and the same of what it `added`; then x + gate feed-forward(norm(x)). */
 function leave(
   net: BlockContext,
   block: string,
   tokens: Value,
   attended: Value,
   names: StreamNames,
-  [, , gate, mlpShift, mlpScale, mlpGate]: readonly Value[],
+  [, , gate, mlpShift, mlpScale, mlpGate, , , ownGate]: readonly Value[],
+  added: Value | null = null,
 ): Value {
-  const out = linear(attended, `${block}.${names.out}`, widthOf(net), true, net.adapter);
-  const x = add(tokens, mul(tokensOf(net, out), gate));
+  let x = withAttended(net, block, tokens, attended, names, gate);
+  if (added !== null) x = withAttended(net, block, x, added, ownAttention, ownGate);
   const normalised = rowsOf(modulatedNorm(x, mlpShift, mlpScale));
   const made = feedForward(net, normalised, `${block}.${names.up}`, `${block}.${names.down}`);
   return add(x, mul(tokensOf(net, made), mlpGate));
 }
 
 /** One joint block. Where its text `isRead` by nothing later, the text has neither queries nor feed-forward layers. */
-export function applyJointBlock(net: BlockContext, index: number, image: Value, text: Value, isRead: boolean): Streams {
+export function applyJointBlock(
+  net: BlockContext,
+  index: number,
+  { text: textForm, dual }: JointForm,
+  { image, text }: { readonly image: Value; readonly text: Value },
+  isRead: boolean,
+): Streams {
   const block = jointBlock(index);
-  const { names, rotary, textTokens } = net;
-  const ofImage = enter(net, block, image, names.image, net.image);
-  const ofText = enter(net, block, text, names.text, net.text);
+  const { names, compared, textTokens } = net;
+  const ofImage = enter(net, block, image, names.image, net.image, dual ? 'dual' : 'whole');
+  const ofText = enter(net, block, text, names.text, net.text, textForm);
   const imageQueries = queriesOf(net, block, ofImage, names.image, net.image);
   const queries = isRead
     ? concat([queriesOf(net, block, ofText, names.text, net.text), imageQueries], 2)
     : imageQueries;
   const firstQuery = isRead ? 0 : textTokens;
-  const mixed = attendAll(rotary.queries(queries, firstQuery), {
-    keys: rotary.keys(concat([ofText.key, ofImage.key], 2), 0),
+  const mixed = attendAll(compared.queries(queries, firstQuery), {
+    keys: compared.keys(concat([ofText.key, ofImage.key], 2), 0),
     values: concat([ofText.value, ofImage.value], 2),
     mask: net.mask,
   });
   const attended = net.image.join(mixed, textTokens - firstQuery);
-  let x = leave(net, block, image, attended, names.image, ofImage.modulations);
+  const [, , , , , , ownShift, ownScale] = ofImage.modulations;
+  const added = dual ? attendItself(net, block, image, ownShift, ownScale) : null;
+  let x = leave(net, block, image, attended, names.image, ofImage.modulations, added);
   if (net.prompt !== null) {
     x = add(x, tokensOf(net, net.image.join(net.prompt.attend(block, imageQueries), 0)));
   }
@@ -140,7 +198,7 @@ export function applyJointBlock(net: BlockContext, index: number, image: Value, 
 /** One single block over [B, S, W]: x + gate out([attended, gelu(up(norm(x)))]). The last one makes the image's tokens alone, [B, N, W]. */
 export function applySingleBlock(net: BlockContext, index: number, x: Value, isLast: boolean): Value {
   const block = singleBlock(index);
-  const { rotary, textTokens, adapter } = net;
+  const { compared, textTokens, adapter } = net;
   const at = (part: keyof typeof singleNames): string => `${block}.${singleNames[part]}`;
   const [shift, scale, gate] = modulations(net.conditioning, at('modulation'), 3, adapter);
   const normalised = modulatedNorm(x, shift, scale);
@@ -149,8 +207,8 @@ export function applySingleBlock(net: BlockContext, index: number, x: Value, isL
   const kept = (tokens: Value): Value => slice(tokens, 1, first, tokens.shape[1]);
   const heads = isLast ? net.image : net.all;
   const rows = rowsOf(kept(normalised));
-  const mixed = attendAll(rotary.queries(project(net, rows, at('query'), at('queryNorm'), heads), first), {
-    keys: rotary.keys(project(net, all, at('key'), at('keyNorm'), net.all), 0),
+  const mixed = attendAll(compared.queries(project(net, rows, at('query'), at('queryNorm'), heads), first), {
+    keys: compared.keys(project(net, all, at('key'), at('keyNorm'), net.all), 0),
     values: project(net, all, at('value'), null, net.all),
     mask: net.mask,
   });

@@ -22,8 +22,6 @@ interface Sizes {
   readonly num_attention_heads: number;
   /** Width of a text token. */
   readonly joint_attention_dim: number;
-  /** Elements of a head that turn with each axis of a position, three numbers whose sum is attention_head_dim. */
-  readonly axes_dims_rope: readonly [number, number, number];
   /** Null: none. */
   readonly ip_adapter: IpAdapterConfig | null;
   /**
@@ -38,8 +36,14 @@ interface Sizes {
   readonly condition_dropout: number | null;
 }
 
+/** Positions by rotation of queries and keys. */
+interface Turned {
+  /** Elements of a head that turn with each axis of a position, three numbers whose sum is attention_head_dim. */
+  readonly axes_dims_rope: readonly [number, number, number];
+}
+
 /** FLUX (Black Forest Labs, 2024). */
-export interface FluxConfig extends Sizes {
+export interface FluxConfig extends Sizes, Turned {
   readonly architecture: 'flux';
   /** Blocks after the joint ones, in which text and image share weights; may be 0. */
   readonly num_single_layers: number;
@@ -50,10 +54,26 @@ export interface FluxConfig extends Sizes {
 }
 
 /** Qwen-Image (Alibaba, 2025). */
-export interface QwenImageConfig extends Sizes {
+export interface QwenImageConfig extends Sizes, Turned {
   readonly architecture: 'qwen_image';
   /** Side of the patch that one outgoing token stands for: it is patch_size^2 * out_channels wide. */
   readonly patch_size: number;
+}
+
+/** Stable Diffusion 3 and 3.5 (Esser et al., 2024): joint blocks alone, whose positions are added to the image's tokens. */
+export interface Sd3Config extends Sizes {
+  readonly architecture: 'sd3';
+  /** Side of the patch that one token stands for, going in and out. Files have the channels of a latent as in_channels: here it is the width of a token. */
+  readonly patch_size: number;
+  readonly pooled_projection_dim: number;
+  /** Rows and columns of the table of positions, of which a picture has the middle. */
+  readonly pos_embed_max_size: number;
+  /** Side of the latents that it was trained on, which diffusers needs to begin a table of positions. */
+  readonly sample_size: number;
+  /** How queries and keys are normalised; null: not at all. */
+  readonly qk_norm: 'rms_norm' | null;
+  /** Blocks in which the image attends to itself once more. */
+  readonly dual_attention_layers: readonly number[];
 }
 
 /** The settings of a flow transformer with random weights. */
@@ -81,7 +101,9 @@ export function freshFlux(
   };
 }
 
-export type FlowTransformerConfig = FluxConfig | QwenImageConfig;
+/** The transformers whose queries and keys turn with their positions. */
+export type TurnedConfig = FluxConfig | QwenImageConfig;
+export type FlowTransformerConfig = TurnedConfig | Sd3Config;
 export type FlowArchitecture = FlowTransformerConfig['architecture'];
 
 /** The same transformer with another IP-Adapter. */
@@ -99,21 +121,80 @@ export function velocityWidth(config: FlowTransformerConfig): number {
   return config.architecture === 'flux' ? config.out_channels : config.patch_size ** 2 * config.out_channels;
 }
 
+/** Width of the text's summary that it reads; 0 for none. */
+export function pooledWidth(config: FlowTransformerConfig): number {
+  return config.architecture === 'qwen_image' ? 0 : config.pooled_projection_dim;
+}
+
+/** How many single blocks follow the joint ones. */
+export function singleLayers(config: FlowTransformerConfig): number {
+  return config.architecture === 'flux' ? config.num_single_layers : 0;
+}
+
+/** Whether queries and keys are normalised, head by head. */
+export function normsHeads(config: FlowTransformerConfig): boolean {
+  return config.architecture !== 'sd3' || config.qk_norm !== null;
+}
+
+/** What a joint block has. */
+export interface JointForm {
+  /** Whether the text is carried on, or is there for its keys and values alone: it then has no further layers, and modulations of its own order. */
+  readonly text: 'whole' | 'keys';
+  /** Whether the image attends to itself once more. */
+  readonly dual: boolean;
+}
+
+export function jointForm(config: FlowTransformerConfig, index: number): JointForm {
+  if (config.architecture !== 'sd3') return { text: 'whole', dual: false };
+  return {
+    text: index === config.num_layers - 1 ? 'keys' : 'whole',
+    dual: config.dual_attention_layers.includes(index),
+  };
+}
+
+/** Whether an IP-Adapter can go beside it. */
+export function takesStyle({ architecture }: FlowTransformerConfig): boolean {
+  return architecture !== 'sd3';
+}
+
+/** Whether a second picture can follow the first as further tokens: those of Stable Diffusion 3 have no positions for one. */
+export function takesSecond({ architecture }: FlowTransformerConfig): boolean {
+  return architecture !== 'sd3';
+}
+
 const size = z.int().positive();
 const axis = z.int().nonnegative();
 /** The form in a config.json. */
 export const ipAdapterSchema = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
-const sizes = {
-  in_channels: size.default(64),
-  attention_head_dim: size.default(128),
-  num_attention_heads: size.default(24),
-  axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
+/** What diffusers' classes do not know. */
+const own = {
   ip_adapter: ipAdapterSchema.nullish().transform((adapter) => adapter ?? null),
   prediction: z.enum(['velocity', 'sample']).default('velocity'),
   condition_dropout: z
     .number()
     .nullish()
     .transform((share) => share ?? null),
+};
+const sizes = {
+  in_channels: size.default(64),
+  attention_head_dim: size.default(128),
+  num_attention_heads: size.default(24),
+  axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
+  ...own,
+};
+const sd3Fields = {
+  sample_size: size.default(128),
+  patch_size: size.default(2),
+  in_channels: size.default(16),
+  out_channels: size.nullable().default(16),
+  num_layers: size.default(18),
+  attention_head_dim: size.default(64),
+  num_attention_heads: size.default(18),
+  joint_attention_dim: size.default(4096),
+  pooled_projection_dim: size.default(2048),
+  pos_embed_max_size: size.default(96),
+  dual_attention_layers: z.array(axis).default([]),
+  qk_norm: z.literal('rms_norm').nullable().default(null),
 };
 const no = z.literal(false).nullish();
 
@@ -160,6 +241,33 @@ const classes = {
         out_channels: out_channels ?? rest.in_channels,
       })),
   },
+  SD3Transformer2DModel: {
+    architecture: 'sd3',
+    covered: z
+      .strictObject({
+        ...sd3Fields,
+        ...own,
+        _class_name: z.string(),
+        _diffusers_version: z.string().nullish(),
+        _name_or_path: z.string().nullish(),
+        ip_adapter: z.null().optional(),
+        caption_projection_dim: size.default(1152),
+      })
+      .refine(
+        ({ caption_projection_dim: text, num_attention_heads: heads, attention_head_dim: depth }) =>
+          text === heads * depth,
+        {
+          path: ['caption_projection_dim'],
+          message: 'text and image have to be of one width: num_attention_heads * attention_head_dim',
+        },
+      ),
+    schema: z.object({ ...sd3Fields, ...own }).transform(({ in_channels, out_channels, ...rest }): Sd3Config => ({
+      architecture: 'sd3',
+      ...rest,
+      in_channels: rest.patch_size ** 2 * in_channels,
+      out_channels: out_channels ?? in_channels,
+    })),
+  },
 } as const satisfies Record<
   string,
   { readonly architecture: FlowArchitecture; readonly covered: z.ZodType; readonly schema: z.ZodType }
@@ -186,9 +294,8 @@ export function readFlowConfig(json: unknown, where: string): FlowTransformerCon
   const parsed = schema.safeParse(outer.data);
   const issue = covered.safeParse(outer.data).error?.issues[0] ?? parsed.error?.issues[0];
   if (issue !== undefined || !parsed.success) {
-    throw new CheckpointError(`${name}: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'is not covered'}`, {
-      where,
-    });
+    const at = issue === undefined || issue.path.length === 0 ? '' : `${issue.path.join('.')}: `;
+    throw new CheckpointError(`${name}: ${at}${issue?.message ?? 'is not covered'}`, { where });
   }
   const config: FlowTransformerConfig = parsed.data;
   const problem = problemOf(config);
@@ -202,11 +309,20 @@ export function checkFlowConfig(config: FlowTransformerConfig): void {
   if (problem !== null) throw new GraphError(problem);
 }
 
-function problemOf({ axes_dims_rope: axes, attention_head_dim: depth }: FlowTransformerConfig): string | null {
+function problemOf(config: FlowTransformerConfig): string | null {
+  if (config.architecture === 'sd3') return problemOfSd3(config);
+  const { axes_dims_rope: axes, attention_head_dim: depth } = config;
   const odd = axes.find((turning) => turning % 2 !== 0);
   if (odd !== undefined) return `axes_dims_rope holds ${odd}, and elements of a head turn in pairs`;
   const sum = axes.reduce((total, turning) => total + turning, 0);
   return sum === depth ? null : `axes_dims_rope sums to ${sum}, which must be attention_head_dim ${depth}`;
+}
+
+function problemOfSd3(config: Sd3Config): string | null {
+  const { ip_adapter, dual_attention_layers: dual, num_layers: layers } = config;
+  if (ip_adapter !== null && !takesStyle(config)) return 'an IP-Adapter beside Stable Diffusion 3 is not covered';
+  const beyond = dual.find((layer) => layer >= layers);
+  return beyond === undefined ? null : `dual_attention_layers holds ${beyond}, and num_layers is ${layers}`;
 }
 
 /** Whether a transformer's config.json has settings that diffusers' classes do not know and that change what is computed. */
@@ -214,9 +330,21 @@ export function hasOwnSettings(json: Readonly<Record<string, unknown>>): boolean
   return [json['ip_adapter'], json['prediction']].some((value) => (value ?? null) !== null);
 }
 
+/** With in_channels as files have it. */
+function storedSizes(
+  config: FlowTransformerConfig,
+): FlowTransformerConfig & { readonly caption_projection_dim?: number } {
+  if (config.architecture !== 'sd3') return config;
+  return {
+    ...config,
+    in_channels: config.in_channels / config.patch_size ** 2,
+    caption_projection_dim: innerWidth(config),
+  };
+}
+
 /** The content of a checkpoint's config.json, which `readFlowConfig` reads back. */
 export function flowConfigJson(config: FlowTransformerConfig): string {
-  const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = config;
+  const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = storedSizes(config);
   const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
   const json = {
     _class_name: name,

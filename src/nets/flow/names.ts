@@ -1,10 +1,8 @@
 /** Diffusers' names for the parts of its flow transformers. */
 import type { FlowArchitecture } from './config.js';
 
-/** One stream of a joint block. */
-export interface StreamNames {
-  /** Makes shifts, scales and gates of the conditioning. */
-  readonly modulation: string;
+/** One attention of a stream. */
+export interface AttentionNames {
   readonly query: string;
   readonly key: string;
   readonly value: string;
@@ -12,6 +10,12 @@ export interface StreamNames {
   readonly keyNorm: string;
   /** After attention. */
   readonly out: string;
+}
+
+/** One stream of a joint block. */
+export interface StreamNames extends AttentionNames {
+  /** Makes shifts, scales and gates of the conditioning. */
+  readonly modulation: string;
   /** The feed-forward layers. */
   readonly up: string;
   readonly down: string;
@@ -35,6 +39,16 @@ const ofText = {
   out: 'attn.to_add_out',
 } as const;
 
+/** The image's attention to itself alone, of blocks that have it. */
+export const ownAttention: AttentionNames = {
+  query: 'attn2.to_q',
+  key: 'attn2.to_k',
+  value: 'attn2.to_v',
+  queryNorm: 'attn2.norm_q',
+  keyNorm: 'attn2.norm_k',
+  out: 'attn2.to_out.0',
+};
+
 export interface FlowNames {
   readonly imageIn: string;
   readonly textIn: string;
@@ -44,14 +58,14 @@ export interface FlowNames {
   readonly text: StreamNames;
 }
 
+const streams = {
+  image: { ...ofImage, modulation: 'norm1.linear', up: 'ff.net.0.proj', down: 'ff.net.2' },
+  text: { ...ofText, modulation: 'norm1_context.linear', up: 'ff_context.net.0.proj', down: 'ff_context.net.2' },
+} as const;
+
 export const flowNames: Readonly<Record<FlowArchitecture, FlowNames>> = {
-  flux: {
-    imageIn: 'x_embedder',
-    textIn: 'context_embedder',
-    textNorm: null,
-    image: { ...ofImage, modulation: 'norm1.linear', up: 'ff.net.0.proj', down: 'ff.net.2' },
-    text: { ...ofText, modulation: 'norm1_context.linear', up: 'ff_context.net.0.proj', down: 'ff_context.net.2' },
-  },
+  flux: { imageIn: 'x_embedder', textIn: 'context_embedder', textNorm: null, ...streams },
+  sd3: { imageIn: 'pos_embed.proj', textIn: 'context_embedder', textNorm: null, ...streams },
   qwen_image: {
     imageIn: 'img_in',
     textIn: 'txt_in',
@@ -60,6 +74,9 @@ export const flowNames: Readonly<Record<FlowArchitecture, FlowNames>> = {
     text: { ...ofText, modulation: 'txt_mod.1', up: 'txt_mlp.net.0.proj', down: 'txt_mlp.net.2' },
   },
 };
+
+/** Positions of Stable Diffusion 3, [1, size^2, width]: they are stored with the weights, and never trained. */
+export const POSITION_TABLE = 'pos_embed.pos_embed';
 
 export const TIME = 'time_text_embed.timestep_embedder';
 export const GUIDANCE = 'time_text_embed.guidance_embedder';

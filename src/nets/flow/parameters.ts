@@ -4,7 +4,16 @@ import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
 import { adapterOf, type Adapter, type LoraSettings } from '../lora.js';
-import { checkFlowConfig, innerWidth, velocityWidth, type FlowTransformerConfig } from './config.js';
+import {
+  checkFlowConfig,
+  innerWidth,
+  jointForm,
+  normsHeads,
+  pooledWidth,
+  singleLayers,
+  velocityWidth,
+  type FlowTransformerConfig,
+} from './config.js';
 import {
   flowNames,
   GUIDANCE,
@@ -15,19 +24,23 @@ import {
   jointBlock,
   LAST,
   LAST_MODULATION,
+  ownAttention,
   POOLED,
+  POSITION_TABLE,
   singleBlock,
   singleNames,
   TIME,
+  type AttentionNames,
 } from './names.js';
+import { placesTable } from './places.js';
 
 /** Numbers that a noise level becomes before a layer reads it. */
 export const SINUSOIDS = 256;
 /** How much wider the feed-forward layers are than the streams. */
 export const MLP_RATIO = 4;
 
-/** A parameter's initial values: normal with 1/sqrt(fan-in), zeros, or ones. */
-type Begin = 'spread' | 'zero' | 'one';
+/** A parameter's initial values: normal with 1/sqrt(fan-in), zeros, ones, or a table of positions. */
+type Begin = 'spread' | 'zero' | 'one' | 'places';
 
 interface Parameter {
   readonly shape: Shape;
@@ -60,27 +73,41 @@ function listOf(config: FlowTransformerConfig): ParameterList {
     list.linear(`${name}.linear_2`, width, width);
   };
   twoLayers(TIME, SINUSOIDS);
-  if (config.architecture === 'flux') {
-    if (config.guidance_embeds) twoLayers(GUIDANCE, SINUSOIDS);
-    if (config.pooled_projection_dim > 0) twoLayers(POOLED, config.pooled_projection_dim);
-  }
+  if (config.architecture === 'flux' && config.guidance_embeds) twoLayers(GUIDANCE, SINUSOIDS);
+  if (pooledWidth(config) > 0) twoLayers(POOLED, pooledWidth(config));
   if (names.textNorm !== null) list.scale(names.textNorm, textWidth);
   list.linear(names.textIn, textWidth, width);
-  list.linear(names.imageIn, config.in_channels, width);
+  if (config.architecture === 'sd3') {
+    const { pos_embed_max_size: places, patch_size: patch, in_channels } = config;
+    list.parameters.set(POSITION_TABLE, { shape: [1, places ** 2, width], begin: 'places' });
+    // A convolution, and so no layer that LoRA goes beside.
+    const kernels = [width, in_channels / patch ** 2, patch, patch];
+    list.parameters.set(`${names.imageIn}.weight`, { shape: kernels, begin: 'spread' });
+    list.parameters.set(`${names.imageIn}.bias`, { shape: [width], begin: 'zero' });
+  } else list.linear(names.imageIn, config.in_channels, width);
   for (let i = 0; i < config.num_layers; i++) {
+    const { text, dual } = jointForm(config, i);
+    const attention = (block: AttentionNames, parts: readonly ('query' | 'key' | 'value' | 'out')[]): void => {
+      for (const part of parts) list.linear(`${jointBlock(i)}.${block[part]}`, width, width);
+      if (!normsHeads(config)) return;
+      for (const part of ['queryNorm', 'keyNorm'] as const) list.scale(`${jointBlock(i)}.${block[part]}`, depth);
+    };
     for (const stream of [names.image, names.text]) {
       const at = (part: keyof typeof stream): string => `${jointBlock(i)}.${stream[part]}`;
-      list.linear(at('modulation'), width, 6 * width, 'zero');
-      for (const part of ['query', 'key', 'value', 'out'] as const) list.linear(at(part), width, width);
-      for (const part of ['queryNorm', 'keyNorm'] as const) list.scale(at(part), depth);
+      const isWhole = stream === names.image || text === 'whole';
+      const vectors = isWhole ? (dual && stream === names.image ? 9 : 6) : 2;
+      list.linear(at('modulation'), width, vectors * width, 'zero');
+      attention(stream, isWhole ? ['query', 'key', 'value', 'out'] : ['query', 'key', 'value']);
+      if (!isWhole) continue;
       list.linear(at('up'), width, MLP_RATIO * width);
       list.linear(at('down'), MLP_RATIO * width, width);
     }
+    if (dual) attention(ownAttention, ['query', 'key', 'value', 'out']);
     if (ip_adapter === null) continue;
     list.linear(`${jointBlock(i)}.${IP_KEY}`, textWidth, width);
     list.linear(`${jointBlock(i)}.${IP_VALUE}`, textWidth, width, 'zero');
   }
-  for (let i = 0; i < (config.architecture === 'flux' ? config.num_single_layers : 0); i++) {
+  for (let i = 0; i < singleLayers(config); i++) {
     const at = (part: keyof typeof singleNames): string => `${singleBlock(i)}.${singleNames[part]}`;
     list.linear(at('modulation'), width, 3 * width, 'zero');
     for (const part of ['query', 'key', 'value'] as const) list.linear(at(part), width, width);
@@ -132,9 +159,10 @@ export function initFlowTransformer(
     if (!wanted(name)) continue;
     const data = new Float32Array(sizeOf(shape));
     if (begin === 'one') data.fill(1);
+    if (begin === 'places' && config.architecture === 'sd3') data.set(placesTable(config));
     if (begin === 'spread') {
       const stream = new RandomStream(seed, 'init', name);
-      const deviation = 1 / Math.sqrt(shape.at(-1)!);
+      const deviation = Math.sqrt(shape[0] / data.length);
       for (let i = 0; i < data.length; i++) data[i] = deviation * stream.normal();
     }
     out.set(name, { shape, data });

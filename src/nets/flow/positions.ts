@@ -1,7 +1,7 @@
 /** Rotary positions on three axes (frame, row, column) of a sequence of text tokens and image tokens, in this order. */
-import { rotary } from '../../graph/build.js';
+import { mul, rotary } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import type { FlowArchitecture, FlowTransformerConfig } from './config.js';
+import type { TurnedConfig } from './config.js';
 
 /** A picture of rows x columns tokens, beside this many text tokens. */
 export interface FlowGrid {
@@ -22,7 +22,7 @@ interface Places {
 
 const half = (size: number): number => Math.floor(size / 2);
 
-const placesOf: Readonly<Record<FlowArchitecture, Places>> = {
+const placesOf: Readonly<Record<TurnedConfig['architecture'], Places>> = {
   flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
   // The image lies around the origin, text goes on along the diagonal beyond its lower right corner.
   qwen_image: {
@@ -41,7 +41,7 @@ const placesOf: Readonly<Record<FlowArchitecture, Places>> = {
 const THETA = 10_000;
 
 /** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
-export function rotaryAngles(config: FlowTransformerConfig, grid: FlowGrid): number[][] {
+export function rotaryAngles(config: TurnedConfig, grid: FlowGrid): number[][] {
   const { text, image } = placesOf[config.architecture];
   const frame = (at: number): Position[] =>
     Array.from({ length: grid.rows * grid.columns }, (_, i) =>
@@ -59,15 +59,27 @@ export function rotaryAngles(config: FlowTransformerConfig, grid: FlowGrid): num
   );
 }
 
+/** Queries and keys [B, H, T, D] as attention compares them, of which the first stands at `first` of the sequence. */
+export interface Compared {
+  /** Scaled by 1/sqrt(depth). */
+  queries(x: Value, first: number): Value;
+  keys(x: Value, first: number): Value;
+}
+
+/** Of a model whose tokens hold their positions. */
+export function unturned(depth: number): Compared {
+  return { queries: (x) => mul(x, x.graph.scalar(1 / Math.sqrt(depth))), keys: (x) => x };
+}
+
 /** Turns queries and keys; queries are also scaled by 1/sqrt(depth), so that scores need no pass of their own. */
-export class FlowRotary {
+export class FlowRotary implements Compared {
   readonly #queries: readonly [Value, Value];
   readonly #keys: readonly [Value, Value];
   readonly #positions = new Map<string, Value>();
 
   constructor(
     private readonly graph: Graph,
-    config: FlowTransformerConfig,
+    config: TurnedConfig,
     grid: FlowGrid,
   ) {
     const angles = rotaryAngles(config, grid);
@@ -81,12 +93,10 @@ export class FlowRotary {
     this.#keys = [table(Math.cos, 1), table(Math.sin, 1)];
   }
 
-  /** Queries [B, H, T, D], of which the first stands at `first` of the sequence. */
   queries(x: Value, first: number): Value {
     return rotary(x, ...this.#queries, this.#positionsOf(x, first), true);
   }
 
-  /** Keys [B, H, T, D] likewise. */
   keys(x: Value, first: number): Value {
     return rotary(x, ...this.#keys, this.#positionsOf(x, first), true);
   }

@@ -5,18 +5,30 @@
  * Axis letters: B samples, N image tokens, T text tokens, S = T + N with text first (and as many tokens of a second picture last), W width, H heads, D depth of a head.
  */
 import { GraphError, must } from '../../core/errors.js';
-import { concat, maximum, mul, reciprocal, reshape, slice, sub } from '../../graph/build.js';
+import { add, concat, gemm, maximum, mul, reciprocal, reshape, slice, sub, transpose } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { linear, rmsNorm, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import { applyJointBlock, applySingleBlock, type BlockContext, type Streams } from './blocks.js';
 import { conditioning } from './conditioning.js';
-import { checkFlowConfig, innerWidth, velocityWidth, type FlowTransformerConfig } from './config.js';
+import {
+  checkFlowConfig,
+  innerWidth,
+  jointForm,
+  normsHeads,
+  pooledWidth,
+  singleLayers,
+  takesSecond,
+  velocityWidth,
+  type FlowTransformerConfig,
+  type Sd3Config,
+} from './config.js';
 import { StreamHeads } from './heads.js';
 import { ImagePrompt } from './ip_adapter.js';
 import { modulatedNorm, modulations } from './modulation.js';
 import { flowNames, LAST, LAST_MODULATION } from './names.js';
-import { FlowRotary } from './positions.js';
+import { addPlaces } from './places.js';
+import { FlowRotary, unturned } from './positions.js';
 
 export { isIpAdapter } from './names.js';
 export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
@@ -74,21 +86,23 @@ function shapesOf(
   config: FlowTransformerConfig,
   { batch, rows, columns, textTokens, hasSecond = false, hasPadding = false }: FlowShape,
 ): { readonly [K in keyof FlowInputs]: null extends FlowInputs[K] ? Shape | null : Shape } {
-  const isFlux = config.architecture === 'flux';
   return {
     hidden: [batch, rows * columns, config.in_channels],
     second: hasSecond ? [batch, rows * columns, config.in_channels] : null,
     text: [batch, textTokens, config.joint_attention_dim],
     textPadding: hasPadding ? [batch, textTokens] : null,
-    pooled: isFlux && config.pooled_projection_dim > 0 ? [batch, config.pooled_projection_dim] : null,
+    pooled: pooledWidth(config) > 0 ? [batch, pooledWidth(config)] : null,
     sigma: [batch],
-    guidance: isFlux && config.guidance_embeds ? [batch] : null,
+    guidance: config.architecture === 'flux' && config.guidance_embeds ? [batch] : null,
     imageFeatures: config.ip_adapter === null ? null : [batch, config.ip_adapter.image_embed_dim],
   };
 }
 
 /** Raises GraphError if the inputs do not match the config; an IP-Adapter's may be left out. */
 function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
+  if (shape.hasSecond === true && !takesSecond(config)) {
+    throw new GraphError('a second picture as further tokens, for which the model has no positions');
+  }
   const shapes = shapesOf(config, shape);
   for (const name of Object.keys(shapes) as (keyof FlowInputs)[]) {
     const [found, wanted] = [inputs[name], shapes[name]];
@@ -114,12 +128,13 @@ export function velocity(
   checkFlowConfig(config);
   checkInputs(config, shape, inputs);
   const net = netOf(graph, config, shape, inputs, adapter);
-  const singles = config.architecture === 'flux' ? config.num_single_layers : 0;
-  let streams: Streams = embedded(net, config, inputs);
+  const singles = singleLayers(config);
+  let streams: Streams = embedded(net, config, shape, inputs);
   for (let i = 0; i < config.num_layers; i++) {
     const text = must(streams.text, 'the text of a joint block');
     const isRead = i < config.num_layers - 1 || singles > 0;
-    streams = graph.scope(`joint.${i}`, () => applyJointBlock(net, i, streams.image, text, isRead));
+    const form = jointForm(config, i);
+    streams = graph.scope(`joint.${i}`, () => applyJointBlock(net, i, form, { image: streams.image, text }, isRead));
   }
   let x = streams.image;
   if (singles > 0) {
@@ -134,8 +149,16 @@ export function velocity(
   const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
   const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
   const out = velocityWidth(config);
-  const predicted = reshape(linear(last, LAST, out, true, adapter), [batch, rows * columns, out]);
+  const rowsOut = linear(last, LAST, out, true, adapter);
+  const ordered = config.architecture === 'sd3' ? channelsFirst(rowsOut, config) : rowsOut;
+  const predicted = reshape(ordered, [batch, rows * columns, out]);
   return config.prediction === 'velocity' ? predicted : towards(predicted, inputs);
+}
+
+/** The last layer of Stable Diffusion 3 has the channels of a patch innermost; tokens go in, and come out of other models, with them outermost. */
+function channelsFirst(rows: Value, { patch_size: patch, out_channels: channels }: Sd3Config): Value {
+  const count = rows.shape[0];
+  return transpose(reshape(rows, [count, patch ** 2, channels]), [0, 2, 1]);
 }
 
 /** Below this noise level the way from a sample to the clean one is not divided by less. */
@@ -167,7 +190,9 @@ function netOf(
     image: new StreamHeads(graph, sizes, imageTokens),
     text: new StreamHeads(graph, sizes, shape.textTokens),
     all: new StreamHeads(graph, sizes, shape.textTokens + imageTokens),
-    rotary: new FlowRotary(graph, config, shape),
+    compared:
+      config.architecture === 'sd3' ? unturned(config.attention_head_dim) : new FlowRotary(graph, config, shape),
+    normsHeads: normsHeads(config),
     conditioning: silu(conditioning(inputs, innerWidth(config), adapter)),
     prompt:
       ip_adapter === null || imageFeatures === null
@@ -188,6 +213,7 @@ function maskOf(textPadding: Value, imageTokens: number): Value {
 function embedded(
   { names, adapter }: BlockContext,
   config: FlowTransformerConfig,
+  shape: FlowShape,
   { hidden, second, text }: FlowInputs,
 ): Streams {
   const width = innerWidth(config);
@@ -197,6 +223,18 @@ function embedded(
     const normalised = norm === null ? rows : rmsNorm(rows, norm, 1e-6);
     return reshape(linear(normalised, layer, width, true, adapter), [batch, count, width]);
   };
+  const said = embed(text, names.textIn, names.textNorm);
+  if (config.architecture === 'sd3') return { image: addPlaces(config, patches(config, hidden), shape), text: said };
   const pictures = second === null ? hidden : concat([hidden, second], 1);
-  return { image: embed(pictures, names.imageIn, null), text: embed(text, names.textIn, names.textNorm) };
+  return { image: embed(pictures, names.imageIn, null), text: said };
+}
+
+/** Tokens [B, N, C patch^2] through the kernels of a convolution over whole patches, which are a layer over tokens: [B, N, W]. */
+function patches(config: Sd3Config, hidden: Value): Value {
+  const [batch, count, inputs] = hidden.shape as [number, number, number];
+  const [width, patch] = [innerWidth(config), config.patch_size];
+  const { imageIn } = flowNames.sd3;
+  const kernels = hidden.graph.parameter(`${imageIn}.weight`, [width, inputs / patch ** 2, patch, patch]);
+  const rows = gemm(reshape(hidden, [batch * count, inputs]), reshape(kernels, [width, inputs]), { transB: true });
+  return reshape(add(rows, hidden.graph.parameter(`${imageIn}.bias`, [width])), [batch, count, width]);
 }

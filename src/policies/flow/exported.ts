@@ -13,7 +13,7 @@ import type { ModelFile, ModelTensor } from '../../engines/onnx/model_file.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../../models/exported.js';
 import { CONFIG_FILE, readConfig, type Weights } from '../../models/files.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { velocityWidth, type FlowTransformerConfig, type QwenImageConfig } from '../../nets/flow/config.js';
 import { describeFlowTransformer, type LoadedFlowTransformer } from '../../nets/flow/files.js';
 import { rotaryAngles } from '../../nets/flow/positions.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
@@ -39,7 +39,7 @@ export function isExportedFlow(folder: string): boolean {
 }
 
 /** Reads its config.json. Raises CheckpointError for a missing file and for a class that is not exported. */
-export function checkExportedFlow(folder: string): FlowTransformerConfig {
+export function checkExportedFlow(folder: string): QwenImageConfig {
   const config = describeFlowTransformer(folder);
   if (config.architecture !== 'qwen_image' || config.prediction !== 'velocity' || config.ip_adapter !== null) {
     throw new CheckpointError('only plain transformers of the class QwenImageTransformer2DModel are exported', {
@@ -67,7 +67,7 @@ class ExportedVelocity implements VelocityFile {
 
   constructor(
     folder: string,
-    private readonly config: FlowTransformerConfig,
+    private readonly config: QwenImageConfig,
     session: SessionOptions,
   ) {
     this.#graph = join(folder, EXPORTED_FLOW_FILES[0]);

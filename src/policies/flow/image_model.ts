@@ -5,7 +5,7 @@ import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
-import { velocityWidth } from '../../nets/flow/config.js';
+import { pooledWidth, velocityWidth } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
 import type { FlowRequest } from './batch.js';
 import type { FrozenFlow } from './exported.js';
@@ -109,7 +109,7 @@ export function requireFit({
 }): void {
   const patch = patchOf(config, codec);
   const side = patch * codec.reduction;
-  const pooled = config.architecture === 'flux' ? config.pooled_projection_dim : 0;
+  const pooled = pooledWidth(config);
   const problem =
     config.in_channels !== velocityWidth(config)
       ? `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}: it paints into pictures, and here it is shown none`

@@ -6,7 +6,7 @@ import { CheckpointError, InternalError, must } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Shape } from '../../graph/ir.js';
 import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
-import { withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
+import { takesStyle, withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
 import {
   checkFlowTransformer,
   describeFlowTransformer,
@@ -175,6 +175,12 @@ export function requireTrained(
   folder: string,
 ): void {
   const own = config.ip_adapter;
+  if (imagePrompt !== null && !takesStyle(config)) {
+    throw new CheckpointError('an IP-Adapter beside Stable Diffusion 3 is not covered', {
+      where: folder,
+      next: 'Set policy.ip_adapter to null, or name another model.',
+    });
+  }
   if (own !== null && imagePrompt !== null) {
     throw new CheckpointError('the model has an IP-Adapter, and policy.ip_adapter asks for another', {
       where: folder,

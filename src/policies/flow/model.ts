@@ -1,6 +1,7 @@
 /** A flow policy's weights and architecture. */
 import type { Weights } from '../../models/files.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
+import { POSITION_TABLE } from '../../nets/flow/names.js';
 import { initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
 import { isAdapters, type Adapter } from '../../nets/lora.js';
 import type { AdapterBase, TrainedAdapter } from '../adapter_files.js';
@@ -20,14 +21,15 @@ export interface FlowModel {
 }
 
 const isTrained: Readonly<Record<FlowTrains, (name: string) => boolean>> = {
-  all: () => true,
+  all: (name) => name !== POSITION_TABLE,
   adapter: isIpAdapter,
   lora: isAdapters,
 };
 
 /** The weights that training changes: the model's own, not copies. */
 export function trainedPart({ weights, trains }: Pick<FlowModel, 'weights' | 'trains'>): Weights {
-  return trains === 'all' ? weights : new Map([...weights].filter(([name]) => isTrained[trains](name)));
+  const isOurs = isTrained[trains];
+  return new Map([...weights].filter(([name]) => isOurs(name)));
 }
 
 /** A model with random weights. */

@@ -1,7 +1,7 @@
 /** Rows of a micro-batch: one noisy picture each, with its conditioning. */
 import { InternalError } from '../../core/errors.js';
 import type { TensorData } from '../../engines/onnx/session.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { pooledWidth, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
 import { PADDING } from '../tokens/batch.js';
 import type { FlowCondition, KeptPicture } from './batch.js';
@@ -104,7 +104,7 @@ export function takesGuidance(config: FlowTransformerConfig): boolean {
 }
 
 export function takesPooled(config: FlowTransformerConfig): boolean {
-  return config.architecture === 'flux' && config.pooled_projection_dim > 0;
+  return pooledWidth(config) > 0;
 }
 
 /** The condition without words and without style: the same picture, with `without` in place of the text if the condition has it. */

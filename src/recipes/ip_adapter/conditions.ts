@@ -3,7 +3,7 @@ import { CheckpointError, DataError, must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { pooledWidth, takesSecond, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowCondition } from '../../policies/flow/batch.js';
 import { patchOf } from '../../policies/flow/packing.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
@@ -28,7 +28,7 @@ const placesOf = ({ joint_attention_dim }: FlowTransformerConfig): number => joi
 export const tinyConditions: Conditions = {
   styleWidth,
   requireFit(config) {
-    const pooled = config.architecture === 'flux' ? config.pooled_projection_dim : 0;
+    const pooled = pooledWidth(config);
     const style = config.ip_adapter?.image_embed_dim ?? styleWidth;
     if (placesOf(config) > 0 && pooled === 0 && style === styleWidth) return;
     throw new CheckpointError('the model was made for other encoders than those of model_type tiny', {
@@ -55,7 +55,7 @@ export class ExportedConditions implements Conditions {
   }
 
   requireFit(config: FlowTransformerConfig): void {
-    const pooled = config.architecture === 'flux' ? config.pooled_projection_dim : 0;
+    const pooled = pooledWidth(config);
     requireWidth('policy.parts.text_encoder', 'tokens', this.words.width, config.joint_attention_dim);
     requireWidth('policy.parts.text_encoder', 'summaries', this.words.pooledWidth, pooled);
     const style = config.ip_adapter?.image_embed_dim;
@@ -106,6 +106,12 @@ export function shownAs(
   const latents = channels * patch ** 2;
   const widths = { channels: 2 * latents + (reduction * patch) ** 2, tokens: latents } as const;
   const form = (['channels', 'tokens'] as const).find((one) => widths[one] === config.in_channels);
+  if (form === 'tokens' && !takesSecond(config)) {
+    throw new CheckpointError('the model has no positions for the picture that stays, as further tokens', {
+      where: 'policy.model',
+      next: 'Name a model that is shown what stays as further channels or tokens, such as FLUX.1 Fill.',
+    });
+  }
   if (Number.isInteger(patch) && form !== undefined) return { patch, form };
   throw new CheckpointError(
     `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}, and latents have ${channels} channels for ${reduction}x${reduction} pixels`,

@@ -22,6 +22,28 @@ const fill = {
   patch_size: 1,
 };
 const qwen = { _class_name: 'QwenImageTransformer2DModel', guidance_embeds: false, num_layers: 60 };
+/** config.json of Stable Diffusion 3 medium and of 3.5 medium. */
+const sd3 = {
+  _class_name: 'SD3Transformer2DModel',
+  _diffusers_version: '0.29.0.dev0',
+  attention_head_dim: 64,
+  caption_projection_dim: 1536,
+  in_channels: 16,
+  joint_attention_dim: 4096,
+  num_attention_heads: 24,
+  num_layers: 24,
+  out_channels: 16,
+  patch_size: 2,
+  pooled_projection_dim: 2048,
+  pos_embed_max_size: 192,
+  sample_size: 128,
+};
+const sd35 = {
+  ...sd3,
+  dual_attention_layers: Array.from({ length: 13 }, (_, layer) => layer),
+  pos_embed_max_size: 384,
+  qk_norm: 'rms_norm',
+};
 const adapter = { tokens: 4, image_embed_dim: 768, scale: 0.5 };
 
 it('reads what diffusers writes, with the defaults of its classes', () => {
@@ -52,17 +74,52 @@ it('reads what diffusers writes, with the defaults of its classes', () => {
   expect(readFlowConfig({ ...fill, out_channels: null }, '').out_channels).toBe(384);
 });
 
+it('reads Stable Diffusion 3, whose files count channels of latents and not of tokens', () => {
+  const config = readFlowConfig(sd3, 'config.json');
+  expect(config).toEqual({
+    architecture: 'sd3',
+    in_channels: 64,
+    out_channels: 16,
+    patch_size: 2,
+    num_layers: 24,
+    attention_head_dim: 64,
+    num_attention_heads: 24,
+    joint_attention_dim: 4096,
+    pooled_projection_dim: 2048,
+    pos_embed_max_size: 192,
+    sample_size: 128,
+    qk_norm: null,
+    dual_attention_layers: [],
+    ip_adapter: null,
+    prediction: 'velocity',
+    condition_dropout: null,
+  });
+  expect(velocityWidth(config)).toBe(64);
+  expect(readFlowConfig({ ...sd3, out_channels: null }, '')).toMatchObject({ in_channels: 64, out_channels: 16 });
+  expect(JSON.parse(flowConfigJson(config))).toMatchObject({ in_channels: 16, caption_projection_dim: 1536 });
+});
+
 it.each<[string, FlowTransformerConfig]>([
   ['flux', readFlowConfig({ ...fill, ip_adapter: adapter }, '')],
   ['flux without a summary', readFlowConfig({ ...fill, pooled_projection_dim: 0, num_single_layers: 0 }, '')],
   ['qwen_image', readFlowConfig(qwen, '')],
+  ['sd3', readFlowConfig(sd3, '')],
+  ['sd3 with a second attention', readFlowConfig(sd35, '')],
 ])('reads back what it writes: %s', (_name, config) => {
   expect(readFlowConfig(JSON.parse(flowConfigJson(config)), '')).toEqual(config);
 });
 
 it.each<[string, unknown, RegExp]>([
-  ['nothing', null, /names no _class_name; covered: FluxTransformer2DModel, QwenImageTransformer2DModel/],
-  ['another class', { _class_name: 'SD3Transformer2DModel' }, /'SD3Transformer2DModel' is not covered; covered: Flux/],
+  [
+    'nothing',
+    null,
+    /names no _class_name; covered: FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel/,
+  ],
+  [
+    'another class',
+    { _class_name: 'SanaTransformer2DModel' },
+    /'SanaTransformer2DModel' is not covered; covered: Flux/,
+  ],
   ['a size that is none', { ...fill, num_layers: 0 }, /FluxTransformer2DModel: num_layers/],
   ['another patch', { ...fill, patch_size: 2 }, /FluxTransformer2DModel: patch_size/],
   ['frames that are not denoised', { ...qwen, zero_cond_t: true }, /QwenImageTransformer2DModel: zero_cond_t/],
@@ -71,6 +128,15 @@ it.each<[string, unknown, RegExp]>([
     { ...fill, axes_dims_rope: [16, 56, 58] },
     /sums to 130, which must be attention_head_dim 128/,
   ],
+  ['a key that is not known', { ...sd3, quantization_config: {} }, /SD3Transformer2DModel: .*quantization_config/],
+  ['a text of another width', { ...sd3, caption_projection_dim: 1024 }, /caption_projection_dim: .* of one width/],
+  ['another norm of heads', { ...sd3, qk_norm: 'layer_norm' }, /SD3Transformer2DModel: qk_norm/],
+  [
+    'a second attention beyond the last',
+    { ...sd35, num_layers: 12 },
+    /dual_attention_layers holds 12.*num_layers is 12/,
+  ],
+  ['a style image beside it', { ...sd3, ip_adapter: adapter }, /SD3Transformer2DModel: ip_adapter/],
   ['an odd axis', { ...fill, axes_dims_rope: [15, 57, 56] }, /axes_dims_rope holds 15/],
 ])('refuses %s', (_name, json, message) => {
   expect(() => readFlowConfig(json, 'there/config.json')).toThrow(message);
@@ -81,10 +147,14 @@ it.each<[string, unknown, RegExp]>([
   }
 });
 
-it("counts FLUX's parameters", () => {
-  const shapes = [...flowParameters(readFlowConfig({ ...fill, in_channels: 64 }, '')).values()];
-  const count = shapes.reduce((sum, shape) => sum + shape.reduce((size, n) => size * n, 1), 0);
-  expect(count).toBe(11_901_408_320);
+// What torch counts of these models, with the table of positions.
+it.each<[string, unknown, number]>([
+  ['FLUX', { ...fill, in_channels: 64 }, 11_901_408_320],
+  ['Stable Diffusion 3 medium', sd3, 2_084_951_104],
+  ['Stable Diffusion 3.5 medium', sd35, 2_469_663_936],
+])('counts the parameters of %s', (_name, json, expected) => {
+  const shapes = [...flowParameters(readFlowConfig(json, '')).values()];
+  expect(shapes.reduce((sum, shape) => sum + shape.reduce((size, n) => size * n, 1), 0)).toBe(expected);
 });
 
 it('tells the linear layers and what is the IP-Adapter’s', () => {

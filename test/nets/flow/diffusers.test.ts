@@ -9,6 +9,7 @@ import { mul, sumAll } from '../../../src/graph/build.js';
 import { gradients } from '../../../src/graph/differentiate.js';
 import { Graph } from '../../../src/graph/ir.js';
 import { checkFlowTransformer, openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { POSITION_TABLE } from '../../../src/nets/flow/names.js';
 import { flowInputs, velocity } from '../../../src/nets/flow/transformer.js';
 
 const fixtures = fileURLToPath(new URL('./fixtures', import.meta.url));
@@ -26,7 +27,7 @@ function worst(found: ArrayLike<number>, expected: ArrayLike<number>): number {
   return difference / largest;
 }
 
-describe.each(['flux', 'flux_guidance', 'flux_ip_adapter', 'flux_joint', 'qwen_image'])(
+describe.each(['flux', 'flux_guidance', 'flux_ip_adapter', 'flux_joint', 'qwen_image', 'sd3', 'sd3_medium'])(
   'a model that diffusers saved: %s',
   (name) => {
     const folder = join(fixtures, name);
@@ -39,8 +40,12 @@ describe.each(['flux', 'flux_guidance', 'flux_ip_adapter', 'flux_joint', 'qwen_i
       const graph = new Graph('flow');
       const out = velocity(graph, config, GRID, flowInputs(graph, config, GRID));
       const loss = sumAll(mul(out, graph.constant(of('projection'), out.shape)));
-      const slopes = gradients(loss, [...graph.parameters.values()]);
-      const parameters = [...graph.parameters.keys()];
+      // The table of positions is no parameter in torch.
+      const parameters = [...graph.parameters.keys()].filter((parameter) => parameter !== POSITION_TABLE);
+      const slopes = gradients(
+        loss,
+        parameters.map((parameter) => must(graph.parameters.get(parameter), parameter)),
+      );
       const session = await Session.compile(graph, {
         out,
         ...Object.fromEntries(parameters.map((parameter, i) => [`${GRADIENT}${parameter}`, slopes[i]])),
