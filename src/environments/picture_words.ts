@@ -21,6 +21,8 @@ export interface PromptEncoder {
   /** Width of the pooled summary; 0 if there is none. */
   readonly pooledWidth: number;
   encode(prompt: string): Promise<EncodedPrompt>;
+  /** What guidance is measured from; absent: from a text and a summary of zeros. */
+  blank?(): Promise<EncodedPrompt>;
   /** How many tokens at the prompt's end `encode` cuts, by the tokenizer alone. */
   unread(prompt: string): Promise<number>;
   dispose(): Promise<void>;

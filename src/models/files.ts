@@ -15,6 +15,8 @@ import {
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
 export const CONFIG_FILE = 'config.json';
+/** Of a pipeline of diffusers, whose models have folders of their own. */
+export const PIPELINE_FILE = 'model_index.json';
 export const GENERATION_FILE = 'generation_config.json';
 /** The file that a checkpoint has in place of weights that are at a training server. */
 export const SERVED_FILE = 'remote.json';
@@ -169,7 +171,9 @@ export function readConfig<T>(folder: string): T {
   if (!existsSync(where)) {
     throw new CheckpointError(`there is no ${CONFIG_FILE}`, {
       where: folder,
-      next: 'Name a folder in the Hugging Face layout.',
+      next: existsSync(join(folder, PIPELINE_FILE))
+        ? 'The folder holds a whole pipeline of diffusers: name that of one of its models, such as transformer or vae.'
+        : 'Name a folder in the Hugging Face layout.',
     });
   }
   return readJson(where) as T;

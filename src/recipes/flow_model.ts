@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import type { flowInitFields } from '../schema/flow_init.js';
 import type { ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
-import { flowActivations, flowModelParameters, frozenBytes, trainingBytes } from './memory.js';
+import { flowActivations, flowModelParameters, frozenBytes, frozenWordsBytes, trainingBytes } from './memory.js';
 import type { Learner, Part } from './preset.js';
 import type { FlowModelShape, Need, ShapeOf } from './recipe.js';
 
@@ -83,6 +83,7 @@ type Environment =
   | {
       readonly type: 'model';
       readonly model: ModelReference;
+      readonly model_type: string;
       readonly parts: Parameters<typeof flowPartNeeds>[0];
       readonly guidance_scale: number | null;
     }
@@ -98,19 +99,21 @@ export function frozenFlowPart(
     engines: ['environment.engine'],
     needs: ({ environment }, shapeOf) => {
       if (environment?.type !== 'model') return [];
-      const { model, parts: around, guidance_scale: guidance } = environment;
+      const { model, model_type, parts: around, guidance_scale: guidance } = environment;
+      const family = parts.includes('text_encoder') ? { family: model_type } : {};
       return [
         ...flowPartNeeds(around),
-        ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance } as const] : []),
+        ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance, ...family } as const] : []),
         ...guidanceNeeds('environment', model, guidance, shapeOf),
       ];
     },
     imageMemory: ({ environment }, shapeOf) => {
       if (environment?.type !== 'model') return 0;
-      return [environment.model, ...Object.values(environment.parts)].reduce(
-        (sum, part) => sum + frozenBytes(part, shapeOf),
-        0,
-      );
+      const { model, parts: around } = environment;
+      return [
+        model,
+        ...Object.entries(around).flatMap(([name, part]) => (name === 'text_encoder' ? [] : [part])),
+      ].reduce((sum, part) => sum + frozenBytes(part, shapeOf), frozenWordsBytes(around.text_encoder ?? null, shapeOf));
     },
   };
 }

@@ -63,6 +63,13 @@ export function frozenVisionBytes(reference: ModelReference | null, shapeOf: Sha
   return (isGraphs ? shape.visionBytes : undefined) ?? frozenBytes(reference, shapeOf);
 }
 
+/** The same where only what reads prompts is read of it. */
+export function frozenWordsBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
+  const shape = reference === null ? null : shapeOf(reference);
+  const isGraphs = shape !== null && 'kind' in shape && shape.kind === 'graphs';
+  return (isGraphs ? shape.wordsBytes : undefined) ?? frozenBytes(reference, shapeOf);
+}
+
 /** Bytes of a checkpoint of this many trained parameters, with their moving averages if these are kept. */
 export function checkpointBytes(parameters: number, averaged: boolean): number {
   return FLOAT * (COPIES_SAVED + (averaged ? 1 : 0)) * parameters;

@@ -1,6 +1,10 @@
 /** Opens the frozen models around a flow transformer. */
+import { ExportedCodec, FlowTextEncoder, isExportedAutoencoder } from '../environments/flow_parts.js';
+import { PipelineTextEncoder } from '../environments/pipeline_text.js';
+import type { PromptEncoder } from '../environments/picture_words.js';
+import { isPipeline, readPipeline } from '../models/pipeline.js';
+import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
-import { ExportedCodec, isExportedAutoencoder } from '../environments/flow_parts.js';
 import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { EngineSettings, ModelReference } from '../schema/model.js';
@@ -14,4 +18,20 @@ export function openCodec(vae: ModelReference | null, engine: EngineSettings, re
   const folder = modelFolder(vae, resolveRun);
   const options = sessionOptions(engine);
   return isExportedAutoencoder(folder) ? new ExportedCodec(folder, options) : AutoencoderCodec.open(folder, options);
+}
+
+/** What reads prompts: an export, or the encoders of a pipeline. Raises CheckpointError when it cannot be read. */
+export function openTextEncoder(
+  reference: ModelReference,
+  engine: EngineSettings,
+  resolveRun: RunResolver,
+): PromptEncoder {
+  return textEncoderIn(modelFolder(reference, resolveRun), sessionOptions(engine));
+}
+
+/** The same by its folder. */
+export function textEncoderIn(folder: string, options: ModelFileOptions = {}): PromptEncoder {
+  return isPipeline(folder)
+    ? new PipelineTextEncoder(readPipeline(folder), options)
+    : new FlowTextEncoder(folder, options);
 }

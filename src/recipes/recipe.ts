@@ -90,8 +90,13 @@ export type Need =
       /** The guidance under which it answers before the run has taught it anything; null for none. */
       readonly guidance: number | null;
     }
-  /** A frozen flow model. */
-  | { readonly kind: 'frozen_flow'; readonly folder: string; readonly guidance: number | null }
+  /** A frozen flow model. `family`: the model_type that a whole pipeline's folder has to have; absent: the transformer's folder alone will do. */
+  | {
+      readonly kind: 'frozen_flow';
+      readonly folder: string;
+      readonly guidance: number | null;
+      readonly family?: string;
+    }
   /** A guided flow model that a run makes, with the share of pictures that it is shown without words. */
   | { readonly kind: 'guidance'; readonly section: 'policy' | 'environment'; readonly dropout: number }
   | { readonly kind: 'datalist'; readonly path: string }
@@ -167,6 +172,8 @@ export interface GraphsShape {
   readonly bytes: number;
   /** Those where only what looks at pictures is read of it; absent: as many. */
   readonly visionBytes?: number;
+  /** Those where only what reads prompts is read of it; absent: as many. */
+  readonly wordsBytes?: number;
 }
 
 /** For an autoencoder of pictures. */

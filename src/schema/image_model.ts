@@ -6,17 +6,25 @@ import { engine, neededModel, optionalModel } from './model.js';
 
 const ownModel = z.strictObject({
   type: result('A flow model of this process, or a server.', z.literal('model')),
-  model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
+  model: neededModel(
+    "The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}. A folder of FLUX or Stable Diffusion 3 as diffusers saves the whole pipeline brings the models around it and its scheduler's shift.",
+  ),
   model_type: result(
     'The family, which says how noise levels are spaced.',
-    z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
+    z.enum(['tiny', 'flux', 'qwen', 'sd3']).default('tiny'),
   ),
   parts: section(
     'The frozen models around it.',
     z
       .strictObject({
-        vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves'),
-        text_encoder: optionalModel('What reads prompts.', 'for the words that the model itself says it knows'),
+        vae: optionalModel(
+          'The autoencoder between pictures and latents.',
+          "for the pipeline's own, or pixels themselves",
+        ),
+        text_encoder: optionalModel(
+          'What reads prompts: an export, or the folder of a pipeline.',
+          "for the pipeline's own, or the words that the model itself says it knows",
+        ),
       })
       .prefault({}),
   ),

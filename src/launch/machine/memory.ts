@@ -4,15 +4,14 @@ import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { largestPicture } from '../../data/inpainting_look.js';
 import { readConfig } from '../../models/files.js';
+import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../../nets/autoencoder/config.js';
-import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { rootOf } from '../../policies/adapter_files.js';
 import { EXPORTED_FLOW } from '../../models/exported.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
-import { takesGuidance } from '../../policies/flow/rows.js';
 import { describeModel, readableParts } from '../../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../../models/hub/cache.js';
-import type { FlowModelShape, ModelShape, ShapeOf, SizeIn } from '../../recipes/recipe.js';
+import type { ModelShape, ShapeOf, SizeIn } from '../../recipes/recipe.js';
 import { frozenBytes } from '../../recipes/memory.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
@@ -24,6 +23,7 @@ import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { deviceKind, runDevices, processesOf } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
+import { flowShape, pipelineShape } from './flow_shape.js';
 import { wayToFit } from './ways_to_fit.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
@@ -181,6 +181,7 @@ function sizesIn(): SizeIn {
 /** Null if a folder has no model that can be opened, which is reported by the code that opens it. */
 function shapeOfFolder(folder: string): ModelShape | null {
   try {
+    if (isPipeline(folder)) return pipelineShape(readPipeline(folder));
     const config = readConfig<{ readonly _class_name?: unknown; readonly model_type?: unknown }>(rootOf(folder));
     if (config._class_name === AUTOENCODER_CLASS) {
       return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
@@ -231,38 +232,6 @@ function rewardBytes(settings: RunSettings, shapeOf: ShapeOf): number {
   const models = chosenTerms(reward).map(({ fields }) => fields['model']);
   const held = new Map(models.map((model) => [JSON.stringify(model), (model ?? null) as ModelReference | null]));
   return [...held.values()].reduce((sum, model) => sum + frozenBytes(model, shapeOf), 0);
-}
-
-/** Pixels per side of a latent, for autoencoders with 16 latent channels, four of whose latents make a token. */
-const LATENT_SIDE = 8;
-const LATENT_TOKEN = 64;
-
-function imagePromptOf(config: FlowTransformerConfig): FlowModelShape['imagePrompt'] {
-  const adapter = config.ip_adapter;
-  return adapter === null ? null : { tokens: adapter.tokens, width: adapter.image_embed_dim };
-}
-
-function flowShape(config: FlowTransformerConfig): FlowModelShape {
-  const { num_attention_heads: heads, num_layers: layers, joint_attention_dim: textWidth } = config;
-  const token = velocityWidth(config);
-  return {
-    kind: 'flow',
-    width: innerWidth(config),
-    heads,
-    layers,
-    singleLayers: singleLayers(config),
-    ...(config.architecture === 'sd3'
-      ? {
-          dualLayers: config.dual_attention_layers.length,
-          places: config.pos_embed_max_size ** 2 * innerWidth(config),
-        }
-      : {}),
-    textWidth,
-    // If latents are not pixels, they are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
-    patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
-    imagePrompt: imagePromptOf(config),
-    conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
-  };
 }
 
 /** The settings with the smallest micro-batch and the shortest texts, a lower bound for their estimates. */

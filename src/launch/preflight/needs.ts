@@ -10,14 +10,10 @@ import { lookAtSamples } from '../../data/inpainting_look.js';
 import { checkRows } from '../../data/rows.js';
 import { hasFfmpeg, requireFfmpeg } from '../../data/video/ffmpeg.js';
 import { wholeList } from '../../data/self_bench.js';
-import {
-  ExportedCodec,
-  FlowImageEncoder,
-  FlowTextEncoder,
-  isExportedAutoencoder,
-} from '../../environments/flow_parts.js';
+import { ExportedCodec, FlowImageEncoder, isExportedAutoencoder } from '../../environments/flow_parts.js';
 import { describeVisionTokenizer } from '../../environments/vision_tokens.js';
 import { CONFIG_FILE, readConfig, TOKENIZER_FILE } from '../../models/files.js';
+import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { openTokenizer, specialNames } from '../../models/tokenizer/open.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../../models/tokenizer/texts.js';
@@ -25,12 +21,14 @@ import { readAutoencoderConfig } from '../../nets/autoencoder/config.js';
 import { withAdapter } from '../../nets/decoder/config.js';
 import { checkDecoder } from '../../nets/decoder/files.js';
 import { checkFlowModel, checkFrozenFlow, requireDropout } from '../../policies/flow/load.js';
+import { checkPipeline } from '../../policies/flow/pipeline.js';
 import { lacksHubBase, rootOf } from '../../policies/adapter_files.js';
 import { checkAdapters, describeModel } from '../../policies/tokens/adapter.js';
 import { processorFolder } from '../../policies/tokens/load.js';
 import { openPictureProcessor } from '../../models/pictures/processor.js';
 import { TokenSpace } from '../../policies/tokens/emu3/space.js';
 import { requireTokens } from '../../policies/tokens/load.js';
+import { textEncoderIn } from '../../recipes/open_flow_parts.js';
 import type { Need } from '../../recipes/recipe.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';
 
@@ -56,8 +54,10 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
     const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
     if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt }, guidance);
   },
-  frozen_flow: ({ folder, guidance }) => {
-    if (existsSync(folder)) checkFrozenFlow(folder, guidance);
+  frozen_flow: ({ folder, guidance, family }) => {
+    if (!existsSync(folder)) return;
+    if (family === undefined || !isPipeline(folder)) checkFrozenFlow(folder, guidance);
+    else checkPipeline(readPipeline(folder), family, guidance);
   },
   guidance: ({ section, dropout }) => requireDropout(dropout, section),
   decoder: lookAtDecoder,
@@ -78,7 +78,7 @@ const partLooks: Readonly<Record<NeedOf<'flow_part'>['part'], (folder: string) =
     if (isExportedAutoencoder(folder)) void new ExportedCodec(folder);
     else readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
   },
-  text_encoder: (folder) => void new FlowTextEncoder(folder),
+  text_encoder: (folder) => void textEncoderIn(folder),
   image_encoder: (folder) => void new FlowImageEncoder(folder),
 };
 

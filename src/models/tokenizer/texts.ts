@@ -5,6 +5,7 @@ import { CheckpointError } from '../../core/errors.js';
 import { ChatTemplate } from '../chat/template.js';
 import { TOKENIZER_FILE } from '../files.js';
 import { parseTokenizerConfig, type TokenizerConfig } from './added.js';
+import { CLIP_MERGES_FILE, CLIP_TOKENIZERS, CLIP_VOCABULARY_FILE, clipTokenizerJson } from './clip_files.js';
 import { EMU3_RANKS_FILE, EMU3_VISION_FILE, emu3TokenizerJson } from './emu3.js';
 import type { Tokenizer } from './tokenizer.js';
 
@@ -37,12 +38,25 @@ export function readText(folder: string, name: string): string | null {
   }
 }
 
-/** The text of a folder's tokenizer.json, or Emu3's own files in that form; null if the folder has neither. Raises CheckpointError. */
+/** The text of a folder's tokenizer.json, or Emu3's or CLIP's own files in that form; null if the folder has none. Raises CheckpointError. */
 export function tokenizerJson(folder: string): string | null {
   const own = readText(folder, TOKENIZER_FILE);
   if (own !== null) return own;
   const [ranks, vision] = [EMU3_RANKS_FILE, EMU3_VISION_FILE].map((name) => readText(folder, name));
-  return ranks === null || vision === null ? null : emu3TokenizerJson(ranks, vision, join(folder, EMU3_RANKS_FILE));
+  return ranks === null || vision === null
+    ? clipFiles(folder)
+    : emu3TokenizerJson(ranks, vision, join(folder, EMU3_RANKS_FILE));
+}
+
+function clipFiles(folder: string): string | null {
+  const merges = readText(folder, CLIP_MERGES_FILE);
+  const vocabulary = readJson(folder, CLIP_VOCABULARY_FILE);
+  if (merges === null || vocabulary === null) return null;
+  const { tokenizer_class: kind } = Object(readJson(folder, TOKENIZER_CONFIG_FILE)) as {
+    readonly tokenizer_class?: unknown;
+  };
+  if (!CLIP_TOKENIZERS.includes(kind)) return null;
+  return clipTokenizerJson(vocabulary, merges, join(folder, CLIP_VOCABULARY_FILE));
 }
 
 export function parse(text: string, where: string): unknown {
@@ -68,7 +82,7 @@ export function noTokenizer(folder: string): CheckpointError {
   const others = otherForms.filter((name) => existsSync(join(folder, name)));
   const found = others.length === 0 ? '' : `; found: ${others.join(', ')}`;
   return new CheckpointError(
-    `there is no tokenizer; covered: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}${found}`,
+    `there is no tokenizer; covered: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}, ${CLIP_VOCABULARY_FILE} with ${CLIP_MERGES_FILE} of a CLIPTokenizer${found}`,
     {
       where: folder,
       next: 'Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.',

@@ -43,7 +43,7 @@ const epsilon = (usual: number) =>
     .transform((eps) => eps ?? usual);
 
 /** Heads have one width. */
-function fitting<T extends z.ZodType<{ readonly hidden_size: number; readonly num_attention_heads: number }>>(
+export function fitting<T extends z.ZodType<{ readonly hidden_size: number; readonly num_attention_heads: number }>>(
   schema: T,
 ): T {
   return schema.refine(({ hidden_size: width, num_attention_heads: heads }) => width % heads === 0, {
@@ -54,7 +54,8 @@ function fitting<T extends z.ZodType<{ readonly hidden_size: number; readonly nu
   });
 }
 
-const clipText = z.object({
+/** CLIP's half that reads texts. */
+export const clipText = z.object({
   ...layers({ width: 512, heads: 8, act: 'quick_gelu' }),
   ...words(49_408, 77),
   layer_norm_eps: epsilon(CLIP_EPS),

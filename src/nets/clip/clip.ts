@@ -46,7 +46,7 @@ export function embedPictures(
 }
 
 /** The row of [B * T] with the token that each text ends with: int64 [B]. */
-function endPlaces(ids: Value, end: number): Value {
+export function endPlaces(ids: Value, end: number): Value {
   const { graph } = ids;
   const [batch, length] = ids.shape as [number, number];
   // Numbers that are least at the end; the first of several least ones counts.

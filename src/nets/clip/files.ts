@@ -169,10 +169,14 @@ function knownFiles(folder: string, parameters: readonly string[], inVain?: RegE
   const isBare = files.has('embeddings.patch_embedding.weight');
   const stored = (name: string): string => (isBare && name.startsWith(VISION) ? name.slice(VISION.length) : name);
   const known = new Set(parameters.map(stored));
-  const unread = [...files.keys()].filter(
-    (name) => !known.has(name) && !WITHOUT_EFFECT.test(name) && inVain?.test(name) !== true,
-  );
-  if (unread.length === 0) return { files, stored };
+  refuseUnread(folder, files, (name) => known.has(name) || WITHOUT_EFFECT.test(name) || inVain?.test(name) === true);
+  return { files, stored };
+}
+
+/** Raises CheckpointError for tensors that nothing reads. */
+export function refuseUnread(folder: string, files: TensorFiles, isKnown: (name: string) => boolean): void {
+  const unread = [...files.keys()].filter((name) => !isKnown(name));
+  if (unread.length === 0) return;
   const more = unread.length > 3 ? ` and ${unread.length - 3} more` : '';
   throw new CheckpointError(`nothing reads these tensors: ${unread.slice(0, 3).join(', ')}${more}`, {
     where: files.get(unread[0]) ?? folder,

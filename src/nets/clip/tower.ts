@@ -49,12 +49,24 @@ export function positions(graph: Graph, half: string, count: number, width: numb
 
 /** The layers of one half over tokens [B, T, W], by rows: [B * T, W]. */
 export function tower(config: TowerConfig, half: string, x: Value, mask: Value | null): Value {
+  return towerLayers(config, half, x, mask, 0, config.num_hidden_layers);
+}
+
+/** The layers from `first` to before `end`. */
+export function towerLayers(
+  config: TowerConfig,
+  half: string,
+  x: Value,
+  mask: Value | null,
+  first: number,
+  end: number,
+): Value {
   const { hidden_size: width, num_attention_heads: heads, layer_norm_eps: eps } = config;
   const [batch, length] = x.shape as [number, number];
   const depth = width / heads;
   const streams = new StreamHeads(x.graph, { batch, heads, depth }, length);
   let rows = reshape(x, [batch * length, width]);
-  for (let i = 0; i < config.num_hidden_layers; i++) {
+  for (let i = first; i < end; i++) {
     const layer = `${half}.encoder.layers.${i}`;
     const entered = layerNorm(rows, `${layer}.layer_norm1`, eps);
     const project = (part: string): Value =>

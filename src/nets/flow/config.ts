@@ -152,6 +152,11 @@ export function jointForm(config: FlowTransformerConfig, index: number): JointFo
   };
 }
 
+/** Tokens on a side of a picture, at most. */
+export function mostTokens(config: FlowTransformerConfig): number {
+  return config.architecture === 'sd3' ? config.pos_embed_max_size : Infinity;
+}
+
 /** Whether an IP-Adapter can go beside it. */
 export function takesStyle({ architecture }: FlowTransformerConfig): boolean {
   return architecture !== 'sd3';

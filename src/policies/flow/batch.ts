@@ -11,8 +11,12 @@ export interface FlowCondition {
   readonly text: Float32Array;
   /** How many of the T tokens are text; the rest is padding, which the model does not see. Default: all. */
   readonly textTokens?: number;
-  /** What guidance is measured from, in place of the text, with its own number of tokens before padding. Default: a text of zeros. */
-  readonly without?: { readonly text: Float32Array; readonly textTokens: number };
+  /** What guidance is measured from, in place of the text, with its own number of tokens before padding, and of the summary. Default: zeros. */
+  readonly without?: {
+    readonly text: Float32Array;
+    readonly textTokens?: number;
+    readonly pooled?: Float32Array | null;
+  };
   /** [width of the pooled text], for a model that takes it. */
   readonly pooled: Float32Array | null;
   /** [width of the image encoder] features of the style image, for a model with an IP-Adapter. */

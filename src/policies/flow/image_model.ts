@@ -5,11 +5,12 @@ import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
-import { pooledWidth, velocityWidth } from '../../nets/flow/config.js';
+import { mostTokens, pooledWidth, velocityWidth } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
 import type { FlowRequest } from './batch.js';
 import type { FrozenFlow } from './exported.js';
 import { patchOf, unpack } from './packing.js';
+import { takesGuidance } from './rows.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 
 /** How pictures are made. */
@@ -46,7 +47,8 @@ export class FlowImageModel implements ImageModel {
     const first = new Map(keys.map((key, i) => [key, i] as const).reverse());
     const asked = [...new Set(keys)].map((key) => requests[must(first.get(key), key)]);
     const read = await Promise.all(asked.map(({ prompt }) => this.options.encoder.encode(prompt)));
-    const prompts = read.map((encoded) => this.#asked(encoded));
+    const blank = await this.#blank();
+    const prompts = read.map((encoded) => this.#asked(encoded, blank));
     const how: FlowSampling = { ...making, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
     const random = (p: number): RandomStream => new RandomStream('picture', asked[p].seed);
     const answers = await this.#sampler.sample({ prompts, answersPerPrompt: 1, how, random }, model.weights);
@@ -67,9 +69,17 @@ export class FlowImageModel implements ImageModel {
     await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
   }
 
-  #asked(encoded: EncodedPrompt): FlowRequest {
+  /** What guidance is measured from, where that is no text of zeros. */
+  async #blank(): Promise<EncodedPrompt | null> {
+    const { model, encoder, making } = this.options;
+    if (making.guidance === null || takesGuidance(model.config)) return null;
+    return (await encoder.blank?.()) ?? null;
+  }
+
+  #asked(encoded: EncodedPrompt, blank: EncodedPrompt | null): FlowRequest {
     const { model, codec, making } = this.options;
-    return { flow: flowCondition(encoded, latentSize(making, codec), patchOf(model.config, codec)) };
+    const flow = flowCondition(encoded, latentSize(making, codec), patchOf(model.config, codec));
+    return { flow: blank === null ? flow : { ...flow, without: { text: blank.text, pooled: blank.pooled } } };
   }
 }
 
@@ -121,7 +131,9 @@ export function requireFit({
             ? `the model gives ${velocityWidth(config)} numbers for a token, and latents have ${codec.channels} channels`
             : width % side !== 0 || height % side !== 0
               ? `a picture of ${width}x${height} pixels is no whole number of tokens of ${side} pixels`
-              : null;
+              : Math.max(width, height) > side * mostTokens(config)
+                ? `a picture of ${width}x${height} pixels, and the model has positions for ${mostTokens(config)} tokens of ${side} pixels on a side`
+                : null;
   if (problem === null) return;
   throw new CheckpointError(problem, {
     where: 'model',

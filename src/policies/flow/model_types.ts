@@ -10,8 +10,31 @@ function even(steps: number): number[] {
   return Array.from({ length: steps + 1 }, (_, i) => 1 - i / steps);
 }
 
+/** s k / (1 + (k - 1) s): levels are shifted towards 1 by a factor k, the same for all pictures. */
+function moved(sigma: number, shift: number): number {
+  return (shift * sigma) / (1 + (shift - 1) * sigma);
+}
+
+/** Even levels, shifted. */
+export function shiftedEven(shift: number, steps: number): number[] {
+  return even(steps).map((sigma) => moved(sigma, shift));
+}
+
+/** The least of the levels that models are trained on. */
+const LEAST = 1 / 1000;
+
+/**
+ * As diffusers' FlowMatchEulerDiscreteScheduler chooses levels where a pipeline names none: evenly between 1 and the least one, which is shifted
+ * already, and then they are shifted.
+ */
+export function shiftedTwice(shift: number, steps: number): number[] {
+  const least = moved(LEAST, shift);
+  const levels = Array.from({ length: steps }, (_, i) => (i === 0 ? 1 : 1 - (i * (1 - least)) / (steps - 1)));
+  return [...levels.map((sigma) => moved(sigma, shift)), 0];
+}
+
 /** How levels are shifted towards 1 for pictures with many tokens. */
-interface Shift {
+export interface Shift {
   /** mu is linear between two numbers of tokens: [tokens, mu]. */
   readonly from: readonly [number, number];
   readonly to: readonly [number, number];
@@ -23,7 +46,7 @@ interface Shift {
  * As in diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting: e^mu / (e^mu + (1 / sigma - 1)), and then 1 - (1 - sigma) (1 - terminal) /
  * (1 - sigma_last). The first level is exactly 1, whatever mu is: noisy steps recognize it by that.
  */
-function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): number[] {
+export function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): number[] {
   const mu = from[1] + ((to[1] - from[1]) * (tokens - from[0])) / (to[0] - from[0]);
   const levels = even(steps).map((sigma) => (sigma === 0 ? 0 : Math.exp(mu) / (Math.exp(mu) + (1 / sigma - 1))));
   const last = levels[steps - 1];
@@ -34,8 +57,10 @@ function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): 
 /** By `policy.model_type`. */
 export const flowModelTypes = {
   tiny: { sigmas: even },
-  // FLUX.1's and Qwen-Image's scheduler_config.json.
+  // What the scheduler_config.json of FLUX.1 and Qwen-Image says.
   flux: { sigmas: (steps, tokens) => shifted({ from: [256, 0.5], to: [4096, 1.15], terminal: null }, steps, tokens) },
+  // Stable Diffusion 3's and 3.5's.
+  sd3: { sigmas: (steps) => shiftedTwice(3, steps) },
   qwen: { sigmas: (steps, tokens) => shifted({ from: [256, 0.5], to: [8192, 0.9], terminal: 0.02 }, steps, tokens) },
 } as const satisfies Readonly<Record<string, FlowModelType>>;
 

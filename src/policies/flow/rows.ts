@@ -115,7 +115,7 @@ export function unconditional(condition: FlowCondition): FlowCondition {
     ...condition,
     text: zeros(text),
     ...without,
-    pooled: pooled === null ? null : zeros(pooled),
+    pooled: pooled === null ? null : (without?.pooled ?? zeros(pooled)),
     imageFeatures: imageFeatures === null ? null : zeros(imageFeatures),
   };
 }

@@ -1,7 +1,8 @@
 /** Encodes a prompt and a style image for the flow model. */
 import { CheckpointError, DataError, must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
-import type { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts.js';
+import type { FlowImageEncoder } from '../../environments/flow_parts.js';
+import type { PromptEncoder } from '../../environments/picture_words.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { pooledWidth, takesSecond, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowCondition } from '../../policies/flow/batch.js';
@@ -43,10 +44,10 @@ export const tinyConditions: Conditions = {
   dispose: () => Promise.resolve(),
 };
 
-/** Exported encoders. */
+/** Encoders of real size. */
 export class ExportedConditions implements Conditions {
   constructor(
-    private readonly words: FlowTextEncoder,
+    private readonly words: PromptEncoder,
     private readonly images: FlowImageEncoder | null,
   ) {}
 

@@ -1,7 +1,7 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { ConfigError, DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts.js';
+import { FlowImageEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
@@ -17,7 +17,7 @@ import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { flowLabels } from '../open_flow_labels.js';
-import { openCodec } from '../open_flow_parts.js';
+import { openCodec, openTextEncoder } from '../open_flow_parts.js';
 import { openTraining } from '../open_training.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
 import { ExportedConditions, shownAs, tinyConditions, type Conditions } from './conditions.js';
@@ -133,7 +133,7 @@ function conditionsOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun:
   if (words === null) return tinyConditions;
   const options = sessionOptions(policy.engine);
   const looks = images === null ? null : new FlowImageEncoder(modelFolder(images, resolveRun), options);
-  return new ExportedConditions(new FlowTextEncoder(modelFolder(words, resolveRun), options), looks);
+  return new ExportedConditions(openTextEncoder(words, policy.engine, resolveRun), looks);
 }
 
 /** Raises CheckpointError as `loadFlow` does. */

@@ -1,19 +1,20 @@
 /** Opens `prompt_enhance`. */
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import { FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { ImageModel } from '../../environments/image_model.js';
 import { PictureWords, type PromptEncoder } from '../../environments/picture_words.js';
 import { CheckpointError } from '../../core/errors.js';
+import { isPipeline, partFolder, readPipeline } from '../../models/pipeline.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FlowImageModel } from '../../policies/flow/image_model.js';
 import { openFrozenFlow, requireUnconditional } from '../../policies/flow/load.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
+import { pipelineSchedule, requireFamily } from '../../policies/flow/pipeline.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
 import type { TrainingContext } from '../../train/context.js';
 import { openImagesServer, openStoredPictures } from '../../train/remote_pictures.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { openCodec } from '../open_flow_parts.js';
+import { openCodec, openTextEncoder, textEncoderIn } from '../open_flow_parts.js';
 import { openWordsTraining } from '../open_words.js';
 import { wordData } from '../../tiny/world/words.js';
 import { openTextTask } from '../text_answers/task.js';
@@ -39,19 +40,23 @@ async function open(settings: PromptEnhanceSettings, context: TrainingContext): 
 export function openImages(environment: OwnImageModel, resolveRun: RunResolver): ImageModel {
   const { parts, engine, model_type, num_steps, guidance_scale, width, height, pictures_at_once } = environment;
   const folder = modelFolder(environment.model, resolveRun);
+  const pipeline = isPipeline(folder) ? readPipeline(folder) : null;
+  if (pipeline !== null) requireFamily(pipeline, model_type);
   const session = sessionOptions(engine);
-  const model = openFrozenFlow(folder, session);
+  const model = openFrozenFlow(pipeline === null ? folder : partFolder(pipeline, 'transformer'), session);
   requireUnconditional(model.config, guidance_scale, 'environment');
+  const { sigmas } = pipeline === null ? flowModelTypes[model_type] : pipelineSchedule(pipeline);
+  const vae = parts.vae ?? (pipeline === null ? null : partFolder(pipeline, 'vae'));
   return new FlowImageModel({
     model,
-    codec: openCodec(parts.vae, engine, resolveRun),
+    codec: openCodec(vae, engine, resolveRun),
     encoder: encoderOf(environment, folder, resolveRun),
     making: {
       width,
       height,
       batch: pictures_at_once,
       guidance: guidance_scale,
-      sigmas: (tokens) => flowModelTypes[model_type].sigmas(num_steps, tokens),
+      sigmas: (tokens) => sigmas(num_steps, tokens),
     },
     session,
   });
@@ -59,9 +64,8 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
 
 /** Encodes prompts for the image model in this folder. Raises CheckpointError when there is no encoder. */
 export function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
-  if (parts.text_encoder !== null) {
-    return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));
-  }
+  if (parts.text_encoder !== null) return openTextEncoder(parts.text_encoder, engine, resolveRun);
+  if (isPipeline(folder)) return textEncoderIn(folder, sessionOptions(engine));
   const known = PictureWords.in(folder);
   if (known !== null) return known;
   throw new CheckpointError('the image model does not say which words it knows, and no text encoder is named', {

@@ -2,10 +2,9 @@
 import { comparedCaption, openCaptioned } from '../../data/captioned.js';
 import { Datasets } from '../../data/datasets.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import { FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { PICTURE_WORDS_FILE, PictureWords, wordsIn, type PromptEncoder } from '../../environments/picture_words.js';
-import { modelFolder, type RunResolver } from '../../models/reference.js';
+import type { RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { initFlow } from '../../policies/flow/model.js';
 import { requireFit } from '../../policies/flow/image_model.js';
@@ -15,7 +14,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { captionedData } from '../../tiny/world/captioned.js';
 import { flowLabels } from '../open_flow_labels.js';
-import { openCodec } from '../open_flow_parts.js';
+import { openCodec, openTextEncoder } from '../open_flow_parts.js';
 import { openSupervised } from '../open_training.js';
 import type { TextToImageSettings } from './settings.js';
 import { CaptionedTask } from './task.js';
@@ -52,9 +51,7 @@ function encoderOf(
   resolveRun: RunResolver,
   captions: readonly string[],
 ): PromptEncoder {
-  if (parts.text_encoder !== null) {
-    return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));
-  }
+  if (parts.text_encoder !== null) return openTextEncoder(parts.text_encoder, engine, resolveRun);
   const words = [...new Set(captions.flatMap(wordsIn))].sort();
   return new PictureWords({ words, length: init.text_length });
 }

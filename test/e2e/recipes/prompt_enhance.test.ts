@@ -23,6 +23,12 @@ recipeContract(
   'run',
 );
 
+recipeContract(
+  'prompt_enhance with Stable Diffusion 3',
+  { ...given, overlays: [...SMALL, 'test/e2e/recipes/enhance_sd3.libsonnet'] },
+  'run',
+);
+
 /** An images server that fails some requests, by their order. */
 async function faultyImages(): Promise<TestServer> {
   const faults: readonly Fault[] = [{ kind: 'status', status: 500 }, { kind: 'cut' }, { kind: 'half' }];

@@ -59,7 +59,7 @@ describe('folders that cannot be used', () => {
     [
       'an empty folder',
       folder(null),
-      /there is no tokenizer; covered: tokenizer\.json, emu3\.tiktoken with emu3_vision_tokens\.txt$/,
+      /there is no tokenizer; covered: tokenizer\.json, emu3\.tiktoken with emu3_vision_tokens\.txt, vocab\.json with merges\.txt of a CLIPTokenizer$/,
     ],
     [
       'other forms',

@@ -2,10 +2,9 @@
  * The two halves of a model that compares texts with pictures: as an export to ONNX in the layout of Hugging Face, either one graph of both
  * (`model.onnx`, as optimum-cli writes it) or two (`text_model.onnx`, `vision_model.onnx`), or computed here from the checkpoint's own weights.
  */
-import { ConfigError, EngineError, InternalError } from '../../../core/errors.js';
+import { ConfigError, EngineError } from '../../../core/errors.js';
+import { FrozenGraph } from '../../../engines/onnx/frozen_graph.js';
 import { ModelFile, type ModelFileOptions, type ModelTensor } from '../../../engines/onnx/model_file.js';
-import { SessionPool } from '../../../engines/onnx/pool.js';
-import { Session } from '../../../engines/onnx/session.js';
 import { openPictureHalf, openTextHalf, PICTURE_INPUT, TEXT_INPUT, type OpenedHalf } from '../../../nets/clip/files.js';
 import type { TextTokens } from './tokenizer.js';
 
@@ -116,32 +115,20 @@ function checkGraph(file: ModelFile, output: Embedding): void {
 
 /** A half that is computed from a checkpoint's own weights. */
 export class ComputedHalf {
-  private constructor(
-    private readonly session: Session,
-    private readonly weights: OpenedHalf['weights'],
-  ) {}
+  private constructor(private readonly half: FrozenGraph<'embedding'>) {}
 
-  /** Takes the weights over: those that the session holds itself are dropped from them. Raises EngineError where the provider cannot run the graph. */
+  /** Takes the weights over, and raises, as `FrozenGraph.open` does. */
   static async open({ graph, embedding, weights }: OpenedHalf, options: ModelFileOptions): Promise<ComputedHalf> {
-    const session = await Session.compile(graph, { embedding }, options, new SessionPool(weights));
-    for (const name of [...weights.keys()]) if (!session.parameters.has(name)) weights.delete(name);
-    return new ComputedHalf(session, weights);
+    return new ComputedHalf(await FrozenGraph.open({ graph, outputs: { embedding }, weights }, options));
   }
 
   /** Raises EngineError where the provider fails. */
   async run(feeds: Readonly<Record<string, Float32Array | BigInt64Array>>): Promise<Float32Array> {
-    try {
-      return (await this.session.run(feeds, this.weights))['embedding'] as Float32Array;
-    } catch (cause) {
-      if (cause instanceof InternalError) throw cause;
-      throw new EngineError(`the model cannot run: ${cause instanceof Error ? cause.message : String(cause)}`, {
-        cause,
-      });
-    }
+    return (await this.half.run(feeds)).embedding;
   }
 
   dispose(): Promise<void> {
-    return this.session.dispose();
+    return this.half.dispose();
   }
 }
 

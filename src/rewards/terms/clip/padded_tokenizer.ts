@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { CheckpointError, ConfigError } from '../../../core/errors.js';
 import { TOKENIZER_FILE } from '../../../models/files.js';
 import { openTokenizer } from '../../../models/tokenizer/open.js';
-import { readConfig, TOKENIZER_CONFIG_FILE } from '../../../models/tokenizer/texts.js';
+import { readConfig, TOKENIZER_CONFIG_FILE, tokenizerJson } from '../../../models/tokenizer/texts.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 import type { TextReader, TextTokens } from './tokenizer.js';
 
@@ -33,7 +33,7 @@ export class PaddedTokenizer implements TextReader {
 
   /** Texts get `positions` tokens, or fewer where the folder says so. Raises ConfigError without tokenizer.json, CheckpointError for files of another form. */
   static read(folder: string, positions: number): PaddedTokenizer {
-    if (!existsSync(join(folder, TOKENIZER_FILE))) {
+    if (tokenizerJson(folder) === null) {
       const pieces = existsSync(join(folder, 'spiece.model'));
       throw new ConfigError(`there is no ${TOKENIZER_FILE}${pieces ? '; found spiece.model, which is not read' : ''}`, {
         where: folder,

@@ -1,0 +1,57 @@
+/** The shapes of flow models that are on this machine, for estimates of memory. */
+import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
+import { sizeOf } from '../../graph/ir.js';
+import { readConfig } from '../../models/files.js';
+import { partFolder, type Pipeline } from '../../models/pipeline.js';
+import { autoencoderParameters } from '../../nets/autoencoder/autoencoder.js';
+import { readAutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { describeFlowModel } from '../../policies/flow/load.js';
+import { takesGuidance } from '../../policies/flow/rows.js';
+import { FLOAT, flowModelParameters } from '../../recipes/memory.js';
+import type { FlowModelShape, GraphsShape } from '../../recipes/recipe.js';
+
+/** Pixels per side of a latent, for autoencoders with 16 latent channels, four of whose latents make a token. */
+const LATENT_SIDE = 8;
+const LATENT_TOKEN = 64;
+
+function imagePromptOf(config: FlowTransformerConfig): FlowModelShape['imagePrompt'] {
+  const adapter = config.ip_adapter;
+  return adapter === null ? null : { tokens: adapter.tokens, width: adapter.image_embed_dim };
+}
+
+/** The shape of a transformer. */
+export function flowShape(config: FlowTransformerConfig): FlowModelShape {
+  const { num_attention_heads: heads, num_layers: layers, joint_attention_dim: textWidth } = config;
+  const token = velocityWidth(config);
+  return {
+    kind: 'flow',
+    width: innerWidth(config),
+    heads,
+    layers,
+    singleLayers: singleLayers(config),
+    ...(config.architecture === 'sd3'
+      ? {
+          dualLayers: config.dual_attention_layers.length,
+          places: config.pos_embed_max_size ** 2 * innerWidth(config),
+        }
+      : {}),
+    textWidth,
+    // If latents are not pixels, they are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
+    patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
+    imagePrompt: imagePromptOf(config),
+    conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
+  };
+}
+
+/** All models of a pipeline, each text encoder twice while it is opened: as it was read, and as the engine packs it. Raises CheckpointError as opening them. */
+export function pipelineShape(pipeline: Pipeline): GraphsShape {
+  const transformer = flowShape(describeFlowModel(partFolder(pipeline, 'transformer')));
+  const vae = partFolder(pipeline, 'vae');
+  const pictures = [...autoencoderParameters(readAutoencoderConfig(readConfig(vae), vae)).values()];
+  const { parameters, largest } = new PipelineTextEncoder(pipeline);
+  const wordsBytes = FLOAT * (parameters + largest);
+  const numbers = flowModelParameters(transformer) + (transformer.places ?? 0);
+  const painted = numbers + pictures.reduce((sum, shape) => sum + sizeOf(shape), 0);
+  return { kind: 'graphs', bytes: FLOAT * painted + wordsBytes, wordsBytes };
+}

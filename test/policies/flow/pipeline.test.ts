@@ -1,0 +1,234 @@
+/** A small Stable Diffusion 3 and a small FLUX as diffusers saves them; scripts/fixtures/sd3_pipeline.py makes them and what they are compared with. */
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { must } from '../../../src/core/errors.js';
+import { RandomStream } from '../../../src/core/random.js';
+import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safetensors.js';
+import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
+import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js';
+import { partFolder, readPipeline } from '../../../src/models/pipeline.js';
+import { openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { flowCondition } from '../../../src/policies/flow/image_model.js';
+import { pack, unpack } from '../../../src/policies/flow/packing.js';
+import { checkPipeline, pipelineSchedule } from '../../../src/policies/flow/pipeline.js';
+import { FlowSampler } from '../../../src/policies/flow/sampler.js';
+import { testFolders } from '../../support/folder.js';
+
+const folder = join(import.meta.dirname, 'fixtures', 'sd3');
+const file = join(folder, 'expected.safetensors');
+const expected = readSafetensors(file, [...readSafetensorsIndex(file).entries.keys()]);
+const prompts = JSON.parse(readFileSync(join(folder, 'prompts.json'), 'utf8')) as Readonly<
+  Record<'short' | 'long' | 'empty', string>
+>;
+const of = (name: string): Float32Array => must(expected.get(name), name).data;
+const emptyFolder = testFolders('pipeline');
+/** What float32 leaves of T5's states, whose scores are not scaled: torch's own are 3e-6 from those of float64. */
+const STATES = 2e-5;
+const cpu = { provider: 'cpu', threads: 1 } as const;
+
+/** The largest difference, of the largest number that is expected. */
+function worst(found: ArrayLike<number>, wanted: Float32Array): number {
+  expect(found.length).toBe(wanted.length);
+  const largest = wanted.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  return wanted.reduce((most, x, i) => Math.max(most, Math.abs(x - found[i])), 0) / largest;
+}
+
+/** The folder with a file changed. */
+function changed(name: string, change: (json: Record<string, unknown>) => object): string {
+  const copy = join(emptyFolder(), 'sd3');
+  cpSync(folder, copy, { recursive: true });
+  const json = JSON.parse(readFileSync(join(copy, name), 'utf8')) as Record<string, unknown>;
+  writeFileSync(join(copy, name), JSON.stringify(change(json)));
+  return copy;
+}
+
+const withoutT5 = (json: Record<string, unknown>): object => ({
+  ...json,
+  text_encoder_3: [null, null],
+  tokenizer_3: [null, null],
+});
+
+/** Gives numbers in place of random ones. */
+class Given extends RandomStream {
+  #at = 0;
+
+  constructor(private readonly numbers: Float32Array) {
+    super('given');
+  }
+
+  override normal(): number {
+    return this.numbers[this.#at++];
+  }
+}
+
+describe('the text encoders of a pipeline', () => {
+  it.each(['short', 'long', 'empty'] as const)('read a prompt as diffusers: %s', async (which) => {
+    const encoder = new PipelineTextEncoder(readPipeline(folder), cpu);
+    const { text, pooled } = await encoder.encode(prompts[which]);
+    expect([encoder.width, encoder.pooledWidth]).toEqual([24, 11]);
+    expect(worst(text, of(`text:${which}`))).toBeLessThan(STATES);
+    expect(worst(pooled ?? [], of(`pooled:${which}`))).toBeLessThan(1e-5);
+    await encoder.dispose();
+  });
+
+  it('go without T5, whose tokens are zeros then', async () => {
+    const copy = changed('model_index.json', withoutT5);
+    for (const part of ['text_encoder_3', 'tokenizer_3']) rmSync(join(copy, part), { recursive: true });
+    const encoder = new PipelineTextEncoder(readPipeline(copy), cpu);
+    const { text, pooled } = await encoder.encode(prompts.short);
+    expect(worst(text, of('without_t5:short'))).toBeLessThan(1e-5);
+    expect(worst(pooled ?? [], of('pooled:short'))).toBeLessThan(1e-5);
+    expect(text.slice(-24).every((x) => x === 0)).toBe(true);
+    await encoder.dispose();
+  });
+
+  it('say how much of a prompt none of them reads', async () => {
+    const encoder = new PipelineTextEncoder(readPipeline(folder), cpu);
+    expect(await encoder.unread(prompts.short)).toBe(0);
+    expect(await encoder.unread(prompts.long)).toBeGreaterThan(100);
+    await encoder.dispose();
+  });
+});
+
+it('paints the picture of diffusers from the same noise, under guidance', async () => {
+  const pipeline = readPipeline(folder);
+  const encoder = new PipelineTextEncoder(pipeline, cpu);
+  const { config, weights } = openFlowTransformer(partFolder(pipeline, 'transformer'));
+  const codec = AutoencoderCodec.open(partFolder(pipeline, 'vae'), cpu);
+  const sigmas = pipelineSchedule(pipeline).sigmas(4, 12);
+  expect(worst(sigmas, of('sigmas'))).toBeLessThan(1e-6);
+  const size = { channels: 4, height: 8, width: 6 };
+  const { text, pooled } = await encoder.blank();
+  const condition = flowCondition(await encoder.encode(prompts.short), size, 2);
+  const sampler = new FlowSampler({ config, batch: 1, session: cpu });
+  const noise = pack({ ...size, data: of('noise') }, 2);
+  const how = { sigmas: () => sigmas, guidance: 4.5, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
+  const [[{ latents }]] = await sampler.sample(
+    {
+      prompts: [{ flow: { ...condition, without: { text, pooled } } }],
+      answersPerPrompt: 1,
+      how,
+      random: () => new Given(noise),
+    },
+    weights,
+  );
+  expect(worst(unpack(latents, size, 2).data, of('latents'))).toBeLessThan(1e-4);
+  const [{ data }] = await codec.decode([unpack(latents, size, 2)]);
+  // Bytes, row by row; diffusers has planes of numbers from 0 to 1.
+  const picture = of('picture');
+  const bytes = Float32Array.from(
+    { length: data.length },
+    (_, at) => 255 * picture[(at % 3) * 192 + Math.floor(at / 3)],
+  );
+  expect(new Set(data).size).toBeGreaterThan(20);
+  bytes.forEach((byte, at) => expect(Math.abs(byte - data[at])).toBeLessThan(0.6));
+  await Promise.all([encoder.dispose(), codec.dispose(), sampler.dispose()]);
+});
+
+it('reads and paints as FLUX does, whose T5 alone gives tokens, and which is told the guidance', async () => {
+  const pipeline = readPipeline(join(import.meta.dirname, 'fixtures', 'flux'));
+  const path = join(pipeline.folder, 'expected.safetensors');
+  const wanted = readSafetensors(path, [...readSafetensorsIndex(path).entries.keys()]);
+  const numbers = (name: string): Float32Array => must(wanted.get(name), name).data;
+  const encoder = new PipelineTextEncoder(pipeline, cpu);
+  const read = await encoder.encode(prompts.short);
+  expect([encoder.width, encoder.pooledWidth]).toEqual([24, 8]);
+  expect(worst(read.text, numbers('text'))).toBeLessThan(STATES);
+  expect(worst(read.pooled ?? [], numbers('pooled'))).toBeLessThan(1e-5);
+  const sigmas = pipelineSchedule(pipeline).sigmas(4, 12);
+  expect(worst(sigmas, numbers('sigmas'))).toBeLessThan(1e-6);
+  const { config, weights } = openFlowTransformer(partFolder(pipeline, 'transformer'));
+  const sampler = new FlowSampler({ config, batch: 1, session: cpu });
+  const how = { sigmas: () => sigmas, guidance: 3.5, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
+  const flow = flowCondition(read, { width: 6, height: 8 }, 2);
+  const random = (): RandomStream => new Given(numbers('noise'));
+  const [[{ latents }]] = await sampler.sample({ prompts: [{ flow }], answersPerPrompt: 1, how, random }, weights);
+  expect(worst(latents, numbers('latents'))).toBeLessThan(1e-4);
+  checkPipeline(pipeline, 'flux', 3.5);
+  await Promise.all([encoder.dispose(), sampler.dispose()]);
+});
+
+describe('a pipeline that is not covered is refused', () => {
+  it.each<[string, string, object, string]>([
+    [
+      'another class',
+      'model_index.json',
+      { _class_name: 'SanaPipeline' },
+      "'SanaPipeline' is not covered; covered: FluxPipeline",
+    ],
+    [
+      'a part of another class',
+      'model_index.json',
+      { vae: ['diffusers', 'AutoencoderDC'] },
+      'vae is AutoencoderDC; covered: AutoencoderKL',
+    ],
+    [
+      'a part that is missing',
+      'model_index.json',
+      { text_encoder: [null, null] },
+      'text_encoder is none; covered: CLIPTextModelWithProjection',
+    ],
+    [
+      'a part that is not known',
+      'model_index.json',
+      { image_encoder: ['transformers', 'SiglipVisionModel'] },
+      'image_encoder is SiglipVisionModel; covered: none',
+    ],
+    [
+      'half of T5',
+      'model_index.json',
+      { tokenizer_3: [null, null] },
+      'of text_encoder_3 and tokenizer_3 it has one alone',
+    ],
+    ['a part in another form', 'model_index.json', { vae: 'AutoencoderKL' }, 'vae is not [library, class]'],
+    [
+      'another scheduler',
+      'scheduler/scheduler_config.json',
+      { use_karras_sigmas: true },
+      'the scheduler: use_karras_sigmas: only false is covered',
+    ],
+    [
+      'a key of the scheduler',
+      'scheduler/scheduler_config.json',
+      { warp: 1 },
+      'the scheduler: Unrecognized key: "warp"',
+    ],
+    [
+      'a shift by size',
+      'scheduler/scheduler_config.json',
+      { use_dynamic_shifting: true },
+      'use_dynamic_shifting: only false is covered for a StableDiffusion3Pipeline',
+    ],
+    [
+      'another T5',
+      'text_encoder_3/config.json',
+      { feed_forward_proj: 'relu' },
+      'T5: feed_forward_proj: only gated-gelu is covered',
+    ],
+    ['a key of T5', 'text_encoder_3/config.json', { sparse: 1 }, 'T5: Unrecognized key: "sparse"'],
+    [
+      'a key of a CLIP',
+      'text_encoder/config.json',
+      { quantization_config: {} },
+      'CLIP: Unrecognized key: "quantization_config"',
+    ],
+    ['a CLIP of other sizes', 'text_encoder_2/config.json', { hidden_size: 16 }, 'the config asks for'],
+    [
+      'fewer words than tokens',
+      'text_encoder/config.json',
+      { vocab_size: 500 },
+      'its tokenizer has 520 tokens, and the model 500',
+    ],
+  ])('%s', (_name, name, change, message) => {
+    const copy = changed(name, (json) => ({ ...json, ...change }));
+    expect(() => checkPipeline(readPipeline(copy), 'sd3', null)).toThrow(message);
+  });
+
+  it('another family than the settings say', () => {
+    expect(() => checkPipeline(readPipeline(folder), 'tiny', null)).toThrow(
+      "environment.model_type is 'tiny', and the model is a StableDiffusion3Pipeline",
+    );
+    expect(() => checkPipeline(readPipeline(folder), 'sd3', 4.5)).not.toThrow();
+  });
+});
