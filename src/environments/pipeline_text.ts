@@ -9,7 +9,7 @@ import { FrozenGraph, type OpenedGraph } from '../engines/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { Graph, sizeOf, type Shape, type Value } from '../graph/ir.js';
 import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles, type TensorFiles } from '../models/files.js';
-import { partFolder, type Pipeline, type TextPart } from '../models/pipeline.js';
+import { partFolder, requireParts, type Pipeline, type TextPart } from '../models/pipeline.js';
 import { refuseUnread } from '../nets/clip/files.js';
 import { encodeClipText, readClipText, summaryWidth } from '../nets/clip/text_encoder.js';
 import { describeFlowTransformer } from '../nets/flow/files.js';
@@ -152,6 +152,7 @@ export class PipelineTextEncoder implements PromptEncoder {
     options: ModelFileOptions = {},
   ) {
     const { form, t5 } = pipeline;
+    requireParts(pipeline);
     const projects = form.clip === 'CLIPTextModelWithProjection';
     const open = (
       part: TextPart,

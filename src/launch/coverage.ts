@@ -1,6 +1,7 @@
 /** What this program reads, computes and refuses, from the tables that decide it: shown by `editrl doctor` and docs/coverage.md. */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
 import { visionTokenizerTypes } from '../environments/vision_tokens.js';
+import { pipelineClasses } from '../models/pipeline.js';
 import { activations, modelTypes } from '../nets/decoder/architectures.js';
 import { flowClasses } from '../nets/flow/config.js';
 import { seeingTypes } from '../nets/vision/architecture.js';
@@ -45,7 +46,13 @@ export function coverage(): CoverageRow[] {
       refuses: "every other class of diffusers, and settings of these that the class's checkpoints do not have",
     },
     {
-      what: 'noise schedules (`policy.model_type`)',
+      what: 'pipelines of diffusers (`_class_name` of `model_index.json`)',
+      names: pipelineClasses,
+      refuses:
+        'every other pipeline, parts of other classes, schedulers other than FlowMatchEulerDiscreteScheduler, and settings and tensors that nothing reads',
+    },
+    {
+      what: 'noise schedules (`model_type` of the flow model)',
       names: Object.keys(flowModelTypes),
       refuses: 'every other schedule',
     },

@@ -25,17 +25,20 @@ interface PipelineForm {
   readonly t5Length: number;
 }
 
+const flux: PipelineForm = {
+  family: 'flux',
+  transformer: 'FluxTransformer2DModel',
+  clip: 'CLIPTextModel',
+  clips: [{ encoder: 'text_encoder', tokenizer: 'tokenizer' }],
+  t5: { encoder: 'text_encoder_2', tokenizer: 'tokenizer_2' },
+  dropsT5: false,
+  t5Length: 512,
+};
+
 /** By the class of the pipeline. */
 const forms = {
-  FluxPipeline: {
-    family: 'flux',
-    transformer: 'FluxTransformer2DModel',
-    clip: 'CLIPTextModel',
-    clips: [{ encoder: 'text_encoder', tokenizer: 'tokenizer' }],
-    t5: { encoder: 'text_encoder_2', tokenizer: 'tokenizer_2' },
-    dropsT5: false,
-    t5Length: 512,
-  },
+  FluxPipeline: flux,
+  FluxFillPipeline: flux,
   StableDiffusion3Pipeline: {
     family: 'sd3',
     transformer: 'SD3Transformer2DModel',
@@ -68,6 +71,17 @@ export function partFolder({ folder }: Pick<Pipeline, 'folder'>, part: string): 
   return join(folder, part);
 }
 
+/** The folders of the parts that have weights. */
+export function weightedParts({ form, t5 }: Pick<Pipeline, 'form' | 't5'>): string[] {
+  const texts = [...form.clips, ...(t5 === null ? [] : [t5])];
+  return ['transformer', 'vae', ...texts.map(({ encoder }) => encoder)];
+}
+
+/** The folders of all parts that any pipeline has. */
+export const PART_FOLDERS: readonly string[] = [
+  ...new Set(Object.values<PipelineForm>(forms).flatMap((form) => Object.keys(partsOf(form)))),
+];
+
 export function isPipeline(folder: string): boolean {
   return existsSync(join(folder, PIPELINE_FILE));
 }
@@ -99,6 +113,21 @@ export function readPipeline(folder: string): Pipeline {
     throw new CheckpointError(`of ${encoder} and ${tokenizer} it has one alone`, { where });
   }
   return { name, folder, form, t5: has(encoder) ? form.t5 : null };
+}
+
+/** Raises CheckpointError where a part that model_index.json names is not there. */
+export function requireParts(pipeline: Pipeline): void {
+  const { folder, form, t5 } = pipeline;
+  const texts = [...form.clips, ...(t5 === null ? [] : [t5])].flatMap(({ encoder, tokenizer }) => [encoder, tokenizer]);
+  const missing = ['transformer', 'scheduler', 'vae', ...texts].filter(
+    (part) => !existsSync(partFolder(pipeline, part)),
+  );
+  if (missing.length === 0) return;
+  const isT5 = form.dropsT5 && missing.every((part) => Object.values(form.t5).includes(part));
+  throw new CheckpointError(`${PIPELINE_FILE} names ${missing.join(' and ')}, and there is no such folder`, {
+    where: folder,
+    next: `Copy the whole model${isT5 ? `, or set ${form.t5.encoder} and ${form.t5.tokenizer} to [null, null] there: it works without T5` : ''}.`,
+  });
 }
 
 type PartClasses = readonly (string | null)[];

@@ -7,7 +7,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { EXPORTED, EXPORTED_FILES, EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../exported.js';
-import { CONFIG_FILE, INDEX_FILES, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
+import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
+import { isPipeline, PART_FOLDERS, readPipeline, weightedParts } from '../pipeline.js';
 
 /** Which part of a model is read: all of it, or only its tokenizer. */
 export type Need = 'model' | 'tokenizer';
@@ -38,9 +39,14 @@ const pickles = /\.(?:bin|pt|pth|ckpt|pkl)$/;
 /** Files of a repository that are meant for people and for git. */
 const aside = /(?:^|\/)\.|\.md$/;
 
-/** The small files that describe a model. */
+/** The same of a part of a pipeline, whose folder is the first group. */
+const partDescription = /^([^/]+)\/[^/]+\.(?:json|txt|model)$/;
+
+/** The small files that describe a model, or the parts of a pipeline. */
 export function descriptionFiles(paths: readonly string[]): string[] {
-  return paths.filter((path) => description.test(path) && !otherIndex.test(path));
+  const parts = paths.includes(PIPELINE_FILE) ? PART_FOLDERS : [];
+  const isOfPart = (path: string): boolean => parts.includes(partDescription.exec(path)?.[1] ?? '');
+  return paths.filter((path) => (description.test(path) || isOfPart(path)) && !otherIndex.test(path));
 }
 
 /**
@@ -73,16 +79,21 @@ export function missingFiles(folder: string, need: Need): string[] {
   if (need === 'tokenizer') {
     return ['tokenizer.json', 'tokenizer.model', 'tokenizer_config.json'].some(has) ? [] : ['tokenizer.json'];
   }
-  const description = has(ADAPTER_CONFIG) ? ADAPTER_CONFIG : CONFIG_FILE;
+  const description = [ADAPTER_CONFIG, PIPELINE_FILE].find(has) ?? CONFIG_FILE;
   return [description, ...weightsIn(folder, has)].filter((file) => !has(file));
 }
 
 /**
- * An adapter's weights, else the graphs of an exported part, else the weights in one file, else the files that the index names, else the graphs of a
+ * An adapter's weights, else those of a pipeline's parts, else the graphs of an exported part, else the weights in one file, else the files that the index names, else the graphs of a
  * CLIP.
  */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
+  if (isPipeline(folder)) {
+    return weightedParts(readPipeline(folder)).flatMap((part) =>
+      weightsIn(join(folder, part), (file) => has(`${part}/${file}`)).map((file) => `${part}/${file}`),
+    );
+  }
   if (typeOf(folder) === EXPORTED) return Object.values(EXPORTED_FILES);
   const exported = exportedFiles(folder);
   if (exported !== null) return exported;

@@ -7,7 +7,7 @@ import {
   flowActivations,
   flowAdapterParameters,
   flowModelParameters,
-  frozenBytes,
+  frozenWordsBytes,
   frozenVisionBytes,
   imagePromptParameters,
   trainingBytes,
@@ -80,7 +80,7 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn 
   const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
   const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
   const { text_encoder: words, image_encoder: looks } = policy.parts;
-  const around = frozenBytes(words, shapeOf) + frozenVisionBytes(looks, shapeOf);
+  const around = frozenWordsBytes(words, shapeOf) + frozenVisionBytes(looks, shapeOf);
   return trainingBytes(trainedOf(settings, shape), activations, copies, frozen, 1) + around;
 }
 
@@ -101,7 +101,7 @@ const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
 /** The key for each part of a model of real size. */
 const PARTS = {
   vae: `name the folder of an AutoencoderKL as diffusers saves it, or ${EXPORTED}`,
-  text_encoder: `name ${EXPORTED}`,
+  text_encoder: `name FLUX's whole folder as diffusers saves it, or ${EXPORTED}`,
   image_encoder: `name the folder of a CLIP or a SigLIP as transformers saves it, or ${EXPORTED}`,
 } as const;
 

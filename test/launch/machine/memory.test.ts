@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
 import { smallSettings } from '../../recipes/prompt_enhance/small.js';
@@ -118,6 +119,42 @@ describe('the shape of a model', () => {
       imagePrompt: null,
       conditionDropout: null,
     });
+  });
+
+  it('are known of Stable Diffusion 3, with its second attention and its table of positions', () => {
+    const shapeOf = shapesOf(new Map());
+    const flows = fileURLToPath(new URL('../../nets/flow/fixtures', import.meta.url));
+    expect(shapeOf(join(flows, 'sd3_medium'))).toMatchObject({
+      layers: 3,
+      singleLayers: 0,
+      dualLayers: 2,
+      places: 49 * 16,
+    });
+    // A whole pipeline: the numbers of all files, and once more those of the largest text encoder, while it is opened.
+    const folder = fileURLToPath(new URL('../../policies/flow/fixtures/sd3', import.meta.url));
+    const numbersOf = (file: string): number => {
+      const { entries } = readSafetensorsIndex(join(folder, file));
+      return [...entries.values()].reduce((sum, { shape }) => sum + shape.reduce((size, n) => size * n, 1), 0);
+    };
+    const texts = ['text_encoder', 'text_encoder_2', 'text_encoder_3'].map((part) =>
+      numbersOf(`${part}/model.safetensors`),
+    );
+    const wordsBytes = 4 * (texts.reduce((sum, one) => sum + one, 0) + Math.max(...texts));
+    const vae = numbersOf('vae/diffusion_pytorch_model.safetensors');
+    const [joint, dual, places] = [2 * 36 * 16 ** 2, 7 * 16 ** 2, 36 * 16];
+    expect(shapeOf(folder)).toEqual({
+      kind: 'graphs',
+      bytes: 4 * (joint + dual + places + vae) + wordsBytes,
+      wordsBytes,
+    });
+    const settings = (environment: object) => smallSettings({ environment });
+    const bytesOf = (environment: object) =>
+      memoryOf(new Map(), { gpus: [], cpus: 2 })(settings(environment)).bytes ?? 0;
+    const [alone, read] = [
+      bytesOf({ model: 'painter' }),
+      bytesOf({ model: 'painter', parts: { text_encoder: folder } }),
+    ];
+    expect(read - alone).toBe(wordsBytes);
   });
 
   it('is that of its graphs where it is frozen, with the weights beside them, and of those alone that are read', () => {

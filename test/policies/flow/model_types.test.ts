@@ -17,7 +17,13 @@ describe('the noise levels', () => {
     expect(levels[3]).toBeCloseTo(0.02, 12);
   });
 
-  it.each(['flux', 'qwen'] as const)(
+  it('of Stable Diffusion 3 are shifted by 3, in a range whose end is shifted already', () => {
+    const known = [1, 0.9601, 0.9133, 0.8577, 0.7904, 0.7073, 0.6022, 0.4649, 0.278, 0.0089, 0];
+    flowModelTypes.sd3.sigmas(10).forEach((sigma, i) => expect(sigma).toBeCloseTo(known[i], 4));
+    expect(flowModelTypes.sd3.sigmas(10)).toHaveLength(11);
+  });
+
+  it.each(['flux', 'qwen', 'sd3'] as const)(
     'of %s begin with 1 to the bit for pictures of every size, so that the first step has noise of its own',
     (type) => {
       for (let tokens = 16; tokens <= 16_384; tokens += 16) {

@@ -2,7 +2,7 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { must } from '../../../src/core/errors.js';
+import { must, type EditrlError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
@@ -10,6 +10,7 @@ import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js'
 import { partFolder, readPipeline } from '../../../src/models/pipeline.js';
 import { openFlowTransformer } from '../../../src/nets/flow/files.js';
 import { flowCondition } from '../../../src/policies/flow/image_model.js';
+import { openFrozenFlow } from '../../../src/policies/flow/load.js';
 import { pack, unpack } from '../../../src/policies/flow/packing.js';
 import { checkPipeline, pipelineSchedule } from '../../../src/policies/flow/pipeline.js';
 import { FlowSampler } from '../../../src/policies/flow/sampler.js';
@@ -223,6 +224,33 @@ describe('a pipeline that is not covered is refused', () => {
   ])('%s', (_name, name, change, message) => {
     const copy = changed(name, (json) => ({ ...json, ...change }));
     expect(() => checkPipeline(readPipeline(copy), 'sd3', null)).toThrow(message);
+  });
+
+  it.each<[string, string]>([
+    ['text_encoder_3', 'or set text_encoder_3 and tokenizer_3 to [null, null] there: it works without T5'],
+    ['vae', 'Copy the whole model.'],
+  ])('a part that is named and not there: %s', (part, next) => {
+    const copy = changed('model_index.json', (json) => json);
+    rmSync(join(copy, part), { recursive: true });
+    try {
+      void new PipelineTextEncoder(readPipeline(copy));
+      expect.unreachable();
+    } catch (error) {
+      expect((error as EditrlError).toText()).toContain(`model_index.json names ${part}, and there is no such folder`);
+      expect((error as EditrlError).toText()).toContain(next);
+    }
+  });
+
+  it('a tensor that nothing reads', () => {
+    const copy = changed('model_index.json', (json) => json);
+    const weights = join(copy, 'text_encoder_3', 'model.safetensors');
+    cpSync(join(copy, 'text_encoder', 'model.safetensors'), weights);
+    expect(() => new PipelineTextEncoder(readPipeline(copy))).toThrow('nothing reads these tensors: text_model.');
+  });
+
+  it('a whole pipeline where one of its models is asked for', () => {
+    expect(() => openFrozenFlow(folder, cpu)).toThrow('there is no config.json');
+    expect(() => openFlowTransformer(folder)).toThrow('there is no config.json');
   });
 
   it('another family than the settings say', () => {

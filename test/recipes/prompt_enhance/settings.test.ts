@@ -79,7 +79,7 @@ describe('rewritten prompts', () => {
     expect(recipe.needs(settings, () => null)).toEqual([
       { kind: 'flow_part', part: 'vae', folder: 'v' },
       { kind: 'flow_part', part: 'text_encoder', folder: 't' },
-      { kind: 'frozen_flow', folder: 'painter', guidance: null },
+      { kind: 'frozen_flow', folder: 'painter', guidance: null, family: 'tiny' },
     ]);
     const flow = {
       kind: 'flow',
