@@ -1,0 +1,99 @@
+/** The image model of prompt_enhance from the folder of a small Stable Diffusion 3; scripts/fixtures/sd3_pipeline.py makes it. */
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import type { ImageModel } from '../../../src/environments/image_model.js';
+import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
+import type { PromptEncoder } from '../../../src/environments/picture_words.js';
+import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js';
+import { checkNeed } from '../../../src/launch/preflight/needs.js';
+import { readPipeline } from '../../../src/models/pipeline.js';
+import { openFlowTransformer } from '../../../src/nets/flow/files.js';
+import { FlowImageModel } from '../../../src/policies/flow/image_model.js';
+import { shiftedTwice } from '../../../src/policies/flow/model_types.js';
+import { openImages } from '../../../src/recipes/prompt_enhance/open.js';
+import type { OwnImageModel } from '../../../src/schema/image_model.js';
+import { recipeOf } from '../../../src/recipes/settings.js';
+import { smallSettings } from './small.js';
+
+const folder = join(import.meta.dirname, '..', '..', 'policies', 'flow', 'fixtures', 'sd3');
+const environment = {
+  type: 'model',
+  model: folder,
+  model_type: 'sd3',
+  width: 12,
+  height: 16,
+  num_steps: 3,
+  guidance_scale: 4.5,
+  engine: { provider: 'cpu', threads: 1 },
+} as const;
+const settings = (changes: object = {}) => smallSettings({ environment: { ...environment, ...changes } });
+const nobody = (): string => '';
+
+async function painted(images: ImageModel, prompt = 'a red door'): Promise<Uint8Array> {
+  const [made] = await images.generate([{ key: 'a', prompt, seed: 7 }]);
+  await images.close();
+  if (made.kind !== 'made') throw new Error(made.detail);
+  expect([made.image.width, made.image.height]).toEqual([12, 16]);
+  return made.image.data;
+}
+
+/** The same by its parts. */
+function assembled(encoder: PromptEncoder, guidance: number | null): FlowImageModel {
+  const session = { provider: 'cpu', threads: 1 } as const;
+  return new FlowImageModel({
+    model: openFlowTransformer(join(folder, 'transformer')),
+    codec: AutoencoderCodec.open(join(folder, 'vae'), session),
+    encoder,
+    making: { width: 12, height: 16, batch: 4, guidance, sigmas: () => shiftedTwice(3, 3) },
+    session,
+  });
+}
+
+const words = (): PipelineTextEncoder => new PipelineTextEncoder(readPipeline(folder), { provider: 'cpu' });
+
+it('paints with all that the folder has', async () => {
+  const own = settings().environment as OwnImageModel;
+  const picture = await painted(openImages(own, nobody));
+  expect(picture).toEqual(await painted(assembled(words(), 4.5)));
+  expect(picture).not.toEqual(await painted(openImages(own, nobody), 'two signs'));
+  // Parts that are named count before its own.
+  const parts = { vae: join(folder, '..', 'flux', 'vae'), text_encoder: folder };
+  const other = settings({ parts }).environment as OwnImageModel;
+  expect(picture).not.toEqual(await painted(openImages(other, nobody)));
+});
+
+it('measures guidance from the prompt of no words, and reads that for nothing else', async () => {
+  const encoder = words();
+  let asked = 0;
+  const told = (blank: boolean): PromptEncoder => ({
+    width: encoder.width,
+    pooledWidth: encoder.pooledWidth,
+    encode: (prompt) => encoder.encode(prompt),
+    unread: (prompt) => encoder.unread(prompt),
+    dispose: () => Promise.resolve(),
+    ...(blank ? { blank: () => ((asked += 1), encoder.encode('')) } : {}),
+  });
+  expect(await painted(assembled(told(true), 4.5))).not.toEqual(await painted(assembled(told(false), 4.5)));
+  expect(asked).toBe(1);
+  expect(await painted(assembled(told(true), null))).toEqual(await painted(assembled(told(false), null)));
+  expect(asked).toBe(1);
+  await encoder.dispose();
+});
+
+it('is looked at before a run starts', () => {
+  const look = (changes: object = {}): void => {
+    const changed = settings(changes);
+    recipeOf(changed)
+      .needs(changed, () => null)
+      .forEach(checkNeed);
+  };
+  expect(() => look()).not.toThrow();
+  expect(() => look({ model_type: 'tiny' })).toThrow("environment.model_type is 'tiny'");
+  expect(() => look({ parts: { text_encoder: join(folder, 'text_encoder') } })).toThrow('no text encoder');
+  expect(() => openImages(settings({ model_type: 'flux' }).environment as OwnImageModel, nobody)).toThrow(
+    "environment.model_type is 'flux'",
+  );
+  expect(() => openImages(settings({ width: 32 }).environment as OwnImageModel, nobody)).toThrow(
+    'the model has positions for 6 tokens of 4 pixels on a side',
+  );
+});
