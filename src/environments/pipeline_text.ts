@@ -40,9 +40,12 @@ const shapesOf = ({ graph }: Pick<Described, 'graph'>): Map<string, Shape> =>
 function describeClip(folder: string, projects: boolean, length: number, readsStates: boolean): Described {
   const config = readClipText(folder, projects);
   if (length > config.max_position_embeddings) {
-    throw new CheckpointError(`it has ${config.max_position_embeddings} places, and its tokenizer gives ${length}`, {
-      where: folder,
-    });
+    throw new CheckpointError(
+      `this CLIP has ${config.max_position_embeddings} places, and its tokenizer gives ${length} tokens`,
+      {
+        where: folder,
+      },
+    );
   }
   const graph = new Graph('clip_text');
   const { states, summary } = encodeClipText(config, graph.input(IDS, [1, length], 'int64'));

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { flowAdapterParameters } from '../../../src/recipes/memory.js';
 import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
@@ -155,6 +156,12 @@ describe('the shape of a model', () => {
       bytesOf({ model: 'painter', parts: { text_encoder: folder } }),
     ];
     expect(read - alone).toBe(wordsBytes);
+    // A second attention has four layers of width w, and three vectors more of the conditioning.
+    const flow = { kind: 'flow', width: 8, heads: 1, layers: 3, singleLayers: 0, textWidth: 4, patch: 1 } as const;
+    const [none, one] = [0, 1].map((dualLayers) =>
+      flowAdapterParameters({ ...flow, dualLayers, imagePrompt: null, conditionDropout: null }, 2),
+    );
+    expect(one - none).toBe(2 * 8 * (4 * 2 + 3));
   });
 
   it('is that of its graphs where it is frozen, with the weights beside them, and of those alone that are read', () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { must, type EditrlError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safetensors.js';
+import { readSafetensors, readSafetensorsIndex, safetensorsPieces } from '../../../src/core/safetensors.js';
 import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
 import { PipelineTextEncoder } from '../../../src/environments/pipeline_text.js';
 import { partFolder, readPipeline } from '../../../src/models/pipeline.js';
@@ -36,9 +36,9 @@ function worst(found: ArrayLike<number>, wanted: Float32Array): number {
 }
 
 /** The folder with a file changed. */
-function changed(name: string, change: (json: Record<string, unknown>) => object): string {
-  const copy = join(emptyFolder(), 'sd3');
-  cpSync(folder, copy, { recursive: true });
+function changed(name: string, change: (json: Record<string, unknown>) => object, from = folder): string {
+  const copy = join(emptyFolder(), 'copy');
+  cpSync(from, copy, { recursive: true });
   const json = JSON.parse(readFileSync(join(copy, name), 'utf8')) as Record<string, unknown>;
   writeFileSync(join(copy, name), JSON.stringify(change(json)));
   return copy;
@@ -150,6 +150,45 @@ it('reads and paints as FLUX does, whose T5 alone gives tokens, and which is tol
   await Promise.all([encoder.dispose(), sampler.dispose()]);
 });
 
+describe('the noise levels of a pipeline', () => {
+  const levels = (copy: string): readonly number[] => pipelineSchedule(readPipeline(copy)).sigmas(4, 12);
+  const flux = join(import.meta.dirname, 'fixtures', 'flux');
+  const scheduler = 'scheduler/scheduler_config.json';
+
+  it('are shifted as its scheduler says', () => {
+    const shifted = levels(changed(scheduler, (json) => ({ ...json, shift: 2 })));
+    // The least level, 0.001, is shifted twice.
+    const once = 0.002 / 1.001;
+    expect(shifted[3]).toBeCloseTo((2 * once) / (1 + once), 9);
+    expect(shifted).not.toEqual(levels(folder));
+  });
+
+  it('of FLUX fall evenly before a shift that is the same for all pictures, as those of schnell', () => {
+    const fixed = { use_dynamic_shifting: false };
+    const even = levels(changed(scheduler, (json) => ({ ...json, ...fixed, shift: 1 }), flux));
+    expect(even).toEqual([1, 0.75, 0.5, 0.25, 0]);
+    const shifted = levels(changed(scheduler, (json) => ({ ...json, ...fixed, shift: 3 }), flux));
+    [1, 0.9, 0.75, 0.5, 0].forEach((level, i) => expect(shifted[i]).toBeCloseTo(level, 12));
+  });
+
+  it('need numbers where they follow the size of a picture', () => {
+    const silent = changed(scheduler, (json) => ({ ...json, max_shift: null }), flux);
+    expect(() => levels(silent)).toThrow('the scheduler shifts by the size of a picture, and does not say how');
+  });
+});
+
+it('reads T5 where its table of words has the name of the encoder alone', async () => {
+  const copy = changed('model_index.json', (json) => json);
+  const path = join(copy, 'text_encoder_3', 'model.safetensors');
+  const tensors = readSafetensors(path, [...readSafetensorsIndex(path).entries.keys()]);
+  const table = must(tensors.get('shared.weight'), 'the table');
+  tensors.delete('shared.weight');
+  writeFileSync(path, Buffer.concat(safetensorsPieces(new Map([...tensors, ['encoder.embed_tokens.weight', table]]))));
+  const encoder = new PipelineTextEncoder(readPipeline(copy), cpu);
+  expect(worst((await encoder.encode(prompts.short)).text, of('text:short'))).toBeLessThan(STATES);
+  await encoder.dispose();
+});
+
 describe('a pipeline that is not covered is refused', () => {
   it.each<[string, string, object, string]>([
     [
@@ -214,6 +253,13 @@ describe('a pipeline that is not covered is refused', () => {
       { quantization_config: {} },
       'CLIP: Unrecognized key: "quantization_config"',
     ],
+    [
+      'CLIPs of different lengths',
+      'tokenizer_2/tokenizer_config.json',
+      { model_max_length: 12 },
+      'its CLIPs read 16 and 12 tokens',
+    ],
+    ['a CLIP with fewer places', 'text_encoder/config.json', { max_position_embeddings: 12 }, 'CLIP has 12 places'],
     ['a CLIP of other sizes', 'text_encoder_2/config.json', { hidden_size: 16 }, 'the config asks for'],
     [
       'fewer words than tokens',
@@ -239,6 +285,16 @@ describe('a pipeline that is not covered is refused', () => {
       expect((error as EditrlError).toText()).toContain(`model_index.json names ${part}, and there is no such folder`);
       expect((error as EditrlError).toText()).toContain(next);
     }
+  });
+
+  it('CLIPs that are wider together than what the model reads', () => {
+    const copy = changed('model_index.json', withoutT5);
+    const config = join(copy, 'transformer', 'config.json');
+    const json = JSON.parse(readFileSync(config, 'utf8')) as object;
+    writeFileSync(config, JSON.stringify({ ...json, joint_attention_dim: 19 }));
+    expect(() => new PipelineTextEncoder(readPipeline(copy))).toThrow(
+      'its CLIPs make 20 numbers of a token, and the model reads 19',
+    );
   });
 
   it('a tensor that nothing reads', () => {

@@ -135,6 +135,9 @@ it('is guided away from the prompt that stands for none, its summary included', 
 it('has no IP-Adapter', () => {
   const imagePrompt = { tokens: 2, image_embed_dim: 4, scale: 1 };
   expect(() => loadFlow(base, { ...whole, trains: 'adapter', imagePrompt })).toThrow(
-    'an IP-Adapter beside Stable Diffusion 3 is not covered',
+    expect.objectContaining({
+      code: 'checkpoint',
+      message: expect.stringMatching(/^an IP-Adapter beside Stable Diffusion 3 is not covered/) as string,
+    }),
   );
 });

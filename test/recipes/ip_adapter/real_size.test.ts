@@ -4,7 +4,7 @@ import type { PictureCodec } from '../../../src/environments/picture_codec.js';
 import type { Planes } from '../../../src/core/planes.js';
 import { encodePlainPng } from '../../../src/core/png.js';
 import { validate } from '../../../src/config/validate.js';
-import type { FluxConfig } from '../../../src/nets/flow/config.js';
+import { readFlowConfig, type FluxConfig } from '../../../src/nets/flow/config.js';
 import { pack } from '../../../src/policies/flow/packing.js';
 import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
 import { shownAs, type Conditions } from '../../../src/recipes/ip_adapter/conditions.js';
@@ -144,6 +144,8 @@ describe('a picture of 512 x 512 pixels', () => {
   });
 
   it('is refused by models that take other numbers', () => {
+    const sd3 = readFlowConfig({ _class_name: 'SD3Transformer2DModel' }, '');
+    expect(() => shownAs(sd3, new Means())).toThrow('the model has no positions for the picture that stays');
     expect(() => shownAs({ ...fill, in_channels: 128 }, new Means())).toThrow(
       'the model takes 128 numbers for a token and gives 64, and latents have 16 channels for 8x8 pixels',
     );

@@ -65,16 +65,26 @@ it('paints with all that the folder has', async () => {
 it('measures guidance from the prompt of no words, and reads that for nothing else', async () => {
   const encoder = words();
   let asked = 0;
-  const told = (blank: boolean): PromptEncoder => ({
+  const told = (blank: boolean, summarised = true): PromptEncoder => ({
     width: encoder.width,
     pooledWidth: encoder.pooledWidth,
     encode: (prompt) => encoder.encode(prompt),
     unread: (prompt) => encoder.unread(prompt),
     dispose: () => Promise.resolve(),
-    ...(blank ? { blank: () => ((asked += 1), encoder.encode('')) } : {}),
+    ...(blank
+      ? {
+          blank: async () => {
+            asked += 1;
+            const read = await encoder.encode('');
+            return summarised ? read : { ...read, pooled: null };
+          },
+        }
+      : {}),
   });
   expect(await painted(assembled(told(true), 4.5))).not.toEqual(await painted(assembled(told(false), 4.5)));
   expect(asked).toBe(1);
+  expect(await painted(assembled(told(true), 4.5))).not.toEqual(await painted(assembled(told(true, false), 4.5)));
+  asked = 1;
   expect(await painted(assembled(told(true), null))).toEqual(await painted(assembled(told(false), null)));
   expect(asked).toBe(1);
   await encoder.dispose();
