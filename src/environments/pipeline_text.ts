@@ -8,9 +8,16 @@ import type { FloatTensor } from '../core/safetensors.js';
 import { FrozenGraph, type OpenedGraph } from '../engines/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { Graph, sizeOf, type Shape, type Value } from '../graph/ir.js';
-import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles, type TensorFiles } from '../models/files.js';
+import {
+  checkWeights,
+  CONFIG_FILE,
+  readConfig,
+  readWeights,
+  refuseUnread,
+  tensorFiles,
+  type TensorFiles,
+} from '../models/files.js';
 import { partFolder, requireParts, type Pipeline, type TextPart } from '../models/pipeline.js';
-import { refuseUnread } from '../nets/clip/files.js';
 import { encodeClipText, readClipText, summaryWidth } from '../nets/clip/text_encoder.js';
 import { describeFlowTransformer } from '../nets/flow/files.js';
 import { encodeT5 } from '../nets/t5/encoder.js';

@@ -136,6 +136,17 @@ export function checkWeights(
   }
 }
 
+/** Raises CheckpointError for tensors that nothing reads. */
+export function refuseUnread(folder: string, files: TensorFiles, isKnown: (name: string) => boolean): void {
+  const unread = [...files.keys()].filter((name) => !isKnown(name));
+  if (unread.length === 0) return;
+  const more = unread.length > 3 ? ` and ${unread.length - 3} more` : '';
+  throw new CheckpointError(`nothing reads these tensors: ${unread.slice(0, 3).join(', ')}${more}`, {
+    where: files.get(unread[0]) ?? folder,
+    next: `They belong to a model that computes something else than ${CONFIG_FILE} says. Name a checkpoint of the kind that it names.`,
+  });
+}
+
 function namesByFile(
   files: TensorFiles,
   expected: ReadonlyMap<string, unknown>,

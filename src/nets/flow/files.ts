@@ -1,6 +1,15 @@
 /** Opens a flow transformer from its folder, written by this program or by diffusers. */
 import { join } from 'node:path';
-import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles, type Weights } from '../../models/files.js';
+import {
+  checkWeights,
+  CONFIG_FILE,
+  readConfig,
+  readWeights,
+  refuseUnread,
+  tensorFiles,
+  type TensorFiles,
+  type Weights,
+} from '../../models/files.js';
 import { readFlowConfig, type FlowTransformerConfig } from './config.js';
 import { flowParameters } from './parameters.js';
 
@@ -10,17 +19,28 @@ export interface LoadedFlowTransformer {
   readonly weights: Weights;
 }
 
-/** Raises CheckpointError for a folder without config or weights, a class that is not covered, and the first tensor that is missing or of another shape. */
+/**
+ * Raises CheckpointError for a folder without config or weights, a class that is not covered, the first tensor that is missing or of another shape,
+ * and, of Stable Diffusion 3, tensors that nothing reads.
+ */
 export function openFlowTransformer(folder: string): LoadedFlowTransformer {
   const config = describeFlowTransformer(folder);
-  return { config, weights: readWeights(tensorFiles(folder), flowParameters(config)) };
+  return { config, weights: readWeights(filesOf(folder, config), flowParameters(config)) };
 }
 
 /** Looks at what `openFlowTransformer` would read, without reading its weights. Raises as that does. */
 export function checkFlowTransformer(folder: string): FlowTransformerConfig {
   const config = describeFlowTransformer(folder);
-  checkWeights(tensorFiles(folder), flowParameters(config));
+  checkWeights(filesOf(folder, config), flowParameters(config));
   return config;
+}
+
+/** A second attention in another block than config.json says would else be passed over. */
+function filesOf(folder: string, config: FlowTransformerConfig): TensorFiles {
+  const files = tensorFiles(folder);
+  const known = flowParameters(config);
+  if (config.architecture === 'sd3') refuseUnread(folder, files, (name) => known.has(name));
+  return files;
 }
 
 /** The config in a folder's config.json, without the weights. Raises as `openFlowTransformer` does. */

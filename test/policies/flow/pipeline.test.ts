@@ -223,6 +223,12 @@ describe('a pipeline that is not covered is refused', () => {
     ],
     ['a part in another form', 'model_index.json', { vae: 'AutoencoderKL' }, 'vae is not [library, class]'],
     [
+      'second attentions that are not asked for',
+      'transformer/config.json',
+      { dual_attention_layers: [] },
+      'nothing reads these tensors: transformer_blocks.0.attn2.',
+    ],
+    [
       'another scheduler',
       'scheduler/scheduler_config.json',
       { use_karras_sigmas: true },
