@@ -79,6 +79,9 @@ export function flowMatchingLearner<S extends TrainedSettings>(
   };
 }
 
+/** Side of pictures whose size is that of their sources, in pixels. */
+const ASSUMED_SIDE = 512;
+
 type Environment =
   | {
       readonly type: 'model';
@@ -86,6 +89,9 @@ type Environment =
       readonly model_type: string;
       readonly parts: Parameters<typeof flowPartNeeds>[0];
       readonly guidance_scale: number | null;
+      /** Absent where pictures have the size of their sources. */
+      readonly width?: number;
+      readonly height?: number;
     }
   | { readonly type: 'images_api' | 'images_api_text_prompt' | 'render_server' }
   | null;
@@ -109,11 +115,14 @@ export function frozenFlowPart(
     },
     imageMemory: ({ environment }, shapeOf) => {
       if (environment?.type !== 'model') return 0;
-      const { model, parts: around } = environment;
+      const { model, parts: around, width = ASSUMED_SIDE, height = ASSUMED_SIDE } = environment;
       return [
         model,
         ...Object.entries(around).flatMap(([name, part]) => (name === 'text_encoder' ? [] : [part])),
-      ].reduce((sum, part) => sum + frozenBytes(part, shapeOf), frozenWordsBytes(around.text_encoder ?? null, shapeOf));
+      ].reduce(
+        (sum, part) => sum + frozenBytes(part, shapeOf, width * height),
+        frozenWordsBytes(around.text_encoder ?? null, shapeOf),
+      );
     },
   };
 }

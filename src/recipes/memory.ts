@@ -2,7 +2,8 @@
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import type { TrainedParts } from '../nets/vision/config.js';
 import type { ModelReference } from '../schema/model.js';
-import type { DecoderShape, FlowModelShape, ShapeOf, VisionShape } from './recipe.js';
+import { sizeOf, type Shape } from '../graph/ir.js';
+import type { DecoderShape, DecodingShape, FlowModelShape, ShapeOf, VisionShape } from './recipe.js';
 
 /** Memory of a process before it loads a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
@@ -48,12 +49,33 @@ export function trainingBytes(
   return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + copiesFrozen * frozen);
 }
 
-/** Bytes of the weights of a frozen model; 0 for none, or for an unknown one. */
-export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
+/**
+ * Values that decoding a picture holds at its peak for each pixel, relative to the channels of the decoder's largest pictures: that of FLUX's
+ * autoencoder at 256 and at 512 pixels to a side, and that of Emu3's image tokenizer at 512 (`npm run bench -- emu3-vision`).
+ */
+const DECODED_PER_CHANNEL = 12;
+
+/** What decoding pictures takes, with this many parameters and channels of its largest pictures. */
+export function decodingShape(parameters: ReadonlyMap<string, Shape>, channels: number): DecodingShape {
+  const count = [...parameters.values()].reduce((sum, shape) => sum + sizeOf(shape), 0);
+  return { bytes: FLOAT * count, bytesPerPixel: FLOAT * DECODED_PER_CHANNEL * channels };
+}
+
+/** Bytes of a frozen model's weights, and of the layers of one that decodes pictures of so many pixels, one at a time; 0 for none, or for an unknown one. */
+export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf, pixels = 0): number {
   const shape = reference === null ? null : shapeOf(reference);
-  if (shape === null || !('kind' in shape)) return 0;
-  if (shape.kind === 'graphs') return shape.bytes;
-  return shape.kind === 'flow' ? FLOAT * (flowModelParameters(shape) + (shape.places ?? 0)) : 0;
+  switch (shape?.kind) {
+    case undefined:
+    case 'decoder':
+      return 0;
+    case 'graphs':
+      return shape.bytes + (shape.bytesPerPixel ?? 0) * pixels;
+    case 'flow':
+      return FLOAT * (flowModelParameters(shape) + (shape.places ?? 0));
+    case 'autoencoder':
+    case 'image_tokenizer':
+      return shape.decoding === undefined ? 0 : shape.decoding.bytes + shape.decoding.bytesPerPixel * pixels;
+  }
 }
 
 /** The same where only what looks at pictures is read of it. */

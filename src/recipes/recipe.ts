@@ -163,7 +163,7 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
 /** What decides a model's memory, and what it can be used for. */
-export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | GraphsShape;
+export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | ImageTokenizerShape | GraphsShape;
 
 /** For a frozen model that is loaded as graphs: CLIP, or the encoder of an image model's prompts. */
 export interface GraphsShape {
@@ -174,6 +174,8 @@ export interface GraphsShape {
   readonly visionBytes?: number;
   /** Those where only what reads prompts is read of it; absent: as many. */
   readonly wordsBytes?: number;
+  /** Bytes of the layers of what decodes pictures, for each pixel; absent: unknown. */
+  readonly bytesPerPixel?: number;
 }
 
 /** For an autoencoder of pictures. */
@@ -181,6 +183,22 @@ export interface AutoencoderShape {
   readonly kind: 'autoencoder';
   /** Side of a picture divided by that of its latents. */
   readonly reduction: number;
+  /** Absent for one that a run makes. */
+  readonly decoding?: DecodingShape;
+}
+
+/** What decoding pictures takes: bytes of weights, and of the layers for each pixel. */
+export interface DecodingShape {
+  readonly bytes: number;
+  readonly bytesPerPixel: number;
+}
+
+/** For a tokenizer of pictures. */
+export interface ImageTokenizerShape {
+  readonly kind: 'image_tokenizer';
+  /** Side of the square of pixels that one code stands for. */
+  readonly patch: number;
+  readonly decoding: DecodingShape;
 }
 
 /** For a flow transformer. */

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { largestPicture } from '../../data/inpainting_look.js';
 import { readConfig } from '../../models/files.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
-import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../../nets/autoencoder/config.js';
+import { AUTOENCODER_CLASS, readAutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { emu3VisionTypes, readEmu3Vision, WHOLE } from '../../nets/emu3_vision/config.js';
 import { rootOf } from '../../policies/adapter_files.js';
 import { EXPORTED_FLOW } from '../../models/exported.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
@@ -23,7 +24,7 @@ import { EditrlError } from '../../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { deviceKind, runDevices, processesOf } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
-import { flowShape, pipelineShape } from './flow_shape.js';
+import { autoencoderShape, flowShape, imageTokenizerShape, pipelineShape } from './frozen_shapes.js';
 import { wayToFit } from './ways_to_fit.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
@@ -184,9 +185,10 @@ function shapeOfFolder(folder: string): ModelShape | null {
     if (isPipeline(folder)) return pipelineShape(readPipeline(folder));
     const config = readConfig<{ readonly _class_name?: unknown; readonly model_type?: unknown }>(rootOf(folder));
     if (config._class_name === AUTOENCODER_CLASS) {
-      return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
+      return autoencoderShape(readAutoencoderConfig(config, folder));
     }
     const type = String(config.model_type);
+    if (emu3VisionTypes.includes(type) && type !== WHOLE) return imageTokenizerShape(readEmu3Vision(config, folder));
     if (pictureTowerTypes.includes(type)) return { kind: 'graphs', bytes: pictureTowerBytes(folder) };
     if (embedderTypes.includes(type) && exportedGraphs(folder) === null) {
       return { kind: 'graphs', bytes: embedderBytes(folder), visionBytes: pictureTowerBytes(folder) };

@@ -104,11 +104,14 @@ function ownFields(json: Json): Json {
   return Object.fromEntries(Object.entries(json).filter(([key]) => !key.startsWith('_') && !WITHOUT_EFFECT.has(key)));
 }
 
+/** The `model_type` of an Emu3 that holds it, and is a decoder besides. */
+export const WHOLE = 'emu3';
+
 /** By the `model_type` of config.json. */
 const readers: Readonly<Record<string, (json: Json) => Found>> = {
   Emu3VisionVQ: (json) => published.parse(ownFields(json)),
   emu3_vqgan: (json) => converted.parse(ownFields(json)),
-  emu3: (json) => {
+  [WHOLE]: (json) => {
     const { vq_config: own } = z.object({ vq_config: z.record(z.string(), z.unknown()) }).parse(json);
     return converted.parse(ownFields(own));
   },

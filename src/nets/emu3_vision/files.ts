@@ -10,13 +10,11 @@ import {
   type TensorFiles,
   type Weights,
 } from '../../models/files.js';
-import { readEmu3Vision, type Emu3VisionConfig } from './config.js';
+import { readEmu3Vision, WHOLE, type Emu3VisionConfig } from './config.js';
 import { emu3VisionParameters } from './tokenizer.js';
 
 /** How many batches a norm has counted in training, which no result depends on. */
 const WITHOUT_EFFECT = /\.num_batches_tracked$/;
-/** The `model_type` of an Emu3 that holds it. */
-const WHOLE = 'emu3';
 /** Before the names of its tensors within an Emu3, by the version of transformers. */
 const WITHIN = /^(?:model\.)?vqmodel\./;
 

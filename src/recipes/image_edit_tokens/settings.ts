@@ -11,6 +11,7 @@ import { decoderFields } from '../../schema/token_policy.js';
 import { trainerAnywhere } from '../../schema/trainer.js';
 import { rollout, validation } from '../../schema/training.js';
 import { datasets, preset, startMissing } from '../preset.js';
+import { frozenBytes } from '../memory.js';
 import { folderOf } from '../recipe.js';
 import { noLabelledWords, regionRewardRules } from '../reward_rules.js';
 import { problemUnless, type PartialSettings, type Problem } from '../rules.js';
@@ -99,7 +100,15 @@ export const imageEditTokens = preset<ImageEditSettings>({
         settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },
     { rules: [...servedTrainerRules, plainTokens, ...regionRewardRules, noLabelledWords] },
-    { engines: ['environment.engine'] },
+    {
+      engines: ['environment.engine'],
+      imageMemory: ({ environment, policy, rollout }, shapeOf) => {
+        const shape = shapeOf(environment.model);
+        if (shape?.kind !== 'image_tokenizer') return 0;
+        const codes = Math.min(policy.model_context_size, rollout.max_response_tokens);
+        return frozenBytes(environment.model, shapeOf, codes * shape.patch ** 2);
+      },
+    },
   ],
 });
 

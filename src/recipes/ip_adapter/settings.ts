@@ -7,6 +7,7 @@ import {
   flowActivations,
   flowAdapterParameters,
   flowModelParameters,
+  frozenBytes,
   frozenWordsBytes,
   frozenVisionBytes,
   imagePromptParameters,
@@ -75,12 +76,14 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn 
   const shape = shapeOfModel(settings, shapeOf);
   if (shape === null) return null;
   const letters = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
-  const tokens = mostPixels(settings.data, sizeIn) / shape.patch ** 2 + letters;
+  const pixels = mostPixels(settings.data, sizeIn);
+  const tokens = pixels / shape.patch ** 2 + letters;
   const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
   const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
   const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
-  const { text_encoder: words, image_encoder: looks } = policy.parts;
-  const around = frozenWordsBytes(words, shapeOf) + frozenVisionBytes(looks, shapeOf);
+  const { text_encoder: words, image_encoder: looks, vae } = policy.parts;
+  const around =
+    frozenWordsBytes(words, shapeOf) + frozenVisionBytes(looks, shapeOf) + frozenBytes(vae, shapeOf, pixels);
   return trainingBytes(trainedOf(settings, shape), activations, copies, frozen, 1) + around;
 }
 

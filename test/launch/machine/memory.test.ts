@@ -6,6 +6,7 @@ import { flowAdapterParameters } from '../../../src/recipes/memory.js';
 import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
+import { frozenBytes } from '../../../src/recipes/memory.js';
 import { smallSettings } from '../../recipes/prompt_enhance/small.js';
 import { smallSettings as videoSettings } from '../../recipes/video_actions/small.js';
 import { testFolders } from '../../support/folder.js';
@@ -146,7 +147,11 @@ describe('the shape of a model', () => {
     expect(shapeOf(folder)).toEqual({
       kind: 'graphs',
       bytes: 4 * (joint + dual + places + vae) + wordsBytes,
+      // Its pictures have 8 channels at their largest.
+      bytesPerPixel: 4 * 12 * 8,
       wordsBytes,
+      // Its pictures have 8 channels at their largest.
+      bytesPerPixel: 4 * 12 * 8,
     });
     const settings = (environment: object) => smallSettings({ environment });
     const bytesOf = (environment: object) =>
@@ -162,6 +167,26 @@ describe('the shape of a model', () => {
       flowAdapterParameters({ ...flow, dualLayers, imagePrompt: null, conditionDropout: null }, 2),
     );
     expect(one - none).toBe(2 * 8 * (4 * 2 + 3));
+  });
+
+  it('are known of what decodes pictures, with its weights and its layers for each pixel', () => {
+    const shapeOf = shapesOf(new Map());
+    const folderOf = (config: object): string => {
+      const folder = join(newFolder(), 'model');
+      mkdirSync(folder);
+      writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+      return folder;
+    };
+    const emu3 = shapeOf(folderOf({ model_type: 'Emu3VisionVQ' }));
+    expect(emu3).toMatchObject({ kind: 'image_tokenizer', patch: 8, decoding: { bytesPerPixel: 4 * 12 * 256 } });
+    const flux = { block_out_channels: [128, 256, 512, 512], layers_per_block: 2, latent_channels: 16 };
+    const vae = folderOf({ _class_name: 'AutoencoderKL', ...flux, use_quant_conv: false, use_post_quant_conv: false });
+    // Its 83,819,683 parameters are those of diffusers.
+    expect(shapeOf(vae)).toEqual({
+      ...{ kind: 'autoencoder', reduction: 8 },
+      decoding: { bytes: 4 * 83_819_683, bytesPerPixel: 4 * 12 * 128 },
+    });
+    expect(frozenBytes(vae, shapeOf, 1000)).toBe(4 * (83_819_683 + 12 * 128 * 1000));
   });
 
   it('is that of its graphs where it is frozen, with the weights beside them, and of those alone that are read', () => {

@@ -1,15 +1,22 @@
-/** The shapes of flow models that are on this machine, for estimates of memory. */
+/** The shapes of frozen models that are on this machine, for estimates of memory. */
 import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
-import { sizeOf } from '../../graph/ir.js';
 import { readConfig } from '../../models/files.js';
 import { partFolder, type Pipeline } from '../../models/pipeline.js';
 import { autoencoderParameters } from '../../nets/autoencoder/autoencoder.js';
-import { readAutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { readAutoencoderConfig, reduction, type AutoencoderConfig } from '../../nets/autoencoder/config.js';
+import { patchOf, type Emu3VisionConfig } from '../../nets/emu3_vision/config.js';
+import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
 import { takesGuidance } from '../../policies/flow/rows.js';
-import { FLOAT, flowModelParameters } from '../../recipes/memory.js';
-import type { FlowModelShape, GraphsShape } from '../../recipes/recipe.js';
+import { decodingShape, FLOAT, flowModelParameters } from '../../recipes/memory.js';
+import type {
+  AutoencoderShape,
+  DecodingShape,
+  FlowModelShape,
+  GraphsShape,
+  ImageTokenizerShape,
+} from '../../recipes/recipe.js';
 
 /** Pixels per side of a latent, for autoencoders with 16 latent channels, four of whose latents make a token. */
 const LATENT_SIDE = 8;
@@ -48,10 +55,29 @@ export function flowShape(config: FlowTransformerConfig): FlowModelShape {
 export function pipelineShape(pipeline: Pipeline): GraphsShape {
   const transformer = flowShape(describeFlowModel(partFolder(pipeline, 'transformer')));
   const vae = partFolder(pipeline, 'vae');
-  const pictures = [...autoencoderParameters(readAutoencoderConfig(readConfig(vae), vae)).values()];
+  const { decoding } = autoencoderShape(readAutoencoderConfig(readConfig(vae), vae));
   const { parameters, largest } = new PipelineTextEncoder(pipeline);
   const wordsBytes = FLOAT * (parameters + largest);
   const numbers = flowModelParameters(transformer) + (transformer.places ?? 0);
-  const painted = numbers + pictures.reduce((sum, shape) => sum + sizeOf(shape), 0);
-  return { kind: 'graphs', bytes: FLOAT * painted + wordsBytes, wordsBytes };
+  const bytes = FLOAT * numbers + decoding.bytes + wordsBytes;
+  return { kind: 'graphs', bytes, wordsBytes, bytesPerPixel: decoding.bytesPerPixel };
+}
+
+/** The shape of an autoencoder, and what its decoder takes. */
+export function autoencoderShape(config: AutoencoderConfig): AutoencoderShape & { readonly decoding: DecodingShape } {
+  const [channels] = config.block_out_channels;
+  return {
+    kind: 'autoencoder',
+    reduction: reduction(config),
+    decoding: decodingShape(autoencoderParameters(config), channels),
+  };
+}
+
+/** The shape of Emu3's image tokenizer, and what its decoder takes. */
+export function imageTokenizerShape(config: Emu3VisionConfig): ImageTokenizerShape {
+  return {
+    kind: 'image_tokenizer',
+    patch: patchOf(config),
+    decoding: decodingShape(emu3VisionParameters(config), config.ch),
+  };
 }
