@@ -147,8 +147,6 @@ describe('the shape of a model', () => {
     expect(shapeOf(folder)).toEqual({
       kind: 'graphs',
       bytes: 4 * (joint + dual + places + vae) + wordsBytes,
-      // Its pictures have 8 channels at their largest.
-      bytesPerPixel: 4 * 12 * 8,
       wordsBytes,
       // Its pictures have 8 channels at their largest.
       bytesPerPixel: 4 * 12 * 8,
