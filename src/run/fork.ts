@@ -22,7 +22,7 @@ import { checkRunName, RunPaths } from './paths.js';
 import { FORKING } from './pins.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
-import { requireServerEnded, SERVER_LOCK } from './training_server_lock.js';
+import { SERVER_LOCK, withServerEnded } from './training_server_lock.js';
 
 /** Errors of file systems without hard links, or of a link across file systems: the file is then copied. */
 const NO_LINK = ['EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EACCES'];
@@ -164,8 +164,9 @@ function linkEpisodes(source: RunPaths, target: RunPaths, iteration: number): vo
 /** Checkpoints name what the server has saved. Its files change while it runs, so that they are copied once it has ended. */
 function copyServed({ trainingServerDir: from }: RunPaths, { trainingServerDir: to }: RunPaths): void {
   if (!existsSync(from)) return;
-  requireServerEnded(from);
-  cpSync(from, to, { recursive: true, filter: (path) => path !== join(from, SERVER_LOCK) });
+  withServerEnded(from, () => {
+    cpSync(from, to, { recursive: true, filter: (path) => path !== join(from, SERVER_LOCK) });
+  });
 }
 
 /** Links the pictures that the episodes of `target` name, and those that an images server gave. */

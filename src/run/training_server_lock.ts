@@ -1,10 +1,10 @@
 /** Who holds the folder in which a training server that is started with a run keeps what it saves: two servers at one database would take each other's work. */
 import { join } from 'node:path';
 import { sleep, systemClock, type Clock } from '../core/clock.js';
-import { RunError } from '../core/errors.js';
+import { EndpointError, RunError } from '../core/errors.js';
+import { diskError } from '../core/files.js';
 import {
   ownerStatus,
-  readLockFile,
   realLockWorld,
   STALE_AFTER_S,
   takeLock,
@@ -21,36 +21,72 @@ const LOOK_MS = 1000;
 /** It is held, by a process on another machine that may have ended with that machine. */
 class HeldElsewhere extends RunError {}
 
+/** Who wants the folder. */
+export interface LockUser {
+  /** Aborted when it is not wanted any more. */
+  readonly over: AbortSignal;
+  /** Called with one line, when the disk begins to refuse signs of life. */
+  readonly notice: (line: string) => void;
+  /** Called once when another server has taken the folder over. */
+  readonly lost: (error: EndpointError) => void;
+}
+
 /** A lock that is kept alive until it is released. */
 export class TrainingServerLock {
   readonly #lock: FileLock;
   readonly #beat: NodeJS.Timeout;
+  #isRefused = false;
 
-  private constructor(folder: string, world: LockWorld) {
+  private constructor(
+    private readonly folder: string,
+    private readonly user: LockUser,
+    world: LockWorld,
+  ) {
     this.#lock = takeLock(join(folder, SERVER_LOCK), (found) => refuseHeld(found, folder, world), world);
-    this.#beat = setInterval(() => this.#lock.heartbeat(), HEARTBEAT_MS);
+    this.#beat = setInterval(() => this.heartbeat(), HEARTBEAT_MS);
     this.#beat.unref();
   }
 
   /**
-   * Waits for a holder on another machine as long as that may be one whose machine has failed, unless `over`. Raises RunError naming the holder, or when
+   * Waits for a holder on another machine as long as that may be one whose machine has failed, unless the user is over. Raises RunError naming the holder, or when
    * the disk refuses.
    */
   static async take(
     folder: string,
-    over: AbortSignal,
+    user: LockUser,
     world: LockWorld = realLockWorld(),
     clock: Clock = systemClock,
   ): Promise<TrainingServerLock> {
     const end = clock.now() + 1000 * STALE_AFTER_S + HEARTBEAT_MS;
     for (;;) {
       try {
-        return new TrainingServerLock(folder, world);
+        return new TrainingServerLock(folder, user, world);
       } catch (error) {
-        if (!(error instanceof HeldElsewhere) || over.aborted || clock.now() > end) throw error;
-        await sleep(clock, LOOK_MS, over);
+        if (!(error instanceof HeldElsewhere) || user.over.aborted || clock.now() > end) throw error;
+        await sleep(clock, LOOK_MS, user.over);
       }
     }
+  }
+
+  /** A sign of life. Never raises: where the disk refuses, the next one tries again. */
+  heartbeat(): void {
+    if (!this.#lock.isHeld) return;
+    try {
+      const isOurs = this.#lock.heartbeat();
+      this.#isRefused = false;
+      if (isOurs) return;
+    } catch (cause) {
+      if (!this.#isRefused) this.user.notice(diskError(this.#lock.path, cause).toText());
+      this.#isRefused = true;
+      return;
+    }
+    this.release();
+    this.user.lost(
+      new EndpointError('another training server has taken over what this one works with', {
+        where: this.folder,
+        next: 'Another process took the run over while this one did not answer; let that one go on.',
+      }),
+    );
   }
 
   release(): void {
@@ -59,10 +95,14 @@ export class TrainingServerLock {
   }
 }
 
-/** Raises RunError where a server, here or on another machine, works with the folder. */
-export function requireServerEnded(folder: string, world: LockWorld = realLockWorld()): void {
-  const found = readLockFile(join(folder, SERVER_LOCK), world);
-  if (found !== null) refuseHeld(found, folder, world);
+/** Does something that no server may disturb, and holds the folder meanwhile. Raises RunError where a server, here or on another machine, works with it. */
+export function withServerEnded<T>(folder: string, work: () => T, world: LockWorld = realLockWorld()): T {
+  const lock = takeLock(join(folder, SERVER_LOCK), (found) => refuseHeld(found, folder, world), world);
+  try {
+    return work();
+  } finally {
+    lock.release();
+  }
 }
 
 function refuseHeld({ owner }: FoundLock, folder: string, world: LockWorld): void {

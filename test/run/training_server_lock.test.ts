@@ -1,9 +1,9 @@
-import { writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RunError } from '../../src/core/errors.js';
 import { realLockWorld } from '../../src/core/lock.js';
-import { requireServerEnded, SERVER_LOCK, TrainingServerLock } from '../../src/run/training_server_lock.js';
+import { SERVER_LOCK, TrainingServerLock, withServerEnded } from '../../src/run/training_server_lock.js';
 import { ManualClock, settle } from '../core/manual_clock.js';
 import { testFolders } from '../support/folder.js';
 
@@ -17,8 +17,14 @@ function prepare(held: object | null) {
   const from = Date.now();
   const world = { ...realLockWorld(), nowMs: () => from + clock.now(), slurmJobEnded: () => null };
   const over = new AbortController();
-  const take = (): Promise<TrainingServerLock> => TrainingServerLock.take(folder, over.signal, world, clock);
-  return { folder, clock, world, over, take };
+  const told: string[] = [];
+  const user = {
+    over: over.signal,
+    notice: (line: string) => void told.push(line),
+    lost: (error: Error) => void told.push(`lost: ${error.message}`),
+  };
+  const take = (): Promise<TrainingServerLock> => TrainingServerLock.take(folder, user, world, clock);
+  return { folder, clock, world, over, told, take };
 }
 
 describe('the folder of what a training server saves', () => {
@@ -26,9 +32,9 @@ describe('the folder of what a training server saves', () => {
     const { folder, world, take } = prepare(null);
     const lock = await take();
     await expect(take()).rejects.toThrow(RunError);
-    expect(() => requireServerEnded(folder, world)).toThrow('has started works with what is saved here');
+    expect(() => withServerEnded(folder, () => null, world)).toThrow('has started works with what is saved here');
     lock.release();
-    expect(() => requireServerEnded(folder, world)).not.toThrow();
+    expect(() => withServerEnded(folder, () => null, world)).not.toThrow();
     (await take()).release();
   });
 
@@ -55,5 +61,41 @@ describe('the folder of what a training server saves', () => {
   it('is not taken from a holder that nobody can tell', async () => {
     const { take } = prepare([]);
     await expect(take()).rejects.toThrow('a training server that somebody has started');
+  });
+
+  it('is told of once where the disk refuses signs of life, and gives none of its own away', async () => {
+    const { folder, told, take } = prepare(null);
+    const lock = await take();
+    const file = join(folder, SERVER_LOCK);
+    renameSync(file, `${file}.aside`);
+    mkdirSync(file);
+    lock.heartbeat();
+    lock.heartbeat();
+    expect(told).toHaveLength(1);
+    expect(told[0]).toContain(file);
+    rmdirSync(file);
+    renameSync(`${file}.aside`, file);
+    lock.heartbeat();
+    expect(told).toHaveLength(1);
+    lock.release();
+    expect(existsSync(file)).toBe(false);
+  });
+
+  it('that another server has taken over is lost, which the run is told once', async () => {
+    const { folder, told, take } = prepare(null);
+    const lock = await take();
+    writeFileSync(join(folder, SERVER_LOCK), JSON.stringify(OTHER));
+    lock.heartbeat();
+    lock.heartbeat();
+    expect(told).toEqual(['lost: another training server has taken over what this one works with']);
+    expect(existsSync(join(folder, SERVER_LOCK))).toBe(true);
+  });
+
+  it('is held while it is copied', () => {
+    const { folder, world } = prepare(null);
+    withServerEnded(folder, () => {
+      expect(() => withServerEnded(folder, () => null, world)).toThrow('works with what is saved here');
+    });
+    expect(withServerEnded(folder, () => 3, world)).toBe(3);
   });
 });

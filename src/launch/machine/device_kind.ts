@@ -9,7 +9,7 @@ import { processCount, type DeviceKind, type Devices } from './devices.js';
 
 /**
  * `cpu` if there is no GPU, if `launch.devices` is empty, or if all engines of the run compute on the CPU, with `auto` resolved as its workers will.
- * Another trainer is assumed to use the existing GPUs.
+ * Another trainer is assumed to use the existing GPUs, and so is a training server that is started with the run and names none.
  */
 export function deviceKind(
   settings: RunSettings,
@@ -17,8 +17,11 @@ export function deviceKind(
   auto: () => 'cuda' | 'cpu' = detectedProvider,
 ): DeviceKind {
   // A run whose policy is trained by a server of its own may leave all GPUs to that.
-  const { gpus } = trainerServeOf(settings) === null ? devices : runDevices(settings, devices);
+  const serve = trainerServeOf(settings);
+  const { gpus } = serve === null ? devices : runDevices(settings, devices);
   if (gpus.length === 0 || settings.launch.devices?.length === 0) return 'cpu';
+  // That server computes on the GPU that the run is given, wherever the run itself computes.
+  if (serve !== null && serve.devices === null && serve.mode !== 'jax') return 'gpu';
   if (settings.launch.command !== null || !isTrainable(settings)) return 'gpu';
   const onCpu = enginesOf(settings).every(({ provider }) => (provider === 'auto' ? auto() : provider) === 'cpu');
   return onCpu ? 'cpu' : 'gpu';

@@ -44,7 +44,9 @@ export async function withTrainingServer<T>(
     let result: T;
     try {
       const ended = new Promise<never>((_resolve, reject) => {
-        lost.signal.addEventListener('abort', () => reject(lost.signal.reason as Error), { once: true });
+        const rejectNow = (): void => reject(lost.signal.reason as Error);
+        if (lost.signal.aborted) rejectNow();
+        else lost.signal.addEventListener('abort', rejectNow, { once: true });
       });
       result = await Promise.race([work(address), ended]);
     } finally {

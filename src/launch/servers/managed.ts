@@ -6,7 +6,7 @@ import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
 import { dirname } from 'node:path';
 import { systemClock, type Clock } from '../../core/clock.js';
 import { ConfigError, EndpointError } from '../../core/errors.js';
-import { GuardedChild, type ChildExit } from '../processes/child.js';
+import { endMarked, GuardedChild, type ChildExit } from '../processes/child.js';
 import { exitReason } from '../processes/failure.js';
 import type { Guardian } from '../processes/guardian.js';
 import { MASTER_ADDRESS } from '../processes/supervise.js';
@@ -79,6 +79,8 @@ export class ManagedServer {
   readonly #clock: Clock;
   readonly #closed = new AbortController();
   #child: GuardedChild | null = null;
+  /** Resolves once nothing is left of it. */
+  #gone: Promise<void> = Promise.resolve();
   #starting: Promise<string | null> = Promise.resolve(null);
   #isUp: () => void = () => {};
   #url = '';
@@ -151,7 +153,7 @@ export class ManagedServer {
     const { endBy, graceS = 0 } = this.spec;
     child.signal(endBy);
     const cancel = this.#clock.after(LONGEST_END_MS + 1000 * graceS, () => child.signal('SIGKILL'));
-    await child.ended;
+    await this.#gone;
     cancel();
   }
 
@@ -172,9 +174,12 @@ export class ManagedServer {
   async #startProcess(): Promise<string | null> {
     const { spec, options } = this;
     const { startTimeoutS } = spec;
-    const child = await this.#spawn();
+    const mark = options.guardian.markAttempt();
+    const child = await this.#spawn(mark);
     this.#child = child;
-    const ended = child.ended.then((exit) => this.#howItEnded(exit, child.tail));
+    // What it started may have left its process group, and would keep its GPU.
+    this.#gone = child.ended.then(() => endMarked(mark, spec.graceS ?? 0));
+    const ended = this.#gone.then(async () => this.#howItEnded(await child.ended, child.tail));
     const over = new AbortController();
     const userOver = options.user === undefined ? [] : [options.user.over];
     const stopped = AbortSignal.any([over.signal, this.#closed.signal, ...userOver]);
@@ -193,18 +198,18 @@ export class ManagedServer {
       return null;
     }
     child.signal('SIGKILL');
-    await child.ended;
+    await this.#gone;
     return how;
   }
 
-  async #spawn(): Promise<GuardedChild> {
+  async #spawn(mark: string): Promise<GuardedChild> {
     const { spec } = this;
     const { guardian } = this.options;
     const environment = spec.environment ?? ((token: string) => ({ [TOKEN_VARIABLE]: token }));
     const options = {
       command: spec.command(Number(new URL(this.#url || 'http://localhost:0').port)),
       env: { ...process.env, ...environment(this.token) },
-      mark: guardian.markAttempt(),
+      mark,
       ipc: this.#door !== null,
       // Servers of that kind are this program's own commands, which end when their input does.
       tied: spec.address.kind === 'printed',

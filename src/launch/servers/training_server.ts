@@ -1,10 +1,11 @@
-/** A training server of the Tinker API that is started with a run and ended with it, by its process group. What it saves is in the run's folder. */
+/** A training server of the Tinker API that is started with a run and ended with it, with all that it started. What it saves is in the run's folder. */
 import { join, resolve } from 'node:path';
 import { systemClock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { must } from '../../core/errors.js';
 import { projectRoot } from '../../core/files.js';
 import { TinkerConnection } from '../../engines/tinker/connection.js';
+import { createHttpPool } from '../../http/pool.js';
 import { TrainingServerLock } from '../../run/training_server_lock.js';
 import type { ServeTrainerSettings, TinkerSettings } from '../../schema/trainer.js';
 import type { StartedTrainer } from '../../train/context.js';
@@ -53,7 +54,7 @@ export interface StartedServer {
  */
 export async function startTrainingServer(options: TrainingServerOptions): Promise<StartedServer> {
   const { guardian, user, say, log, folder } = options;
-  const lock = await TrainingServerLock.take(folder, user.over);
+  const lock = await TrainingServerLock.take(folder, user);
   let server: ManagedServer | null = null;
   const close = async (): Promise<void> => {
     await server?.close();
@@ -119,19 +120,21 @@ async function untilReady(
   }
 }
 
-/** A server that answers without its key is open to every user of this machine. */
+/** A server that answers without its key is open to every user of this machine. One that gives no reply without it is not: nothing waits for that. */
 async function warnIfOpen(url: string, user: ServerUser): Promise<void> {
-  const deadline = new Deadline(systemClock, LOOK_MS, user.over);
-  const connection = new TinkerConnection({ url, apiKey: undefined, concurrency: 1, timeoutMs: LOOK_MS });
+  const pool = createHttpPool({ connections: 1, secret: null });
   try {
-    const { status } = await connection.send('/get_server_capabilities', null, deadline);
+    const signal = AbortSignal.any([user.over, AbortSignal.timeout(LOOK_MS)]);
+    const status = await pool.fetch(`${url}/api/v1/get_server_capabilities`, { signal }).then(
+      (reply) => reply.status,
+      () => null,
+    );
     if (status !== 200) return;
     user.notice(
       `${NAME} answers without the key that it was given (${TOKEN_VARIABLE}): other users of this machine can ask it, too`,
     );
   } finally {
-    deadline.dispose();
-    await connection.close();
+    await pool.close();
   }
 }
 

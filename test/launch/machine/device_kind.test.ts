@@ -132,4 +132,17 @@ describe('a server that is started with a run', () => {
     expect(deviceKind(trained([0, 1]), { gpus: four })).toBe('gpu');
     expect(deviceKind(trained([0, 1, 2, 3]), { gpus: four })).toBe('cpu');
   });
+
+  it('that trains on the GPU that the run is given has the run take one, wherever the run itself computes', () => {
+    const onCpu = (serve: object): RunSettings => {
+      const { policy, ...rest } = trained(null, null, { devices: null, mode: null, ...serve }) as unknown as {
+        policy: object;
+      };
+      return { ...rest, policy: { ...policy, engine: { provider: 'cpu' } } } as unknown as RunSettings;
+    };
+    expect(deviceKind(onCpu({}), { gpus: four })).toBe('gpu');
+    expect(deviceKind(onCpu({ mode: 'jax' }), { gpus: four })).toBe('cpu');
+    expect(deviceKind(onCpu({ devices: [3] }), { gpus: four })).toBe('cpu');
+    expect(deviceKind(onCpu({}), { gpus: [] })).toBe('cpu');
+  });
 });

@@ -12,7 +12,7 @@ import {
   trainingServerCommand,
   type StartedServer,
 } from '../../../src/launch/servers/training_server.js';
-import { requireServerEnded } from '../../../src/run/training_server_lock.js';
+import { withServerEnded } from '../../../src/run/training_server_lock.js';
 import { trainerAnywhere, type TinkerSettings } from '../../../src/schema/trainer.js';
 import { TinkerProgram } from '../../engines/tinker/program.js';
 import { testFolder, testFolders } from '../../support/folder.js';
@@ -66,6 +66,12 @@ function isRunning(pid: number): boolean {
   }
 }
 
+/** Not so where it has ended and nobody has asked how. */
+function isSleeping(pid: number): boolean {
+  const file = `/proc/${pid}/cmdline`;
+  return existsSync(file) && readFileSync(file, 'utf8').startsWith('sleep');
+}
+
 const latest = () => program.starts[program.starts.length - 1];
 
 async function statusOf(url: string, key?: string): Promise<number> {
@@ -107,6 +113,33 @@ describe('a training server of the run', () => {
     expect(notices[1]).toContain('answers without the key that it was given (EDITRL_SERVER_TOKEN): other users');
   });
 
+  it('that does not even reply without its key is none of those, and the run goes on', async () => {
+    const script = `require('node:http').createServer((asked, reply) => {
+      if (asked.headers['x-api-key'] === undefined) asked.socket.destroy();
+      else reply.setHeader('content-type', 'application/json').end('{}');
+    }).listen(Number(process.argv[process.argv.indexOf('--port') + 1]), '127.0.0.1')`;
+    const { notices, start } = prepare({ command: [process.execPath, '-e', script, '--'] });
+    await start();
+    expect(notices).toHaveLength(1);
+  });
+
+  it.skipIf(process.platform !== 'linux').each([
+    ['is ended', async (_pid: number, close: () => Promise<void>) => close()],
+    ['ends', async (pid: number) => void process.kill(pid, 'SIGKILL')],
+  ])('that %s leaves nothing running that has left its process group', async (_how, end) => {
+    const script = `const { pid } = require('node:child_process').spawn('sleep', ['600'], { detached: true, stdio: 'ignore' });
+      require('node:http').createServer((_asked, reply) => reply.end(JSON.stringify([process.pid, pid])))
+        .listen(Number(process.argv[process.argv.indexOf('--port') + 1]), '127.0.0.1')`;
+    const { lost, start } = prepare({ command: [process.execPath, '-e', script, '--'] });
+    const { address, close } = await start();
+    const [pid, stray] = (await (await fetch(address.url)).json()) as [number, number];
+    expect(isSleeping(stray)).toBe(true);
+    await end(pid, close);
+    await until(() => lost.length > 0 || !isRunning(pid));
+    await close();
+    expect(isSleeping(stray)).toBe(false);
+  });
+
   it('that ends is not started again, and says how a run goes on', async () => {
     const { lost, start } = prepare();
     const before = program.starts.length;
@@ -127,9 +160,9 @@ describe('a training server of the run', () => {
     const first = await one.start();
     const saved = join(one.folder, 'saved');
     await expect(prepare({}, null, one.folder).start()).rejects.toThrow(RunError);
-    expect(() => requireServerEnded(saved)).toThrow(`a training server that process ${process.pid} on `);
+    expect(() => withServerEnded(saved, () => null)).toThrow(`a training server that process ${process.pid} on `);
     await first.close();
-    expect(() => requireServerEnded(saved)).not.toThrow();
+    expect(() => withServerEnded(saved, () => null)).not.toThrow();
     await prepare({}, null, one.folder).start();
   });
 
