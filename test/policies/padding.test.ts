@@ -1,4 +1,7 @@
 /** What the rows of padding leave behind where they are left out: the same results, fewer rows, and a batch that grows smaller. */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
@@ -16,6 +19,9 @@ import { Sampler, type TokenSampling } from '../../src/policies/tokens/rollout.j
 import { RowTables } from '../../src/policies/tokens/token_rows.js';
 import { decoderInit, visionInit } from '../../src/schema/model.js';
 import { smallModel, smallSpace } from './small_policy.js';
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
 
 const END = 0;
 const tokens = { image_token_id: 5, video_token_id: 6, vision_start_token_id: 7, vision_end_token_id: 8 };
@@ -227,8 +233,32 @@ describe('a batch that decodes', () => {
     samplers.push(made);
     const among = [0, 1, 2, 3].map((i) => ({ tokens: promptOf(model, i) }));
     const how: TokenSampling = { maxTokens: 80, temperature: 1, topP: 1, topK: -1, logProbTemperature: 1 };
-    const shrunk = vi.spyOn(DecodingBatch.prototype, 'shrink');
-    const run = vi.spyOn(Session.prototype, 'run');
+    const held: WeakRef<Float32Array>[] = [];
+    const old: number[] = [];
+    const shrink = DecodingBatch.prototype.shrink;
+    const shrunk = vi.spyOn(DecodingBatch.prototype, 'shrink').mockImplementation(function (
+      this: DecodingBatch,
+      goesOn,
+    ) {
+      const before = [...Object.values(this.promptCaches), ...Object.values(this.caches.arrays)];
+      if (this.smaller(goesOn) !== null) held.push(...before.map((array) => new WeakRef(array)));
+      return shrink.call(this, goesOn);
+    });
+    const sizes: number[] = [];
+    const run = Session.prototype.run;
+    // No spy, which would hold what it was given.
+    Session.prototype.run = async function (this: Session, ...given) {
+      if ('ids' in given[0]) sizes.push(given[0]['ids'].length);
+      if (held.length > 0) {
+        // The runtime lets go of what it was fed some turns later.
+        for (let turn = 0; turn < 20 && held.some((array) => array.deref() !== undefined); turn++) {
+          await nextTurn();
+          collect();
+        }
+        old.push(held.splice(0).filter((array) => array.deref() !== undefined).length);
+      }
+      return run.apply(this, given);
+    };
     const answers = await made.sample(
       {
         ...{ prompts: only === undefined ? among : [among[only]], among, answersPerPrompt: 8, how, weights: 'current' },
@@ -237,11 +267,10 @@ describe('a batch that decodes', () => {
       model.weights,
       'made',
     );
-    const sizes = run.mock.calls.flatMap(([feeds]) => ('ids' in feeds ? [(feeds['ids'] as BigInt64Array).length] : []));
     const times = shrunk.mock.results.filter(({ value }) => value === true).length;
     shrunk.mockRestore();
-    run.mockRestore();
-    return { answers, sizes, times };
+    Session.prototype.run = run;
+    return { answers, sizes, times, old };
   }
 
   it.each([
@@ -260,6 +289,9 @@ describe('a batch that decodes', () => {
     expect(leaves.sizes).toHaveLength(stays.sizes.length);
     expect(leaves.sizes).toEqual([...leaves.sizes].sort((a, b) => b - a));
     expect(leaves.sizes.at(-1)).toBe(8);
+    // What it moved out of is held by nobody.
+    expect(leaves.old).toEqual(leaves.old.map(() => 0));
+    expect(leaves.old).toHaveLength(leaves.times);
     // Whatever it is sampled with.
     expect((await sampled(model, 'left_out', 2)).answers[0]).toEqual(stays.answers[2]);
   });

@@ -101,21 +101,21 @@ export class DecodingBatch {
     return blocksOf(columns, columns.length / this.promptColumns, this.prompts);
   }
 
-  /** Moves the answers that go on together, if that makes the batch small enough to pay. Returns whether it did. */
+  /** The size to which the answers that go on may move together; null where the batch is better left as it is. */
+  smaller(goesOn: (answer: number) => boolean): BatchSize | null {
+    const counts = this.#left(goesOn).map(({ rows }) => rows.length);
+    if (counts.length === 0) return null;
+    return smallerBatch(counts, this.size, this.columns, headsOf(this.config).queriesPerHead);
+  }
+
+  /**
+   * Moves the answers that go on together, if that makes the batch small enough to pay. Returns whether it did. Each array is given up before the next
+   * is made, so that the caches lie there twice only where somebody else holds them.
+   */
   shrink(goesOn: (answer: number) => boolean): boolean {
-    const { answers } = this.size;
-    const left = new Map<number, { readonly from: number; readonly rows: number[] }>();
-    this.rows.forEach((row, index) => {
-      if (row === null || !goesOn(row.answer)) return;
-      const ofPrompt = left.get(row.prompt) ?? { from: Math.floor(index / answers), rows: [] };
-      ofPrompt.rows.push(index);
-      left.set(row.prompt, ofPrompt);
-    });
-    const counts = [...left.values()].map(({ rows }) => rows.length);
-    if (counts.length === 0) return false;
-    const next = smallerBatch(counts, this.size, this.columns, headsOf(this.config).queriesPerHead);
+    const next = this.smaller(goesOn);
     if (next === null) return false;
-    const places = [...left.values()].flatMap(({ from, rows }) =>
+    const places = this.#left(goesOn).flatMap(({ from, rows }) =>
       Array.from({ length: Math.ceil(rows.length / next.answers) }, (_, i) => ({
         from,
         rows: rows.slice(i * next.answers, (i + 1) * next.answers),
@@ -131,6 +131,18 @@ export class DecodingBatch {
     this.rows = fromRows.map((from) => (from === null ? null : this.rows[from]));
     this.size = next;
     return true;
+  }
+
+  /** By prompt, one of its places, and the rows of its answers that go on. */
+  #left(goesOn: (answer: number) => boolean): readonly { readonly from: number; readonly rows: readonly number[] }[] {
+    const left = new Map<number, { readonly from: number; readonly rows: number[] }>();
+    this.rows.forEach((row, index) => {
+      if (row === null || !goesOn(row.answer)) return;
+      const ofPrompt = left.get(row.prompt) ?? { from: Math.floor(index / this.size.answers), rows: [] };
+      ofPrompt.rows.push(index);
+      left.set(row.prompt, ofPrompt);
+    });
+    return [...left.values()];
   }
 }
 

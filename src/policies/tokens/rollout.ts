@@ -119,11 +119,11 @@ export class Sampler<P extends TokenPrompt> {
     };
     const packed = packPrompts(prompts, rows, promptWidth);
     const seen = await this.#visionTower?.feeds(prompts, promptShape);
-    const promptCaches = await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights);
+    // What the prefill gives is held by the batch alone, which lets go of it when it grows smaller.
     const batch = new DecodingBatch(
       config,
       promptWidth,
-      promptCaches,
+      await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights),
       { places: rows, answers: answersPerPrompt },
       prompts.length,
     );
@@ -187,7 +187,7 @@ export class Sampler<P extends TokenPrompt> {
           batch.rows.forEach((row, i) => {
             if (row !== null && writing(row.answer)) this.#advance(writers[row.answer], rowsOut.row(i), how);
           });
-          if (this.#leavesOut && batch.shrink(writing)) {
+          if (this.#leavesOut && batch.smaller(writing) !== null) {
             column += 1;
             return;
           }
@@ -198,6 +198,8 @@ export class Sampler<P extends TokenPrompt> {
     while (writers.some((_, answer) => writing(answer))) {
       if (column === batch.columns.answer) batch.caches.grow(widths.shift()!);
       await decode();
+      // Here no feed holds the arrays that it moves out of.
+      if (this.#leavesOut) batch.shrink(writing);
     }
     return prompts.map((_, p) =>
       writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => ({
