@@ -10,6 +10,7 @@ EARL_DIR names the repository. Besides the trainer's own packages only Python's 
 import hashlib
 import io
 import json
+import math
 import os
 import runpy
 import sys
@@ -50,6 +51,9 @@ ONLY = {
     "algorithm.advantage.per_term": False,
     "algorithm.advantage.clip": None,
     "algorithm.clip_range": None,
+    "algorithm.clip_range_high": None,
+    "algorithm.surrogate": "ppo",
+    "algorithm.ratio": "token",
     "algorithm.aggregation": "token",
     "algorithm.inner_epochs": 1,
     "algorithm.minibatches": 1,
@@ -60,6 +64,9 @@ ONLY = {
     "algorithm.drop_zero_spread": False,
     "algorithm.train_tokens": "all",
     "algorithm.forced_tokens": "trained",
+    "data.format": "earl",
+    "data.sampling": "uniform",
+    "data.subset": "once",
     "optimizer.schedule": "constant",
     "optimizer.betas": [0.9, 0.999],
     "optimizer.eps": 1e-8,
@@ -68,11 +75,19 @@ ONLY = {
     "optimizer.ema_decay": None,
     "policy.init": None,
     "policy.lora": None,
+    "policy.trainer.type": "onnx",
+    "policy.chat_words": False,
+    "policy.image_header": "sampled",
+    "policy.end_after_image": True,
     "rollout.refill": None,
     "rollout.ahead": 0,
     "reward.terms": [],
     "reward.also_compute": [],
     "reward.held_out_judge": None,
+    "reward.prompts.viescore_sc": None,
+    "reward.prompts.viescore_pq": None,
+    "reward.prompts.ground_score": None,
+    "reward.max_judge_calls": None,
 }
 
 # EARL's reward, and the scores that it computes for it.
@@ -127,6 +142,9 @@ def settings_of(config, name, folder):
     mode = at(config, "reward.mode")
     if mode not in REWARDS:
         other.append(f"reward.mode: found {json.dumps(mode)}; EARL's trainer has {', '.join(REWARDS)}")
+    endpoint = at(config, "reward.endpoint")
+    if not isinstance(endpoint, str) or not endpoint.startswith("http"):
+        other.append(f"reward.endpoint: found {json.dumps(endpoint)}; EARL's trainer asks one judge at a fixed address")
     if other:
         fail("the config asks for what EARL's trainer does not do\n  " + "\n  ".join(other))
     model, revision = model_of(at(config, "policy.model"), "policy.model")
@@ -163,20 +181,18 @@ class Recorder:
         # Answers of a group, which stand together in a table.
         self.answers = answers
         self.table = wandb.Table
-        log, image = wandb.log, wandb.Image
+        log, make = wandb.log, wandb.Image.__init__
 
-        class Picture(image):
-            """Remembers what it was made of."""
-
-            def __init__(self, made_of, *args, **kwargs):
-                super().__init__(made_of, *args, **kwargs)
-                self.editrl_made_of = made_of
+        # No class of its own: a column of W&B's tables is one of pictures only where they have W&B's.
+        def remember(image, *args, **kwargs):
+            make(image, *args, **kwargs)
+            image.editrl_made_of = args[0] if args else kwargs.get("data_or_path")
 
         def tell(data, *args, **kwargs):
             self.record(data)
             return log(data, *args, **kwargs)
 
-        wandb.Image, wandb.log = Picture, tell
+        wandb.Image.__init__, wandb.log = remember, tell
 
     def record(self, data):
         if not isinstance(data.get("iteration"), int):
@@ -198,8 +214,7 @@ class Recorder:
         lines = []
         for index, row in enumerate(rows):
             group, answer = divmod(index, self.answers)
-            reward = number_of(row["reward"]) or 0.0
-            parts = {key.partition("/")[2]: number_of(value) for key, value in row.items() if key.startswith("reward/")}
+            parts = {key.partition("/")[2]: finite_of(value) for key, value in row.items() if key.startswith("reward/")}
             lines.append(
                 {
                     "iteration": iteration,
@@ -209,16 +224,11 @@ class Recorder:
                     # The table does not say which answers ended by themselves; one that did not has no picture.
                     "finished": row["pred_edited"] is not None,
                     "text": row["completion"],
-                    "outcome": {
-                        "kind": "scored",
-                        "value": reward,
-                        "normalised": min(1.0, max(0.0, reward / 10)),
-                        "parts": {key: value for key, value in parts.items() if value is not None},
-                    },
+                    "outcome": outcome_of(row["reward"], {key: value for key, value in parts.items() if value is not None}),
                     "source": self.picture(row["orig_image"]),
                     "edited": self.picture(row["pred_edited"]),
                     "truth": self.picture(row["gt_edited"]),
-                    "advantage": number_of(row["advantage"]),
+                    "advantage": finite_of(row["advantage"]),
                 }
             )
         if lines:
@@ -249,6 +259,20 @@ def number_of(value):
         return float(value)
     except (TypeError, ValueError):
         return None
+
+
+def finite_of(value):
+    """A finite number; None for anything else, which JSON has no number for."""
+    number = number_of(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def outcome_of(reward, parts):
+    """What is no number is no score."""
+    value = finite_of(reward)
+    if value is None:
+        return {"kind": "unscored", "reason": "no_number", "detail": f"the trainer told a reward of {reward}", "parts": parts}
+    return {"kind": "scored", "value": value, "normalised": min(1.0, max(0.0, value / 10)), "parts": parts}
 
 
 def write_whole(path, data):

@@ -59,11 +59,13 @@ describe.skipIf(!hasPython)("EARL's own trainer", () => {
     const episodes = readFileSync(join(place.run(NAME), 'episodes/000006.jsonl'), 'utf8')
       .trim()
       .split('\n');
-    const [first, , third, fourth] = episodes.map((line) => JSON.parse(line) as Record<string, unknown>);
+    const [first, second, third, fourth] = episodes.map((line) => JSON.parse(line) as Record<string, unknown>);
     expect(first).toMatchObject({
       ...{ key: '6/0/0', instruction: 'prompt 0', text: 'completion 0', finished: true, advantage: 0.5 },
       outcome: { kind: 'scored', value: 5, normalised: 0.5, parts: { pq: 4 } },
     });
+    const detail = 'the trainer told a reward of nan';
+    expect(second.outcome).toEqual({ kind: 'unscored', reason: 'no_number', detail, parts: { pq: 4 } });
     expect([third.key, fourth.key, fourth.edited, fourth.finished]).toEqual(['6/1/0', '6/1/1', null, false]);
     expect(
       readFileSync(join(place.run(NAME), `media/${String(first.edited)}.png`))
@@ -87,10 +89,21 @@ describe.skipIf(!hasPython)("EARL's own trainer", () => {
   it('says all that it does not do, and where it is not', async () => {
     const place = newPlace();
     const asked = ['algorithm.clip_range=0.2', 'policy.lora={"rank":8,"alpha":16}', 'algorithm.minibatches=2'];
+    asked.push('algorithm.ratio=answer', 'policy.image_header=forced', 'data.sampling=by_spread', 'reward.max_judge_calls=100000000'); // prettier-ignore
+    asked.push('reward.endpoint=["http://a:1","http://b:1"]');
     const { code, err } = await place.call([...RUN, ...asked.flatMap((set) => ['--set', set])], ENV);
     expect(code).toBe(1);
     expect(err).toContain("the config asks for what EARL's trainer does not do");
-    for (const key of ['algorithm.clip_range: found 0.2', 'policy.lora: found {', 'algorithm.minibatches: found 2']) {
+    for (const key of [
+      'algorithm.clip_range: found 0.2',
+      'policy.lora: found {',
+      'algorithm.minibatches: found 2',
+      'algorithm.ratio: found "answer"',
+      'policy.image_header: found "forced"',
+      'data.sampling: found "by_spread"',
+      'reward.max_judge_calls: found 100000000',
+      'reward.endpoint: found [',
+    ]) {
       expect(err).toContain(key);
     }
     const lost = await place.call([...RUN, '--set', 'run_name=lost'], { ...ENV, EARL_DIR: '/nowhere' });
