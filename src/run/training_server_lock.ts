@@ -25,7 +25,7 @@ class HeldElsewhere extends RunError {}
 export interface LockUser {
   /** Aborted when it is not wanted any more. */
   readonly over: AbortSignal;
-  /** Called with one line, when the disk begins to refuse signs of life. */
+  /** Called with one line: another machine is waited for, or the disk begins to refuse signs of life. */
   readonly notice: (line: string) => void;
   /** Called once when another server has taken the folder over. */
   readonly lost: (error: EndpointError) => void;
@@ -58,11 +58,12 @@ export class TrainingServerLock {
     clock: Clock = systemClock,
   ): Promise<TrainingServerLock> {
     const end = clock.now() + 1000 * STALE_AFTER_S + HEARTBEAT_MS;
-    for (;;) {
+    for (let isTold = false; ; isTold = true) {
       try {
         return new TrainingServerLock(folder, user, world);
       } catch (error) {
         if (!(error instanceof HeldElsewhere) || user.over.aborted || clock.now() > end) throw error;
+        if (!isTold) user.notice(`${error.message}: waiting until nothing is heard of it for ${STALE_AFTER_S} s`);
         await sleep(clock, LOOK_MS, user.over);
       }
     }

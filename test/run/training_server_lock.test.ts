@@ -39,12 +39,14 @@ describe('the folder of what a training server saves', () => {
   });
 
   it('is taken over from a machine that failed, once nothing was heard of it for long enough', async () => {
-    const { clock, take } = prepare(OTHER);
+    const { clock, told, take } = prepare(OTHER);
     let lock: TrainingServerLock | null = null;
     const taking = take().then((taken) => (lock = taken));
     await settle();
     await clock.pass(119_000);
     expect(lock).toBeNull();
+    const waiting = 'waiting until nothing is heard of it for 120 s';
+    expect(told).toEqual([`a training server that process 1 on another-machine has started works with what is saved here: ${waiting}`]); // prettier-ignore
     await clock.pass(3000);
     (await taking).release();
   });
