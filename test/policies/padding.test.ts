@@ -44,6 +44,9 @@ const seeing = initSeeingPolicy(init, format, 3, {
 const space = smallSpace();
 const blind = { ...smallModel(space), format: new FreeText({ size: space.size, files: {} }, new Set([END])) };
 
+/** Its first layer sees the last five columns alone. */
+const windowed = { ...blind, config: { ...blind.config, sliding_window: 5, sliding_layers: [0] } };
+
 function picture(seed: number, side: number) {
   const stream = new RandomStream(seed, 'picture');
   const data = Uint8Array.from({ length: side * side * 3 }, () => stream.integer(256));
@@ -112,6 +115,7 @@ const batches: readonly [string, readonly (readonly number[])[]][] = [
 
 describe.each([
   ['words', blind as PolicyModel],
+  ['words in windows', windowed as PolicyModel],
   ['pictures', seeing],
 ])('whole sequences of %s without rows for padding', (_name, model) => {
   it.each(batches)('have the loss, statistics and gradient of those with them: answers %s', async (_of, lengths) => {
@@ -275,6 +279,7 @@ describe('a batch that decodes', () => {
 
   it.each([
     ['words', blind as PolicyModel],
+    ['words in windows', windowed as PolicyModel],
     ['pictures', seeing],
   ])('gives the same bits as one that stays, with fewer rows: %s', async (_name, model) => {
     const stays = await sampled(model, 'computed');
