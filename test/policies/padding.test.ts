@@ -239,7 +239,7 @@ describe('a batch that decodes', () => {
     const how: TokenSampling = { maxTokens: 80, temperature: 1, topP: 1, topK: -1, logProbTemperature: 1 };
     const held: WeakRef<Float32Array>[] = [];
     const old: number[] = [];
-    const shrink = Reflect.get(DecodingBatch.prototype, 'shrink') as (goesOn: (answer: number) => boolean) => boolean;
+    const shrink: (goesOn: (answer: number) => boolean) => boolean = Reflect.get(DecodingBatch.prototype, 'shrink');
     const shrunk = vi.spyOn(DecodingBatch.prototype, 'shrink').mockImplementation(function (
       this: DecodingBatch,
       goesOn,
@@ -249,7 +249,10 @@ describe('a batch that decodes', () => {
       return shrink.call(this, goesOn);
     });
     const sizes: number[] = [];
-    const run = Reflect.get(Session.prototype, 'run') as (...given: Parameters<Session['run']>) => ReturnType<Session['run']>; // prettier-ignore
+    const run: (...given: Parameters<Session['run']>) => ReturnType<Session['run']> = Reflect.get(
+      Session.prototype,
+      'run',
+    );
     // No spy, which would hold what it was given.
     Session.prototype.run = async function (this: Session, ...given) {
       if ('ids' in given[0]) sizes.push(given[0]['ids'].length);

@@ -154,7 +154,11 @@ it('takes along what a training server of its own has saved, once that has ended
   mkdirSync(saved(source, 'checkpoints'), { recursive: true });
   writeFileSync(saved(source, 'checkpoints', 'state'), 'weights');
   writeFileSync(saved(source, 'database'), 'one');
-  const lock = await TrainingServerLock.take(source.trainingServerDir, new AbortController().signal);
+  const lock = await TrainingServerLock.take(source.trainingServerDir, {
+    over: new AbortController().signal,
+    notice: () => {},
+    lost: () => {},
+  });
   const name = `fork${counter++}`;
   expect(textOf(() => forkRun(source, 3, name))).toContain('has started works with what is saved here');
   expect(existsSync(join(base, name))).toBe(false);
