@@ -213,7 +213,11 @@ export class PipelineTextEncoder implements PromptEncoder {
 
   /** What guidance is measured from: a prompt of no words. */
   blank(): Promise<EncodedPrompt> {
-    this.#blank ??= this.encode('');
+    if (this.#blank === null) {
+      this.#blank = this.encode('');
+      // As of a model that could not be opened, a failure is not kept.
+      this.#blank.catch(() => (this.#blank = null));
+    }
     return this.#blank;
   }
 

@@ -69,10 +69,11 @@ export class FlowImageModel implements ImageModel {
     await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
   }
 
-  /** What guidance is measured from, where that is no text of zeros. */
+  /** What guidance is measured from, where that is no text of zeros: a model that this program trained without words on some pictures learnt zeros. */
   async #blank(): Promise<EncodedPrompt | null> {
     const { model, encoder, making } = this.options;
-    if (making.guidance === null || takesGuidance(model.config)) return null;
+    const { config } = model;
+    if (making.guidance === null || takesGuidance(config) || config.condition_dropout !== null) return null;
     return (await encoder.blank?.()) ?? null;
   }
 

@@ -38,10 +38,11 @@ async function painted(images: ImageModel, prompt = 'a red door'): Promise<Uint8
 }
 
 /** The same by its parts. */
-function assembled(encoder: PromptEncoder, guidance: number | null): FlowImageModel {
+function assembled(encoder: PromptEncoder, guidance: number | null, dropout: number | null = null): FlowImageModel {
   const session = { provider: 'cpu', threads: 1 } as const;
+  const { config, weights } = openFlowTransformer(join(folder, 'transformer'));
   return new FlowImageModel({
-    model: openFlowTransformer(join(folder, 'transformer')),
+    model: { config: { ...config, condition_dropout: dropout }, weights },
     codec: AutoencoderCodec.open(join(folder, 'vae'), session),
     encoder,
     making: { width: 12, height: 16, batch: 4, guidance, sigmas: () => shiftedTwice(3, 3) },
@@ -86,6 +87,9 @@ it('measures guidance from the prompt of no words, and reads that for nothing el
   expect(await painted(assembled(told(true), 4.5))).not.toEqual(await painted(assembled(told(true, false), 4.5)));
   asked = 1;
   expect(await painted(assembled(told(true), null))).toEqual(await painted(assembled(told(false), null)));
+  expect(asked).toBe(1);
+  // One that learnt here what no words look like was shown zeros.
+  expect(await painted(assembled(told(true), 4.5, 0.1))).toEqual(await painted(assembled(told(false), 4.5)));
   expect(asked).toBe(1);
   await encoder.dispose();
 });
