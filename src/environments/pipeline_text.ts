@@ -166,17 +166,20 @@ export class PipelineTextEncoder implements PromptEncoder {
     const projects = form.clip === 'CLIPTextModelWithProjection';
     const open = (
       part: TextPart,
-      most: number,
+      length: { readonly tokens: number; readonly isMost: boolean },
       describe: (folder: string, length: number) => Described,
     ): TextReader => {
       const folder = partFolder(pipeline, part.encoder);
-      const tokenizer = PaddedTokenizer.read(partFolder(pipeline, part.tokenizer), most);
+      const tokenizer = PaddedTokenizer.read(partFolder(pipeline, part.tokenizer), length.tokens, length.isMost);
       return new TextReader(tokenizer, describe(folder, tokenizer.context), folder, options);
     };
     this.#clips = form.clips.map((part) =>
-      open(part, CLIP_LENGTH, (folder, length) => describeClip(folder, projects, length, this.#readsClips)),
+      open(part, { tokens: CLIP_LENGTH, isMost: true }, (folder, length) =>
+        describeClip(folder, projects, length, this.#readsClips),
+      ),
     );
-    this.#t5 = t5 === null ? null : open(t5, form.t5Length, describeT5);
+    // diffusers tells T5's tokenizer the length, whatever its folder says.
+    this.#t5 = t5 === null ? null : open(t5, { tokens: form.t5Length, isMost: false }, describeT5);
     this.width = this.#t5?.width ?? describeFlowTransformer(partFolder(pipeline, 'transformer')).joint_attention_dim;
     this.pooledWidth = this.#clips.reduce((sum, { summary }) => sum + summary, 0);
     const numbers = [...this.#clips, ...(this.#t5 === null ? [] : [this.#t5])].map(({ parameters }) => parameters);

@@ -23,6 +23,8 @@ export const SERVED_FILE = 'remote.json';
 
 /** Weights as other programs save them: loading one can execute anything. */
 const PICKLE = /^(?:pytorch_model.*\.bin|.*\.(?:pt|pth|ckpt))$/;
+/** One file of weights, or the index of several, that diffusers saved as a variant, such as model.fp16.safetensors. */
+const VARIANT = /^(model|diffusion_pytorch_model)(?:\.[^.-]+(\.safetensors)|(\.safetensors\.index)\.[^.-]+(\.json))$/;
 
 /** A model's parameters by name. */
 export type Weights = Map<string, FloatTensor>;
@@ -51,13 +53,21 @@ export function tensorFiles(folder: string): TensorFiles {
   if (whole !== undefined) return tensorsOf(whole);
   const index = INDEX_FILES.map((name) => join(folder, name)).find(existsSync);
   if (index === undefined) {
-    const pickles = existsSync(folder) ? readdirSync(folder).filter((name) => PICKLE.test(name)) : [];
-    const found = pickles.length === 0 ? '' : `; found: ${pickles.join(', ')}, pickles, which are never loaded`;
+    const names = existsSync(folder) ? readdirSync(folder).sort() : [];
+    const pickles = names.filter((name) => PICKLE.test(name));
+    const variants = names.filter((name) => VARIANT.test(name));
+    const found = [
+      ...(variants.length === 0 ? [] : [`${variants.join(', ')}, a variant under another name`]),
+      ...(pickles.length === 0 ? [] : [`${pickles.join(', ')}, pickles, which are never loaded`]),
+    ];
     throw new CheckpointError(
-      `there are no weights; allowed: ${[...WEIGHT_FILES, ...INDEX_FILES].join(', ')}${found}`,
+      `there are no weights; allowed: ${[...WEIGHT_FILES, ...INDEX_FILES].join(', ')}${found.length === 0 ? '' : `; found: ${found.join('; ')}`}`,
       {
         where: folder,
-        next: 'Name a folder in the Hugging Face layout with weights as safetensors.',
+        next:
+          variants.length === 0
+            ? 'Name a folder in the Hugging Face layout with weights as safetensors.'
+            : `Rename ${variants[0]} to ${variants[0].replace(VARIANT, '$1$2$3$4')}.`,
       },
     );
   }

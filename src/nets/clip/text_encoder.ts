@@ -23,6 +23,7 @@ const covered = z.strictObject({
   // Of training, and of the file itself. Texts are filled up by the tokenizer.
   ...Object.fromEntries(
     [
+      '_attn_implementation_autoset',
       '_name_or_path',
       'architectures',
       'attention_dropout',

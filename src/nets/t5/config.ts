@@ -40,6 +40,7 @@ const covered = z.strictObject({
   // Of the decoder, of training, of generation, and of the file itself.
   ...Object.fromEntries(
     [
+      '_attn_implementation_autoset',
       '_name_or_path',
       'architectures',
       'bos_token_id',

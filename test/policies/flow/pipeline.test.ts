@@ -1,5 +1,5 @@
 /** A small Stable Diffusion 3 and a small FLUX as diffusers saves them; scripts/fixtures/sd3_pipeline.py makes them and what they are compared with. */
-import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { must, type EditrlError } from '../../../src/core/errors.js';
@@ -82,6 +82,29 @@ describe('the text encoders of a pipeline', () => {
     expect(worst(pooled ?? [], of('pooled:short'))).toBeLessThan(1e-5);
     expect(text.slice(-24).every((x) => x === 0)).toBe(true);
     await encoder.dispose();
+  });
+
+  it('read the prompt of no words again where that failed', async () => {
+    const copy = changed('model_index.json', (json) => json);
+    const encoder = new PipelineTextEncoder(readPipeline(copy), cpu);
+    const weights = join(copy, 'text_encoder_2', 'model.safetensors');
+    renameSync(weights, `${weights}.away`);
+    await expect(encoder.blank()).rejects.toThrow();
+    renameSync(`${weights}.away`, weights);
+    expect(worst((await encoder.blank()).text, of('text:empty'))).toBeLessThan(STATES);
+    await encoder.dispose();
+  });
+
+  it('give T5 as many tokens as diffusers, whatever its tokenizer says', async () => {
+    const copy = changed('tokenizer_3/tokenizer_config.json', (json) => ({ ...json, model_max_length: 40 }));
+    const encoder = new PipelineTextEncoder(readPipeline(copy), cpu);
+    expect(worst((await encoder.encode(prompts.short)).text, of('text:short'))).toBeLessThan(STATES);
+    await encoder.dispose();
+  });
+
+  it.each(['text_encoder', 'text_encoder_3'])('leave out how attention was chosen: %s', (part) => {
+    const copy = changed(`${part}/config.json`, (json) => ({ ...json, _attn_implementation_autoset: true }));
+    expect(() => new PipelineTextEncoder(readPipeline(copy), cpu)).not.toThrow();
   });
 
   it('say how much of a prompt none of them reads', async () => {
@@ -290,6 +313,23 @@ describe('a pipeline that is not covered is refused', () => {
     } catch (error) {
       expect((error as EditrlError).toText()).toContain(`model_index.json names ${part}, and there is no such folder`);
       expect((error as EditrlError).toText()).toContain(next);
+    }
+  });
+
+  it.each([
+    ['model.fp16.safetensors', 'model.safetensors'],
+    ['model.safetensors.index.fp16.json', 'model.safetensors.index.json'],
+  ])('weights under the name of a variant: %s', (variant, plain) => {
+    const copy = changed('model_index.json', (json) => json);
+    const part = join(copy, 'text_encoder_3');
+    renameSync(join(part, 'model.safetensors'), join(part, variant));
+    writeFileSync(join(part, 'model.fp16-00001-of-00002.safetensors'), '');
+    try {
+      void new PipelineTextEncoder(readPipeline(copy));
+      expect.unreachable();
+    } catch (error) {
+      expect((error as EditrlError).toText()).toContain(`found: ${variant}, a variant under another name`);
+      expect((error as EditrlError).toText()).toContain(`Rename ${variant} to ${plain}.`);
     }
   });
 

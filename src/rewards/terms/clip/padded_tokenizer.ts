@@ -31,8 +31,11 @@ export class PaddedTokenizer implements TextReader {
     return this.tokenizer.size;
   }
 
-  /** Texts get `positions` tokens, or fewer where the folder says so. Raises ConfigError without tokenizer.json, CheckpointError for files of another form. */
-  static read(folder: string, positions: number): PaddedTokenizer {
+  /**
+   * Texts get `positions` tokens, or fewer where the folder says so and it counts (`isMost`). Raises ConfigError without tokenizer.json, CheckpointError
+   * for files of another form.
+   */
+  static read(folder: string, positions: number, isMost = true): PaddedTokenizer {
     if (tokenizerJson(folder) === null) {
       const pieces = existsSync(join(folder, 'spiece.model'));
       throw new ConfigError(`there is no ${TOKENIZER_FILE}${pieces ? '; found spiece.model, which is not read' : ''}`, {
@@ -57,7 +60,7 @@ export class PaddedTokenizer implements TextReader {
     const { model_max_length: most, padding_side: side, do_lower_case: lowers } = parsed.data;
     return new PaddedTokenizer(
       tokenizer,
-      Math.min(positions, most ?? Infinity),
+      isMost ? Math.min(positions, most ?? Infinity) : positions,
       tokenizer.id(filler),
       side ?? 'right',
       lowers === true,
