@@ -73,7 +73,7 @@ export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf, 
     case 'flow':
       return FLOAT * (flowModelParameters(shape) + (shape.places ?? 0));
     case 'autoencoder':
-    case 'image_tokenizer':
+    case 'vision_tokenizer':
       return shape.decoding === undefined ? 0 : shape.decoding.bytes + shape.decoding.bytesPerPixel * pixels;
   }
 }

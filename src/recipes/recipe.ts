@@ -195,7 +195,7 @@ export interface DecodingShape {
 
 /** For a tokenizer of pictures. */
 export interface ImageTokenizerShape {
-  readonly kind: 'image_tokenizer';
+  readonly kind: 'vision_tokenizer';
   /** Side of the square of pixels that one code stands for. */
   readonly patch: number;
   readonly decoding: DecodingShape;

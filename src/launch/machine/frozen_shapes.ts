@@ -76,7 +76,7 @@ export function autoencoderShape(config: AutoencoderConfig): AutoencoderShape & 
 /** The shape of Emu3's image tokenizer, and what its decoder takes. */
 export function imageTokenizerShape(config: Emu3VisionConfig): ImageTokenizerShape {
   return {
-    kind: 'image_tokenizer',
+    kind: 'vision_tokenizer',
     patch: patchOf(config),
     decoding: decodingShape(emu3VisionParameters(config), config.ch),
   };

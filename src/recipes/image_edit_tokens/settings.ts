@@ -104,7 +104,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
       engines: ['environment.engine'],
       imageMemory: ({ environment, policy, rollout }, shapeOf) => {
         const shape = shapeOf(environment.model);
-        if (shape?.kind !== 'image_tokenizer') return 0;
+        if (shape?.kind !== 'vision_tokenizer') return 0;
         const codes = Math.min(policy.model_context_size, rollout.max_response_tokens);
         return frozenBytes(environment.model, shapeOf, codes * shape.patch ** 2);
       },

@@ -176,7 +176,7 @@ describe('the shape of a model', () => {
       return folder;
     };
     const emu3 = shapeOf(folderOf({ model_type: 'Emu3VisionVQ' }));
-    expect(emu3).toMatchObject({ kind: 'image_tokenizer', patch: 8, decoding: { bytesPerPixel: 4 * 12 * 256 } });
+    expect(emu3).toMatchObject({ kind: 'vision_tokenizer', patch: 8, decoding: { bytesPerPixel: 4 * 12 * 256 } });
     const flux = { block_out_channels: [128, 256, 512, 512], layers_per_block: 2, latent_channels: 16 };
     const vae = folderOf({ _class_name: 'AutoencoderKL', ...flux, use_quant_conv: false, use_post_quant_conv: false });
     // Its 83,819,683 parameters are those of diffusers.
