@@ -33,8 +33,7 @@ describe('a recorded run', () => {
 /** The same as a config of today says it, which names the forms that were the only ones then. */
 function saidToday(settings: PlainObject): PlainObject {
   const forms = { image_header: 'forced', end_after_image: false, chat_words: true };
-  const policy = settings['policy'] as { readonly engine: object };
-  return { ...settings, policy: { ...policy, ...forms, engine: { ...policy.engine, padding: 'computed' } } };
+  return { ...settings, policy: { ...(settings['policy'] as object), ...forms } };
 }
 
 /** The recorded settings with some fields of their sections changed. */
@@ -115,6 +114,14 @@ describe('a record of before a field was there', () => {
     expect(recordedSettings(recorded.settings)).toMatchObject({
       later: { form: 'before', weights: 'current', steps: 80 },
     });
+  });
+
+  it('goes on with the form of its sequences, which a config of today may change', () => {
+    const before = recordedSettings(recorded.settings);
+    expect(before).toHaveProperty('policy.engine.padding', 'computed');
+    const today = configured({ ...recorded.settings, later: { form: 'before', weights: 'current', steps: 80 } });
+    expect(today).toHaveProperty('policy.engine.padding', 'left_out');
+    expect(diffSettings(before, today)).toEqual([]);
   });
 
   it('equals settings that say the same, and differs from those of today', () => {

@@ -25,15 +25,9 @@ function rewardThen(name: string): RewardSettings {
   return must(rewardOf(recordedSettings(recorded[name].settings)), 'a reward');
 }
 
-/** With the form of sequences that was the only one then. */
-function withPadding(settings: PlainObject): PlainObject {
-  const policy = settings['policy'] as { readonly engine: object };
-  return { ...settings, policy: { ...policy, engine: { ...policy.engine, padding: 'computed' } } };
-}
-
 /** The same file loaded today. */
 function today(name: string): RunSettings {
-  const validated = validate(withPadding(recorded[name].settings));
+  const validated = validate(recorded[name].settings);
   if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
   expect(recipeNamed(validated.settings.task)).toBeDefined();
   return validated.settings;
@@ -105,7 +99,7 @@ describe('a recorded run whose rewards have one rule', () => {
       ...recorded.similar_mode.settings,
       reward: { ...(recorded.similar_mode.settings['reward'] as object), mode: 'viescore' },
     };
-    const validated = validate(withPadding(settings));
+    const validated = validate(settings);
     if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
     expect(diffSettings(recordedSettings(settings), validated.settings)).toEqual([]);
   });
