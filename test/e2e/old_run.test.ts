@@ -116,7 +116,10 @@ describe.each(RELEASED)('a run that editrl $version left', (expected) => {
       .trimEnd()
       .split('\n');
     const { 'reward/mean': reward, 'policy/loss': loss } = expected.metrics[1];
-    expect(JSON.parse(first)).toMatchObject(like({ 'reward/mean': reward, 'policy/loss': loss }) as object);
+    const found = JSON.parse(first) as Record<string, number>;
+    expect(found).toMatchObject(like({ 'reward/mean': reward }) as object);
+    // Configs of today leave padding out of products, which gives other last bits.
+    expect(found['policy/loss']).toBeCloseTo(Number(loss), 5);
     expect(existsSync(join(copy, RUNS, 'another/checkpoints/000001'))).toBe(true);
   });
 });
