@@ -2,8 +2,7 @@
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import type { TrainedParts } from '../nets/vision/config.js';
 import type { ModelReference } from '../schema/model.js';
-import { sizeOf, type Shape } from '../graph/ir.js';
-import type { DecoderShape, DecodingShape, FlowModelShape, ShapeOf, VisionShape } from './recipe.js';
+import type { DecoderShape, FlowModelShape, ShapeOf, VisionShape } from './recipe.js';
 
 /** Memory of a process before it loads a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
@@ -47,18 +46,6 @@ export function trainingBytes(
   copiesFrozen = COPIES_FROZEN.packed,
 ): number {
   return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + copiesFrozen * frozen);
-}
-
-/**
- * Values that decoding a picture holds at its peak for each pixel, relative to the channels of the decoder's largest pictures: that of FLUX's
- * autoencoder at 256 and at 512 pixels to a side, and that of Emu3's image tokenizer at 512 (`npm run bench -- emu3-vision`).
- */
-const DECODED_PER_CHANNEL = 12;
-
-/** What decoding pictures takes, with this many parameters and channels of its largest pictures. */
-export function decodingShape(parameters: ReadonlyMap<string, Shape>, channels: number): DecodingShape {
-  const count = [...parameters.values()].reduce((sum, shape) => sum + sizeOf(shape), 0);
-  return { bytes: FLOAT * count, bytesPerPixel: FLOAT * DECODED_PER_CHANNEL * channels };
 }
 
 /** Bytes of a frozen model's weights, and of the layers of one that decodes pictures of so many pixels, one at a time; 0 for none, or for an unknown one. */

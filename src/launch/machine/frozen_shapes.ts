@@ -1,5 +1,6 @@
 /** The shapes of frozen models that are on this machine, for estimates of memory. */
 import { PipelineTextEncoder } from '../../environments/pipeline_text.js';
+import { sizeOf, type Shape } from '../../graph/ir.js';
 import { readConfig } from '../../models/files.js';
 import { partFolder, type Pipeline } from '../../models/pipeline.js';
 import { autoencoderParameters } from '../../nets/autoencoder/autoencoder.js';
@@ -9,7 +10,7 @@ import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
 import { takesGuidance } from '../../policies/flow/rows.js';
-import { decodingShape, FLOAT, flowModelParameters } from '../../recipes/memory.js';
+import { FLOAT, flowModelParameters } from '../../recipes/memory.js';
 import type {
   AutoencoderShape,
   DecodingShape,
@@ -61,6 +62,18 @@ export function pipelineShape(pipeline: Pipeline): GraphsShape {
   const numbers = flowModelParameters(transformer) + (transformer.places ?? 0);
   const bytes = FLOAT * numbers + decoding.bytes + wordsBytes;
   return { kind: 'graphs', bytes, wordsBytes, bytesPerPixel: decoding.bytesPerPixel };
+}
+
+/**
+ * Values that decoding a picture holds at its peak for each pixel, relative to the channels of the decoder's largest pictures: that of FLUX's
+ * autoencoder at 256 and at 512 pixels to a side, and that of Emu3's image tokenizer at 512 (`npm run bench -- emu3-vision`).
+ */
+const DECODED_PER_CHANNEL = 12;
+
+/** What decoding pictures takes, with this many parameters and channels of its largest pictures. */
+function decodingShape(parameters: ReadonlyMap<string, Shape>, channels: number): DecodingShape {
+  const count = [...parameters.values()].reduce((sum, shape) => sum + sizeOf(shape), 0);
+  return { bytes: FLOAT * count, bytesPerPixel: FLOAT * DECODED_PER_CHANNEL * channels };
 }
 
 /** The shape of an autoencoder, and what its decoder takes. */
