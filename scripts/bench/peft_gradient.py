@@ -16,8 +16,8 @@ PROMPT, ANSWER, ANSWERS = 43, 64, 16
 PARAMETERS = 134_515_008
 
 
-def gradient(folder: str, adapted: bool):
-    """The gradient of a policy loss over 16 answers of 64 tokens to prompts of 43, with only the answers' logits."""
+def opened(folder: str, adapted: bool):
+    """The model, with an adapter where that is what trains, and what is called of it."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -27,6 +27,12 @@ def gradient(folder: str, adapted: bool):
 
         model = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"))
         core = model.base_model.model
+    return model, core
+
+
+def gradient(folder: str, adapted: bool):
+    """The gradient of a policy loss over 16 answers of 64 tokens to prompts of 43, with only the answers' logits."""
+    model, core = opened(folder, adapted)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(100, 40_000, (ANSWERS, PROMPT + ANSWER), generator=generator)
     advantages = torch.randn(ANSWERS, 1, generator=generator)
@@ -43,15 +49,9 @@ def gradient(folder: str, adapted: bool):
 
 def shared_gradient(folder: str, adapted: bool):
     """The same over answers of 4 to 24 tokens, 8 to each of 2 prompts of 90, whose keys and values are computed once and read by all 8."""
-    from transformers import AutoModelForCausalLM, DynamicCache
+    from transformers import DynamicCache
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    core = model
-    if adapted:
-        from peft import LoraConfig, get_peft_model
-
-        model = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear"))
-        core = model.base_model.model
+    model, core = opened(folder, adapted)
     generator = torch.Generator().manual_seed(0)
     prompts, each, length = 2, 8, 90
     ids = torch.randint(100, 40_000, (prompts, length), generator=generator)

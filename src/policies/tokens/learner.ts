@@ -48,6 +48,12 @@ export interface TokenStatistics {
   readonly entropy: Float32Array;
 }
 
+interface MicroBatch<T> {
+  readonly part: readonly T[];
+  /** Null where every column has a row. */
+  readonly tables: SequenceTables | null;
+}
+
 /**
  * Padding changes the last bits of log-probabilities. The layout of micro-batches therefore depends on `among`, which contains the given groups: with
  * the same `among` a token has the same bits whatever is computed together with it.
@@ -77,12 +83,11 @@ export class Learner {
     const shape = this.#shape(among);
     const own = this.#deal(groups, shape);
     const rows: TokenStatistics[] = [];
-    for (const part of own) {
+    for (const { part, tables } of own) {
       const build = (graph: Graph): Record<string, Value> => {
         const { logProbs, entropy } = this.#distribution(graph, shape, false);
         return { logProbs, entropy };
       };
-      const tables = sequenceTables(part, shape);
       const feeds = await this.#feeds(part, shape, tables);
       rows.push(toldBy(await this.#forward.use(shape, build, (session) => session.run(feeds, weights)), tables));
     }
@@ -100,11 +105,11 @@ export class Learner {
       parts: this.#deal(lessons, shape),
       key: () => ({ shape, loss }),
       build: (graph) => this.lossGraph(graph, shape, loss),
-      feeds: async (part) => {
-        const tables = sequenceTables(part, shape);
-        return { ...(await this.#feeds(part, shape, tables)), ...lossFeeds(part, shape, tables, loss) };
-      },
-      tell: (result, part) => toldBy(result, sequenceTables(part, shape)),
+      feeds: async ({ part, tables }) => ({
+        ...(await this.#feeds(part, shape, tables)),
+        ...lossFeeds(part, shape, tables, loss),
+      }),
+      tell: (result, { tables }) => toldBy(result, tables),
     });
     const statistics = sorted(lessons, shape, told);
     return {
@@ -162,12 +167,13 @@ export class Learner {
     };
   }
 
-  /** This rank's micro-batches. All ranks cut the same ones. */
-  #deal<T extends TokenGroup>(groups: readonly T[], { prompts, answersPerPrompt }: BatchShape): (readonly T[])[] {
+  /** This rank's micro-batches with the tables of their rows. All ranks cut the same ones. */
+  #deal<T extends TokenGroup>(groups: readonly T[], shape: BatchShape): MicroBatch<T>[] {
+    const { prompts, answersPerPrompt } = shape;
     const pieces = cutUp(groups, answersPerPrompt);
     const parts = starts(pieces.length, prompts).map((at) => pieces.slice(at, at + prompts));
     const { start, end } = shareOf(parts.length, this.options.peers);
-    return parts.slice(start, end);
+    return parts.slice(start, end).map((part) => ({ part, tables: sequenceTables(part, shape) }));
   }
 
   #distribution(graph: Graph, shape: BatchShape, learning: boolean): TokenDistribution {
