@@ -29,6 +29,8 @@ export interface OnnxModel {
   readonly packed: ReadonlyMap<string, ValueType>;
   /** Inputs that take parameters in half precision: each use of such a parameter has one of its own. */
   readonly halves: ReadonlyMap<string, HalfInput>;
+  /** Inputs that take some rows of a parameter. */
+  readonly rows: ReadonlyMap<string, RowsInput>;
   readonly constants: ReadonlyMap<string, FedConstant>;
   readonly outputs: ReadonlyMap<string, ValueType>;
 }
@@ -36,6 +38,13 @@ export interface OnnxModel {
 /** An input that is fed with a parameter in half precision. */
 export interface HalfInput {
   readonly parameter: string;
+  readonly shape: Shape;
+}
+
+/** An input that is fed with rows of a parameter, beginning with its row `first`. */
+export interface RowsInput {
+  readonly parameter: string;
+  readonly first: number;
   readonly shape: Shape;
 }
 
@@ -47,6 +56,8 @@ export interface OnnxOptions {
    * Nothing holds them as initializers.
    */
   readonly halves?: ReadonlySet<string>;
+  /** Whether rows of a parameter are inputs, which are fed without a copy where a parameter lies in memory; else the graph cuts them out. */
+  readonly feedsRows?: boolean;
   /**
    * Leaves every size of inputs, outputs and constants open: graphs that differ in sizes alone are then the same bytes, and differ in the
    * constants that they feed.
@@ -75,8 +86,8 @@ export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, option
     }
   }
   for (const [name, value] of outputs) writer.output(name, value);
-  const { parameters, packed, halves, constants } = writer;
-  return { bytes: model(writer.finish()), inputs, parameters, packed, halves, constants, outputs };
+  const { parameters, packed, halves, rows, constants } = writer;
+  return { bytes: model(writer.finish()), inputs, parameters, packed, halves, rows, constants, outputs };
 }
 
 class GraphWriter {
@@ -91,11 +102,13 @@ class GraphWriter {
   readonly parameters = new Map<string, ValueType>();
   readonly packed = new Map<string, ValueType>();
   readonly halves = new Map<string, HalfInput>();
+  readonly rows = new Map<string, RowsInput>();
   readonly constants = new Map<string, FedConstant>();
   readonly #frozen: ReadonlySet<string>;
   readonly #halfParameters: ReadonlySet<string>;
   /** Parts of parameters in half precision, which are cut anew for each use. */
   readonly #cuts = new Map<Value, NodeOrigin>();
+  readonly #feedsRows: boolean;
   readonly #anySize: boolean;
   /** For each scope of the graph, how many vectors of sizes its nodes have used. */
   readonly #sizesIn = new Map<string, number>();
@@ -109,10 +122,11 @@ class GraphWriter {
   constructor(
     name: string,
     outputs: ReadonlyMap<string, Value>,
-    { frozen = new Set(), halves = new Set(), anySize = false, standalone }: OnnxOptions,
+    { frozen = new Set(), halves = new Set(), feedsRows = false, anySize = false, standalone }: OnnxOptions,
   ) {
     this.#frozen = frozen;
     this.#halfParameters = halves;
+    this.#feedsRows = feedsRows;
     this.#anySize = anySize;
     this.#standalone = standalone;
     text(this.#writer, 2, name);
@@ -160,11 +174,12 @@ class GraphWriter {
 
   node(value: Value, origin: NodeOrigin): void {
     const { op, inputs } = origin;
-    const [read] = inputs;
-    const cuts = op === 'Slice' && read.origin.kind === 'parameter' && this.#isHalf(read);
-    if (cuts && !this.#outputNames.has(value)) {
-      this.#cuts.set(value, origin);
-      return;
+    if (op === 'Slice' && inputs[0].origin.kind === 'parameter' && !this.#outputNames.has(value)) {
+      if (this.#isHalf(inputs[0])) {
+        this.#cuts.set(value, origin);
+        return;
+      }
+      if (this.#feedsRows && this.#readsRows(value, origin as NodeOrigin<'Slice'>)) return;
     }
     const isProduct = op === 'Gemm' || op === 'MatMul';
     const output = this.#outputNames.get(value) ?? `v${value.name}`;
@@ -178,6 +193,16 @@ class GraphWriter {
     const made = looksUp ? `${output}@half` : output;
     this.#write(this.#writer, value, origin, { names, output: made, name: value.name });
     if (looksUp) widen(this.#writer, made, output);
+  }
+
+  /** Makes rows of a parameter an input; false if they are not whole rows. */
+  #readsRows(value: Value, { inputs: [parameter], attributes: { axis, start } }: NodeOrigin<'Slice'>): boolean {
+    if (axis !== 0) return false;
+    const name = `${parameter.name}@rows${this.rows.size}`;
+    this.rows.set(name, { parameter: parameter.name, first: start, shape: value.shape });
+    this.#names.set(value, name);
+    this.#declareInput(name, value, this.#anySize);
+    return true;
   }
 
   #write(

@@ -9,8 +9,8 @@ import {
   mul,
   reciprocal,
   reduceSumSquare,
-  reduceSum,
   reshape,
+  rmsNormalization,
   sigmoid,
   sqrt,
   sub,
@@ -34,22 +34,22 @@ const normScales = {
 export type NormScale = keyof typeof normScales;
 
 /**
- * Root-mean-square normalisation (Zhang and Sennrich, 2019): y = s x / sqrt(mean(x^2) + eps), s the scale.
- * With n = x r and t = n dy: ds = sum_rows t, dx = r (s dy - n mean(t s)).
+ * Root-mean-square normalisation (Zhang and Sennrich, 2019): y = s x r, s the scale, r = 1 / sqrt(mean(x^2) + eps).
+ * With t = x dy: ds = sum_rows r t, dx = r s dy - x r^3 mean(t s).
  */
 export function rmsNorm(x: Value, name: string, eps: number, scale: NormScale = 'weight'): Value {
   const width = x.shape[1];
   const weight = normScales[scale](x.graph.parameter(`${name}.weight`, [width]));
-  const meanSquare = mul(reduceSumSquare(x, [1]), x.graph.scalar(1 / width));
-  const r = reciprocal(sqrt(add(meanSquare, x.graph.scalar(eps))));
-  const n = mul(x, r);
-  return withGradient(mul(n, weight), {
+  return withGradient(rmsNormalization(x, weight, eps), {
     name: 'rms_norm',
     inputs: [x, weight],
     gradient: (d) => {
-      const t = mul(d, n);
+      const meanSquare = mul(reduceSumSquare(x, [1]), x.graph.scalar(1 / width));
+      const r = reciprocal(sqrt(add(meanSquare, x.graph.scalar(eps))));
+      const t = mul(d, x);
       const mean = gemm(t, reshape(weight, [width, 1]), { alpha: 1 / width });
-      return [mul(sub(mul(d, weight), mul(n, mean)), r), reshape(reduceSum(t, [0]), [width])];
+      const along = mul(mul(mean, r), mul(r, r));
+      return [sub(mul(mul(d, weight), r), mul(x, along)), reshape(gemm(r, t, { transA: true }), [width])];
     },
   });
 }

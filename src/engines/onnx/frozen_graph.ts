@@ -25,7 +25,8 @@ export class FrozenGraph<Output extends string> {
     options: ModelFileOptions,
   ): Promise<FrozenGraph<Output>> {
     const session = await Session.compile(graph, outputs, options, new SessionPool(weights));
-    for (const name of [...weights.keys()]) if (!session.parameters.has(name)) weights.delete(name);
+    const read = session.parameters;
+    for (const name of [...weights.keys()]) if (!read.has(name)) weights.delete(name);
     return new FrozenGraph(session, weights);
   }
 

@@ -7,7 +7,7 @@ import { HalfTensor } from '../../core/half.js';
 import { CHECKPOINT_INPUT } from '../../graph/checkpoint.js';
 import type { Graph, Value, ValueType } from '../../graph/ir.js';
 import { formatShape, sameShape, sizeOf } from '../../graph/ir.js';
-import type { HalfInput, OnnxModel } from '../../graph/onnx.js';
+import type { HalfInput, OnnxModel, RowsInput } from '../../graph/onnx.js';
 import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
 import { BusyTime } from './busy_time.js';
@@ -92,6 +92,8 @@ export class Session {
   readonly #ort: typeof Ort;
   /** Wrapped buffers, so that a weight fed at every run is wrapped once. */
   readonly #wrapped = new WeakMap<TensorData | Uint16Array, Ort.Tensor>();
+  /** Rows of parameters as they were fed last, and the arrays that they lie in. */
+  readonly #rows = new Map<string, { readonly of: Float32Array; readonly rows: Float32Array }>();
   /** Seconds spent in the runtime, summed over runs. */
   seconds = 0;
   runs = 0;
@@ -133,6 +135,8 @@ export class Session {
     const model = toOnnx(graph, new Map(Object.entries(outputs)), {
       frozen: new Set(frozen.keys()),
       anySize,
+      // Elsewhere they would be brought over besides the parameter itself.
+      feedsRows: (options.provider ?? 'cpu') === 'cpu',
       ...(options.halves === undefined ? {} : { halves: options.halves }),
     });
     const provider = options.provider ?? 'cpu';
@@ -176,8 +180,10 @@ export class Session {
     return this.#model.inputs;
   }
 
-  get parameters(): ReadonlyMap<string, ValueType> {
-    return this.#model.parameters;
+  /** The parameters that runs are fed, whole or in parts. */
+  get parameters(): ReadonlySet<string> {
+    const { parameters, rows, halves } = this.#model;
+    return new Set([...parameters.keys(), ...[...rows.values(), ...halves.values()].map(({ parameter }) => parameter)]);
   }
 
   get outputs(): ReadonlyMap<string, ValueType> {
@@ -207,6 +213,9 @@ export class Session {
       const { tensor, halves } = this.#half(input, weights);
       tensors[name] = isResident(input.parameter) ? await residentTensor(this.#ort, tensor, halves) : tensor;
     }
+    for (const [name, input] of this.#model.rows) {
+      tensors[name] = this.#tensor(name, { dtype: 'float32', shape: input.shape }, this.#rowsOf(name, input, weights));
+    }
     for (const [name, { type, data }] of this.#model.constants) tensors[name] = this.#tensor(name, type, data);
     const fetches: Record<string, Ort.Tensor | null> = {};
     for (const [name, type] of this.#model.outputs) {
@@ -230,6 +239,16 @@ export class Session {
   /** Frees what was compiled, where no other session of the pool uses it; no run may be under way. With profiling this also writes the profile. */
   async dispose(): Promise<void> {
     await this.#giveBack();
+  }
+
+  #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: WeightData): Float32Array {
+    const data = must(weights.get(parameter), parameter).data as Float32Array;
+    const known = this.#rows.get(name);
+    if (known?.of === data) return known.rows;
+    const start = first * sizeOf(shape.slice(1));
+    const rows = data.subarray(start, start + sizeOf(shape));
+    this.#rows.set(name, { of: data, rows });
+    return rows;
   }
 
   #half(

@@ -47,6 +47,24 @@ describe('sessions of a pool', () => {
     expect(create).toHaveBeenCalledTimes(2);
   });
 
+  it('are compiled once for all rows of a parameter that they read', async () => {
+    const create = vi.spyOn(ort.InferenceSession, 'create');
+    const pool = new SessionPool();
+    const [one, two] = await Promise.all(
+      [1, 2].map((end) => {
+        const graph = new Graph(`to ${end}`);
+        const part = g.slice(graph.parameter('table', [3, 2]), 0, 0, end);
+        return Session.compile(graph, { y: g.gemm(graph.input('x', [1, 2]), part, { transB: true }) }, {}, pool);
+      }),
+    );
+    const x = Float32Array.of(3, 4);
+    expect((await one.run({ x }, fed())).y).toEqual(Float32Array.of(3));
+    expect((await two.run({ x }, fed())).y).toEqual(Float32Array.of(3, 4));
+    expect(create).toHaveBeenCalledTimes(1);
+    await one.dispose();
+    await two.dispose();
+  });
+
   it('hold frozen weights of products, and are fed all others', async () => {
     const frozen = fed();
     const session = await rowsTimesTable(2, new SessionPool(new Map([['table', frozen.get('table')!]])));

@@ -95,6 +95,33 @@ describe('a session', () => {
     });
   });
 
+  it('reads rows of a parameter where they lie, also once they have changed', async () => {
+    const graph = new Graph('rows');
+    const table = graph.parameter('table', [4, 2]);
+    const x = graph.input('x', [1, 2]);
+    const outputs = {
+      product: g.gemm(x, g.slice(table, 0, 1, 3), { transB: true }),
+      column: g.neg(g.slice(table, 1, 0, 1)),
+      given: g.slice(table, 0, 3, 4),
+      whole: g.gemm(x, table, { transB: true }),
+    };
+    await withSession(Session.compile(graph, outputs), async (session) => {
+      expect([...session.parameters]).toEqual(['table']);
+      const data = Float32Array.of(0, 0, 1, 2, 3, 4, 5, 6);
+      const weights = new Map([['table', { data }]]);
+      const feeds = { x: Float32Array.of(1, 10) };
+      const first = await session.run(feeds, weights);
+      expect(first).toMatchObject({ product: Float32Array.of(21, 43), given: Float32Array.of(5, 6) });
+      expect(first.column).toEqual(Float32Array.of(-0, -1, -3, -5));
+      expect(first.whole).toEqual(Float32Array.of(0, 21, 43, 65));
+      data[2] = 7;
+      expect((await session.run(feeds, weights)).product).toEqual(Float32Array.of(27, 43));
+      const others = new Map([['table', { data: new Float32Array(8) }]]);
+      expect((await session.run(feeds, others)).product).toEqual(Float32Array.of(0, 0));
+      await expect(session.run(feeds)).rejects.toThrow(InternalError);
+    });
+  });
+
   it('feeds the flag of checkpoints itself', async () => {
     const graph = new Graph('flag');
     const x = graph.input('x', [2]);
