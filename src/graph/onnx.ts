@@ -108,6 +108,8 @@ class GraphWriter {
   readonly #halfParameters: ReadonlySet<string>;
   /** Parts of parameters in half precision, which are cut anew for each use. */
   readonly #cuts = new Map<Value, NodeOrigin>();
+  /** Values that follow from frozen parameters alone. */
+  readonly #folded = new Set<Value>();
   readonly #feedsRows: boolean;
   readonly #anySize: boolean;
   /** For each scope of the graph, how many vectors of sizes its nodes have used. */
@@ -181,14 +183,14 @@ class GraphWriter {
       }
       if (this.#feedsRows && this.#readsRows(value, origin as NodeOrigin<'Slice'>)) return;
     }
-    const isProduct = op === 'Gemm' || op === 'MatMul';
+    if (inputs.every((input) => this.#isFrozen(input))) this.#folded.add(value);
     const output = this.#outputNames.get(value) ?? `v${value.name}`;
     this.#names.set(value, output);
     // The rows that are looked up are widened, not the table.
     const looksUp = op === 'Gather' && inputs[0].origin.kind === 'parameter' && this.#isHalf(inputs[0]);
     const names = inputs.map((input, i) => {
       if (looksUp && i === 0) return this.#halfInput(input);
-      return isProduct && i === 1 ? this.#factorOf(input) : this.#nameOf(input);
+      return this.#isHeld(value, i) ? this.#heldName(input) : this.#nameOf(input);
     });
     const made = looksUp ? `${output}@half` : output;
     this.#write(this.#writer, value, origin, { names, output: made, name: value.name });
@@ -246,6 +248,19 @@ class GraphWriter {
     });
   }
 
+  /** Whether a value follows from frozen parameters alone. */
+  #isFrozen(value: Value): boolean {
+    if (value.origin.kind === 'parameter') return this.#frozen.has(value.name) && !this.#isHalf(value);
+    return this.#folded.has(value);
+  }
+
+  /** Whether the model holds what a node reads as its input `i`: a product's right factor, and what a runtime computes once of such. */
+  #isHeld(node: Value, i: number): boolean {
+    const { op, inputs } = node.origin as NodeOrigin;
+    if (inputs[i].origin.kind !== 'parameter' || !this.#isFrozen(inputs[i])) return false;
+    return this.#folded.has(node) || ((op === 'Gemm' || op === 'MatMul') && i === 1);
+  }
+
   #isHalf(value: Value): boolean {
     return value.origin.kind === 'parameter' ? this.#halfParameters.has(value.name) : this.#cuts.has(value);
   }
@@ -288,10 +303,8 @@ class GraphWriter {
     return value.name;
   }
 
-  /** The name of a product's right factor: a frozen parameter's is a separate initializer. */
-  #factorOf(value: Value): string {
-    const isPacked = value.origin.kind === 'parameter' && this.#frozen.has(value.name) && !this.#isHalf(value);
-    if (!isPacked) return this.#nameOf(value);
+  /** The name of a frozen parameter as an initializer. */
+  #heldName(value: Value): string {
     const name = packedFile(value.name);
     if (this.packed.has(value.name)) return name;
     this.packed.set(value.name, value);

@@ -12,10 +12,18 @@ export const FLOAT = 4;
 const COPIES_TRAINED = 6;
 /** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to peaks (`npm run bench -- plan-memory`). */
 export const PACKED = 1.2;
-/** How frozen weights are held: in float32 and once more packed for sampling, in float32 alone, or in float16. */
-export type FrozenForm = 'packed' | 'once' | 'half';
+/**
+ * How frozen weights are held: in float32 and once more packed for sampling, or packed with an adapter in them, of which there are two further
+ * copies while they are packed; in float32 alone, or in float16.
+ */
+export type FrozenForm = 'packed' | 'merged' | 'once' | 'half';
 /** What that takes, relative to float32. */
-const COPIES_FROZEN: Readonly<Record<FrozenForm, number>> = { packed: 1 + PACKED, once: 1, half: 0.5 };
+const COPIES_FROZEN: Readonly<Record<FrozenForm, number>> = {
+  packed: 1 + PACKED,
+  merged: 3 + PACKED,
+  once: 1,
+  half: 0.5,
+};
 /** The engine's allocator takes memory in powers of two: it holds so many times what is live at the peak. */
 const ALLOCATED = 1.15;
 /** A decoder's compiled graphs, for each layer: prefill, a decoding step, log-probabilities and their gradient. */

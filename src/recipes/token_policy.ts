@@ -71,14 +71,17 @@ export const decoderPart = {
 function copiesOf(settings: TokenRecipeSettings): number {
   const { policy, optimizer, algorithm } = settings;
   const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
-  return (optimizer.ema_decay === null ? 0 : 1) + reference + (packedWeights(settings) === 'all' ? PACKED : 0);
+  const packed = policy.lora === null && packedWeights(settings) === 'all' ? PACKED : 0;
+  return (optimizer.ema_decay === null ? 0 : 1) + reference + packed;
 }
 
 /** How the frozen weights are held. */
 function heldOf(settings: TokenRecipeSettings): FrozenForm {
   const { policy, rollout } = settings;
   if (policy.engine.dtype === 'float16') return 'half';
-  return rollout.engine !== null || packedWeights(settings) === 'none' ? 'once' : 'packed';
+  if (rollout.engine !== null) return 'once';
+  const all = policy.lora === null ? 'packed' : 'merged';
+  return ({ none: 'once', frozen: 'packed', all } as const)[packedWeights(settings)];
 }
 
 export type SeeingRecipeSettings = TokenRecipeSettings & {

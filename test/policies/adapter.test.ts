@@ -6,6 +6,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { floatsToHalves, halvesToFloats, HalfTensor } from '../../src/core/half.js';
 import { readSafetensors } from '../../src/core/safetensors.js';
 import { RandomStream } from '../../src/core/random.js';
+import type { Weights } from '../../src/models/files.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { adapterOf, isAdapters, type LoraSettings } from '../../src/nets/lora.js';
@@ -15,6 +16,7 @@ import type { TokenFormat } from '../../src/policies/tokens/format.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
+import { Sampler } from '../../src/policies/tokens/rollout.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import { group, lesson, optimizer } from './small_lesson.js';
 
@@ -110,6 +112,39 @@ describe.each(['all_linear', 'rslora'])('an adapter that peft saved: %s', (name)
       const negated = found.get(parameter)!.map((x) => -x);
       expect(worst(negated, wanted), parameter).toBeLessThan(1e-3);
     }
+  });
+});
+
+describe('an adapter in weights that are packed to sample with', () => {
+  it('gives the answers and log-probabilities that it gives beside them, those of its version', async () => {
+    const { model } = opened('all_linear');
+    const prompt = { tokens: { ids: [1, 5, 9] } };
+    const sample = async (packed: 'frozen' | 'all', scale: number) => {
+      const sampler = new Sampler(model, { contextSize: 32, constrained: false, separateVocabularies: false, session, packed }); // prettier-ignore
+      const request = {
+        prompts: [prompt],
+        among: [prompt],
+        answersPerPrompt: 3,
+        how: { temperature: 1, topP: 1, topK: -1, maxTokens: 12, logProbTemperature: 1 },
+        random: (p: number, a: number) => new RandomStream('packed', p, a),
+        weights: 'current',
+      } as const;
+      const by = (factor: number): Weights =>
+        new Map(
+          [...model.weights].map(([name, { shape, data }]) => [
+            name,
+            { shape, data: isAdapters(name) ? data.map((x) => factor * x) : data },
+          ]),
+        );
+      await sampler.sample(request, by(0), 'before');
+      const [answers] = await sampler.sample(request, by(scale), 'after');
+      await sampler.dispose();
+      return answers;
+    };
+    const [beside, within, without] = await Promise.all([sample('frozen', 1), sample('all', 1), sample('all', 0)]);
+    expect(within.map(({ ids }) => ids)).toEqual(beside.map(({ ids }) => ids));
+    within.forEach(({ logProbs }, i) => expect(worst(logProbs, beside[i].logProbs)).toBeLessThan(1e-5));
+    expect(without).not.toEqual(within);
   });
 });
 

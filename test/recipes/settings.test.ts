@@ -137,10 +137,8 @@ describe('a run of image_edit_tokens', () => {
       const rollout = { packed_weights: 'all' };
       expect(bytes({ rollout }) - bytes({})).toBeCloseTo(4 * 1.2 * parameters, 3);
       const adapted = { policy: { ...policy, lora: { rank: 4 } } };
-      expect(bytes({ ...adapted, rollout }) - bytes(adapted)).toBeCloseTo(
-        4 * 1.2 * 2 * 4 * (8 * 64 + 3 * (64 + 128)),
-        3,
-      );
+      // An adapter is merged into the frozen weights, of which there are two more copies meanwhile.
+      expect(bytes({ ...adapted, rollout }) - bytes(adapted)).toBeCloseTo(4 * 2 * parameters, 3);
       const supervised = { algorithm: { type: 'sft' } };
       expect(bytes({ ...supervised, rollout })).toBe(bytes(supervised));
     });

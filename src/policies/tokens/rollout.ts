@@ -4,6 +4,7 @@ import type { Session, SessionOptions, TensorData } from '../../engines/onnx/ses
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape, PromptShape } from '../../nets/decoder/inputs.js';
+import type { DecoderConfig } from '../../nets/decoder/config.js';
 import { decodeStep, prefill } from '../../nets/decoder/decoder.js';
 import { hasWindow, stepInputs } from '../../nets/decoder/inputs.js';
 import type { SampleRequest } from '../policy.js';
@@ -259,7 +260,10 @@ export class Sampler<P extends TokenPrompt> {
   }
 
   #stepGraph(graph: Graph, shape: BatchShape): Record<string, Value> {
-    const { logits, keys, values } = decodeStep(this.model.config, shape, stepInputs(graph, this.model.config, shape));
+    const { adapter, ...config } = this.model.config;
+    const merged = this.#packedStep !== null && adapter !== undefined;
+    const stepConfig: DecoderConfig = merged ? { ...config, adapter: { ...adapter, merged } } : this.model.config;
+    const { logits, keys, values } = decodeStep(stepConfig, shape, stepInputs(graph, stepConfig, shape));
     const columns = keys.flatMap((key, i) => [
       [`key.${i}`, key],
       [`value.${i}`, values[i]],

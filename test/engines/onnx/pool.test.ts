@@ -47,6 +47,20 @@ describe('sessions of a pool', () => {
     expect(create).toHaveBeenCalledTimes(2);
   });
 
+  it('hold what follows from frozen weights alone', async () => {
+    const graph = new Graph('merged');
+    const [w, a, b] = [graph.parameter('w', [3, 2]), graph.parameter('a', [1, 2]), graph.parameter('b', [3, 1])];
+    const y = g.gemm(graph.input('x', [1, 2]), g.add(w, g.gemm(b, a, { alpha: 2 })), { transB: true });
+    const weights = new Map(
+      Object.entries({ w: table, a: [1, -1], b: [1, 2, 3] }).map(([name, x]) => [name, { data: Float32Array.from(x) }]),
+    );
+    const session = await Session.compile(graph, { y }, {}, new SessionPool(weights));
+    expect(session.parameters.size).toBe(0);
+    // w + 2 b a = [[3, -2], [4, -3], [7, -5]]
+    expect((await session.run({ x: Float32Array.of(1, 10) })).y).toEqual(Float32Array.of(-17, -26, -43));
+    await session.dispose();
+  });
+
   it('are compiled once for all rows of a parameter that they read', async () => {
     const create = vi.spyOn(ort.InferenceSession, 'create');
     const pool = new SessionPool();
