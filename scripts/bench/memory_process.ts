@@ -2,8 +2,8 @@
 import { RandomStream } from '../../src/core/random.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { initDecoder } from '../../src/nets/decoder/config.js';
-import { unrestricted } from '../../src/policies/tokens/format.js';
-import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
+import { Learner } from '../../src/policies/tokens/learner.js';
+import { plainFormat, randomLessons } from './lessons.js';
 import { shape, type Measured } from './memory.js';
 
 const { prompts, answersPerPrompt, promptTokens, answerTokens, gradientCheckpointing } = JSON.parse(
@@ -11,13 +11,7 @@ const { prompts, answersPerPrompt, promptTokens, answerTokens, gradientCheckpoin
 ) as Measured;
 const config = { ...shape, rope_theta: 10_000, rms_norm_eps: 1e-6, attention_bias: false };
 const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: null }, 1);
-const format = {
-  size: config.vocab_size,
-  ends: new Set([2]),
-  secondPart: null,
-  tokenizerFiles: {},
-  start: () => unrestricted,
-};
+const format = plainFormat(config.vocab_size);
 const learner = new Learner(
   { config, weights, format },
   {
@@ -29,19 +23,14 @@ const learner = new Learner(
     peers: soloPeers,
   },
 );
-const stream = new RandomStream('bench');
-const tokens = (length: number): number[] => Array.from({ length }, () => stream.integer(config.vocab_size));
-const lessons = Array.from({ length: prompts }, (): TokenLesson => ({
+const lessons = randomLessons(new RandomStream('bench'), {
+  prompts,
+  answers: answersPerPrompt,
   // The last token of a prompt is counted with the answers.
-  prompt: { tokens: { ids: tokens(promptTokens + 1) } },
-  answers: Array.from({ length: answersPerPrompt }, () => ({ ids: Int32Array.from(tokens(answerTokens)) })),
-  targets: Array.from({ length: answersPerPrompt }, () => ({
-    weights: new Float32Array(answerTokens).fill(1 / (prompts * answersPerPrompt * answerTokens)),
-    advantages: stream.normal(),
-    reference: null,
-    old: null,
-  })),
-}));
+  promptTokens: promptTokens + 1,
+  answerTokens: () => answerTokens,
+  tokens: [0, config.vocab_size],
+});
 for (let round = 0; round < 3; round++) {
   await learner.learn(lessons, { policy: 'reinforce', kl: null });
   await learner.gradients();

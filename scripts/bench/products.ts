@@ -60,6 +60,14 @@ const productsOf = (outputs: readonly Value[]): { readonly origin: Product; read
       : [],
   );
 
+/** Floating-point operations of the matrix products of a graph: two for each multiplication. */
+export function productFlops(outputs: readonly Value[]): number {
+  return productsOf(outputs).reduce((sum, { origin, size }) => {
+    const transA = 'transA' in origin.attributes && origin.attributes.transA;
+    return sum + 2 * size * origin.inputs[0].shape.at(transA ? -2 : -1)!;
+  }, 0);
+}
+
 /** Adds one product with its own inputs to a graph, and the inputs' values to `feeds`. */
 function bareProduct(
   graph: Graph,
@@ -109,14 +117,11 @@ async function productsAlone(
   const graph = new Graph('products');
   const feeds: Record<string, TensorData> = {};
   const results: Record<string, Value> = {};
-  let flops = 0;
-  for (const { origin, size } of productsOf(outputs)) {
+  for (const { origin } of productsOf(outputs)) {
     const index = Object.keys(results).length;
     const product = bareProduct(graph, origin, feeds, String(index));
     // Only one element leaves the session, so that copying the result is not timed; the whole product is still computed.
     results[`one${index}`] = slice(reshape(product, [product.size]), 0, 0, 1);
-    const transA = 'transA' in origin.attributes && origin.attributes.transA;
-    flops += 2 * size * origin.inputs[0].shape.at(transA ? -2 : -1)!;
   }
-  return { session: await Session.compile(graph, results), feeds, flops };
+  return { session: await Session.compile(graph, results), feeds, flops: productFlops(outputs) };
 }

@@ -4,10 +4,10 @@ import type { HeldDtype } from '../../src/core/safetensors.js';
 import { TrainedWeights } from '../../src/engines/onnx/trained_weights.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
-import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
+import { Learner } from '../../src/policies/tokens/learner.js';
 import { halfWeights } from '../../src/policies/tokens/model.js';
-import { unrestricted } from '../../src/policies/tokens/format.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
+import { plainFormat, randomLessons } from './lessons.js';
 import type { Work } from './smollm2_gradient.js';
 import { answerTurns } from './turns.js';
 
@@ -45,13 +45,7 @@ function gradient(adapted: boolean, held: HeldDtype = 'float32', sizes = equal):
   const opened = openDecoder(folder, 'words', held);
   const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
   const { config, weights } = adapted ? adapt(opened.config, opened.weights, lora, { seed: 1 }) : opened;
-  const format = {
-    size: config.vocab_size,
-    ends: new Set([2]),
-    secondPart: null,
-    tokenizerFiles: {},
-    start: () => unrestricted,
-  };
+  const format = plainFormat(config.vocab_size);
   const learner = new Learner(
     { config, weights, format },
     {
@@ -63,22 +57,12 @@ function gradient(adapted: boolean, held: HeldDtype = 'float32', sizes = equal):
       peers: soloPeers,
     },
   );
-  const stream = new RandomStream('bench');
-  const tokens = (length: number): number[] => Array.from({ length }, () => 100 + stream.integer(39_900));
-  const lengths = Array.from({ length: prompts * answers }, (_, i) => sizes.answer(i));
-  const all = lengths.reduce((sum, length) => sum + length, 0);
-  const lessons = Array.from({ length: prompts }, (_, p): TokenLesson => {
-    const own = lengths.slice(p * answers, (p + 1) * answers);
-    return {
-      prompt: { tokens: { ids: tokens(sizes.prompt) } },
-      answers: own.map((length) => ({ ids: Int32Array.from(tokens(length)) })),
-      targets: own.map((length) => ({
-        weights: new Float32Array(length).fill(1 / all),
-        advantages: stream.normal(),
-        reference: null,
-        old: null,
-      })),
-    };
+  const lessons = randomLessons(new RandomStream('bench'), {
+    prompts,
+    answers,
+    promptTokens: sizes.prompt,
+    answerTokens: sizes.answer,
+    tokens: [100, 40_000],
   });
   return async () => {
     await learner.learn(lessons, { policy: 'reinforce', kl: null });

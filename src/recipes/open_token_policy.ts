@@ -27,7 +27,7 @@ import type { DecoderSettings } from '../schema/token_policy.js';
 import { packedWeights } from './token_policy.js';
 
 /** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
-const MISMATCH_ALARM = 1e-3;
+export const MISMATCH_ALARM = 1e-3;
 
 /** The settings that the policy and its training depend on. */
 type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> & {
