@@ -12,6 +12,8 @@ export const FLOAT = 4;
 const COPIES_TRAINED = 6;
 /** What a packed copy of weights takes, relative to the weights. This and the next two were fitted to peaks (`npm run bench -- plan-memory`). */
 export const PACKED = 1.2;
+/** Bytes of a number held in half precision. */
+export const HALF = 2;
 /**
  * How frozen weights are held: in float32 and once more packed for sampling, or packed with an adapter in them, of which there are two further
  * copies while they are packed; in float32 alone, or in float16.
@@ -22,7 +24,7 @@ const COPIES_FROZEN: Readonly<Record<FrozenForm, number>> = {
   packed: 1 + PACKED,
   merged: 3 + PACKED,
   once: 1,
-  half: 0.5,
+  half: HALF / FLOAT,
 };
 /** The engine's allocator takes memory in powers of two: it holds so many times what is live at the peak. */
 const ALLOCATED = 1.15;
@@ -139,17 +141,26 @@ export type SampledBatch = Omit<MicroBatch, 'gradientCheckpointing'>;
 /** Whether the caches of answers of this many tokens are enlarged on their way, so that the smaller ones lie there too. */
 const ENLARGED_FROM = 64;
 
+/** Values of a decoder's keys and values of one token: 2 L k, with keys of width k. */
+function cachedPerToken({ hidden_size: d, num_hidden_layers, num_attention_heads, ...shape }: DecoderShape): number {
+  return 2 * num_hidden_layers * shape.num_key_value_heads * (shape.head_dim ?? d / num_attention_heads);
+}
+
+/** Values of the caches that a decoding step reads once answers are as long as they may be. */
+export function cachedValues(shape: DecoderShape, batch: SampledBatch): number {
+  const { prompts, answersPerPrompt, promptTokens, answerTokens } = batch;
+  return cachedPerToken(shape) * prompts * (promptTokens + answersPerPrompt * answerTokens);
+}
+
 /**
  * Values that a decoder holds while it samples: 2 L k for each token, with keys of width k, of prompts twice (as the engine gives them, and as they are
  * read) and of answers, whose caches lie there half as large once more while they grow; and a row of logits for each answer.
  */
 function sampledValues(shape: DecoderShape, batch: SampledBatch): number {
-  const { hidden_size: d, num_hidden_layers: layers, num_attention_heads: heads } = shape;
-  const perToken = 2 * layers * shape.num_key_value_heads * (shape.head_dim ?? d / heads);
   const answers = batch.prompts * batch.answersPerPrompt;
   const growing = batch.answerTokens > ENLARGED_FROM ? 1.5 : 1;
   const tokens = 2 * batch.prompts * batch.promptTokens + growing * answers * batch.answerTokens;
-  return perToken * tokens + (shape.vocab_size ?? ASSUMED_VOCABULARY) * answers;
+  return cachedPerToken(shape) * tokens + (shape.vocab_size ?? ASSUMED_VOCABULARY) * answers;
 }
 
 /** What of a decoder is held besides its weights. */

@@ -21,10 +21,11 @@ import type { TrainingContext, GrpoParts } from '../train/context.js';
 import { openRemoteSampler } from '../train/remote_sampler.js';
 import { openServedPolicy } from '../train/served_trainer.js';
 import type { Training } from '../train/loop.js';
+import { refuseFed } from './fed.js';
 import { openTraining, type Labels, type RewardAlgorithm, type SupervisedAlgorithm } from './open_training.js';
 import { remoteSampling } from './sampler.js';
 import type { DecoderSettings } from '../schema/token_policy.js';
-import { packedWeights } from './token_policy.js';
+import { fedPerStep, packedWeights } from './token_policy.js';
 
 /** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
 export const MISMATCH_ALARM = 1e-3;
@@ -83,7 +84,7 @@ const trainers: { readonly [K in TrainerSettings['type']]: OpenTrainer } = {
 export const openTrainedPolicy: OpenTrainer = (settings, ...rest) =>
   trainers[settings.policy.trainer.type](settings, ...rest);
 
-/** The policy that this process trains: from the referenced model, or with random weights. */
+/** The policy that this process trains: from the referenced model, or with random weights. Raises EngineError as `refuseFed` does. */
 export function openTokenPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
@@ -93,6 +94,9 @@ export function openTokenPolicy<P extends TokenPrompt>(
 ): TokenPolicy<P> {
   const { policy, optimizer, rollout, algorithm } = settings;
   const supervised = algorithm.type === 'sft';
+  const { provider } = sessionOptions(policy.engine);
+  const place = { provider: provider ?? 'cpu', processes: group.size };
+  refuseFed(fedPerStep(settings, model.config, place), place);
   return new TokenPolicy({
     model,
     optimizer,

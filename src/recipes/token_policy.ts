@@ -7,17 +7,22 @@ import type { TrainerSettings } from '../schema/trainer.js';
 import { chunkOf, type RolloutSettings } from '../schema/training.js';
 import {
   adapterParameters,
+  cachedValues,
   decoderBytes,
   decoderParameters,
   keptPictures,
   seeingAdapterParameters,
   seeingParameters,
   visionActivations,
+  FLOAT,
+  HALF,
   PACKED,
   type DecoderWork,
   type FrozenForm,
   type MicroBatch,
+  type SampledBatch,
 } from './memory.js';
+import type { FedPerStep, SamplingPlace } from './fed.js';
 import { policyRules } from './policy_rules.js';
 import { startMissing, stepsPerIteration, type Part } from './preset.js';
 import type { DecoderShape, ShapeOf, VisionShape } from './recipe.js';
@@ -57,6 +62,10 @@ export const decoderPart = {
       });
     },
     shape: decoderShape,
+    fedPerStep: (settings, shapeOf, place) => {
+      const shape = decoderShape(settings, shapeOf);
+      return shape === null ? null : fedPerStep(settings, shape, place);
+    },
     sampler: remoteSampling,
     rows: ({ rollout }) => rollout.episodes_per_iteration,
   },
@@ -111,6 +120,10 @@ export const seeingPart = {
       return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,
+    fedPerStep: (settings, shapeOf, place) => {
+      const shape = seeingShape(settings, shapeOf);
+      return shape === null ? null : fedPerStep(settings, shape, place);
+    },
   },
 } as const satisfies Part<SeeingRecipeSettings>;
 
@@ -222,25 +235,54 @@ function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSett
   };
 }
 
-/**
- * What a process holds at once: the largest micro-batch, and the answers of a chunk of its rollout or of a held-out evaluation, where it samples them
- * itself. Labels are learnt from one answer for each prompt, and sampled from in evaluations alone.
- */
+/** What a process holds at once: the largest micro-batch, and the answers that it samples together. */
 function workOf(settings: TokenRecipeSettings): DecoderWork {
+  return { learnt: largestBatch(settings), sampled: sampledBatch(settings) };
+}
+
+/**
+ * The answers that decode together in one of so many processes that share an iteration's prompts: those of a chunk of its rollout or of a held-out
+ * evaluation. Labels are learnt from one answer for each prompt, and sampled from in evaluations alone. Null where another program samples.
+ */
+function sampledBatch(settings: SampledSettings, processes = 1): SampledBatch | null {
   const { rollout, policy, algorithm, validation } = settings;
-  const learnt = largestBatch(settings);
-  if (rollout.engine !== null) return { learnt, sampled: null };
-  const groups = Math.ceil(rollout.episodes_per_iteration / rollout.generations_per_sample);
+  if (rollout.engine !== null) return null;
+  const groups = Math.ceil(rollout.episodes_per_iteration / rollout.generations_per_sample / processes);
   const perPrompt = rollout.generations_per_sample;
   const inChunk = Math.min(rollout.chunk_groups ?? groups, groups) * perPrompt;
-  const heldOut = Math.min(chunkOf(rollout), validation.prompts);
+  const heldOut = Math.min(chunkOf(rollout), Math.ceil(validation.prompts / processes));
   const answerTokens = Math.min(policy.model_context_size, rollout.max_response_tokens);
   const promptTokens = policy.model_context_size - answerTokens;
-  const sampled =
-    algorithm.type === 'sft' || heldOut > inChunk
-      ? { prompts: heldOut, answersPerPrompt: 1, promptTokens, answerTokens }
-      : { prompts: Math.ceil(inChunk / perPrompt), answersPerPrompt: perPrompt, promptTokens, answerTokens };
-  return { learnt, sampled };
+  return algorithm.type === 'sft' || heldOut > inChunk
+    ? { prompts: heldOut, answersPerPrompt: 1, promptTokens, answerTokens }
+    : { prompts: Math.ceil(inChunk / perPrompt), answersPerPrompt: perPrompt, promptTokens, answerTokens };
+}
+
+/** The settings that decide what decodes together. */
+type SampledSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout' | 'validation'> & {
+  readonly policy: Pick<DecoderSettings, 'lora' | 'model_context_size' | 'engine'> & {
+    readonly train?: SeeingSettings['train'];
+  };
+};
+
+/** What a decoding step is fed on a device; null where nothing is sampled. On WebGPU the weights that do not train lie on the device. */
+export function fedPerStep(
+  settings: SampledSettings,
+  shape: DecoderShape,
+  { provider, processes }: SamplingPlace,
+): FedPerStep | null {
+  const batch = sampledBatch(settings, processes);
+  if (batch === null || batch.prompts === 0) return null;
+  const { lora, train, engine } = settings.policy;
+  const adapters = lora === null ? 0 : adapterParameters(shape, lora.rank);
+  const isTrained = train?.mm_llm !== false;
+  const isFrozen = !isTrained || lora !== null;
+  const base = (isFrozen && engine.dtype === 'float16' ? HALF : FLOAT) * decoderParameters(shape);
+  return {
+    caches: FLOAT * cachedValues(shape, batch),
+    weights: (isFrozen && provider === 'webgpu' ? 0 : base) + (isTrained ? FLOAT * adapters : 0),
+    answers: batch.prompts * batch.answersPerPrompt,
+  };
 }
 
 function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: DecoderShape): number {

@@ -2,7 +2,7 @@
 import { autoProvider } from '../../engines/onnx/cuda.js';
 import { enginesOf } from '../../recipes/engines.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
-import type { RunSettings } from '../../schema/run.js';
+import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import type { ServeSettings } from '../../schema/sampler.js';
 import { trainerServeOf } from '../../recipes/served_trainer.js';
 import { processCount, type DeviceKind, type Devices } from './devices.js';
@@ -76,6 +76,16 @@ export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'
   const asked = processCount(settings.launch, devices, kind);
   if (settings.launch.command !== null || !isTrainable(settings)) return asked;
   return Math.min(asked, recipeOf(settings).microBatches(settings));
+}
+
+/** What the model that learns computes on, with `auto` resolved as this machine's workers will; `cpu` for a run that has no engine of it. */
+export function learnersProvider(
+  settings: TrainedSettings,
+  auto: () => 'cuda' | 'cpu' = detectedProvider,
+): 'cpu' | 'webgpu' | 'cuda' {
+  const asked = enginesOf(settings).at(0)?.provider ?? 'cpu';
+  if (asked !== 'auto') return asked;
+  return settings.launch.devices?.length === 0 ? 'cpu' : auto();
 }
 
 let here: 'cuda' | 'cpu' | null = null;

@@ -6,6 +6,7 @@ import { cannotRunYet, dependencies } from '../../config/models.js';
 import { ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
 import { hubKey, modelFolder } from '../../models/reference.js';
+import { refuseFed } from '../../recipes/fed.js';
 import type { ShapeOf } from '../../recipes/recipe.js';
 import { trainerServerOf } from '../../recipes/served_trainer.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
@@ -17,7 +18,7 @@ import { getPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { isTiny } from '../../tiny/world/door.js';
-import { deviceKind } from '../machine/device_kind.js';
+import { deviceKind, learnersProvider, processesOf } from '../machine/device_kind.js';
 import { gibibytes, type Devices } from '../machine/devices.js';
 import { checkFolder, type FreeSpace } from '../machine/disk.js';
 import type { memoryOf } from '../machine/memory.js';
@@ -143,6 +144,14 @@ const checks = {
     const most = config.evaluation === undefined ? (rewardOf(settings)?.max_judge_calls ?? null) : null;
     const what = `judge calls ${settings.base_exp_dir} ${settings.run_name} ${most ?? ''}`;
     return most === null ? [] : [[what, () => checkJudgeCalls(settings, most, startsOver)]];
+  }),
+  /** What sampling on a device is fed at every token. Slurm runs it on another machine, where it is asked when the policy opens. */
+  fed: trained((settings, { shapeOf, devices }) => {
+    const provider = learnersProvider(settings);
+    if (provider === 'cpu' || devices === undefined || settings.launch.backend === 'slurm') return [];
+    const processes = processesOf(settings, devices(), 'gpu');
+    const fed = recipeOf(settings).fedPerStep(settings, shapeOf, { provider, processes });
+    return [[`fed ${provider} ${JSON.stringify(fed)}`, () => refuseFed(fed, { provider })]];
   }),
   memory: ({ config: { settings }, memory }) => {
     const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict : undefined;

@@ -1,0 +1,53 @@
+/**
+ * What decoding steps are fed from this process's memory where they compute on a device: onnxruntime-node takes the key and value caches as arrays of the
+ * process, and copies them at every token.
+ */
+import { EngineError } from '../core/errors.js';
+
+/** What computes, without `auto`. */
+export type StepProvider = 'cpu' | 'webgpu' | 'cuda';
+
+/** Where answers are sampled. */
+export interface SamplingPlace {
+  readonly provider: StepProvider;
+  /** Processes that share an iteration's prompts. */
+  readonly processes: number;
+}
+
+/** Bytes of one decoding step. */
+export interface FedPerStep {
+  readonly caches: number;
+  /** Of weights that do not lie on the device. */
+  readonly weights: number;
+  /** Answers that decode together. */
+  readonly answers: number;
+}
+
+/**
+ * The most bytes that a step may be fed. A PCIe 4.0 slot of 16 lanes moves 32 GB a second at best, so such a step takes a quarter of a second however fast
+ * the GPU is, and an answer of 1000 tokens more than four minutes.
+ */
+export const MOST_FED = 8 * 2 ** 30;
+
+/** Fewer bytes are not worth a word. */
+const SAID = 2 ** 26;
+
+/** Raises EngineError for sampling on a device whose steps would be fed more than `MOST_FED`. `fed` is null where nothing is sampled, or nothing known. */
+export function refuseFed(fed: FedPerStep | null, { provider }: Pick<SamplingPlace, 'provider'>): void {
+  if (fed === null || provider === 'cpu') return;
+  const { caches, weights, answers } = fed;
+  if (caches + weights <= MOST_FED) return;
+  const [found, most] = [caches, MOST_FED].map(gibibytes);
+  const besides = weights < SAID ? '' : ` and ${gibibytes(weights)} of weights`;
+  throw new EngineError(
+    `sampling on ${provider}: found ${found} of key and value caches of ${answers} answers${besides}, which are copied to the device at every token; allowed: ${most} together`,
+    {
+      where: 'policy.engine.provider',
+      next: "Let vLLM sample (rollout.engine), decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens, policy.model_context_size), or set policy.engine.provider to 'cpu'.",
+    },
+  );
+}
+
+function gibibytes(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}

@@ -1,0 +1,132 @@
+/** What decoding steps are fed on a device, and what is too much. */
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { measure, sizes, type Sampling } from '../../scripts/bench/gpu_check_parts.js';
+import { refuseFed, MOST_FED, type StepProvider } from '../../src/recipes/fed.js';
+import type { ProcessGroup } from '../../src/group/process_group.js';
+import { openTokenPolicy } from '../../src/recipes/open_token_policy.js';
+import { fedPerStep } from '../../src/recipes/token_policy.js';
+import { plainFormat } from '../../scripts/bench/lessons.js';
+import { testFolder } from '../support/folder.js';
+import { smallSettings } from './text_answers/small.js';
+
+type Settings = Parameters<typeof fedPerStep>[0];
+const GIB = 2 ** 30;
+const folder = testFolder('fed');
+
+const { config, answers, promptTokens, answerTokens } = sizes.tiny;
+const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
+
+interface Changes {
+  readonly rollout?: object;
+  readonly policy?: object;
+  readonly algorithm?: object;
+  readonly validation?: object;
+}
+
+/** Settings that sample what `scripts/gpu_check` does at its tiny size. */
+function settings({ rollout = {}, policy = {}, algorithm = {}, validation = {} }: Changes = {}): Settings {
+  return {
+    algorithm: { type: 'grpo', ...algorithm },
+    rollout: {
+      engine: null,
+      episodes_per_iteration: 2 * answers,
+      generations_per_sample: answers,
+      chunk_groups: null,
+      max_response_tokens: answerTokens,
+      ...rollout,
+    },
+    validation: { prompts: 0, ...validation },
+    policy: { lora, model_context_size: promptTokens - 1 + answerTokens, engine: { dtype: 'float32' }, ...policy },
+  } as unknown as Settings;
+}
+
+const on = (provider: StepProvider, changes: Changes = {}, processes = 1) =>
+  fedPerStep(settings(changes), config, { provider, processes });
+
+describe('what a decoding step is fed', () => {
+  it('is what sessions are given: everything on CUDA', async () => {
+    const values = join(folder, 'values');
+    const job = { kind: 'model', provider: 'cpu', threads: 1, size: 'tiny', rounds: 1, values } as const;
+    let sampled: Sampling | null = null;
+    for await (const report of measure(job)) {
+      if (report.part === 'sampling' && 'found' in report) sampled = report.found;
+    }
+    const { caches, weights } = on('cuda')!;
+    expect((caches + weights) / sampled!.fedBytes).toBeCloseTo(1, 1);
+  });
+
+  it('is on WebGPU without the weights that an adapter leaves frozen', () => {
+    const [cuda, webgpu, whole] = [on('cuda')!, on('webgpu')!, on('webgpu', { policy: { lora: null } })!];
+    expect([webgpu.caches, whole.caches]).toEqual([cuda.caches, cuda.caches]);
+    expect(cuda.weights).toBe(webgpu.weights + whole.weights);
+    // What scripts/gpu_check found there.
+    expect(((webgpu.caches + webgpu.weights) / 2 ** 20).toFixed(2)).toBe('0.22');
+    const half = { ...settings().policy, engine: { dtype: 'float16' } };
+    expect(on('cuda', { policy: half })!.weights).toBe(webgpu.weights + whole.weights / 2);
+    expect(on('webgpu', { policy: half })!.weights).toBe(webgpu.weights);
+    const connector = { lora: null, train: { mm_vision: false, mm_mlp: true, mm_llm: false } };
+    expect(on('webgpu', { policy: connector })!.weights).toBe(0);
+    expect(on('cuda', { policy: connector })!.weights).toBe(whole.weights);
+  });
+
+  it('is that of the answers which one process decodes together', () => {
+    const many = { episodes_per_iteration: 16 * answers };
+    const of = (changes: Changes, processes = 1) => on('webgpu', changes, processes)!.answers;
+    expect(of({ rollout: many })).toBe(16 * answers);
+    expect(of({ rollout: many }, 4)).toBe(4 * answers);
+    expect(of({ rollout: { ...many, chunk_groups: 2 } }, 4)).toBe(2 * answers);
+    expect(of({ validation: { prompts: 90 } })).toBe(90);
+    expect(of({ validation: { prompts: 90 } }, 4)).toBe(23);
+    expect(of({ algorithm: { type: 'sft' }, validation: { prompts: 5 } })).toBe(5);
+  });
+
+  it('is nothing where nothing is sampled, or something else samples', () => {
+    expect(on('cuda', { rollout: { engine: { type: 'vllm' } } })).toBeNull();
+    expect(on('cuda', { algorithm: { type: 'sft' } })).toBeNull();
+  });
+});
+
+describe('sampling on a device', () => {
+  it('is refused above a limit, with what is fed and what to use', () => {
+    const fed = { caches: 6 * GIB, weights: 2 * GIB + 1, answers: 64 };
+    let error: unknown;
+    try {
+      refuseFed(fed, { provider: 'cuda' });
+    } catch (caught) {
+      error = caught;
+    }
+    expect((error as { toText?: () => string }).toText?.()).toMatchInlineSnapshot(`
+      "policy.engine.provider: sampling on cuda: found 6.0 GiB of key and value caches of 64 answers and 2.0 GiB of weights, which are copied to the device at every token; allowed: 8.0 GiB together
+        Let vLLM sample (rollout.engine), decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens, policy.model_context_size), or set policy.engine.provider to 'cpu'."
+    `);
+    expect(() => refuseFed({ ...fed, weights: 0, caches: MOST_FED + 1 }, { provider: 'webgpu' })).toThrow(
+      'sampling on webgpu: found 8.0 GiB of key and value caches of 64 answers, which are copied to the device at every token; allowed: 8.0 GiB together',
+    );
+  });
+
+  it.each(['webgpu', 'cuda'])('on %s is refused when the policy opens', (provider) => {
+    const open = (provider: string, more: object): unknown =>
+      openTokenPolicy(
+        smallSettings({
+          policy: { model_context_size: 4096, engine: { provider, threads: 1 } },
+          rollout: { generations_per_sample: 4, max_response_tokens: 4000, ...more },
+        }),
+        plainFormat(512),
+        { group: { size: 2, rank: 0 } as ProcessGroup, resolveRun: () => '' },
+        { constrained: false, separateVocabularies: false },
+      );
+    const many = { episodes_per_iteration: 2 ** 17 };
+    expect(() => open(provider, many)).toThrow(
+      /^sampling on (webgpu|cuda): found \d\d\.\d GiB of key and value caches of 65536 /,
+    );
+    expect(() => open(provider, { ...many, chunk_groups: 8 })).not.toThrow();
+    expect(() => open('cpu', many)).not.toThrow();
+  });
+
+  it('is allowed up to it, and on the CPU', () => {
+    expect(() => refuseFed({ caches: MOST_FED - 5, weights: 5, answers: 1 }, { provider: 'cuda' })).not.toThrow();
+    expect(() => refuseFed({ caches: 2 * MOST_FED, weights: 0, answers: 1 }, { provider: 'cpu' })).not.toThrow();
+    expect(() => refuseFed(null, { provider: 'cuda' })).not.toThrow();
+  });
+});
