@@ -13,6 +13,7 @@ import {
   keptPictures,
   seeingAdapterParameters,
   seeingParameters,
+  trainingBytes,
   visionActivations,
   FLOAT,
   HALF,
@@ -34,6 +35,7 @@ export type TokenRecipeSettings = TrainedSettings & {
   readonly rollout: RolloutSettings;
   readonly policy: Pick<DecoderSettings, 'init' | 'lora' | 'model_context_size' | 'engine'> & {
     readonly model: ModelReference | null;
+    readonly trainer?: TrainerSettings;
   };
 };
 
@@ -50,6 +52,7 @@ export const decoderPart = {
       return shape === null ? null : trainedParameters(settings, shape);
     },
     memory: (settings, shapeOf) => {
+      if (isServed(settings)) return servedBytes;
       const shape = decoderShape(settings, shapeOf);
       if (shape === null) return null;
       const frozen = settings.policy.lora === null ? 0 : decoderParameters(shape);
@@ -72,6 +75,14 @@ export const decoderPart = {
   warnings: (settings) => [...idleClip(settings), ...idlePacking(settings)],
   missing: (settings) => startMissing(settings),
 } as const satisfies Part<TokenRecipeSettings>;
+
+/** Whether a server has the policy. */
+function isServed({ policy }: Pick<TokenRecipeSettings, 'policy'>): boolean {
+  return policy.trainer?.type === 'tinker';
+}
+
+/** What a process takes that has no policy: neither weights nor anything that they compute. */
+const servedBytes = trainingBytes(0, 0);
 
 /**
  * Copies of the trained weights: the moving averages, the packed ones for sampling, and the frozen reference, which shares all weights with a model
@@ -104,6 +115,7 @@ export const seeingPart = {
     ...decoderPart.learns,
     parameters: (settings, shapeOf) => seeingSizes(settings, shapeOf)?.trained ?? null,
     memory: (settings, shapeOf) => {
+      if (isServed(settings)) return servedBytes;
       const sizes = seeingSizes(settings, shapeOf);
       if (sizes === null) return null;
       const { shape, vision, trained, frozen } = sizes;

@@ -25,7 +25,7 @@ import type { RunSettings, TrainedSettings } from '../../schema/run.js';
 import { deviceKind, runDevices, processesOf } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { autoencoderShape, flowShape, imageTokenizerShape, pipelineShape } from './frozen_shapes.js';
-import { wayToFit } from './ways_to_fit.js';
+import { wayToFit, type Estimator } from './ways_to_fit.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
 /** A recipe's estimate is right within this factor: a need beyond it certainly does not fit. */
@@ -254,13 +254,12 @@ function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict 
 }
 
 /** Says what would fit, where something does; else, where the models alone do not fit, that nothing does. */
-function withWay(
-  verdict: MemoryVerdict,
-  settings: TrainedSettings,
-  bytesOf: (changed: TrainedSettings) => number | null,
-): MemoryVerdict {
+function withWay(verdict: MemoryVerdict, settings: TrainedSettings, bytesOf: Estimator['bytesOf']): MemoryVerdict {
   if (verdict.fits) return verdict;
-  const way = wayToFit(settings, bytesOf, verdict.freeBytes);
+  // A run that has begun may break a rule that is younger.
+  const before = recipeOf(settings).broken(settings).length;
+  const isAllowed: Estimator['isAllowed'] = (changed) => recipeOf(changed).broken(changed).length <= before;
+  const way = wayToFit(settings, { bytesOf, isAllowed }, verdict.freeBytes);
   if (way === null) return withLeast(verdict, bytesOf(smallestSettings(settings)));
   return { ...verdict, advice: `${verdict.advice ?? ''}; ${way}` };
 }
@@ -291,7 +290,8 @@ export function memoryOf(
         if (!isTrainable(settings)) return found;
         return withWay(found, settings, (changed) => {
           const one = recipeOf(changed).memory(changed, shapeOf, sizeIn);
-          return one === null ? null : (one + reward) * (found.neededBytes / bytes);
+          const together = found.neededBytes === bytes ? 1 : processesOf(changed, own, device);
+          return one === null ? null : (one + reward) * together;
         });
       }
       const image = recipeOf(settings).imageMemory(settings, shapeOf);

@@ -9,6 +9,7 @@ import { memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/m
 import { frozenBytes } from '../../../src/recipes/memory.js';
 import { smallSettings } from '../../recipes/prompt_enhance/small.js';
 import { smallSettings as videoSettings } from '../../recipes/video_actions/small.js';
+import { smallSettings as textSettings } from '../../recipes/text_answers/small.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('memory');
@@ -72,6 +73,48 @@ describe('a run that does not fit', () => {
     const { verdict } = memoryOf(new Map(), { gpus: [] } as unknown as Devices, machine)(large);
     expect(verdict?.neededBytes).toBeGreaterThan(2 * total);
     expect(verdict?.advice).toMatch(/^lower .*; with policy\.engine\.dtype=float16.* it takes \d+\.\d GiB$/);
+  });
+
+  it('is told of a vLLM and of a training server, with what it takes beside them, where its recipe allows them', () => {
+    const model = newFolder();
+    const sizes = { hidden_size: 2048, intermediate_size: 11008, num_hidden_layers: 36, num_attention_heads: 16 };
+    const config = { ...sizes, num_key_value_heads: 2, vocab_size: 151936, rms_norm_eps: 1e-6, rope_theta: 1e6 };
+    writeFileSync(
+      join(model, 'config.json'),
+      JSON.stringify({ ...config, model_type: 'qwen2', hidden_act: 'silu', max_position_embeddings: 4096 }),
+    );
+    const adviceOf = (rollout: object, processes: number): string[] => {
+      const asked = textSettings({
+        policy: {
+          init: undefined,
+          model,
+          lora: { rank: 16, alpha: 32 },
+          engine: { provider: 'cpu', dtype: 'float16' },
+        },
+        rollout: { generations_per_sample: 4, episodes_per_iteration: 4096, max_response_tokens: 60, ...rollout },
+        launch: { processes },
+      });
+      const memory = { free: 10 * 2 ** 30 * processes, total: 2 ** 40 };
+      return memoryOf(new Map(), { gpus: [], cpus: 2 }, memory)(asked).verdict?.advice?.split('; or ') ?? [];
+    };
+    const tinker =
+      /^with policy\.trainer=.* and policy\.tokenizer=.* and policy\.model=null and policy\.lora=null and policy\.engine\.dtype=float32.* it takes 0\.3 GiB, and the training server has the policy$/;
+    const [own, vllm, served] = adviceOf({}, 1);
+    expect(own).toMatch(/^lower .*; with .* it takes \d\.\d GiB$/);
+    expect(vllm).toMatch(/^with rollout\.engine=\{"type":"vllm".* it takes \d\.\d GiB, and vLLM has its own$/);
+    expect(served).toMatch(tinker);
+    // One process is left of two.
+    expect(adviceOf({}, 2).at(-1)).toMatch(tinker);
+    expect(adviceOf({ temperature: 0.7 }, 1).join()).not.toContain('tinker');
+  });
+
+  it('takes what a process takes where a training server has the policy', () => {
+    const trainer = { type: 'tinker', base_url: 'http://server:8000', base_model: 'm' };
+    const served = textSettings({
+      policy: { init: undefined, model: null, tokenizer: '/t', trainer },
+      rollout: { top_p: 1 },
+    });
+    expect(memoryOf(new Map(), { gpus: [], cpus: 2 })(served).bytes).toBe(300 * 2 ** 20);
   });
 });
 

@@ -24,7 +24,7 @@ function estimate(settings: TrainedSettings): number {
 }
 
 const way = (sections: Sections, free: number): string | null =>
-  wayToFit(sections as unknown as TrainedSettings, estimate, free * GIB);
+  wayToFit(sections as unknown as TrainedSettings, { bytesOf: estimate, isAllowed: () => true }, free * GIB);
 
 describe('what to set so that a run fits', () => {
   it.each<[number, string]>([
@@ -51,7 +51,7 @@ describe('what to set so that a run fits', () => {
     };
     const fits = (lora: object | null, free: number): string | null => {
       const sections = { ...whole, rollout, policy: { lora, init: null, engine } };
-      return wayToFit(sections as unknown as TrainedSettings, held, free * GIB);
+      return wayToFit(sections as unknown as TrainedSettings, { bytesOf: held, isAllowed: () => true }, free * GIB);
     };
     const rest =
       'rollout.chunk_groups=1 and optimizer.gradient_checkpointing=true and optimizer.per_device_batch_size=1 it takes 3.5 GiB';
@@ -74,6 +74,77 @@ describe('what to set so that a run fits', () => {
     expect(way(whole, 11)).toBeNull();
     expect(way({ ...whole, policy: { lora: null, init: {} } }, 40)).toBeNull();
     expect(way({ ...whole, policy: { lora: { rank: 4 }, init: null } }, 8)).toBeNull();
-    expect(wayToFit(whole as unknown as TrainedSettings, () => null, 1e12)).toBeNull();
+    expect(
+      wayToFit(whole as unknown as TrainedSettings, { bytesOf: () => null, isAllowed: () => true }, 1e12),
+    ).toBeNull();
+  });
+
+  describe('with another program', () => {
+    const policy = { lora: null, init: null, model: '/models/m', tokenizer: null, trainer: { type: 'onnx' } };
+    const served = {
+      ...whole,
+      rollout: { chunk_groups: null, engine: null, packed_weights: 'frozen' },
+      policy: { ...policy, engine: { dtype: 'float32' } },
+      launch: { processes: 2 },
+    };
+    /** A vLLM has the caches, and a training server all but a GiB. */
+    const bytesOf = (settings: TrainedSettings): number => {
+      const { rollout, policy } = settings as unknown as {
+        rollout: { engine?: object | null };
+        policy: { trainer?: { type: string } };
+      };
+      if (policy.trainer?.type === 'tinker') return GIB;
+      return estimate(settings) - ((rollout.engine ?? null) === null ? 0 : GIB);
+    };
+    const ways = (
+      free: number,
+      sections: object = served,
+      isAllowed: (settings: TrainedSettings) => boolean = () => true,
+    ) => wayToFit(sections as TrainedSettings, { bytesOf, isAllowed }, free * GIB)?.split('; or ') ?? [];
+    const vllm = 'with rollout.engine={"type":"vllm","base_url":"http://HOST:8000/v1"}';
+    const tinker =
+      'with policy.trainer={"type":"tinker","base_url":"http://HOST:8000","base_model":"NAME"} and policy.tokenizer=/models/m and policy.model=null and launch.processes=1 it takes 1.0 GiB, and the training server has the policy';
+
+    it('names a vLLM and a training server beside what this one can do, each with what is left here', () => {
+      expect(ways(68)).toEqual([
+        'with rollout.chunk_groups=1 it takes 49.0 GiB',
+        `${vllm} it takes 67.0 GiB, and vLLM has its own`,
+        tinker,
+      ]);
+      const alone = `policy.lora={"rank":16,"alpha":32} and rollout.chunk_groups=1 and optimizer.gradient_checkpointing=true and optimizer.per_device_batch_size=1 it takes 10.5 GiB`;
+      expect(ways(11)).toEqual([`${vllm} and ${alone}, and vLLM has its own`, tinker]);
+      expect(ways(2)).toEqual([tinker]);
+      expect(ways(0.5)).toEqual([]);
+    });
+
+    it('sets what a training server leaves no room for', () => {
+      const half = {
+        ...served,
+        policy: { ...served.policy, lora: { rank: 4 }, tokenizer: '/t', engine: { dtype: 'float16' } },
+      };
+      expect(ways(2, { ...half, launch: { processes: 1 }, rollout: { ...served.rollout, engine: {} } })).toEqual([
+        'with policy.trainer={"type":"tinker","base_url":"http://HOST:8000","base_model":"NAME"} and policy.model=null and policy.lora=null and policy.engine.dtype=float32 and rollout.engine=null it takes 1.0 GiB, and the training server has the policy',
+      ]);
+      const hub = { hub: 'a/b', revision: 'main' };
+      const [way] = ways(2, { ...served, policy: { ...served.policy, model: hub } });
+      expect(way).toContain(' and policy.tokenizer={"hub":"a/b","revision":"main"} and policy.model=null ');
+    });
+
+    it('names none that the recipe does not allow, that is there already, or that random weights leave out', () => {
+      const isServed = (settings: TrainedSettings): boolean => JSON.stringify(settings).includes('"tinker"');
+      const isSampled = (settings: TrainedSettings): boolean => JSON.stringify(settings).includes('"vllm"');
+      expect(ways(2, served, (settings) => !isServed(settings))).toEqual([]);
+      expect(ways(11, served, (settings) => !isSampled(settings))).toEqual([tinker]);
+      expect(ways(2, { ...served, policy: { ...served.policy, trainer: undefined } })).toEqual([]);
+      expect(ways(2, { ...served, policy: { ...served.policy, trainer: { type: 'tinker' } } })).not.toContain(tinker);
+      expect(ways(68, { ...served, policy: { ...served.policy, model: null, init: {} } })).toEqual([
+        'with rollout.chunk_groups=1 it takes 49.0 GiB',
+      ]);
+      const { chunk_groups, packed_weights } = served.rollout;
+      expect(ways(68, { ...served, rollout: { chunk_groups, packed_weights } })).toEqual([
+        'with rollout.chunk_groups=1 it takes 49.0 GiB',
+        tinker,
+      ]);
+    });
   });
 });
