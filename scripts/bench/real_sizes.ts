@@ -1,151 +1,166 @@
 /**
- * What `editrl plan` says that a policy of each recipe's real size takes, by the shapes of published models alone: as its config has it, with an adapter,
- * with an adapter over weights held in float16, and with vLLM sampling. Frozen models beside the policy (image models, CLIP, tokenizers of pictures) are
- * left out.
+ * What `editrl plan` says that a policy of each recipe's real size takes, with the frozen models around it, by the ways that a machine can hold them; and which of
+ * these fit a machine, and which tests run a small twin of them. Written as a page.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { loadConfig } from '../../src/config/load.js';
-import { InternalError } from '../../src/core/errors.js';
-import { memoryOf } from '../../src/launch/machine/memory.js';
+import { EngineError, InternalError } from '../../src/core/errors.js';
+import { memoryOf, shapesOf, type Memory } from '../../src/launch/machine/memory.js';
+import type { Devices } from '../../src/launch/machine/devices.js';
+import { refuseFed } from '../../src/recipes/fed.js';
+import { isTrainable, recipeOf } from '../../src/recipes/settings.js';
+import { around, SEEDS, WAYS, type Around, type Seed, type Way } from './real_seeds.js';
 
-const qwen = { rms_norm_eps: 1e-6, rope_theta: 1e6, hidden_act: 'silu', max_position_embeddings: 32768 };
-const qwen7 = {
-  ...qwen,
-  vocab_size: 152064,
-  hidden_size: 3584,
-  intermediate_size: 18944,
-  num_hidden_layers: 28,
-  num_attention_heads: 28,
-  num_key_value_heads: 4,
-  tie_word_embeddings: false,
-};
-const qwen3 = {
-  ...qwen,
-  vocab_size: 151936,
-  hidden_size: 2048,
-  intermediate_size: 11008,
-  num_hidden_layers: 36,
-  num_attention_heads: 16,
-  num_key_value_heads: 2,
-  tie_word_embeddings: true,
-};
-const emu3 = {
-  model_type: 'emu3_text_model',
-  vocab_size: 184622,
-  hidden_size: 4096,
-  intermediate_size: 14336,
-  num_hidden_layers: 32,
-  num_attention_heads: 32,
-  num_key_value_heads: 8,
-  tie_word_embeddings: false,
-  rms_norm_eps: 1e-5,
-  rope_theta: 1e6,
-  hidden_act: 'silu',
-  max_position_embeddings: 9216,
-};
+const PAGE = 'experiments/results/real_sizes.md';
 
-/** Qwen2.5-VL of a decoder. */
-const seeing = (decoder: typeof qwen7): object => ({
-  ...decoder,
-  model_type: 'qwen2_5_vl',
-  rope_scaling: { type: 'mrope', mrope_section: [16, 24, 24] },
-  image_token_id: 151655,
-  video_token_id: 151656,
-  vision_start_token_id: 151652,
-  vision_end_token_id: 151653,
-  vision_config: {
-    depth: 32,
-    hidden_act: 'silu',
-    hidden_size: 1280,
-    intermediate_size: 3420,
-    num_heads: 16,
-    in_chans: 3,
-    out_hidden_size: decoder.hidden_size,
-    patch_size: 14,
-    spatial_merge_size: 2,
-    spatial_patch_size: 14,
-    window_size: 112,
-    fullatt_block_indexes: [7, 15, 23, 31],
-    tokens_per_second: 2,
-    temporal_patch_size: 2,
-  },
-});
-
-interface Seed {
-  readonly name: string;
-  readonly config: string;
-  readonly model: object;
-  readonly sets?: readonly string[];
+interface Place {
+  readonly provider: 'cpu' | 'cuda';
+  readonly devices: Devices;
+  readonly memory: Memory;
 }
 
-const SEEDS: readonly Seed[] = [
-  { name: 'Emu3 8 B, EARL', config: 'configs/sft_s__rl_sc.jsonnet', model: emu3 },
-  { name: 'Qwen2.5-VL-7B, edit_response', config: 'configs/edit_response.jsonnet', model: seeing(qwen7) },
-  {
-    name: 'Qwen2.5-7B, prompt_enhance',
-    config: 'configs/prompt_enhance.jsonnet',
-    model: { ...qwen7, model_type: 'qwen2' },
-    sets: ['policy.model_context_size=256', 'rollout.max_response_tokens=128', 'optimizer.per_device_batch_size=8'],
+const gib = (count: number): number => count * 2 ** 30;
+const GPU = { index: 0, uuid: 'GPU-0', name: 'a GPU of 80 GB', memoryBytes: 81_559 * 2 ** 20, usedBytes: 0 };
+const PLACES: Readonly<Record<string, Place>> = {
+  'a CPU with 64 GiB': {
+    provider: 'cpu',
+    devices: { gpus: [], cpus: 16 },
+    memory: { free: gib(64), total: gib(64) },
   },
-  { name: 'Qwen2.5-VL-3B, video_actions', config: 'configs/video_actions.jsonnet', model: seeing(qwen3) },
-];
-
-const LORA = 'policy.lora={"rank":16,"alpha":32}';
-const SMALL = ['rollout.chunk_groups=1', 'optimizer.gradient_checkpointing=true', 'optimizer.per_device_batch_size=1'];
-const VLLM = 'rollout.engine={"type":"vllm","base_url":"http://vllm/v1"}';
-
-/** vLLM adapts decoders alone. */
-const WORDS_ALONE = 'policy.train={"mm_vision":false,"mm_mlp":false,"mm_llm":true}';
-
-const WAYS: Readonly<Record<string, readonly string[]>> = {
-  'as its config has it': [],
-  'LoRA, small batches': [LORA, ...SMALL],
-  'the same, held in float16': [LORA, ...SMALL, 'policy.engine.dtype=float16'],
-  'the same, vLLM samples': [LORA, ...SMALL, 'policy.engine.dtype=float16', VLLM],
+  'one GPU of 80 GB': {
+    provider: 'cuda',
+    devices: { gpus: [GPU], cpus: 16 },
+    memory: { free: gib(256), total: gib(256) },
+  },
 };
 
-/** Prints a table of GiB. */
+/** What plan says of a run in a place. */
+interface Said {
+  readonly bytes: number;
+  readonly fits: boolean;
+  /** Whether its own engine samples there. */
+  readonly samples: boolean;
+}
+
+/** Writes the page, and prints it. */
 export async function benchRealSizes(): Promise<void> {
+  const page = await realSizesPage();
+  writeFileSync(PAGE, page);
+  console.log(page);
+}
+
+/** The page of these seeds. */
+export async function realSizesPage(seeds: readonly Seed[] = SEEDS): Promise<string> {
   const work = mkdtempSync(join(tmpdir(), 'editrl-bench-real-sizes-'));
   try {
-    console.log(`| GiB of a process | ${Object.keys(WAYS).join(' | ')} |`);
-    console.log(
-      `| --- |${Object.keys(WAYS)
-        .map(() => ' ---: |')
-        .join('')}`,
-    );
-    for (const seed of SEEDS) {
-      const cells: string[] = [];
-      for (const sets of Object.values(WAYS)) cells.push(await gibibytesOf(work, seed, sets));
-      console.log(`| ${seed.name} | ${cells.join(' | ')} |`);
+    const rows: string[] = [];
+    const twins: string[] = [];
+    for (const seed of seeds) {
+      const [cpu, gpu] = [await saidOf(work, seed, 'a CPU with 64 GiB'), await saidOf(work, seed, 'one GPU of 80 GB')];
+      const cells = WAYS.map((way) => bytesIn(cpu.get(way)));
+      rows.push(row([seed.name, ...cells, firstOf(cpu), firstOf(gpu)]));
+      const used = WAYS.filter((way) => [cpu, gpu].some((said) => isHeld(said.get(way))));
+      twins.push(row([seed.name, ...WAYS.map((way) => (used.includes(way) ? twinOf(seed.twins[way]) : '–'))]));
     }
+    return `${[
+      '# Policies of published sizes',
+      '`npm run bench -- real-sizes` wrote this page: what `editrl plan` says, in GiB of one process, by the shapes of the models alone. None of them was loaded.',
+      [
+        row(['GiB of a process', ...WAYS, ...Object.keys(PLACES).map((name) => `${name}: the first that fits`)]),
+        row(['---', ...WAYS.map(() => '---:'), '---', '---']),
+        ...rows,
+      ].join('\n'),
+      EXPLAINED,
+      '## The small twin of each',
+      'For each way that fits one of the two: the test that runs it at a small size, with the stand-in of the other program where there is one. `test/policies` runs the policy alone, not a whole run.',
+      [row(['run', ...WAYS]), row(['---', ...WAYS.map(() => '---')]), ...twins].join('\n'),
+    ].join('\n\n')}\n`;
   } finally {
     rmSync(work, { recursive: true });
   }
 }
 
-async function gibibytesOf(
-  work: string,
-  { name, config, model, sets = [] }: Seed,
-  more: readonly string[],
-): Promise<string> {
-  const folder = join(work, name.replaceAll(/\W+/g, '_'));
+const EXPLAINED = [
+  'Frozen models around the policy are counted: text encoders exported in float32, Qwen-Image-Edit exported in bfloat16, all others in float32; CLIP as a reward is not.',
+  'Small batches: `rollout.chunk_groups=1`, `optimizer.gradient_checkpointing=true`, `optimizer.per_device_batch_size=1`; of FLUX the last alone, whose IP-Adapter is what trains.',
+  'With vLLM, LoRA is on the decoder alone, and what vLLM takes comes on top, as does a training server. On a GPU only what is not refused is named: own sampling there',
+  'is, where a step would be fed more than 8 GiB ([hardware](../../docs/hardware.md#gpus)). CUDA is untested. An estimate is right within a factor of two: what fits by less than a tenth may well not.',
+].join(' ');
+
+function row(cells: readonly string[]): string {
+  return `| ${cells.join(' | ')} |`;
+}
+
+function bytesIn(said: Said | null | undefined): string {
+  if (said === null || said === undefined) return '–';
+  const size = said.bytes / 2 ** 30;
+  return size.toFixed(size < 10 ? 1 : 0);
+}
+
+function isHeld(said: Said | null | undefined): boolean {
+  return said?.fits === true && said.samples;
+}
+
+function firstOf(said: ReadonlyMap<Way, Said | null>): string {
+  return WAYS.find((way) => isHeld(said.get(way))) ?? 'none';
+}
+
+function twinOf(file: string | null): string {
+  return file === null ? 'none' : `[${file.replace(/^test\//, '')}](../../${file})`;
+}
+
+async function saidOf(work: string, seed: Seed, name: string): Promise<Map<Way, Said | null>> {
+  const { provider, devices, memory } = PLACES[name];
+  const folder = join(work, seed.name.replaceAll(/\W+/g, '_'));
+  if (seed.model !== undefined) writeModel(folder, seed.model);
+  const said = new Map<Way, Said | null>();
+  for (const way of WAYS) {
+    const sets = seed.ways[way]?.(folder);
+    if (sets === undefined) {
+      said.set(way, null);
+      continue;
+    }
+    const { settings } = await loadConfig({
+      file: seed.config,
+      sets: [
+        ...(seed.model === undefined ? [] : [`policy.model=${folder}`]),
+        `policy.engine.provider=${provider}`,
+        ...(seed.sets?.((model) => aroundIn(work, model)) ?? []),
+        ...sets,
+      ],
+      env: { APP__DATA_DIR: join(work, 'data'), APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
+    });
+    const { bytes, verdict } = memoryOf(new Map(), devices, memory)(settings);
+    if (bytes === null || verdict === null || !isTrainable(settings))
+      throw new InternalError(`no estimate for ${seed.name}, ${way}`);
+    const fed = recipeOf(settings).fedPerStep(settings, shapesOf(new Map()), { provider, processes: 1 });
+    said.set(way, { bytes, fits: verdict.fits, samples: !isRefused(() => refuseFed(fed, { provider })) });
+  }
+  return said;
+}
+
+function isRefused(look: () => void): boolean {
+  try {
+    look();
+    return false;
+  } catch (error) {
+    if (error instanceof EngineError) return true;
+    throw error;
+  }
+}
+
+/** The folder of a model around a policy, with files of its size that take no space. */
+function aroundIn(work: string, model: Around): string {
+  const folder = join(work, 'around', model);
+  writeModel(folder, around[model].config);
+  for (const name of ['model.onnx', 'model.onnx.data']) writeFileSync(join(folder, name), '');
+  truncateSync(join(folder, 'model.onnx.data'), around[model].bytes ?? 0);
+  return folder;
+}
+
+function writeModel(folder: string, config: object): void {
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'config.json'), JSON.stringify(model));
-  const { settings } = await loadConfig({
-    file: config,
-    sets: [
-      `policy.model=${JSON.stringify(folder)}`,
-      'policy.engine.provider=cpu',
-      ...sets,
-      ...more,
-      ...(more.includes(VLLM) && 'vision_config' in model ? [WORDS_ALONE] : []),
-    ],
-    env: { APP__DATA_DIR: join(work, 'data'), APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
-  });
-  const { bytes } = memoryOf(new Map(), { gpus: [], cpus: 2 })(settings);
-  if (bytes === null) throw new InternalError(`no estimate for ${name}`);
-  return (bytes / 2 ** 30).toFixed(0);
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
 }
