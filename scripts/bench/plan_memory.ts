@@ -1,8 +1,8 @@
 /**
  * What `editrl plan` says a run takes, beside the peak of its worker's resident memory, each less that of a worker of a model of no size. `plan-memory
  * FOLDER` runs two iterations of each case: SmolLM2 from this folder (`scripts/fetch_smollm2` makes it), a language model of a billion random bfloat16
- * weights, and one that sees with 0.3 billion; with a text behind it, the cases that have it in their names. Linux alone tells the peak of another
- * process.
+ * weights, and one that sees with 0.3 billion; with a text behind it, the cases that have it in their names. One of 7.6 billion, which takes 20 GiB of memory
+ * and 15 of disk, is run only so (`plan-memory FOLDER '7.6 B'`). Linux alone tells the peak of another process.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import {
@@ -38,7 +38,33 @@ interface Case {
   readonly name: string;
   /** The config as Jsonnet. */
   readonly config: string;
+  /** Whether it is run only where it is named; default: no. */
+  readonly isNamed?: true;
 }
+
+/** Random models that cases are about, by their folders: their sizes beside those of SmolLM2. */
+const MADE = {
+  // TinyLlama's.
+  billion: {
+    hidden_size: 2048,
+    intermediate_size: 5632,
+    num_hidden_layers: 22,
+    num_attention_heads: 32,
+    num_key_value_heads: 4,
+    head_dim: 64,
+  },
+  // Those of the decoder of Qwen2.5-VL-7B.
+  seven: {
+    vocab_size: 152_064,
+    hidden_size: 3584,
+    intermediate_size: 18_944,
+    num_hidden_layers: 28,
+    num_attention_heads: 28,
+    num_key_value_heads: 4,
+    head_dim: 128,
+    tie_word_embeddings: false,
+  },
+} as const;
 
 /** Two iterations on prompts of so many words, which fill the context beside the answers. */
 function words(
@@ -87,10 +113,13 @@ function seeing(name: string, train: string): Case {
   return { name, config };
 }
 
-function casesOf(folder: string, large: string): readonly Case[] {
+function casesOf(folder: string, made: (model: keyof typeof MADE) => string): readonly Case[] {
   const model = `{ model: '${folder}'`;
   const lora = `${model}, lora: { rank: 16, alpha: 32, targets: 'all-linear' } }`;
-  const billion = `{ model: '${large}', lora: { rank: 16, alpha: 32, targets: 'all-linear' } }`;
+  const adapted = (model: keyof typeof MADE): string =>
+    `{ model: '${made(model)}', lora: { rank: 16, alpha: 32, targets: 'all-linear' } }`;
+  const billion = adapted('billion');
+  const least = { prompt: 48, answer: 8, episodes: 16, checkpointing: true, dtype: 'float16' };
   const few = { prompt: 40, answer: 24, episodes: 16 };
   return [
     words('SmolLM2, LoRA, 40 + 24 tokens', lora, { prompt: 40, answer: 24 }),
@@ -102,24 +131,17 @@ function casesOf(folder: string, large: string): readonly Case[] {
     words('1.1 B, LoRA, 16 answers, 40 + 24 tokens', billion, few),
     words('1.1 B, LoRA, 16 answers, 40 + 24 tokens, nothing packed', billion, { ...few, packed: 'none' }),
     words('1.1 B, LoRA, 16 answers, 40 + 24 tokens, held in float16', billion, { ...few, dtype: 'float16' }),
+    { ...words('7.6 B, LoRA, 16 answers, 48 + 8 tokens, held in float16', adapted('seven'), least), isNamed: true },
     seeing('0.3 B that sees, its language model trains', '{ mm_vision: false, mm_mlp: true, mm_llm: true }'),
     seeing('0.3 B that sees, its connector trains', '{ mm_vision: false, mm_mlp: true, mm_llm: false }'),
   ];
 }
 
-/** A model in the shape of TinyLlama with this folder's tokenizer, its matrices random bfloat16 numbers between 1/64 and 1/32, of either sign. */
-function makeLarge(folder: string, out: string): void {
+/** A model with this folder's tokenizer, its matrices random bfloat16 numbers between 1/64 and 1/32, of either sign. */
+function makeModel(folder: string, out: string, sizes: object): void {
   mkdirSync(out);
   for (const name of ['tokenizer.json', 'tokenizer_config.json']) copyFileSync(join(folder, name), join(out, name));
-  const config = {
-    ...(JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as object),
-    hidden_size: 2048,
-    intermediate_size: 5632,
-    num_hidden_layers: 22,
-    num_attention_heads: 32,
-    num_key_value_heads: 4,
-    head_dim: 64,
-  };
+  const config = { ...(JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as object), ...sizes };
   writeFileSync(join(out, 'config.json'), JSON.stringify(config));
   const shapes = new Map(
     [...decoderParameters(describeDecoder(out).config)].map(([name, { shape }]) => [name, shape] as const),
@@ -162,12 +184,17 @@ export async function benchPlanMemory(): Promise<void> {
   }
   const work = mkdtempSync(join(tmpdir(), 'editrl-bench-plan-memory-'));
   try {
-    for (const length of [40, 200]) writeFileSync(join(work, `words_${length}.jsonl`), rowsOf(length));
+    for (const length of [40, 48, 200]) writeFileSync(join(work, `words_${length}.jsonl`), rowsOf(length));
     const idle = await peakOf(work, words('idle', idlePolicy(folder), { prompt: 40, answer: 24 }));
     console.log(`a worker of a model of no size: ${mebibytes(idle)} MiB`);
-    const large = join(work, 'large');
-    for (const one of casesOf(folder, large).filter(({ name }) => name.includes(process.argv[4] ?? ''))) {
-      if (one.config.includes(large) && !existsSync(large)) makeLarge(folder, large);
+    const madeIn = (model: string): string => join(work, model);
+    const asked = process.argv[4];
+    for (const one of casesOf(folder, madeIn)) {
+      if (asked === undefined ? one.isNamed === true : !one.name.includes(asked)) continue;
+      for (const [model, sizes] of Object.entries(MADE)) {
+        const out = madeIn(model);
+        if (one.config.includes(`'${out}'`) && !existsSync(out)) makeModel(folder, out, sizes);
+      }
       const planned = plannedFor(work, one);
       const peak = await peakOf(work, one);
       const ratio = (planned - idle) / (peak - idle);
@@ -194,11 +221,12 @@ function configIn(work: string, { config }: Case): string {
 }
 
 function plannedFor(work: string, one: Case): number {
-  const { stdout, stderr } = spawnSync(process.execPath, [COMMAND, 'plan', configIn(work, one), '--json'], {
+  const { stdout, stderr, status } = spawnSync(process.execPath, [COMMAND, 'plan', configIn(work, one), '--json'], {
     cwd: work,
     encoding: 'utf8',
     env: environmentIn(work),
   });
+  if (status !== 0) throw new InternalError(`no plan of ${one.name}: ${stderr}`);
   const plan = JSON.parse(stdout) as { readonly cells: readonly { readonly memory_bytes: number | null }[] };
   const bytes = plan.cells[0]?.memory_bytes ?? null;
   if (bytes === null) throw new InternalError(`no estimate for ${one.name}: ${stderr}`);
