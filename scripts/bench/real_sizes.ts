@@ -133,8 +133,9 @@ async function saidOf(work: string, seed: Seed, name: string): Promise<Map<Way, 
       env: { APP__DATA_DIR: join(work, 'data'), APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
     });
     const { bytes, verdict } = memoryOf(new Map(), devices, memory)(settings);
-    if (bytes === null || verdict === null || !isTrainable(settings))
+    if (bytes === null || verdict === null || !isTrainable(settings)) {
       throw new InternalError(`no estimate for ${seed.name}, ${way}`);
+    }
     const fed = recipeOf(settings).fedPerStep(settings, shapesOf(new Map()), { provider, processes: 1 });
     said.set(way, { bytes, fits: verdict.fits, samples: !isRefused(() => refuseFed(fed, { provider })) });
   }
