@@ -37,16 +37,23 @@ describe.skipIf(missing !== null)(`scripts/export_edit_transformer${why}`, () =>
     expect(run(saved, out)).toMatchObject({ status: 1, stderr: `${out} is there already\n` });
   });
 
+  it('writes one whose source is modulated as if it had no noise', () => {
+    const out = join(folder, 'clean');
+    const made = run(join(saved, '../qwen_clean'), out);
+    expect(made.status, made.stderr).toBe(0);
+    expect(made.stdout.match(/differs from diffusers by at most/g)).toHaveLength(2);
+  });
+
   it('says what it does not export, and leaves nothing behind', () => {
     const source = join(folder, 'odd');
     cpSync(saved, source, { recursive: true });
     const file = join(source, 'config.json');
     const json = JSON.parse(readFileSync(file, 'utf8')) as object;
-    writeFileSync(file, JSON.stringify({ ...json, zero_cond_t: true }));
+    writeFileSync(file, JSON.stringify({ ...json, use_layer3d_rope: true }));
     const out = join(folder, 'refused');
     expect(run(source, out)).toMatchObject({
       status: 1,
-      stderr: `${source} asks for zero_cond_t, which the graph has no inputs for\n`,
+      stderr: `${source} asks for use_layer3d_rope, which the graph has no inputs for\n`,
     });
     expect(run(join(saved, '../flux'), out).stderr).toContain('holds FluxTransformer2DModel; covered: Qwen');
     expect(existsSync(out)).toBe(false);

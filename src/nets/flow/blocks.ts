@@ -1,12 +1,12 @@
 /** The blocks of flow transformers. Axis letters as in transformer.ts. */
-import { add, concat, gelu, mul, reshape, rmsNormalization, slice } from '../../graph/build.js';
+import { add, concat, gelu, reshape, rmsNormalization, slice } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { attendAll } from '../decoder/attention.js';
 import { linear } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import type { StreamHeads, HeadSizes } from './heads.js';
 import type { ImagePrompt } from './ip_adapter.js';
-import { modulatedNorm, modulations } from './modulation.js';
+import { gated, modulatedNorm, modulations, type Modulation, type StreamConditioning } from './modulation.js';
 import {
   jointBlock,
   ownAttention,
@@ -37,8 +37,10 @@ export interface BlockContext {
   readonly compared: Compared;
   /** Whether queries and keys are normalised. */
   readonly normsHeads: boolean;
-  /** The vector that modulations are computed from, [B, W]. */
-  readonly conditioning: Value;
+  /** What modulations of the text, and of text and image together, are computed from. */
+  readonly conditioning: StreamConditioning;
+  /** What those of the image are computed from. */
+  readonly imageConditioning: StreamConditioning;
   readonly prompt: ImagePrompt | null;
   readonly adapter: Adapter | undefined;
 }
@@ -86,7 +88,7 @@ interface Entered {
   readonly normalised: Value;
   readonly key: Value;
   readonly value: Value;
-  readonly modulations: readonly Value[];
+  readonly modulations: readonly Modulation[];
 }
 
 function enter(
@@ -97,7 +99,8 @@ function enter(
   heads: StreamHeads,
   form: keyof typeof vectorCounts = 'whole',
 ): Entered {
-  const vectors = modulations(net.conditioning, `${block}.${names.modulation}`, vectorCounts[form], net.adapter);
+  const conditioning = names === net.names.image ? net.imageConditioning : net.conditioning;
+  const vectors = modulations(conditioning, `${block}.${names.modulation}`, vectorCounts[form], net.adapter);
   // Where a text is there for its keys alone, its scale stands before its shift.
   const [shift, scale] = form === 'keys' ? [vectors[1], vectors[0]] : vectors;
   const normalised = rowsOf(modulatedNorm(tokens, shift, scale));
@@ -126,14 +129,14 @@ function withAttended(
   tokens: Value,
   attended: Value,
   { out }: AttentionNames,
-  gate: Value,
+  gate: Modulation,
 ): Value {
   const rows = linear(attended, `${block}.${out}`, widthOf(net), true, net.adapter);
-  return add(tokens, mul(tokensOf(net, rows), gate));
+  return add(tokens, gated(tokensOf(net, rows), gate));
 }
 
 /** What the image's attention to itself makes of its tokens, which are normalised with shift and scale: rows. */
-function attendItself(net: BlockContext, block: string, image: Value, shift: Value, scale: Value): Value {
+function attendItself(net: BlockContext, block: string, image: Value, shift: Modulation, scale: Modulation): Value {
   const normalised = rowsOf(modulatedNorm(image, shift, scale));
   const at = (part: keyof AttentionNames): string => `${block}.${ownAttention[part]}`;
   const queries = queriesOf(net, block, { normalised }, ownAttention, net.image);
@@ -152,14 +155,14 @@ function leave(
   tokens: Value,
   attended: Value,
   names: StreamNames,
-  [, , gate, mlpShift, mlpScale, mlpGate, , , ownGate]: readonly Value[],
+  [, , gate, mlpShift, mlpScale, mlpGate, , , ownGate]: readonly Modulation[],
   added: Value | null = null,
 ): Value {
   let x = withAttended(net, block, tokens, attended, names, gate);
   if (added !== null) x = withAttended(net, block, x, added, ownAttention, ownGate);
   const normalised = rowsOf(modulatedNorm(x, mlpShift, mlpScale));
   const made = feedForward(net, normalised, `${block}.${names.up}`, `${block}.${names.down}`);
-  return add(x, mul(tokensOf(net, made), mlpGate));
+  return add(x, gated(tokensOf(net, made), mlpGate));
 }
 
 /** One joint block. Where its text `isRead` by nothing later, the text has neither queries nor feed-forward layers. */
@@ -215,5 +218,5 @@ export function applySingleBlock(net: BlockContext, index: number, x: Value, isL
   const width = widthOf(net);
   const inner = gelu(linear(rows, at('up'), MLP_RATIO * width, true, adapter));
   const out = linear(concat([heads.join(mixed, 0), inner], 1), at('out'), width, true, adapter);
-  return add(kept(x), mul(tokensOf(net, out), gate));
+  return add(kept(x), gated(tokensOf(net, out), gate));
 }

@@ -58,6 +58,8 @@ export interface QwenImageConfig extends Sizes, Turned {
   readonly architecture: 'qwen_image';
   /** Side of the patch that one outgoing token stands for: it is patch_size^2 * out_channels wide. */
   readonly patch_size: number;
+  /** Whether pictures that are looked at and not painted are modulated as at a noise level of 0, which is what they have: Qwen-Image-Edit-2511. */
+  readonly zero_cond_t: boolean;
 }
 
 /** Stable Diffusion 3 and 3.5 (Esser et al., 2024): joint blocks alone, whose positions are added to the image's tokens. */
@@ -201,7 +203,7 @@ const sd3Fields = {
   dual_attention_layers: z.array(axis).default([]),
   qk_norm: z.literal('rms_norm').nullable().default(null),
 };
-const no = z.literal(false).nullish();
+const no = z.literal(false, 'only false is covered').nullish();
 
 /** By `_class_name`: which values of its settings are supported, and how the rest is read. Defaults are those of diffusers' classes. */
 const classes = {
@@ -228,7 +230,7 @@ const classes = {
     architecture: 'qwen_image',
     covered: z.looseObject({
       guidance_embeds: no,
-      zero_cond_t: no,
+      // Qwen-Image-Layered's.
       use_additional_t_cond: no,
       use_layer3d_rope: no,
     }),
@@ -239,6 +241,10 @@ const classes = {
         out_channels: size.nullable().default(16),
         num_layers: size.default(60),
         joint_attention_dim: size.default(3584),
+        zero_cond_t: z
+          .boolean()
+          .nullish()
+          .transform((zero) => zero ?? false),
       })
       .transform(({ out_channels, ...rest }): QwenImageConfig => ({
         architecture: 'qwen_image',
@@ -350,10 +356,13 @@ function storedSizes(
 /** The content of a checkpoint's config.json, which `readFlowConfig` reads back. */
 export function flowConfigJson(config: FlowTransformerConfig): string {
   const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = storedSizes(config);
+  const { zero_cond_t, ...known } = { zero_cond_t: false, ...settings };
   const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
   const json = {
     _class_name: name,
-    ...settings,
+    ...known,
+    // Releases of diffusers from before it do not know it.
+    ...(zero_cond_t ? { zero_cond_t } : {}),
     ...(ip_adapter === null ? {} : { ip_adapter }),
     ...(prediction === 'velocity' ? {} : { prediction }),
     ...(condition_dropout === null ? {} : { condition_dropout }),

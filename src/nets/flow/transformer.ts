@@ -10,7 +10,7 @@ import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { linear, rmsNorm, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import { applyJointBlock, applySingleBlock, type BlockContext, type Streams } from './blocks.js';
-import { conditioning } from './conditioning.js';
+import { conditioning, type Conditions } from './conditioning.js';
 import {
   checkFlowConfig,
   innerWidth,
@@ -25,7 +25,7 @@ import {
 } from './config.js';
 import { StreamHeads } from './heads.js';
 import { ImagePrompt } from './ip_adapter.js';
-import { modulatedNorm, modulations } from './modulation.js';
+import { modulatedNorm, modulations, type StreamConditioning } from './modulation.js';
 import { flowNames, LAST, LAST_MODULATION } from './names.js';
 import { addPlaces } from './places.js';
 import { FlowRotary, unturned } from './positions.js';
@@ -193,12 +193,33 @@ function netOf(
     compared:
       config.architecture === 'sd3' ? unturned(config.attention_head_dim) : new FlowRotary(graph, config, shape),
     normsHeads: normsHeads(config),
-    conditioning: silu(conditioning(inputs, innerWidth(config), adapter)),
+    ...conditioningOf(config, shape, inputs, adapter),
     prompt:
       ip_adapter === null || imageFeatures === null
         ? null
         : new ImagePrompt(imageFeatures, ip_adapter, joint_attention_dim, sizes, adapter),
     adapter,
+  };
+}
+
+/** The conditioning of both streams: pictures that are looked at may be modulated as if nothing was noisy. */
+function conditioningOf(
+  config: FlowTransformerConfig,
+  { batch, rows: high, columns, hasSecond = false }: FlowShape,
+  inputs: FlowInputs,
+  adapter: Adapter | undefined,
+): Pick<BlockContext, 'conditioning' | 'imageConditioning'> {
+  const made = (conditions: Conditions): Value => silu(conditioning(conditions, innerWidth(config), adapter));
+  if (config.architecture !== 'qwen_image' || !config.zero_cond_t || !hasSecond) {
+    const all: StreamConditioning = { rows: made(inputs), clean: null };
+    return { conditioning: all, imageConditioning: all };
+  }
+  const { sigma } = inputs;
+  const levels = concat([sigma, sigma.graph.constant(Float32Array.of(0), [1])], 0);
+  const rows = made({ ...inputs, sigma: levels });
+  return {
+    conditioning: { rows: slice(rows, 0, 0, batch), clean: null },
+    imageConditioning: { rows, clean: high * columns },
   };
 }
 

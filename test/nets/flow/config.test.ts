@@ -69,7 +69,10 @@ it('reads what diffusers writes, with the defaults of its classes', () => {
     out_channels: 16,
     patch_size: 2,
     joint_attention_dim: 3584,
+    zero_cond_t: false,
   });
+  // Files of before it stay as they were.
+  expect(JSON.parse(flowConfigJson(image))).not.toHaveProperty('zero_cond_t');
   expect(velocityWidth(image)).toBe(64);
   expect(readFlowConfig({ ...fill, out_channels: null }, '').out_channels).toBe(384);
 });
@@ -103,6 +106,7 @@ it.each<[string, FlowTransformerConfig]>([
   ['flux', readFlowConfig({ ...fill, ip_adapter: adapter }, '')],
   ['flux without a summary', readFlowConfig({ ...fill, pooled_projection_dim: 0, num_single_layers: 0 }, '')],
   ['qwen_image', readFlowConfig(qwen, '')],
+  ['qwen_image whose sources have no noise', readFlowConfig({ ...qwen, zero_cond_t: true }, '')],
   ['sd3', readFlowConfig(sd3, '')],
   ['sd3 with a second attention', readFlowConfig(sd35, '')],
 ])('reads back what it writes: %s', (_name, config) => {
@@ -122,7 +126,17 @@ it.each<[string, unknown, RegExp]>([
   ],
   ['a size that is none', { ...fill, num_layers: 0 }, /FluxTransformer2DModel: num_layers/],
   ['another patch', { ...fill, patch_size: 2 }, /FluxTransformer2DModel: patch_size/],
-  ['frames that are not denoised', { ...qwen, zero_cond_t: true }, /QwenImageTransformer2DModel: zero_cond_t/],
+  [
+    'a condition of layers',
+    { ...qwen, use_additional_t_cond: true },
+    /QwenImageTransformer2DModel: use_additional_t_cond: only false is covered/,
+  ],
+  [
+    'positions of layers',
+    { ...qwen, use_layer3d_rope: true },
+    /QwenImageTransformer2DModel: use_layer3d_rope: only false is covered/,
+  ],
+  ['a switch that is none', { ...qwen, zero_cond_t: 1 }, /QwenImageTransformer2DModel: zero_cond_t/],
   [
     'axes of another sum',
     { ...fill, axes_dims_rope: [16, 56, 58] },

@@ -36,6 +36,7 @@ const qwen: QwenImageConfig = {
   in_channels: 5,
   out_channels: 2,
   patch_size: 2,
+  zero_cond_t: false,
   num_layers: 2,
   attention_head_dim: 8,
   num_attention_heads: 2,
@@ -47,7 +48,7 @@ const qwen: QwenImageConfig = {
 };
 const shape: FlowShape = { batch: 2, rows: 2, columns: 3, textTokens: 3 };
 
-const configs: [string, FlowTransformerConfig][] = [
+const configs: [string, FlowTransformerConfig, FlowShape?][] = [
   ['flux', flux],
   [
     'flux of joint blocks alone, without a summary',
@@ -55,6 +56,7 @@ const configs: [string, FlowTransformerConfig][] = [
   ],
   ['flux that predicts the clean sample', { ...flux, prediction: 'sample' }],
   ['qwen_image', qwen],
+  ['qwen_image beside a picture without noise', { ...qwen, zero_cond_t: true }, { ...shape, hasSecond: true }],
 ];
 
 interface Described {
@@ -70,10 +72,10 @@ interface Described {
  * A projection of the velocity, its gradients, and random data; no weight is zero. Noise levels are small, since float32 holds the angle
  * 1000 sigma of larger ones to 3e-5.
  */
-function described(config: FlowTransformerConfig, withPrompt = true): Described {
+function described(config: FlowTransformerConfig, withPrompt = true, of: FlowShape = shape): Described {
   const graph = new Graph('flow');
-  const inputs = flowInputs(graph, config, shape);
-  const out = velocity(graph, config, shape, withPrompt ? inputs : { ...inputs, imageFeatures: null });
+  const inputs = flowInputs(graph, config, of);
+  const out = velocity(graph, config, of, withPrompt ? inputs : { ...inputs, imageFeatures: null });
   const feeds = new Map<Value, Float32Array>();
   for (const input of graph.inputs) {
     const stream = new RandomStream('input', input.name);
@@ -100,8 +102,8 @@ function described(config: FlowTransformerConfig, withPrompt = true): Described 
   return { out, loss, names, slopes: gradients(loss, [...graph.parameters.values()]), feeds };
 }
 
-describe.each(configs)('a flow transformer: %s', (_name, config) => {
-  const { out, loss, names, slopes, feeds } = described(config);
+describe.each(configs)('a flow transformer: %s', (_name, config, of) => {
+  const { out, loss, names, slopes, feeds } = described(config, true, of);
 
   it('has parameters of the names and shapes that are listed', () => {
     const listed = flowParameters(config);

@@ -26,6 +26,7 @@ const further: QwenImageConfig = {
   in_channels: 3 * PATCH ** 2,
   out_channels: 3,
   patch_size: PATCH,
+  zero_cond_t: false,
   num_layers: 2,
   attention_head_dim: 8,
   num_attention_heads: 2,

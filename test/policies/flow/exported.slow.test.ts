@@ -2,6 +2,8 @@
  * A transformer that scripts/export_edit_transformer wrote, made by
  *
  *   scripts/export_edit_transformer test/nets/flow/fixtures/qwen_image test/policies/flow/fixtures/exported_edit
+ *
+ * and one of qwen_clean in the same way.
  */
 import { cpSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -98,14 +100,17 @@ describe('a transformer that was exported', () => {
     expect(own[0]).not.toEqual(own[1]);
   });
 
-  it('has that of diffusers to 1e-4', async () => {
+  it.each([
+    ['one noise level for all tokens', 'qwen_image', 'exported_edit'],
+    ['none for the second picture', 'qwen_clean', 'exported_clean'],
+  ])('has that of diffusers to 1e-4, with %s', async (_, weights, graph) => {
     const read = (file: string) => {
-      const path = join(saved, file);
+      const path = join(saved, '..', weights, file);
       return readSafetensors(path, [...readSafetensorsIndex(path).entries.keys()]);
     };
     const [given, beside] = [read('expected.safetensors'), read('expected_second.safetensors')];
     const of = (from: typeof given, name: string): Float32Array => must(from.get(name), name).data;
-    const { file } = openExportedFlow(exported, session);
+    const { file } = openExportedFlow(join(exported, '..', graph), session);
     open.push(must(file, 'a graph'));
     const feeds = {
       hidden: of(given, 'hidden'),

@@ -40,6 +40,7 @@ export const ofQwen: FlowTransformerConfig = {
   in_channels: 5,
   out_channels: 3,
   patch_size: 1,
+  zero_cond_t: false,
   num_layers: 1,
   attention_head_dim: 8,
   num_attention_heads: 2,
