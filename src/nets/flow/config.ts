@@ -169,6 +169,11 @@ export function takesSecond({ architecture }: FlowTransformerConfig): boolean {
   return architecture !== 'sd3';
 }
 
+/** Whether more pictures than a second one can follow: Qwen-Image-Edit-2509 and -2511 were trained with up to three. */
+export function takesSeveral({ architecture }: FlowTransformerConfig): boolean {
+  return architecture === 'qwen_image';
+}
+
 const size = z.int().positive();
 const axis = z.int().nonnegative();
 /** The form in a config.json. */

@@ -3,31 +3,49 @@ import { mul, rotary } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { TurnedConfig } from './config.js';
 
-/** A picture of rows x columns tokens, beside this many text tokens. */
-export interface FlowGrid {
+/** Height and width of a picture in tokens. */
+export interface PictureGrid {
   readonly rows: number;
   readonly columns: number;
+}
+
+/** A picture of rows x columns tokens, beside this many text tokens. */
+export interface FlowGrid extends PictureGrid {
   readonly textTokens: number;
   /** Whether a second picture of the same size follows; absent means none. */
   readonly hasSecond?: boolean;
+  /** Pictures after the second, each of a size of its own; absent means none. */
+  readonly further?: readonly PictureGrid[];
+}
+
+/** The pictures of a sequence, in their order: the one that is painted, and those that are looked at. */
+export function picturesOf({ rows, columns, hasSecond = false, further = [] }: FlowGrid): readonly PictureGrid[] {
+  const own = { rows, columns };
+  return [own, ...(hasSecond ? [own] : []), ...further];
+}
+
+/** Tokens of the pictures that are looked at. */
+export function shownTokens(grid: FlowGrid): number {
+  const [, ...shown] = picturesOf(grid);
+  return shown.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
 }
 
 type Position = readonly [frame: number, row: number, column: number];
 
 interface Places {
-  readonly text: (token: number, grid: FlowGrid) => Position;
-  /** `frame` counts pictures. */
-  readonly image: (frame: number, row: number, column: number, grid: FlowGrid) => Position;
+  readonly text: (token: number, pictures: readonly PictureGrid[]) => Position;
+  /** `frame` counts pictures, of which this one has this size. */
+  readonly image: (frame: number, row: number, column: number, size: PictureGrid) => Position;
 }
 
 const half = (size: number): number => Math.floor(size / 2);
 
 const placesOf: Readonly<Record<TurnedConfig['architecture'], Places>> = {
   flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
-  // The image lies around the origin, text goes on along the diagonal beyond its lower right corner.
+  // Images lie around the origin, text goes on along the diagonal beyond the furthest lower or right edge.
   qwen_image: {
-    text: (token, { rows, columns }) => {
-      const place = Math.max(half(rows), half(columns)) + token;
+    text: (token, pictures) => {
+      const place = Math.max(...pictures.map(({ rows, columns }) => Math.max(half(rows), half(columns)))) + token;
       return [place, place, place];
     },
     image: (frame, row, column, { rows, columns }) => [
@@ -43,14 +61,14 @@ const THETA = 10_000;
 /** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
 export function rotaryAngles(config: TurnedConfig, grid: FlowGrid): number[][] {
   const { text, image } = placesOf[config.architecture];
-  const frame = (at: number): Position[] =>
-    Array.from({ length: grid.rows * grid.columns }, (_, i) =>
-      image(at, Math.floor(i / grid.columns), i % grid.columns, grid),
-    );
+  const pictures = picturesOf(grid);
   const positions = [
-    ...Array.from({ length: grid.textTokens }, (_, token) => text(token, grid)),
-    ...frame(0),
-    ...(grid.hasSecond === true ? frame(1) : []),
+    ...Array.from({ length: grid.textTokens }, (_, token) => text(token, pictures)),
+    ...pictures.flatMap((size, frame) =>
+      Array.from({ length: size.rows * size.columns }, (_, i) =>
+        image(frame, Math.floor(i / size.columns), i % size.columns, size),
+      ),
+    ),
   ];
   return positions.map((position) =>
     config.axes_dims_rope.flatMap((depth, axis) =>

@@ -2,7 +2,7 @@
  * Transformers that predict the velocity of rectified flows: joint blocks with weights of their own for text and image (Esser et al., "Scaling
  * Rectified Flow Transformers", 2024), then single blocks that share them. One description serves training and sampling.
  *
- * Axis letters: B samples, N image tokens, T text tokens, S = T + N with text first (and as many tokens of a second picture last), W width, H heads, D depth of a head.
+ * Axis letters: B samples, N image tokens, T text tokens, S = T + N + M with text first, M tokens of pictures that are looked at (0 for none), W width, H heads, D depth of a head.
  */
 import { GraphError, must } from '../../core/errors.js';
 import { add, concat, gemm, maximum, mul, reciprocal, reshape, slice, sub, transpose } from '../../graph/build.js';
@@ -19,6 +19,7 @@ import {
   pooledWidth,
   singleLayers,
   takesSecond,
+  takesSeveral,
   velocityWidth,
   type FlowTransformerConfig,
   type Sd3Config,
@@ -28,19 +29,17 @@ import { ImagePrompt } from './ip_adapter.js';
 import { modulatedNorm, modulations, type StreamConditioning } from './modulation.js';
 import { flowNames, LAST, LAST_MODULATION } from './names.js';
 import { addPlaces } from './places.js';
-import { FlowRotary, unturned } from './positions.js';
+import { FlowRotary, picturesOf, shownTokens, unturned, type FlowGrid } from './positions.js';
 
 export { isIpAdapter } from './names.js';
 export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
 
-/** The sizes of a batch: pictures of rows x columns tokens, each with this many text tokens. */
-export interface FlowShape {
+/**
+ * The sizes of a batch: pictures of rows x columns tokens, each with this many text tokens. A second picture of as many tokens, and those after it, are
+ * looked at and not painted.
+ */
+export interface FlowShape extends FlowGrid {
   readonly batch: number;
-  readonly rows: number;
-  readonly columns: number;
-  readonly textTokens: number;
-  /** Whether a second picture of as many tokens follows, which is looked at and not painted. Absent means none. */
-  readonly hasSecond?: boolean;
   /** Whether some of the text's tokens are padding, which nothing looks at. Absent means none. */
   readonly hasPadding?: boolean;
 }
@@ -48,7 +47,7 @@ export interface FlowShape {
 export interface FlowInputs {
   /** [B, N, in_channels]: packed noisy latents with the joined latents, row by row of the picture. */
   readonly hidden: Value;
-  /** [B, N, in_channels]: the latents of the second picture; null where the shape has none. */
+  /** [B, M, in_channels]: the latents of the second picture and those after it; null where the shape has none. */
   readonly second: Value | null;
   /** [B, T, joint_attention_dim] */
   readonly text: Value;
@@ -84,11 +83,13 @@ export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: F
 /** The shape of each input; null for inputs that the config does not have. */
 function shapesOf(
   config: FlowTransformerConfig,
-  { batch, rows, columns, textTokens, hasSecond = false, hasPadding = false }: FlowShape,
+  shape: FlowShape,
 ): { readonly [K in keyof FlowInputs]: null extends FlowInputs[K] ? Shape | null : Shape } {
+  const { batch, rows, columns, textTokens, hasPadding = false } = shape;
+  const shown = shownTokens(shape);
   return {
     hidden: [batch, rows * columns, config.in_channels],
-    second: hasSecond ? [batch, rows * columns, config.in_channels] : null,
+    second: shown > 0 ? [batch, shown, config.in_channels] : null,
     text: [batch, textTokens, config.joint_attention_dim],
     textPadding: hasPadding ? [batch, textTokens] : null,
     pooled: pooledWidth(config) > 0 ? [batch, pooledWidth(config)] : null,
@@ -100,7 +101,11 @@ function shapesOf(
 
 /** Raises GraphError if the inputs do not match the config; an IP-Adapter's may be left out. */
 function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
-  if (shape.hasSecond === true && !takesSecond(config)) {
+  const looksAt = picturesOf(shape).length - 1;
+  if (looksAt > 1 && !takesSeveral(config)) {
+    throw new GraphError(`${looksAt} pictures as further tokens, of which the model takes one`);
+  }
+  if (looksAt > 0 && !takesSecond(config)) {
     throw new GraphError('a second picture as further tokens, for which the model has no positions');
   }
   const shapes = shapesOf(config, shape);
@@ -144,8 +149,8 @@ export function velocity(
     }
   }
   const { batch, rows, columns } = shape;
-  // The results of the second picture's tokens are not used.
-  if (shape.hasSecond === true) x = slice(x, 1, 0, rows * columns);
+  // The results of the tokens that are looked at are not used.
+  x = slice(x, 1, 0, rows * columns);
   const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
   const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
   const out = velocityWidth(config);
@@ -179,7 +184,7 @@ function netOf(
   adapter: Adapter | undefined,
 ): BlockContext {
   const sizes = { batch: shape.batch, heads: config.num_attention_heads, depth: config.attention_head_dim };
-  const imageTokens = shape.rows * shape.columns * (shape.hasSecond === true ? 2 : 1);
+  const imageTokens = shape.rows * shape.columns + shownTokens(shape);
   const { ip_adapter, joint_attention_dim } = config;
   const { imageFeatures, textPadding } = inputs;
   return {
@@ -205,12 +210,13 @@ function netOf(
 /** The conditioning of both streams: pictures that are looked at may be modulated as if nothing was noisy. */
 function conditioningOf(
   config: FlowTransformerConfig,
-  { batch, rows: high, columns, hasSecond = false }: FlowShape,
+  shape: FlowShape,
   inputs: FlowInputs,
   adapter: Adapter | undefined,
 ): Pick<BlockContext, 'conditioning' | 'imageConditioning'> {
   const made = (conditions: Conditions): Value => silu(conditioning(conditions, innerWidth(config), adapter));
-  if (config.architecture !== 'qwen_image' || !config.zero_cond_t || !hasSecond) {
+  const { batch, rows: high, columns } = shape;
+  if (config.architecture !== 'qwen_image' || !config.zero_cond_t || shownTokens(shape) === 0) {
     const all: StreamConditioning = { rows: made(inputs), clean: null };
     return { conditioning: all, imageConditioning: all };
   }

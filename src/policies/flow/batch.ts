@@ -25,6 +25,17 @@ export interface FlowCondition {
   readonly context: Float32Array;
   /** For a model that sees the unpainted part as further tokens; absent for any other. */
   readonly kept?: KeptPicture;
+  /** Pictures that are looked at after `kept`, in their order; absent: none. */
+  readonly further?: readonly FurtherPicture[];
+}
+
+/** A picture that is looked at, of a size of its own. */
+export interface FurtherPicture {
+  /** Height and width in tokens. */
+  readonly rows: number;
+  readonly columns: number;
+  /** [rows * columns, C] latents. */
+  readonly shown: Float32Array;
 }
 
 /**

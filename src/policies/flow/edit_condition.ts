@@ -1,8 +1,8 @@
 /** The conditioning of a flow model that edits pictures: hidden states in place of text, and the picture before the edit. Pure functions. */
-import { CheckpointError } from '../../core/errors.js';
+import { CheckpointError, InternalError } from '../../core/errors.js';
 import type { Planes } from '../../core/planes.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { takesSeveral, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
 import type { FlowCondition } from './batch.js';
 import { pack, patchOf } from './packing.js';
@@ -14,6 +14,8 @@ export interface SourceInput {
   readonly patch: number;
   /** Whether the source is given as further channels of each latent or as further tokens. */
   readonly source: 'channels' | 'tokens';
+  /** Whether further pictures, of any size, can be given after it. */
+  readonly several: boolean;
 }
 
 /** Raises CheckpointError, naming `where`, for a model that was not made to edit latents of this codec. */
@@ -38,7 +40,7 @@ export function sourceInputOf(
       next: 'Name a model that reads text tokens alone, such as one of the class QwenImageTransformer2DModel.',
     });
   }
-  return { patch, source };
+  return { patch, source, several: source === 'tokens' && takesSeveral(config) };
 }
 
 /** Texts are padded to a multiple of this, longer ones to an eighth of a power of two, to keep the number of compiled graphs small. */
@@ -51,18 +53,20 @@ export function textColumns(tokens: number): number {
 }
 
 /**
+ * @param sources latents of the pictures before the edit, of which the first has the size of the edited one
  * @param told the hidden states that replace the text
  * @param blank what guidance is measured from: the states of a blank instruction; null if the model is not guided by these
  * Raises CheckpointError when the states do not have the width of the model's text.
  */
 export function editCondition(
   told: HiddenStates,
-  source: Planes,
-  { patch, source: form }: SourceInput,
+  [source, ...further]: readonly [Planes, ...Planes[]],
+  { patch, source: form, several }: SourceInput,
   config: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
   blank: HiddenStates | null = null,
 ): FlowCondition {
   const shown = pack(source, patch);
+  if (further.length > 0 && !several) throw new InternalError(`${1 + further.length} pictures for a model of one`);
   return {
     rows: source.height / patch,
     columns: source.width / patch,
@@ -74,6 +78,15 @@ export function editCondition(
       ? { context: shown }
       : // Everything may change.
         { context: new Float32Array(0), kept: { shown, painted: new Float32Array(shown.length).fill(1) } }),
+    ...(further.length === 0
+      ? {}
+      : {
+          further: further.map((picture) => ({
+            rows: picture.height / patch,
+            columns: picture.width / patch,
+            shown: pack(picture, patch),
+          })),
+        }),
   };
 }
 

@@ -28,6 +28,8 @@ export interface EditorOptions {
 export interface Edit {
   /** Latents of the picture to edit. */
   readonly source: Planes;
+  /** Latents of further pictures that it is shown, if `takesSeveral`. Absent: none. */
+  readonly further?: readonly Planes[];
   /** States in place of text: as many tokens as there are, none of them padding. */
   readonly states: HiddenStates;
   /** The states of a blank instruction, if `asksBlank`. */
@@ -62,6 +64,11 @@ export class FlowEditor {
     return this.#sourceInput.patch;
   }
 
+  /** Whether it can be shown further pictures. */
+  get takesSeveral(): boolean {
+    return this.#sourceInput.several;
+  }
+
   /**
    * Whether guidance is measured from the states of a blank instruction, as diffusers' pipelines do. A model that this program trained with a share
    * of edits without words learnt to treat zeros as no instruction instead.
@@ -77,8 +84,8 @@ export class FlowEditor {
    */
   async draw(edits: readonly Edit[]): Promise<Planes[]> {
     const { type, steps, guidance } = this.options;
-    const prompts = edits.map(({ states, blank, source }) => ({
-      flow: editCondition(states, source, this.#sourceInput, this.model.config, blank),
+    const prompts = edits.map(({ states, blank, source, further = [] }) => ({
+      flow: editCondition(states, [source, ...further], this.#sourceInput, this.model.config, blank),
     }));
     const how = {
       sigmas: (tokens: number) => flowModelTypes[type].sigmas(steps, tokens),

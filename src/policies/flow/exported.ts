@@ -3,7 +3,7 @@
  * diffusers with the `model_type` flow_transformer, model.onnx and its weights in model.onnx.data. The graph gives `velocity` [B, N, width] of
  *
  *   hidden [B, N, in_channels], second [B, M, in_channels] (M may be 0), text [B, T, joint_attention_dim], text_padding [B, T], sigma [B]
- *   cos, sin [T + N + M, attention_head_dim / 2]: rotary positions of text, picture and second picture
+ *   cos, sin [T + N + M, attention_head_dim / 2]: rotary positions of text, picture and the pictures before the edit
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import { EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../../models/exported.js';
 import { CONFIG_FILE, readConfig, type Weights } from '../../models/files.js';
 import { velocityWidth, type FlowTransformerConfig, type QwenImageConfig } from '../../nets/flow/config.js';
 import { describeFlowTransformer, type LoadedFlowTransformer } from '../../nets/flow/files.js';
-import { rotaryAngles } from '../../nets/flow/positions.js';
+import { rotaryAngles, shownTokens } from '../../nets/flow/positions.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
 
 const NEXT = 'Export it again with scripts/export_edit_transformer.';
@@ -75,12 +75,12 @@ class ExportedVelocity implements VelocityFile {
   }
 
   async velocity(feeds: Readonly<Record<string, TensorData>>, shape: FlowShape): Promise<Float32Array> {
-    const { batch, rows, columns, textTokens: said, hasSecond = false, hasPadding = false } = shape;
+    const { batch, rows, columns, textTokens: said, hasPadding = false } = shape;
     const { in_channels: channels, joint_attention_dim: width } = this.config;
     const tokens = rows * columns;
-    const seen = hasSecond ? tokens : 0;
+    const seen = shownTokens(shape);
     const fed = (name: string): Float32Array => must(feeds[name], name) as Float32Array;
-    const second = hasSecond ? fed('second') : new Float32Array(0);
+    const second = seen > 0 ? fed('second') : new Float32Array(0);
     const padding = hasPadding ? fed('text_padding') : new Float32Array(batch * said);
     const { cos, sin } = this.#places(shape);
     const [{ data, shape: found }] = await this.#model.run(
@@ -110,10 +110,11 @@ class ExportedVelocity implements VelocityFile {
     return this.#model.dispose();
   }
 
-  #places({ rows, columns, textTokens, hasSecond = false }: FlowShape) {
-    const key = [rows, columns, textTokens, hasSecond].join();
+  #places({ rows, columns, textTokens, hasSecond = false, further = [] }: FlowShape) {
+    const grid = { rows, columns, textTokens, hasSecond, further };
+    const key = JSON.stringify(grid);
     if (this.#positions?.key === key) return this.#positions;
-    const angles = rotaryAngles(this.config, { rows, columns, textTokens, hasSecond });
+    const angles = rotaryAngles(this.config, grid);
     const table = (of: (angle: number) => number): ModelTensor => ({
       data: Float32Array.from(angles.flat(), of),
       shape: [angles.length, this.config.attention_head_dim / 2],

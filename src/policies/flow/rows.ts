@@ -24,7 +24,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
 ): { readonly shape: FlowShape; readonly at: readonly number[] }[] {
   const byShape = new Map<string, { readonly shape: FlowShape; readonly at: number[] }>();
   rows.forEach(({ condition }, i) => {
-    const { rows: high, columns, text, kept, textTokens: said } = condition;
+    const { rows: high, columns, text, kept, further, textTokens: said } = condition;
     const textTokens = text.length / config.joint_attention_dim;
     const shape: FlowShape = {
       batch: size,
@@ -32,6 +32,9 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
       columns,
       textTokens,
       ...(kept === undefined ? {} : { hasSecond: true }),
+      ...(further === undefined
+        ? {}
+        : { further: further.map(({ rows: r, columns: c }) => ({ rows: r, columns: c })) }),
       ...(said === undefined ? {} : { hasPadding: true }),
     };
     const key = JSON.stringify(shape);
@@ -81,7 +84,7 @@ export function modelFeeds(
   };
   return {
     hidden,
-    ...(shape.hasSecond === true ? { second: stacked(({ kept }) => kept?.shown ?? null, 'what stays') } : {}),
+    ...(shape.hasSecond === true ? { second: stacked(shownOf, 'what stays') } : {}),
     sigma,
     text: stacked(({ text }) => text, 'text'),
     ...(shape.hasPadding === true ? { text_padding: stacked((condition) => paddingOf(condition, shape), 'text') } : {}),
@@ -91,6 +94,20 @@ export function modelFeeds(
       ? {}
       : { image_features: stacked(({ imageFeatures }) => imageFeatures, 'image features') }),
   };
+}
+
+/** The tokens [M, C] of all pictures that are looked at; null without a part that stays. */
+function shownOf({ kept, further = [] }: FlowCondition): Float32Array | null {
+  if (kept === undefined) return null;
+  if (further.length === 0) return kept.shown;
+  const parts = [kept, ...further];
+  const out = new Float32Array(parts.reduce((sum, { shown }) => sum + shown.length, 0));
+  let at = 0;
+  for (const { shown } of parts) {
+    out.set(shown, at);
+    at += shown.length;
+  }
+  return out;
 }
 
 /** [T]: 0 on tokens, PADDING after them. */

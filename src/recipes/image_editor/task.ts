@@ -145,7 +145,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
       target,
       size: { channels: shown.channels, width: shown.width, height: shown.height },
       response: this.settings.reader.told === 'response' ? edit.response : null,
-      flow: editCondition(await this.#told(asked, edit.where), shown, sourceInput, config),
+      flow: editCondition(await this.#told(asked, edit.where), [shown], sourceInput, config),
       wanted: () => (wanted ??= this.#latents(target, edit.where)),
     };
   }

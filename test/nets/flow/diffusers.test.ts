@@ -96,20 +96,34 @@ describe.each([
   });
 });
 
-describe.each(['flux', 'qwen_image', 'qwen_clean'])('a second picture beside the first: %s', (name) => {
+const SECOND = { ...GRID, hasSecond: true };
+const SEVERAL = {
+  ...SECOND,
+  further: [
+    { rows: 5, columns: 2 },
+    { rows: 2, columns: 7 },
+  ],
+};
+
+describe.each([
+  ['a second picture beside the first', 'flux', 'second', SECOND],
+  ['a second picture beside the first', 'qwen_image', 'second', SECOND],
+  ['a second picture beside the first', 'qwen_clean', 'second', SECOND],
+  ['three pictures of several sizes beside the first', 'qwen_image', 'several', SEVERAL],
+  ['three pictures of several sizes beside the first', 'qwen_clean', 'several', SEVERAL],
+])('%s: %s', (_, name, what, shape) => {
   it('is looked at as by diffusers', async () => {
     const folder = join(fixtures, name);
     const { config, weights } = openFlowTransformer(folder);
     const [inputs, expected] = [
       readAll(join(folder, 'expected.safetensors')),
-      readAll(join(folder, 'expected_second.safetensors')),
+      readAll(join(folder, `expected_${what}.safetensors`)),
     ];
     const graph = new Graph('second');
-    const shape = { ...GRID, hasSecond: true };
     const out = velocity(graph, config, shape, flowInputs(graph, config, shape));
     // Gradients are compared where the second picture is modulated by itself.
     const compares = [...expected.keys()].some((tensor) => tensor.startsWith(GRADIENT));
-    expect(compares).toBe(name === 'qwen_clean');
+    expect(compares).toBe(name === 'qwen_clean' && what === 'second');
     const slopes = compares ? slopesOf(graph, out, must(inputs.get('projection'), 'projection').data) : [];
     const session = await Session.compile(graph, { out, ...Object.fromEntries(slopes) });
     const feeds = graph.inputs.map(({ name: input }) => {
@@ -121,4 +135,12 @@ describe.each(['flux', 'qwen_image', 'qwen_clean'])('a second picture beside the
     if (compares) expectSlopes(found, expected);
     expect(worst(found['out'] as Float32Array, must(expected.get('output'), 'output').data)).toBeLessThan(1e-5);
   });
+});
+
+it('refuses more pictures than a model takes', () => {
+  const { config } = openFlowTransformer(join(fixtures, 'flux'));
+  const graph = new Graph('several');
+  expect(() => velocity(graph, config, SEVERAL, flowInputs(graph, config, SEVERAL))).toThrow(
+    '3 pictures as further tokens, of which the model takes one',
+  );
 });

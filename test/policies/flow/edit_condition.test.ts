@@ -2,6 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { editCondition, sourceInputOf, textColumns } from '../../../src/policies/flow/edit_condition.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { microBatches, modelFeeds } from '../../../src/policies/flow/rows.js';
+import { pack } from '../../../src/policies/flow/packing.js';
+import type { Planes } from '../../../src/core/planes.js';
+import type { QwenImageConfig } from '../../../src/nets/flow/config.js';
 import { config } from './small_flow.js';
 
 const besides = {
@@ -19,18 +22,72 @@ const told = (tokens: number) => ({
   ids: new Int32Array(tokens),
 });
 
+const qwen: QwenImageConfig = {
+  architecture: 'qwen_image',
+  in_channels: 12,
+  out_channels: 3,
+  patch_size: 2,
+  zero_cond_t: false,
+  num_layers: 1,
+  attention_head_dim: 8,
+  num_attention_heads: 1,
+  joint_attention_dim: 2,
+  axes_dims_rope: [4, 2, 2],
+  ip_adapter: null,
+  prediction: 'velocity',
+  condition_dropout: null,
+};
+
+describe('pictures beside the one to edit', () => {
+  const tall = { channels: 3, width: 2, height: 6, data: Float32Array.from({ length: 36 }, (_, i) => 100 + i) };
+  const form = sourceInputOf(qwen, pixelCodec, 'here');
+  const row = (...further: Planes[]) => ({
+    condition: editCondition(told(3), [source, ...further], form, qwen),
+    sigma: 1,
+    x: new Float32Array(24),
+  });
+
+  it('follow it as tokens, each of its own size, in micro-batches of their own', () => {
+    expect(form.several).toBe(true);
+    const rows = [row(tall), row(), row(tall, source)];
+    const batches = microBatches(rows, qwen, 1);
+    expect(batches.map(({ shape, at }) => [shape.further, at])).toEqual([
+      [[{ rows: 3, columns: 1 }], [0]],
+      [undefined, [1]],
+      [
+        [
+          { rows: 3, columns: 1 },
+          { rows: 1, columns: 2 },
+        ],
+        [2],
+      ],
+    ]);
+    const [several, alone] = batches.map(({ shape, at }) => modelFeeds([rows[at[0]]], qwen, shape, null)['second']);
+    expect(alone).toHaveLength(24);
+    expect(several).toEqual(Float32Array.from([...(alone as Float32Array), ...pack(tall, 2)]));
+    expect(several).toHaveLength(60);
+  });
+
+  it('are for models that have positions for them', () => {
+    expect(sourceInput.several).toBe(false);
+    expect(sourceInputOf({ ...besides, in_channels: 12 }, pixelCodec, 'here').several).toBe(false);
+    expect(sourceInputOf({ ...qwen, in_channels: 24 }, pixelCodec, 'here').several).toBe(false);
+    expect(() => editCondition(told(3), [source, tall], sourceInput, besides)).toThrow('2 pictures for a model of one');
+  });
+});
+
 describe('what a model that edits is conditioned on', () => {
   it('is padded by its own length alone', () => {
     expect([1, 16, 17, 48, 200, 257, 1000].map(textColumns)).toEqual([16, 16, 32, 48, 208, 288, 1024]);
   });
 
   it('are hidden states with padding that is said to be none, and the picture', () => {
-    const condition = editCondition(told(3), source, sourceInput, besides);
+    const condition = editCondition(told(3), [source], sourceInput, besides);
     expect(condition).toMatchObject({ rows: 1, columns: 2, textTokens: 3, pooled: null });
     expect([...condition.text.subarray(0, 6)]).toEqual([1, 2, 3, 4, 5, 6]);
     expect(condition.text).toHaveLength(32);
     expect([...condition.context.subarray(0, 12)]).toEqual([0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21]);
-    const rows = [condition, editCondition(told(16), source, sourceInput, besides)].map((one) => ({
+    const rows = [condition, editCondition(told(16), [source], sourceInput, besides)].map((one) => ({
       condition: one,
       sigma: 1,
       x: new Float32Array(24),

@@ -64,6 +64,11 @@ function row(seed: number, seen: boolean, textTokens: number, said?: number): Fl
   return { condition, sigma: 0.1 + 0.8 * stream.uniform(), x: numbers(latents) };
 }
 
+const FURTHER = [
+  { rows: 5, columns: 2 },
+  { rows: 2, columns: 7 },
+];
+
 const SIDE = 8;
 
 function edit(seed: number, tokens: number): Edit {
@@ -101,14 +106,16 @@ describe('a transformer that was exported', () => {
   });
 
   it.each([
-    ['one noise level for all tokens', 'qwen_image', 'exported_edit'],
-    ['none for the second picture', 'qwen_clean', 'exported_clean'],
-  ])('has that of diffusers to 1e-4, with %s', async (_, weights, graph) => {
+    ['one noise level for all tokens', 'qwen_image', 'exported_edit', 'second', []],
+    ['none for the second picture', 'qwen_clean', 'exported_clean', 'second', []],
+    ['further pictures of other sizes', 'qwen_image', 'exported_edit', 'several', FURTHER],
+    ['no noise in further pictures', 'qwen_clean', 'exported_clean', 'several', FURTHER],
+  ])('has that of diffusers to 1e-4, with %s', async (_, weights, graph, shown, further) => {
     const read = (file: string) => {
       const path = join(saved, '..', weights, file);
       return readSafetensors(path, [...readSafetensorsIndex(path).entries.keys()]);
     };
-    const [given, beside] = [read('expected.safetensors'), read('expected_second.safetensors')];
+    const [given, beside] = [read('expected.safetensors'), read(`expected_${shown}.safetensors`)];
     const of = (from: typeof given, name: string): Float32Array => must(from.get(name), name).data;
     const { file } = openExportedFlow(join(exported, '..', graph), session);
     open.push(must(file, 'a graph'));
@@ -118,11 +125,11 @@ describe('a transformer that was exported', () => {
       text: of(given, 'text'),
       sigma: of(given, 'sigma'),
     };
-    const shape = { batch: 2, rows: ROWS, columns: COLUMNS, textTokens: 5, hasSecond: true };
+    const shape = { batch: 2, rows: ROWS, columns: COLUMNS, textTokens: 5, hasSecond: true, further };
     const found = await must(file, 'a graph').velocity(feeds, shape);
     expect(worst(found, of(beside, 'output'))).toBeLessThan(1e-4);
-    // Without the second picture it is another one.
-    const alone = await must(file, 'a graph').velocity(feeds, { ...shape, hasSecond: false });
+    // Without these pictures it is another one.
+    const alone = await must(file, 'a graph').velocity(feeds, { ...shape, hasSecond: false, further: [] });
     expect(worst(alone, of(given, 'output'))).toBeLessThan(1e-4);
   });
 
