@@ -17,7 +17,7 @@ import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
 import { readTriplet } from './inpainting.js';
-import { mayHoldRows, PICTURED_COLUMNS, readPicturedEdits, type PicturedColumns } from './pictured_edits.js';
+import { mayHoldRows, PICTURED_COLUMNS, readPicturedEdits, sourcesOf, type PicturedColumns } from './pictured_edits.js';
 import { readFitted } from './pictures.js';
 import {
   checkCaptioned,
@@ -193,9 +193,10 @@ async function checkPictured(path: string, media: string | null, columns: Pictur
   const problems: EditrlError[] = [...list.problems];
   let labelled = 0;
   for (let index = 0; index < list.length; index++) {
-    const { source, target, response, where } = list.read(index);
+    const edit = list.read(index);
+    const { target, response, where } = edit;
     if (target !== null || response !== null) labelled += 1;
-    for (const file of target === null ? [source] : [source, target]) {
+    for (const file of target === null ? sourcesOf(edit) : [...sourcesOf(edit), target]) {
       try {
         const { image } = await readFitted(file, where, null);
         sizes.add(`${image.height}x${image.width}`);

@@ -6,8 +6,7 @@ import { openQuestions, shownDigest } from './conversations.js';
 import { comparedEdit, openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
 import { pixelDigest, type ComparedSet } from './overlap.js';
-import { openPicturedEdits, PICTURED_COLUMNS } from './pictured_edits.js';
-import { pictureBytes } from './pictures.js';
+import { openPicturedEdits, PICTURED_COLUMNS, shownBefore } from './pictured_edits.js';
 import { openRows } from './rows.js';
 import { comparedInpaint, openSelfBench } from './self_bench.js';
 
@@ -47,8 +46,8 @@ const openers: Readonly<Record<DatasetReport['kind'], Opener>> = {
     return {
       length: source.length,
       at: (index) => {
-        const { id, instruction, source: file, where } = source.read(index);
-        return { id, words: instruction, picture: () => pixelDigest(pictureBytes(file, where), where) };
+        const edit = source.read(index);
+        return { id: edit.id, words: edit.instruction, picture: () => shownBefore(edit) };
       },
     };
   },

@@ -1,11 +1,13 @@
 /**
  * Edits of pictures in rows: JSON lines (or parquet) that name the picture before the edit, say what is asked, and where they are labelled how
- * the edit may be described, and the picture behind it.
+ * the edit may be described, and the picture behind it. Where an edit begins from several pictures, the column lists them.
  */
 import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { pixelDigest } from './overlap.js';
+import { pictureBytes } from './pictures.js';
 import { oneOf } from './problems.js';
 import { firstRows, readRows, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
@@ -16,12 +18,29 @@ export interface PicturedEdit {
   readonly instruction: string;
   /** The picture's file on this machine. */
   readonly source: string;
+  /** The files of the pictures that come after it, in their order; absent where it is the only one. */
+  readonly further?: readonly string[];
   /** The labelled description of the edit; null where there is none. */
   readonly response: string | null;
   /** The file of the edited picture on this machine; null where there is none. */
   readonly target: string | null;
   /** Where its row is, for messages. */
   readonly where: string;
+}
+
+/** The files of all pictures before an edit, in their order. */
+export function sourcesOf({
+  source,
+  further = [],
+}: Pick<PicturedEdit, 'source' | 'further'>): readonly [string, ...string[]] {
+  return [source, ...further];
+}
+
+/** A digest of what is shown before an edit. Raises DataError for a picture that cannot be read. */
+export async function shownBefore(edit: PicturedEdit): Promise<string> {
+  const { where } = edit;
+  const digests = await Promise.all(sourcesOf(edit).map((file) => pixelDigest(pictureBytes(file, where), where)));
+  return digests.length === 1 ? digests[0] : sha256(digests.join(' '));
 }
 
 /** Which columns of a row are read. */
@@ -71,7 +90,8 @@ export async function readPicturedEdits(
       problems.push(broken(read, where));
       return null;
     }
-    sizes.push(...[read.source, read.target].flatMap((file) => (file === null ? [] : [statSync(file).size])));
+    const files = [read.source, read.target, ...(read.further ?? [])];
+    sizes.push(...files.flatMap((file) => (file === null ? [] : [statSync(file).size])));
     return { ...read, id: rows.id(index), where };
   });
   const whole = samples.filter((sample) => sample !== null);
@@ -117,24 +137,31 @@ function broken(found: readonly string[], where: string): DataError {
 /** A parsed row, or what is wrong with it. */
 function readRow(row: Row, columns: PicturedColumns, folder: string): Omit<PicturedEdit, 'id' | 'where'> | string[] {
   const problems: string[] = [];
+  const isWords = (value: unknown): value is string => typeof value === 'string' && value.trim() !== '';
   const words = (column: string, needed: boolean): string | null => {
     const value = row[column] ?? null;
-    if (typeof value === 'string' && value.trim() !== '') return value;
+    if (isWords(value)) return value;
     if (value === null && !needed) return null;
     problems.push(`column '${column}': found ${JSON.stringify(value)}; allowed: words${needed ? '' : ', or null'}`);
     return null;
   };
-  const file = (column: string, needed: boolean): string | null => {
-    const named = words(column, needed);
-    if (named === null) return null;
+  const placed = (column: string, named: string): string => {
     const place = isAbsolute(named) ? named : resolve(folder, named);
     if (!existsSync(place)) problems.push(`column '${column}': there is no file ${place}`);
     return place;
   };
-  const source = file(columns.source, true);
+  const files = (column: string): readonly string[] => {
+    const value = row[column] ?? null;
+    const named: readonly unknown[] = Array.isArray(value) ? value : [value];
+    if (named.length > 0 && named.every(isWords)) return named.map((one) => placed(column, one));
+    problems.push(`column '${column}': found ${JSON.stringify(value)}; allowed: words, or a list of them`);
+    return [];
+  };
+  const [source, ...further] = files(columns.source);
   const instruction = words(columns.instruction, true);
   const response = words(columns.response, false);
-  const target = file(columns.target, false);
-  if (problems.length > 0 || source === null || instruction === null) return problems;
-  return { source, instruction, response, target };
+  const labelled = words(columns.target, false);
+  const target = labelled === null ? null : placed(columns.target, labelled);
+  if (problems.length > 0 || instruction === null) return problems;
+  return { source, ...(further.length === 0 ? {} : { further }), instruction, response, target };
 }

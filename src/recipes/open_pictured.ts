@@ -1,15 +1,17 @@
 /** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and the image processor. */
 import { LRUCache } from 'lru-cache';
+import { DataError } from '../core/errors.js';
 import { encodePng, type RgbImage } from '../core/image.js';
 import { Datasets } from '../data/datasets.js';
 import {
   firstPicturedEdits,
   openPicturedEdits,
+  shownBefore,
+  sourcesOf,
   type PicturedColumns,
   type PicturedEdit,
 } from '../data/pictured_edits.js';
-import { pixelDigest } from '../data/overlap.js';
-import { pictureBytes, readFitted } from '../data/pictures.js';
+import { readFitted } from '../data/pictures.js';
 import type { SampleSource } from '../data/types.js';
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import { withPictures, type PictureTokens } from '../models/pictures/placeholders.js';
@@ -65,9 +67,9 @@ export interface PicturedTask<S extends PicturedSettings> {
   readonly words: WordsTask<S, PicturedSource>;
   readonly seeing: VisionInputs;
   readonly pictures: PictureFiles;
-  /** What the chat template writes before the picture if its variables request that (Qwen's `add_vision_id`); else empty. */
+  /** What the chat template writes before the first picture if its variables request that (Qwen's `add_vision_id`); else empty. */
   readonly pictureName: readonly number[];
-  /** A blank instruction with a prompt's picture, as the policy reads it before it answers. */
+  /** A blank instruction with a prompt's pictures, as the policy reads it before it answers. */
   readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
 }
 
@@ -95,8 +97,9 @@ export async function openPicturedTask<S extends PicturedSettings>(
         ? await words.tokenizer.encode('Picture 1: ', { addSpecial: false })
         : [],
     blank: async ({ row, tokens: { pictures: shown = [] } }) => {
-      const { where } = editOf({ row });
-      const said = await task.idsOf(askedOf(BLANK, prompt), where);
+      const edit = editOf({ row });
+      const { where } = edit;
+      const said = await task.idsOf(askedOf(BLANK, sourcesOf(edit).length, prompt), where);
       const ids = withPictures(said, shown, seeing.tokens, seeing.processor.settings.sizes, where);
       return { ids, pictures: shown };
     },
@@ -113,13 +116,15 @@ export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: 
       const edits = await firstPicturedEdits(place(path), media, data.columns, count);
       return Promise.all(
         edits.map(async (edit): Promise<SampleRow> => {
-          const { instruction, response, where } = edit;
+          const { instruction, response, where, further = [] } = edit;
           const [source, truth] = [await read(edit.source, where), await read(edit.target, where)];
+          const beside = await Promise.all(further.map(async (file) => (await readFitted(file, where, null)).image));
+          const others = beside.length === 0 ? {} : { beside };
           const label = response === null ? {} : { expected: response };
           const labelled = { what: 'the labelled picture', answer: response ?? '', edited: truth };
           return {
             place: where,
-            item: { instruction, source, truth, ...label, row: { ...edit } },
+            item: { instruction, source, ...others, truth, ...label, row: { ...edit } },
             answers: [
               ...(truth === null ? [] : [labelled]),
               { what: 'the source, unchanged, without words', answer: '', edited: source },
@@ -128,6 +133,33 @@ export function samplePictured(settings: Pick<PicturedSettings, 'data'>, count: 
         }),
       );
     }),
+  );
+}
+
+/** Why an edit begins from one picture, as the end of a sentence, and what to do about rows with several. */
+export interface OnePicture {
+  readonly why: string;
+  readonly next: string;
+}
+
+/** Raises DataError, naming the first of them, if rows that a run may ask have several pictures before the edit. */
+export function requireOnePicture(asked: ReadonlyMap<PicturedSource, number>, { why, next }: OnePicture): void {
+  let [rows, several] = [0, 0];
+  let first: { readonly pictures: number; readonly where: string } | null = null;
+  for (const [{ edits }, length] of asked) {
+    for (let index = 0; index < length; index++) {
+      const edit = edits.read(index);
+      const pictures = sourcesOf(edit).length;
+      rows += 1;
+      if (pictures === 1) continue;
+      several += 1;
+      first ??= { pictures, where: edit.where };
+    }
+  }
+  if (first === null) return;
+  throw new DataError(
+    `${several} of ${rows} rows have several pictures before the edit, this one ${first.pictures}; ${why}`,
+    { where: first.where, next },
   );
 }
 
@@ -167,23 +199,26 @@ function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prom
     edits,
     ask: (index) => questionOf(edits.read(index), prompt),
     row: (index) => ({ ...edits.read(index) }),
-    shown: async (index) => {
-      const { source, where } = edits.read(index);
-      return pixelDigest(pictureBytes(source, where), where);
-    },
+    shown: (index) => shownBefore(edits.read(index)),
   };
 }
 
-function questionOf({ instruction, response }: PicturedEdit, prompt: PicturedSettings['prompt']): Question {
+function questionOf(edit: PicturedEdit, prompt: PicturedSettings['prompt']): Question {
+  const { instruction, response } = edit;
   const label = response === null ? {} : { expected: response };
-  return { asked: askedOf(instruction, prompt), instruction, ...label };
+  return { asked: askedOf(instruction, sourcesOf(edit).length, prompt), instruction, ...label };
 }
 
 /** An empty instruction, which Qwen-Image-Edit's guidance is measured from: its pipeline is called with a space. */
 const BLANK = ' ';
 
-function askedOf(instruction: string, { system, chat }: PicturedSettings['prompt']): Question['asked'] {
-  const parts = [{ type: 'image' }, { type: 'text', text: instruction }] as const;
+function askedOf(
+  instruction: string,
+  pictures: number,
+  { system, chat }: PicturedSettings['prompt'],
+): Question['asked'] {
+  const shown = Array.from({ length: pictures }, () => ({ type: 'image' }) as const);
+  const parts = [...shown, { type: 'text', text: instruction } as const];
   const first = system === null ? [] : [{ role: 'system', content: system }];
   return chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts);
 }
@@ -205,7 +240,7 @@ export class PictureFiles {
   }
 }
 
-/** One picture before the words. */
+/** The pictures before the words. */
 class PictureSight implements QuestionPictures<PicturedSource> {
   constructor(
     private readonly processor: PictureProcessor,
@@ -213,19 +248,21 @@ class PictureSight implements QuestionPictures<PicturedSource> {
     private readonly pictures: PictureFiles,
   ) {}
 
-  mostTokens(): number {
+  mostTokens({ edits }: PicturedSource, index: number): number {
     const { sizes, image } = this.processor.settings;
-    return Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
+    const pictures = sourcesOf(edits.read(index)).length;
+    return pictures * Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
   }
 
   async show({ edits }: PicturedSource, index: number, ids: readonly number[]): Promise<PicturedPrompt> {
-    const { source, where } = edits.read(index);
-    const image = await this.pictures.read(source, where);
-    const picture = this.processor.image(image, where);
+    const edit = edits.read(index);
+    const { where } = edit;
+    const images = await Promise.all(sourcesOf(edit).map((file) => this.pictures.read(file, where)));
+    const pictures = images.map((image) => this.processor.image(image, where));
     return {
-      ids: withPictures(ids, [picture], this.tokens, this.processor.settings.sizes, where),
-      pictures: [picture],
-      png: () => encodePng(image),
+      ids: withPictures(ids, pictures, this.tokens, this.processor.settings.sizes, where),
+      pictures,
+      png: () => encodePng(images[0]),
     };
   }
 }

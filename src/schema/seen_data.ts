@@ -125,7 +125,10 @@ export const picturedData = section(
       'Which columns of a row are read.',
       z
         .strictObject({
-          source: result('The file of the picture.', column.default('source')),
+          source: result(
+            'The file of the picture, or a list of several, of which the first is edited.',
+            column.default('source'),
+          ),
           instruction: result('What is asked.', column.default('instruction')),
           response: result(
             'The labelled description of the edit, for supervised training; a row may have none.',

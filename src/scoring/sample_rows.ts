@@ -14,7 +14,7 @@ export interface SampleAnswer {
 export interface SampleRow {
   /** The location of the row. */
   readonly place: string;
-  readonly item: Pick<JudgeItem, 'instruction' | 'source' | 'truth' | 'mask' | 'expected' | 'row'>;
+  readonly item: Pick<JudgeItem, 'instruction' | 'source' | 'beside' | 'truth' | 'mask' | 'expected' | 'row'>;
   readonly answers: readonly SampleAnswer[];
 }
 

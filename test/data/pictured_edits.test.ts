@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { DataError } from '../../src/core/errors.js';
 import { checkDataset } from '../../src/data/check.js';
-import { openPicturedEdits, readPicturedEdits } from '../../src/data/pictured_edits.js';
+import { openPicturedEdits, readPicturedEdits, shownBefore, sourcesOf } from '../../src/data/pictured_edits.js';
 import { testFolders } from '../support/folder.js';
 import { jsonLines, plain, writeFiles } from './pictures.js';
 
@@ -37,6 +37,41 @@ describe('edits of pictures in rows', () => {
     expect(edits.read(1)).toMatchObject({ response: null, target: null });
   });
 
+  it('may begin from several pictures, of which the first is edited', async () => {
+    const list = listOf([
+      { source: ['a.png', 'sub/b.png', 'a.png'], instruction: 'put it there', target: 'a.png' },
+      { source: ['a.png'], instruction: 'put it there' },
+      { source: 'a.png', instruction: 'put it there' },
+    ]);
+    const edits = await openPicturedEdits(list, null, columns);
+    const [several, alone, plainly] = [0, 1, 2].map((index) => edits.read(index));
+    expect(sourcesOf(several)).toEqual(['a.png', 'sub/b.png', 'a.png'].map((name) => join(list, '..', name)));
+    expect(several.further).toHaveLength(2);
+    // One in a list is one.
+    for (const one of [alone, plainly]) expect(one).not.toHaveProperty('further');
+    expect(await shownBefore(alone)).toBe(await shownBefore(plainly));
+    expect(await shownBefore(several)).not.toBe(await shownBefore(alone));
+  });
+
+  it('notices that a further picture is another one, and looks at each', async () => {
+    const rows = [{ source: ['a.png', 'sub/b.png'], instruction: 'x' }];
+    const [list, other] = [listOf(rows), listOf(rows)];
+    writeFiles(join(other, '..'), { 'sub/b.png': plain(8, 4, [1, 2, 3]) });
+    const [one, two] = [await openPicturedEdits(list, null, columns), await openPicturedEdits(other, null, columns)];
+    expect(one.digest.files).not.toBe(two.digest.files);
+    expect((await checkDataset(other)).sizes).toEqual(['4x4', '4x8']);
+  });
+
+  it.each([[[]], [['a.png', '']], [['a.png', 3]], [{ a: 'a.png' }]])(
+    'are refused with pictures that are none: %j',
+    async (source) => {
+      const { problems } = await readPicturedEdits(listOf([{ source, instruction: 'x' }]), null, columns);
+      expect(problems.map(({ message }) => message)).toEqual([
+        `column 'source': found ${JSON.stringify(source)}; allowed: words, or a list of them`,
+      ]);
+    },
+  );
+
   it('may have other columns, and pictures in another folder', async () => {
     const list = listOf([{ image: 'b.png', prompt: 'go' }]);
     const media = join(list, '../sub');
@@ -56,7 +91,7 @@ describe('edits of pictures in rows', () => {
     expect(problems.map(({ where, message }) => `${where}: ${message}`.replaceAll(join(list, '..'), ''))).toEqual([
       `/edits.jsonl:1: column 'instruction': found " "; allowed: words`,
       `/edits.jsonl:2: column 'source': there is no file /gone.png; column 'response': found 3; allowed: words, or null`,
-      `/edits.jsonl:4: column 'source': found null; allowed: words; column 'target': there is no file /none.png`,
+      `/edits.jsonl:4: column 'source': found null; allowed: words, or a list of them; column 'target': there is no file /none.png`,
     ]);
     await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
   });

@@ -12,6 +12,7 @@ import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { HiddenStates, StatesRequest } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { EditorSettings } from '../../schema/editor.js';
+import type { OnePicture } from '../open_pictured.js';
 
 /** A policy's answer here; one from a record includes what identifies its picture. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
@@ -32,6 +33,8 @@ export interface WantedEdit {
   readonly key: string;
   /** The picture to edit, as `Drawing.fitted` returned it: the same object for all edits of a prompt. */
   readonly source: RgbImage;
+  /** Further pictures that the model is shown, in their order, likewise fitted; empty if `Drawing.onlyOne` is not null. */
+  readonly further: readonly RgbImage[];
   /** The instruction to the model, in words. */
   readonly words: string;
   /** The instruction to the model, as tokens for the policy to read. */
@@ -44,7 +47,7 @@ export interface WantedEdit {
 }
 
 export interface BlankEdit {
-  /** The file of its picture, which determines everything that is read of it. */
+  /** Names the files of its pictures, which determine everything that is read of them. */
   readonly picture: string;
   readonly read: StatesRequest;
 }
@@ -58,6 +61,8 @@ export interface DrawnEdit {
 export interface Drawing {
   /** Whether edits need a blank instruction. */
   readonly asksBlank: boolean;
+  /** Why an edit begins from one picture; null: it may begin from several. */
+  readonly onlyOne: OnePicture | null;
   /** A picture in the size in which it is edited and judged. Raises DataError, naming `path` and `where`, for a size that cannot be edited. */
   fitted(image: RgbImage, path: string, where: string): RgbImage;
   /** A picture for each edit, in their order; raises as `ImageModel.generate` does. */

@@ -1,12 +1,13 @@
 /** The length in tokens of the longest edit that a run may ask for. */
 import { imageSize } from '../../core/image.js';
 import type { LongestStates } from '../../environments/render_server/client.js';
+import { sourcesOf } from '../../data/pictured_edits.js';
 import type { PicturedSource, PicturedTask } from '../open_pictured.js';
 import { pictureStart } from '../open_pictured.js';
 import type { EditResponseSettings } from './settings.js';
 
 /**
- * Counts the tokens of the row with the longest picture and instruction, estimated from the headers of picture files and the bytes of words, with
+ * Counts the tokens of the row with the longest pictures and instruction, estimated from the headers of picture files and the bytes of words, with
  * the longest possible answer if the model that draws gets the response. Raises DataError when that row cannot be asked.
  */
 export async function longestEdit(
@@ -22,10 +23,13 @@ export async function longestEdit(
   let most: { readonly source: PicturedSource; readonly index: number; readonly length: number } | null = null;
   for (const [source, rows] of words.asked) {
     for (let index = 0; index < rows; index++) {
-      const { source: file, instruction } = source.edits.read(index);
-      const tokens = pictures.get(file) ?? (await tokensIn(file, seeing));
-      pictures.set(file, tokens);
-      const length = tokens + Buffer.byteLength(instruction);
+      const edit = source.edits.read(index);
+      let length = Buffer.byteLength(edit.instruction);
+      for (const file of sourcesOf(edit)) {
+        const tokens = pictures.get(file) ?? (await tokensIn(file, seeing));
+        pictures.set(file, tokens);
+        length += tokens;
+      }
       if (most === null || length > most.length) most = { source, index, length };
     }
   }

@@ -17,6 +17,7 @@ import { longestEdit } from './longest.js';
 import { OwnDrawing } from './own_drawing.js';
 import { RenderDrawing } from './render_drawing.js';
 import type { EditResponseSettings } from './settings.js';
+import { checkSources } from './sources.js';
 import { ResponseTask } from './task.js';
 import { TextPromptDrawing } from './text_prompt_drawing.js';
 
@@ -80,10 +81,24 @@ async function open(settings: EditResponseSettings, context: TrainingContext): P
       const width = model.config.hidden_size;
       const reader = new StatesReader(environment, policy);
       const reading: Reading = { width, reader, longest: () => longestEdit(pictured, settings) };
-      const drawing = await kindOf(environment).open(settings, environment, reading, context);
-      return new ResponseTask(pictured, environment, drawing);
+      return asTask(pictured, environment, await kindOf(environment).open(settings, environment, reading, context));
     },
   });
+}
+
+/** Raises DataError as `checkSources`. */
+async function asTask(
+  pictured: PicturedTask<EditResponseSettings>,
+  environment: EditorSettings,
+  drawing: Drawing,
+): Promise<ResponseTask> {
+  try {
+    checkSources(pictured, pictured.words.settings, drawing);
+  } catch (cause) {
+    await drawing.dispose();
+    throw cause;
+  }
+  return new ResponseTask(pictured, environment, drawing);
 }
 
 /** The words sent to a server leave out the policy's thoughts, as those that rewards read do. */
@@ -106,7 +121,7 @@ export const editResponse: OpenRecipe<EditResponseSettings> = {
     const pictured = await openTold(settings, resolveRun);
     const { environment } = settings;
     if (environment === null) return pictured.words;
-    return new ResponseTask(pictured, environment, kindOf(environment).again(settings, environment, resolveRun));
+    return asTask(pictured, environment, kindOf(environment).again(settings, environment, resolveRun));
   },
   sampleRows: async (settings, count) => (settings.environment === null ? [] : samplePictured(settings, count)),
 };

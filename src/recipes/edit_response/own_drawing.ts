@@ -1,10 +1,11 @@
 /** A flow model of this process draws, conditioned on hidden states. */
 import { InternalError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
+import type { Planes } from '../../core/planes.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { FlowEditor } from '../../policies/flow/editor.js';
+import { FlowEditor, type Edit } from '../../policies/flow/editor.js';
 import type { WeightsOf } from '../../policies/policy.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { OwnEditor } from '../../schema/editor.js';
@@ -28,6 +29,9 @@ export interface OwnDrawingParts {
   readonly mostPixels: number | null;
 }
 
+/** Latents of what an edit begins from. */
+type Shown = Pick<Edit, 'source' | 'further'>;
+
 export class OwnDrawing implements Drawing {
   constructor(private readonly parts: OwnDrawingParts) {}
 
@@ -44,6 +48,14 @@ export class OwnDrawing implements Drawing {
     return this.parts.editor.asksBlank;
   }
 
+  get onlyOne(): Drawing['onlyOne'] {
+    if (this.parts.editor.takesSeveral) return null;
+    return {
+      why: 'the model of environment.model is shown one',
+      next: 'Leave such rows out, or name a transformer of the class QwenImageTransformer2DModel that was trained with several pictures, as those of Qwen-Image-Edit-2509 and -2511 were.',
+    };
+  }
+
   fitted(image: RgbImage, path: string, where: string): RgbImage {
     const { editor, codec, mostPixels: most } = this.parts;
     return fittedTo(image, { side: editor.patch * codec.reduction, most }, path, where);
@@ -51,11 +63,9 @@ export class OwnDrawing implements Drawing {
 
   async draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]> {
     const { codec } = this.parts;
-    const sources = [...new Set(edits.map(({ source }) => source))];
-    const encoded = await codec.encode(sources);
-    const shown = edits.map(({ source }) => encoded[sources.indexOf(source)]);
+    const shown = await this.#encoded(edits);
     const kept = (await this.#latents(edits, shown, weights)).map(asRecorded);
-    const images = await codec.decode(kept.map(({ latents }, i) => ({ ...shown[i], data: latents })));
+    const images = await codec.decode(kept.map(({ latents }, i) => ({ ...shown[i].source, data: latents })));
     return images.map((image, i) => ({ picture: { kind: 'made', image }, record: kept[i].record }));
   }
 
@@ -68,10 +78,21 @@ export class OwnDrawing implements Drawing {
     await Promise.all([editor.dispose(), codec.dispose()]);
   }
 
+  /** Latents of the pictures before the edits. Pictures that several edits share are encoded once. */
+  async #encoded(edits: readonly WantedEdit[]): Promise<Shown[]> {
+    const pictures = [...new Set(edits.flatMap(({ source, further }) => [source, ...further]))];
+    const encoded = await this.parts.codec.encode(pictures);
+    const of = (picture: RgbImage): Planes => encoded[pictures.indexOf(picture)];
+    return edits.map(({ source, further }) => ({
+      source: of(source),
+      ...(further.length === 0 ? {} : { further: further.map(of) }),
+    }));
+  }
+
   /** Latents of the edited pictures. */
   async #latents(
     edits: readonly WantedEdit[],
-    shown: Awaited<ReturnType<PictureCodec['encode']>>,
+    shown: readonly Shown[],
     weights: Exclude<WeightsOf, 'reference'>,
   ): Promise<Float32Array[]> {
     const recorded = edits.flatMap(({ answer: { latents } }) => latents ?? []);
@@ -79,7 +100,7 @@ export class OwnDrawing implements Drawing {
     const { reader, editor } = this.parts;
     if (reader === null) throw new InternalError('answers without pictures, and no policy to draw them by');
     const told = await reader.read(edits, weights);
-    const made = await editor.draw(edits.map(({ random }, i) => ({ source: shown[i], random, ...told[i] })));
+    const made = await editor.draw(edits.map(({ random }, i) => ({ ...shown[i], random, ...told[i] })));
     return made.map(({ data }) => data);
   }
 }

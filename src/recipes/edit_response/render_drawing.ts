@@ -27,6 +27,11 @@ export type RenderSource =
 type Digests = Pick<RenderIdentity, 'statesDigest' | 'blankDigest'>;
 
 export class RenderDrawing implements Drawing {
+  readonly onlyOne = {
+    why: "the protocol of environment.type 'render_server' has one",
+    next: "Leave such rows out, or draw here, with environment.type 'model'.",
+  };
+
   constructor(
     private readonly environment: Pick<RenderEditor, 'max_pixels' | 'states_dtype' | 'guidance_scale'>,
     private readonly from: RenderSource,

@@ -2,6 +2,7 @@
 import type { RgbImage } from '../../core/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { TrainingOrder } from '../../data/datasets.js';
+import { sourcesOf } from '../../data/pictured_edits.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import { judgedPicture } from '../../environments/image_model.js';
 import type { WeightsOf } from '../../policies/policy.js';
@@ -59,13 +60,14 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     weights: Exclude<WeightsOf, 'reference'>,
   ): Promise<Rendered[][]> {
     const written = await this.#words.render(chunk);
-    const sources = await Promise.all(chunk.map(({ prompt }) => this.#source(prompt)));
+    const sources = await Promise.all(chunk.map(({ prompt }) => this.#sources(prompt)));
     const blanks = await Promise.all(chunk.map(({ prompt }) => this.#blankOf(prompt)));
     const isTold = this.asking.told === 'response';
     const edits = chunk.flatMap(({ prompt, answers, keys }, p) =>
       answers.map((answer, g) => ({
         key: keys[g],
-        source: sources[p],
+        source: sources[p][0],
+        further: sources[p].slice(1),
         words: isTold ? (written[p][g].item.answer ?? '') : prompt.instruction,
         read: this.#toRead(prompt, answer),
         blank: blanks[p],
@@ -80,9 +82,11 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
       group.map((rendered): Rendered => {
         const { instruction, answer } = rendered.item;
         const { picture, record } = drawn[at++];
+        const [source, ...beside] = sources[p];
+        const others = beside.length === 0 ? {} : { beside };
         return {
           ...rendered,
-          item: { ...rendered.item, source: sources[p], ...judgedPicture(picture), truth: truths[p].truth },
+          item: { ...rendered.item, source, ...others, ...judgedPicture(picture), truth: truths[p].truth },
           record: { ...rendered.record, answer, ...record },
           caption: `${instruction} → ${answer ?? ''}`,
         };
@@ -112,7 +116,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     await Promise.all([this.#words.dispose(), this.drawing.dispose()]);
   }
 
-  /** The picture, the instruction and exactly the sampled tokens; the system message is read but left out of the states. */
+  /** The pictures, the instruction and exactly the sampled tokens; the system message is read but left out of the states. */
   #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): StatesRequest {
     const from = pictureStart(tokens.ids, this.#seeing, this.#name);
     return { prompt: tokens, answer: this.asking.told === 'response' ? ids : null, from };
@@ -122,16 +126,16 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     if (!this.drawing.asksBlank) return null;
     const tokens = await this.#blank(prompt);
     const from = pictureStart(tokens.ids, this.#seeing, this.#name);
-    return { picture: editOf(prompt).source, read: { prompt: tokens, answer: null, from } };
+    return { picture: sourcesOf(editOf(prompt)).join('\0'), read: { prompt: tokens, answer: null, from } };
   }
 
   #noise({ id }: TextPrompt, answer: number): RandomStream {
     return new RandomStream(this.#words.settings.seed, 'edit', id, this.asking.same_latent ? 0 : answer);
   }
 
-  #source(prompt: TextPrompt): Promise<RgbImage> {
-    const { source, where } = editOf(prompt);
-    return this.#fitted(source, where);
+  #sources(prompt: TextPrompt): Promise<RgbImage[]> {
+    const edit = editOf(prompt);
+    return Promise.all(sourcesOf(edit).map((file) => this.#fitted(file, edit.where)));
   }
 
   async #fitted(path: string, where: string): Promise<RgbImage> {

@@ -11,6 +11,10 @@ import { fittedTo, type Drawing, type DrawnEdit, type RecordedDrawing, type Want
 
 export class TextPromptDrawing implements Drawing {
   readonly asksBlank = false;
+  readonly onlyOne = {
+    why: "a server of environment.type 'images_api_text_prompt' is sent one",
+    next: "Leave such rows out, or draw here, with environment.type 'model'.",
+  };
 
   constructor(
     private readonly environment: Pick<TextPromptEditor, 'size' | 'max_pixels'>,

@@ -14,7 +14,7 @@ import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.j
 import type { NamedSource, TrainingOrder } from '../../data/datasets.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import type { LabelledPictures, PicturePrompt } from '../open_flow_labels.js';
-import { editOf, pictureStart, type PicturedSource, type PictureFiles } from '../open_pictured.js';
+import { editOf, pictureStart, requireOnePicture, type PicturedSource, type PictureFiles } from '../open_pictured.js';
 import type { VisionInputs } from '../open_vision_inputs.js';
 import type { TextPrompt, WordsSettings, WordsTask } from '../open_words_task.js';
 import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
@@ -53,10 +53,15 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
   readonly validation: readonly PromptSource<EditorPrompt>[];
   readonly #kept = new LRUCache<string, EditorPrompt>({ maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
 
+  /** Raises DataError for rows of several pictures. */
   constructor(
     readonly settings: ImageEditorSettings,
     private readonly parts: EditorParts,
   ) {
+    requireOnePicture(parts.words.asked, {
+      why: 'the model that image_editor trains is shown one',
+      next: 'Leave such rows out.',
+    });
     this.validation = parts.words.data.prompts((source, index) => this.promptAt(source, index));
   }
 

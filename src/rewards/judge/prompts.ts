@@ -110,8 +110,21 @@ ${replyForm}
 
 Request: ${instructionMark}`;
 
-/** The texts of the question about alignment and quality, by whether there is a source image. */
-export const alignPrompts = { made: alignMade, edited: alignEdited } as const;
+/** Alignment and quality of an edit of several pictures; these, in their order, and the edited image follow. */
+const alignJoined = `You review an edited image. Several images follow this text: the last one is the edited image, and all before it were given, in the order in which the request counts them: picture 1, picture 2 and so on. The request, in the last line, says what was to be made of them; what it does not speak of was to stay as in picture 1.
+
+Grade two things, each from 0 to ${maxScore}.
+1. ${alignment} A change that was not asked for counts against it, and a request that was not acted upon is a 0.
+2. ${overallQuality} It is about the last image alone.
+
+The two are independent: a clean image without the change gets a low first and a high second grade.
+
+${replyForm}
+
+Request: ${instructionMark}`;
+
+/** The texts of the question about alignment and quality, by whether images were given: none, one, or several. */
+export const alignPrompts = { made: alignMade, edited: alignEdited, joined: alignJoined } as const;
 
 const betterEdit = `An edit is better the more of the instruction it carries out, the less else it changes, and the cleaner the picture is, in this order. An edit that leaves the original as it was has done nothing.`;
 

@@ -13,6 +13,8 @@ export interface JudgeItem {
   readonly instruction: string;
   /** The image that was edited; null where the artifact was made from words alone. */
   readonly source: RgbImage | null;
+  /** Images that were given beside the one that was edited, in their order; absent where there are none. */
+  readonly beside?: readonly RgbImage[];
   /** The image that the policy made; null when its answer does not decode to one, or is words alone. */
   readonly edited: RgbImage | null;
   /** The labelled result, where the dataset has one (ground score needs it). */

@@ -22,9 +22,9 @@ const defaultKeyVariable = 'OPENAI_API_KEY';
 /** Tokens of a reply. */
 const mostReplyTokens = 400;
 
-/** `images`: the source, where there is one, then the image that is graded. */
+/** `images`: what was given, if anything was, then the image that is graded. */
 function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery {
-  const text = images.length === 1 ? alignPrompts.made : alignPrompts.edited;
+  const text = images.length > 2 ? alignPrompts.joined : images.length === 1 ? alignPrompts.made : alignPrompts.edited;
   return twoScoreQuery(`${item.key}/align_quality`, withInstruction(text, item.instruction), images, mostReplyTokens);
 }
 
@@ -190,6 +190,7 @@ export const alignQuality = termKind({
   most: maxScore,
   reads: 'image',
   needs: { judge: true, truth: false, source: false },
+  judgesSeveral: true,
   ownJudge: ({ endpoint }) => endpoint !== null,
   conflict: conflictOf,
   async create(settings, services): Promise<Term> {
@@ -212,12 +213,13 @@ export const alignQuality = termKind({
       if (item.edited === null || !isShowable(item.edited)) {
         return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
       }
-      const shape = item.source === null ? null : whyUnshowable(item.source);
-      if (shape !== null) {
+      const given = item.source === null ? [] : [item.source, ...(item.beside ?? [])];
+      const shape = given.map(whyUnshowable).find((why) => why !== null);
+      if (shape !== undefined) {
         return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, source image: ${shape}`, parts: {} };
       }
-      const source = item.source === null ? [] : [images.prepare(item.source, `${item.key}, source image`)];
-      const shown = [...source, images.prepare(item.edited, `${item.key}, edited image`)];
+      const sources = given.map((image) => images.prepare(image, `${item.key}, source image`));
+      const shown = [...sources, images.prepare(item.edited, `${item.key}, edited image`)];
       const judgement = await judge.ask(alignQuery(item, shown), signal, options);
       const unscored = unscoredOutcome([judgement], {});
       if (unscored !== null) return unscored;

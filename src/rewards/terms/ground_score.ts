@@ -33,6 +33,7 @@ export const groundScore = termKind({
   most: 10,
   reads: 'image',
   needs: { judge: true, truth: true, source: true },
+  judgesSeveral: true,
   asks: () => [groundQuestion.name],
   create: async (_settings, services) =>
     judgedTerm(

@@ -43,6 +43,7 @@ export const ocrVlm = termKind({
   },
   reads: 'image',
   needs: { judge: true, truth: false, source: false },
+  judgesSeveral: true,
   ownJudge: (settings) => alignQuality.ownJudge?.(settings) ?? false,
   conflict(settings) {
     const message = weightProblem(settings.ocr_weight, settings.vlm_weight);

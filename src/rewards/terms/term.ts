@@ -96,6 +96,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
   /** Whether an answer's outcome depends on the others of its group; absent: no. */
   compares?(settings: z.output<z.ZodObject<Fields>>): boolean;
+  /** Whether it can score edits of several pictures: what it asks is shown all of them, or none. Absent: no, where it asks a judge or a server about a picture. */
+  readonly judgesSeveral?: boolean;
   /** Whether it shows a judge two edits beside their source; absent: no. */
   readonly showsPairs?: boolean;
   /** Names of the questions that it asks a judge about an answer; terms that name the same one share its answer. Default: one, if it asks a judge. */

@@ -1,7 +1,7 @@
 /** A flow policy's model of the smallest size at which every part still works. */
 import { RandomStream } from '../../../src/core/random.js';
 import { soloPeers, type Peers } from '../../../src/group/peers.js';
-import type { FlowTransformerConfig, FluxConfig } from '../../../src/nets/flow/config.js';
+import type { FlowTransformerConfig, FluxConfig, QwenImageConfig } from '../../../src/nets/flow/config.js';
 import type { FlowAnswer, FlowRequest } from '../../../src/policies/flow/batch.js';
 import { FlowLearner } from '../../../src/policies/flow/learner.js';
 import { initFlow, type FlowModel } from '../../../src/policies/flow/model.js';
@@ -35,7 +35,7 @@ export function smallFlow(trains: 'all' | 'adapter' = 'all', seed = 1, of: FlowT
 }
 
 /** One that says the velocities of its tokens as Qwen-Image does. */
-export const ofQwen: FlowTransformerConfig = {
+export const ofQwen: QwenImageConfig = {
   architecture: 'qwen_image',
   in_channels: 5,
   out_channels: 3,

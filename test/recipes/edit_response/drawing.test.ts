@@ -92,6 +92,7 @@ describe('pictures of a render server from records', () => {
     const edit = (answer: object): WantedEdit => ({
       key: '1/0/0',
       source: { width: 16, height: 16, data: new Uint8Array(16 * 16 * 3) },
+      further: [],
       words: '',
       read: reading(1),
       blank: null,

@@ -1,7 +1,7 @@
 /** Settings of edit_response on a few edits of the tiny world: the least that a whole task needs. */
 import type { EditResponseSettings } from '../../../src/recipes/edit_response/settings.js';
-import type { FluxConfig } from '../../../src/nets/flow/config.js';
-import { config as flow } from '../../policies/flow/small_flow.js';
+import type { FluxConfig, QwenImageConfig } from '../../../src/nets/flow/config.js';
+import { config as flow, ofQwen } from '../../policies/flow/small_flow.js';
 import { smallConfig } from '../small_config.js';
 
 const init = {
@@ -42,4 +42,12 @@ export const drawing: FluxConfig = {
   out_channels: 3 * PATCH ** 2,
   joint_attention_dim: init.hidden_size,
   ip_adapter: null,
+};
+/** One of Qwen-Image-Edit-2511's form, which is shown any number of pictures as further tokens. */
+export const joining: QwenImageConfig = {
+  ...ofQwen,
+  patch_size: PATCH,
+  in_channels: 3 * PATCH ** 2,
+  joint_attention_dim: init.hidden_size,
+  zero_cond_t: true,
 };

@@ -4,9 +4,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { FlowEditor } from '../../../src/policies/flow/editor.js';
 import { Reader, type StatesRequest } from '../../../src/policies/tokens/hidden_states.js';
+import type { FlowTransformerConfig } from '../../../src/nets/flow/config.js';
 import { partOf } from '../../../src/nets/vision/config.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { StatesReader, type ResponseAnswer } from '../../../src/recipes/edit_response/drawing.js';
+import { checkSources } from '../../../src/recipes/edit_response/sources.js';
 import { OwnDrawing } from '../../../src/recipes/edit_response/own_drawing.js';
 import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/schema/editor.js';
@@ -19,7 +21,7 @@ import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
 import { smallFlow } from '../../policies/flow/small_flow.js';
 import { testFolder } from '../../support/folder.js';
-import { drawing as drawingConfig, smallSettings } from './small.js';
+import { drawing as drawingConfig, joining, smallSettings } from './small.js';
 
 const dir = testFolder('response-task');
 const list = (split: string) => [{ path: join(dir, 'tiny', 'pictured', `${split}.jsonl`) }];
@@ -28,14 +30,18 @@ const base = { data: { ...data, dir, train: list('prompts'), validation: list('v
 const opened: { dispose(): Promise<void> }[] = [];
 
 /** The task with a small model that reads and another that draws, both of random weights, and all that was read. */
-async function open(changes: Parameters<typeof smallSettings>[0] = {}, guidance: number | null = null) {
+async function open(
+  changes: Parameters<typeof smallSettings>[0] = {},
+  guidance: number | null = null,
+  draws: FlowTransformerConfig = drawingConfig,
+) {
   const settings = smallSettings({ ...base, ...changes });
   const pictured = await openPicturedTask(settings, () => '');
   const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const items: StatesRequest[] = [];
   const editor = new FlowEditor(
-    smallFlow('all', 1, drawingConfig),
+    smallFlow('all', 1, draws),
     pixelCodec,
     { type: 'tiny', steps: 2, guidance, batch: 4, session: { threads: 1 } },
     'here',
@@ -54,7 +60,7 @@ async function open(changes: Parameters<typeof smallSettings>[0] = {}, guidance:
   });
   const task = new ResponseTask(pictured, environment, drawing);
   opened.push(task, reader);
-  return { task, items, pictured };
+  return { task, items, pictured, drawing, settings };
 }
 
 const answer = (...ids: number[]): ResponseAnswer => ({
@@ -263,5 +269,108 @@ describe('the task of edit_response', () => {
       [36, 24],
       [36, 24],
     ]);
+  });
+
+  describe('where a row has several pictures', () => {
+    const rows = join(dir, 'several.jsonl');
+    const several = { data: { ...base.data, train: [{ path: rows }] } };
+    const list = (...sources: unknown[]) =>
+      writeFileSync(rows, sources.map((source) => JSON.stringify({ source, instruction: 'remove it' })).join('\n'));
+    beforeAll(() => {
+      writeFileSync(join(dir, 'one.png'), plain(32, 32, [200, 10, 10]));
+      writeFileSync(join(dir, 'wide.png'), plain(64, 16, [10, 200, 10]));
+      writeFileSync(join(dir, 'tall.png'), plain(16, 64, [10, 10, 200]));
+    });
+
+    it('shows all of them to what reads and what draws, and judges the edited first one beside them', async () => {
+      list(['one.png', 'wide.png', 'tall.png'], ['one.png', 'tall.png', 'wide.png'], 'one.png', ['one.png']);
+      const { task, items, pictured } = await open({ ...several, policy: { model_context_size: 96 } }, 3, joining);
+      const prompts = await Promise.all(
+        [0, 1, 2, 3].map((at) => pictured.words.promptOf(pictured.words.data.train[0], at)),
+      );
+      const { image_token_id: image, vision_start_token_id: start, vision_end_token_id: end } = pictured.seeing.tokens;
+      const tokens = prompts[0].tokens.pictures!.map(({ grid }) => (grid.rows * grid.columns) / 4);
+      expect(tokens).toEqual([16, 16, 16]);
+      const place = [start, ...Array<number>(16).fill(image), end];
+      expect(prompts[0].tokens.ids.slice(0, 54)).toEqual([...place, ...place, ...place]);
+      const drawn = await task.render(
+        prompts.map((prompt) => ask(prompt, answer(9, 10))),
+        'current',
+      );
+      const [[whole], [turned], [alone], [listed]] = drawn;
+      expect(whole.item.edited).toMatchObject({ width: 32, height: 32 });
+      expect(whole.item.beside!.map(({ width, height }) => [width, height])).toEqual([
+        [64, 16],
+        [16, 64],
+      ]);
+      expect(whole.item.row!['further']).toHaveLength(2);
+      expect(turned.item.beside!.map(({ width }) => width)).toEqual([16, 64]);
+      for (const { item } of [alone, listed]) expect(item).not.toHaveProperty('beside');
+      expect(turned.item.edited!.data).not.toEqual(whole.item.edited!.data);
+      expect(alone.item.edited!.data).not.toEqual(whole.item.edited!.data);
+      // Blank instructions are read with the pictures of their own rows, once for each list of pictures.
+      const blanks = items.filter(({ answer: said }) => said === null);
+      expect(blanks.map(({ prompt }) => prompt.pictures!.length)).toEqual([3, 3, 1]);
+      // A row of one picture is drawn as without the others.
+      list('one.png');
+      const { task: single, pictured: bare } = await open(
+        { ...several, policy: { model_context_size: 96 } },
+        3,
+        joining,
+      );
+      const prompt = { ...(await bare.words.promptOf(bare.words.data.train[0], 0)), id: prompts[2].id };
+      const [[again]] = await single.render([ask(prompt, answer(9, 10))], 'current');
+      expect(again.item.edited!.data).toEqual(alone.item.edited!.data);
+    });
+
+    it('counts the tokens of all pictures of its longest edit', async () => {
+      list('one.png', ['one.png', 'wide.png', 'tall.png'], 'tall.png');
+      const settings = smallSettings({ ...base, ...several, policy: { model_context_size: 96 } });
+      const pictured = await openPicturedTask(settings, () => '');
+      const { ids } = (await pictured.words.promptOf(pictured.words.data.train[0], 1)).tokens;
+      expect(await longestEdit(pictured, settings)).toEqual({ edit: ids.length + 8, blank: 54 });
+    });
+
+    const named = { endpoint: 'http://127.0.0.1:1', model: 'm' };
+    it.each<readonly [string, Parameters<typeof smallSettings>[0], FlowTransformerConfig, RegExp | null]>([
+      ['what draws is shown one', { reward: named }, drawingConfig, /; the model of environment\.model is shown one$/],
+      ['the judge is the rule judge', {}, joining, /; what scores for reward 'align_quality' is shown one$/],
+      [
+        'a question shows one',
+        { reward: { ...named, terms: [{ name: 'viescore', weight: 1 }] } },
+        joining,
+        /; what scores for reward 'viescore' is shown one$/,
+      ],
+      ['nothing takes one', { reward: named }, joining, null],
+      ['nobody is asked', { reward: { terms: [{ name: 'jpeg_size', weight: 1 }] } }, joining, null],
+    ])('is refused by the first of them where %s', async (_, changes, draws, message) => {
+      list('one.png', ['one.png', 'wide.png', 'tall.png'], ['one.png', 'one.png']);
+      const { pictured, settings, drawing } = await open({ ...several, ...changes }, null, draws);
+      const check = () => checkSources(pictured, settings, drawing);
+      if (message === null) check();
+      else {
+        expect(check).toThrow(message);
+        expect(check).toThrow('2 of 6 rows have several pictures before the edit, this one 3;');
+        expect(check).toThrow(expect.objectContaining({ where: `${rows}:2` }));
+      }
+      list('one.png', ['tall.png']);
+      const { pictured: plainly } = await open({ ...several, ...changes }, null, draws);
+      checkSources(plainly, settings, drawing);
+    });
+
+    it('is refused where a chat says no names of pictures', async () => {
+      list(['one.png', 'wide.png']);
+      const { pictured, settings, drawing } = await open({ ...several, reward: named }, null, joining);
+      const chat = { ...settings, prompt: { ...settings.prompt, chat: true } };
+      const by = (name: readonly number[], picture_names: boolean) => () =>
+        checkSources(
+          { ...pictured, pictureName: name },
+          { ...chat, environment: { ...(chat.environment as OwnEditor), picture_names } },
+          drawing,
+        );
+      expect(by([], true)).toThrow(/told without names, as plain Qwen-Image-Edit is told its one picture$/);
+      expect(by([7], false)).toThrow(/told without names/);
+      by([7], true)();
+    });
   });
 });

@@ -35,7 +35,7 @@ describe('what a server edits by words', () => {
   it('is asked for in the words that were written, none too, at the size of the source', async () => {
     const { drawing, asked } = drawingOf();
     const source = plain(32, 16);
-    const edit = { source, read: null as never, blank: null, answer: null as never };
+    const edit = { source, further: [], read: null as never, blank: null, answer: null as never };
     const drawn = await drawing.draw([
       { ...edit, key: '1/0/0', words: 'make it red', random: new RandomStream(1, 'a') },
       { ...edit, key: '1/0/1', words: '', random: new RandomStream(1, 'b') },

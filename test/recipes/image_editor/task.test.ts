@@ -72,6 +72,15 @@ describe('the task of image_editor', () => {
     expect(await task.prompt(2)).toBe(prompt);
   });
 
+  it('refuses rows of several pictures', async () => {
+    const rows = join(dir, 'several.jsonl');
+    writeFileSync(join(dir, 'one.png'), plain(32, 32, [1, 2, 3]));
+    writeFileSync(rows, JSON.stringify({ source: ['one.png', 'one.png'], instruction: 'x', response: 'y' }));
+    await expect(open({}, { ...base.data, train: [{ path: rows }] })).rejects.toThrow(
+      /^1 of \d+ rows have several pictures before the edit, this one 2; the model that image_editor trains is shown one$/,
+    );
+  });
+
   it('tells the instruction alone where that is asked for', async () => {
     const task = await open({ reader: { told: 'instruction' } });
     const { flow, instruction, response } = await task.prompt(0);

@@ -66,6 +66,19 @@ describe('align_quality', () => {
     for (const text of texts) expect(text).toMatch(/\nRequest: write "STOP" on the red sign$/);
   });
 
+  it('shows all pictures that an edit began from, in their order, and says so', async () => {
+    const { term, judge } = await make();
+    await term.score(wholeItem({ beside: [pictureOf(3), pictureOf(4)] }));
+    const [{ parts }] = judge.asked[0].messages;
+    const images = testServices().images;
+    expect(parts.slice(1).map((part) => typeof part !== 'string' && part.digest)).toEqual(
+      [1, 3, 4, 2].map((seed) => images.prepare(pictureOf(seed), '').digest),
+    );
+    expect(parts[0]).toMatch(/the last one is the edited image.*picture 1, picture 2 and so on/);
+    expect(parts[0]).toMatch(/\nRequest: write "STOP" on the red sign$/);
+    expect(await term.score(wholeItem({ beside: [pictureOf(1, 1, 300)] }))).toMatchObject({ reason: 'bad_request' });
+  });
+
   it.each<readonly [string, string | null, string]>([
     ['one grade', '{"score": [8]}', 'unparsable'],
     ['a grade above 10', '{"score": [8, 50]}', 'out_of_range'],
