@@ -54,7 +54,7 @@ describe('edits of pictures in rows', () => {
   });
 
   it('notices that a further picture is another one, and looks at each', async () => {
-    const rows = [{ source: ['a.png', 'sub/b.png'], instruction: 'x' }];
+    const rows = [{ source: ['a.png', 'sub/b.png'], instruction: 'x', target: 'a.png' }];
     const [list, other] = [listOf(rows), listOf(rows)];
     writeFiles(join(other, '..'), { 'sub/b.png': plain(8, 4, [1, 2, 3]) });
     const [one, two] = [await openPicturedEdits(list, null, columns), await openPicturedEdits(other, null, columns)];

@@ -1,6 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { RgbImage } from '../../../src/core/image.js';
+import { RandomStream } from '../../../src/core/random.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { FlowEditor } from '../../../src/policies/flow/editor.js';
 import { Reader, type StatesRequest } from '../../../src/policies/tokens/hidden_states.js';
@@ -284,7 +286,12 @@ describe('the task of edit_response', () => {
 
     it('shows all of them to what reads and what draws, and judges the edited first one beside them', async () => {
       list(['one.png', 'wide.png', 'tall.png'], ['one.png', 'tall.png', 'wide.png'], 'one.png', ['one.png']);
-      const { task, items, pictured } = await open({ ...several, policy: { model_context_size: 96 } }, 3, joining);
+      const { task, items, pictured, drawing } = await open(
+        { ...several, policy: { model_context_size: 96 } },
+        3,
+        joining,
+      );
+      const asked = vi.spyOn(drawing, 'draw');
       const prompts = await Promise.all(
         [0, 1, 2, 3].map((at) => pictured.words.promptOf(pictured.words.data.train[0], at)),
       );
@@ -304,6 +311,16 @@ describe('the task of edit_response', () => {
         [16, 64],
       ]);
       expect(whole.item.row!['further']).toHaveLength(2);
+      const [[edits]] = asked.mock.calls;
+      expect(edits.map(({ further }) => further)).toEqual(drawn.map(([{ item }]) => item.beside ?? []));
+      // The same states and noise draw another picture from other pictures.
+      const drawnFrom = (further: RgbImage[]) =>
+        drawing.draw([{ ...edits[0], further, random: new RandomStream('again') }], 'current');
+      const [first, second] = whole.item.beside!;
+      const from = await Promise.all([[first, second], [first, second], [second, first], [first], []].map(drawnFrom));
+      const [both, same, ...others] = from.map(([{ picture }]) => picture);
+      expect(same).toEqual(both);
+      for (const other of others) expect(other).not.toEqual(both);
       expect(turned.item.beside!.map(({ width }) => width)).toEqual([16, 64]);
       for (const { item } of [alone, listed]) expect(item).not.toHaveProperty('beside');
       expect(turned.item.edited!.data).not.toEqual(whole.item.edited!.data);
