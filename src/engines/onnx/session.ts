@@ -242,7 +242,7 @@ export class Session {
   }
 
   #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: WeightData): Float32Array {
-    const data = must(weights.get(parameter), parameter).data as Float32Array;
+    const { data } = must(weights.get(parameter), parameter);
     const known = this.#rows.get(name);
     if (known?.of === data) return known.rows;
     const start = first * sizeOf(shape.slice(1));
