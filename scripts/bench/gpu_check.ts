@@ -5,6 +5,7 @@ import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { EditrlError } from '../../src/core/errors.js';
 import { describeRuntime } from '../../src/engines/onnx/provider.js';
 import type { Provider } from '../../src/engines/onnx/session.js';
 import { detectDevices } from '../../src/launch/machine/devices.js';
@@ -122,7 +123,8 @@ function agreementOf(own: Float32Array, cpu: Float32Array, logProbs: number): Ag
   let [largest, difference, norm] = [0, 0, 0];
   cpu.forEach((value, i) => {
     const apart = own[i] - value;
-    if (i < logProbs) largest = Math.abs(apart) <= largest ? largest : Math.abs(apart);
+    // A difference that is not a number stays one.
+    if (i < logProbs) largest = Math.max(largest, Math.abs(apart));
     else {
       difference += apart ** 2;
       norm += value ** 2;
@@ -172,10 +174,11 @@ async function* inProcess(job: Job, deadline: number): AsyncGenerator<Report> {
 class GpuMemory {
   readonly #before: number | null;
   readonly #timer: NodeJS.Timeout | null;
-  #most = 0;
+  #most: number;
 
   constructor(provider: Provider) {
     this.#before = provider === 'cpu' ? null : usedBytes();
+    this.#most = this.#before ?? 0;
     this.#timer = this.#before === null ? null : setInterval(() => this.#look(), LOOK_MS);
   }
 
@@ -191,9 +194,15 @@ class GpuMemory {
   }
 }
 
+/** Null also where nvidia-smi fails, which the page tells once. */
 function usedBytes(): number | null {
-  const used = detectDevices().gpus.map((gpu) => gpu.usedBytes);
-  return used.length === 0 || used.includes(null) ? null : used.reduce((sum: number, bytes) => sum + bytes!, 0);
+  try {
+    const used = detectDevices().gpus.map((gpu) => gpu.usedBytes);
+    return used.length === 0 || used.includes(null) ? null : used.reduce((sum: number, bytes) => sum + bytes!, 0);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
 }
 
 /** The machine in a few lines: processor, GPU, runtime. */

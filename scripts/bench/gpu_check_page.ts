@@ -64,6 +64,7 @@ export function pageOf(checked: Checked): string {
     '--provider',
     asked.provider,
     ...asked.sizes.flatMap((size) => ['--size', size]),
+    ...(asked.threads === null ? [] : ['--threads', String(asked.threads)]),
   ];
   const speed = ({ learning }: OfModel): number | null =>
     learning === null || learning.gradientSeconds === null ? null : learning.flops / learning.gradientSeconds / 1e9;

@@ -32,6 +32,10 @@ export const MOST_FED = 8 * 2 ** 30;
 /** Fewer bytes are not worth a word. */
 const SAID = 2 ** 26;
 
+/** What makes caches smaller, which is of no use where weights alone are too much. */
+const LESS_CACHED =
+  'decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens), lower policy.model_context_size, which prompts are taken to fill, ';
+
 /** Raises EngineError for sampling on a device whose steps would be fed more than `MOST_FED`. `fed` is null where nothing is sampled, or nothing known. */
 export function refuseFed(fed: FedPerStep | null, { provider }: Pick<SamplingPlace, 'provider'>): void {
   if (fed === null || provider === 'cpu') return;
@@ -43,7 +47,7 @@ export function refuseFed(fed: FedPerStep | null, { provider }: Pick<SamplingPla
     `sampling on ${provider}: found ${found} of key and value caches of ${answers} answers${besides}, which are copied to the device at every token; allowed: ${most} together`,
     {
       where: 'policy.engine.provider',
-      next: "Let vLLM sample (rollout.engine), decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens, policy.model_context_size), or set policy.engine.provider to 'cpu'.",
+      next: `Let vLLM sample (rollout.engine), ${weights > MOST_FED ? '' : LESS_CACHED}or set policy.engine.provider to 'cpu'.`,
     },
   );
 }

@@ -2,7 +2,8 @@
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { measure, sizes, type Sampling } from '../../scripts/bench/gpu_check_parts.js';
-import { refuseFed, MOST_FED, type StepProvider } from '../../src/recipes/fed.js';
+import { refuseFed, MOST_FED, type FedPerStep, type StepProvider } from '../../src/recipes/fed.js';
+import type { EngineError } from '../../src/core/errors.js';
 import type { ProcessGroup } from '../../src/group/process_group.js';
 import { openTokenPolicy } from '../../src/recipes/open_token_policy.js';
 import { fedPerStep } from '../../src/recipes/token_policy.js';
@@ -87,19 +88,26 @@ describe('what a decoding step is fed', () => {
   });
 });
 
+/** What is said where so much is fed on CUDA. */
+function textOf(fed: FedPerStep): string | undefined {
+  try {
+    refuseFed(fed, { provider: 'cuda' });
+  } catch (error) {
+    return (error as EngineError).toText();
+  }
+  return undefined;
+}
+
 describe('sampling on a device', () => {
   it('is refused above a limit, with what is fed and what to use', () => {
     const fed = { caches: 6 * GIB, weights: 2 * GIB + 1, answers: 64 };
-    let error: unknown;
-    try {
-      refuseFed(fed, { provider: 'cuda' });
-    } catch (caught) {
-      error = caught;
-    }
-    expect((error as { toText?: () => string }).toText?.()).toMatchInlineSnapshot(`
+    expect(textOf(fed)).toMatchInlineSnapshot(`
       "policy.engine.provider: sampling on cuda: found 6.0 GiB of key and value caches of 64 answers and 2.0 GiB of weights, which are copied to the device at every token; allowed: 8.0 GiB together
-        Let vLLM sample (rollout.engine), decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens, policy.model_context_size), or set policy.engine.provider to 'cpu'."
+        Let vLLM sample (rollout.engine), decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens), lower policy.model_context_size, which prompts are taken to fill, or set policy.engine.provider to 'cpu'."
     `);
+    expect(textOf({ ...fed, weights: MOST_FED + 1 })).toMatch(
+      /\n {2}Let vLLM sample \(rollout\.engine\), or set policy\.engine\.provider to 'cpu'\.$/,
+    );
     expect(() => refuseFed({ ...fed, weights: 0, caches: MOST_FED + 1 }, { provider: 'webgpu' })).toThrow(
       'sampling on webgpu: found 8.0 GiB of key and value caches of 64 answers, which are copied to the device at every token; allowed: 8.0 GiB together',
     );
