@@ -43,7 +43,7 @@ export interface HalfInput {
 
 /** An input that is fed with rows of a parameter, beginning with its row `first`. */
 export interface RowsInput {
-  readonly parameter: string;
+  readonly parameter: Value;
   readonly first: number;
   readonly shape: Shape;
 }
@@ -201,7 +201,7 @@ class GraphWriter {
   #readsRows(value: Value, { inputs: [parameter], attributes: { axis, start } }: NodeOrigin<'Slice'>): boolean {
     if (axis !== 0) return false;
     const name = `${parameter.name}@rows${this.rows.size}`;
-    this.rows.set(name, { parameter: parameter.name, first: start, shape: value.shape });
+    this.rows.set(name, { parameter, first: start, shape: value.shape });
     this.#names.set(value, name);
     this.#declareInput(name, value, this.#anySize);
     return true;

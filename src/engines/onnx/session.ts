@@ -183,7 +183,11 @@ export class Session {
   /** The parameters that runs are fed, whole or in parts. */
   get parameters(): ReadonlySet<string> {
     const { parameters, rows, halves } = this.#model;
-    return new Set([...parameters.keys(), ...[...rows.values(), ...halves.values()].map(({ parameter }) => parameter)]);
+    return new Set([
+      ...parameters.keys(),
+      ...[...rows.values()].map(({ parameter }) => parameter.name),
+      ...[...halves.values()].map(({ parameter }) => parameter),
+    ]);
   }
 
   get outputs(): ReadonlyMap<string, ValueType> {
@@ -242,9 +246,11 @@ export class Session {
   }
 
   #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: WeightData): Float32Array {
-    const { data } = must(weights.get(parameter), parameter);
+    const { data } = must(weights.get(parameter.name), parameter.name);
     const known = this.#rows.get(name);
     if (known?.of === data) return known.rows;
+    // It is asked for as a whole, so that one of another size is told.
+    this.#tensor(parameter.name, parameter, data);
     const start = first * sizeOf(shape.slice(1));
     const rows = data.subarray(start, start + sizeOf(shape));
     this.#rows.set(name, { of: data, rows });

@@ -122,6 +122,15 @@ describe('a session', () => {
     });
   });
 
+  it('refuses rows of a parameter of another size', async () => {
+    const graph = new Graph('rows');
+    const rows = g.slice(graph.parameter('table', [4, 2]), 0, 1, 3);
+    await withSession(Session.compile(graph, { product: g.neg(rows) }), async (session) => {
+      const weights = new Map([['table', { data: new Float32Array(12) }]]);
+      await expect(session.run({}, weights)).rejects.toThrow('table takes float32[4, 2], got Float32Array of 12');
+    });
+  });
+
   it('feeds the flag of checkpoints itself', async () => {
     const graph = new Graph('flag');
     const x = graph.input('x', [2]);
