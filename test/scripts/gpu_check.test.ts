@@ -25,7 +25,10 @@ function found(values: readonly number[], besides: readonly Report[] = [], logPr
       return;
     }
     const isReference = job.rounds === null;
-    writeFileSync(job.values, new Uint8Array(Float32Array.from(isReference ? [...Array<number>(logProbs).fill(1), 2] : values).buffer));
+    writeFileSync(
+      job.values,
+      new Uint8Array(Float32Array.from(isReference ? [...Array<number>(logProbs).fill(1), 2] : values).buffer),
+    );
     if (!isReference) yield* besides;
     yield await Promise.resolve({ part: 'learning', found: { ...LEARNT, logProbs } });
     yield { part: 'memory', peakBytes: 2 ** 30 };
