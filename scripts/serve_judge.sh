@@ -93,7 +93,8 @@ command=(
   --tensor-parallel-size "$tensor"
   --max-model-len "$max_model_len"
   --max-num-seqs "$max_num_seqs"
-  # A request has at most three images (reward term pairwise; two in all others); no memory is reserved for videos.
+  # A request has at most three images (reward term pairwise; two in all others); no memory is reserved for videos. An edit of several
+  # pictures has one more than these in align_quality: where that is more than three, give this option again after --.
   --limit-mm-per-prompt '{"image":3,"video":0}'
   # Requests set all sampling options themselves, so the checkpoint's near-greedy defaults are not used.
   --generation-config vllm

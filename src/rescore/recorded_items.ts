@@ -75,8 +75,10 @@ async function findPrompt(
     throw error;
   }
   const same = prompt.id === episode.sample && prompt.instruction === episode.instruction;
-  return same ? prompt : 'the data is not what it was when the run was made';
+  return same ? prompt : CHANGED;
 }
+
+const CHANGED = 'the data is not what it was when the run was made';
 
 /** Where a training episode's sample is. */
 function positionOf(
@@ -90,20 +92,34 @@ function positionOf(
 
 async function groupItems(
   group: readonly RecordedEpisode[],
-  prompt: Prompt | string,
+  asked: Prompt | string,
   sources: ItemSources,
 ): Promise<FoundItem[]> {
   const { task } = sources;
-  const labels = task === null || typeof prompt === 'string' ? { truth: null } : await task.labels(prompt);
+  const labels: Labels = task === null || typeof asked === 'string' ? { truth: null } : await task.labels(asked);
+  const isSame = group.every((episode) => hasBeside(episode, labels));
+  const prompt = typeof asked === 'string' || isSame ? asked : CHANGED;
   const kept = await Promise.all(group.map((episode) => itemFromMedia(episode, labels, sources.paths)));
   const found = kept.filter((one) => one !== null);
   if (found.length === group.length) return found;
   const without = (why: string): FoundItem[] =>
-    kept.map((one) => one ?? { item: null, missing: `its artifact has to be made again, but ${why}` });
+    kept.map((one, i) => one ?? { item: null, missing: `${lackOf(group[i])}, but ${why}` });
   if (typeof prompt === 'string') return without(prompt);
   if (task === null) return without(sources.noTask);
   if (!sources.redraws) return without('it comes out otherwise than it did');
   return (await draw(task, prompt, group)).map((item) => ({ item, missing: null }));
+}
+
+type Labels = Pick<JudgeItem, 'beside' | 'truth' | 'expected' | 'row'>;
+
+/** Whether the data have as many pictures beside the edited one as an episode was given. */
+function hasBeside({ beside = 0 }: RecordedEpisode, labels: Labels): boolean {
+  return beside === (labels.beside ?? []).length;
+}
+
+/** What an episode lacks whose kept images do not suffice: pictures beside the edited one are not kept. */
+function lackOf({ beside }: RecordedEpisode): string {
+  return beside === undefined ? 'its artifact has to be made again' : 'its further pictures have to be read again';
 }
 
 /** The items of the answers to one prompt, made again. */
@@ -128,7 +144,7 @@ export async function redrawsIdentically(
     if (group === undefined) continue;
     const prompt = await findPrompt(file, group[0], sources);
     if (typeof prompt === 'string') return true;
-    const kept = (await itemFromMedia(group[0], { truth: null }, paths))?.item?.edited ?? null;
+    const kept = (await itemFromMedia(group[0], await task.labels(prompt), paths))?.item?.edited ?? null;
     const [drawn] = await draw(task, prompt, group);
     return kept === null || (drawn.edited !== null && imageDigest(drawn.edited) === imageDigest(kept));
   }
@@ -141,11 +157,12 @@ export async function redrawsIdentically(
  */
 async function itemFromMedia(
   episode: RecordedEpisode,
-  labels: Pick<JudgeItem, 'truth' | 'expected' | 'row'>,
+  labels: Labels,
   paths: RunPaths,
 ): Promise<Extract<FoundItem, { missing: null }> | null> {
   const { key, instruction, finished, answer, text, source, edited } = episode;
   if (source === undefined || edited === undefined) return null;
+  if (!hasBeside(episode, labels)) return null;
   // Words that answer to a picture are read again as what they were: the picture was the prompt's, and rewards see none.
   if (edited === null && (source === null || text !== undefined)) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;

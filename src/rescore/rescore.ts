@@ -2,7 +2,7 @@
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { DataError, EditrlError } from '../core/errors.js';
 import { requireWritable, writeFileAtomic } from '../core/files.js';
-import { decidingKinds, rewardName } from '../rewards/score/choice.js';
+import { chosenTerms, decidingKinds, rewardName, showsOne } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
@@ -190,14 +190,15 @@ function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap
   return { reward: { ...scored, score }, faults };
 }
 
-/** What the prompt lacks that the reward compares with, in a sentence; null if nothing. */
+/** What keeps the reward from scoring answers to the prompt, in a sentence: mostly what that lacks; null if nothing. */
 function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   const kinds = decidingKinds(reward);
   if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labelled result';
   if (item.expected === undefined && kinds.some(({ needs }) => needs.words === true)) {
     return 'its prompt has no labelled words';
   }
-  return null;
+  const blind = item.beside === undefined ? undefined : chosenTerms(reward).find((term) => showsOne(term, reward));
+  return blind === undefined ? null : `its prompt has several pictures, of which '${blind.name}' shows the judge one`;
 }
 
 /** Answers from the records, and the items that they lack one of. */

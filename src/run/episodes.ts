@@ -54,6 +54,8 @@ export interface RecordedEpisode {
   /** Names of images in media/; null for an answer that is not an image, undefined if images were not kept. */
   readonly source?: string | null;
   readonly edited?: string | null;
+  /** How many pictures were given beside the one that was edited; absent where there were none. */
+  readonly beside?: number;
 }
 
 /** The field of a line that says which sample was asked; none for null. */
@@ -87,6 +89,7 @@ const episode = z.object({
   original: z.literal(true).optional(),
   source: imageName,
   edited: imageName,
+  beside: z.int().min(1).optional(),
 });
 
 /** A file of recorded episodes. */

@@ -63,7 +63,7 @@ export interface Task<P extends Prompt, A> {
   keep?(): Promise<void>;
   /** A recorded answer. Its log-probabilities are not recorded, and 0. */
   reread(episode: RecordedEpisode): A;
-  /** The data that rewards compare an answer with, or know about its prompt, whatever the answer is. */
-  labels(prompt: P): Promise<Pick<JudgeItem, 'truth' | 'expected' | 'row'>>;
+  /** The data that rewards compare an answer with, show beside it, or know about its prompt, whatever the answer is. */
+  labels(prompt: P): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'expected' | 'row'>>;
   dispose(): Promise<void>;
 }

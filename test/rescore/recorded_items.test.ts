@@ -122,6 +122,43 @@ it('asks for the prompt at the place that is recorded, else for that of the key'
   expect(asked).toEqual([2, { source: 1, index: 7 }]);
 });
 
+describe('pictures that were given beside the edited one', () => {
+  /** An answer whose images were kept, and which was given so many further ones. */
+  async function given(beside: object) {
+    const paths = new RunPaths(newFolder(), 'run');
+    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
+    const asked = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], outcome };
+    const [source, edited] = [await storeImage(paths, grey(4)), await storeImage(paths, grey(7))];
+    writeEpisodes(paths, 1, [{ ...asked, key: '1/0/0', source, edited, ...beside }]);
+    const [file] = listEpisodeFiles(paths);
+    return async (task: Painting | null) => {
+      const from = { paths, task, noTask: 'it is gone', redraws: true };
+      return (await recordedItems(file, readRecordedEpisodes(file.path), from))[0];
+    };
+  }
+  const having = (...beside: RgbImage[]): Painting =>
+    Object.assign(new Painting(1), { labels: () => Promise.resolve({ truth: null, beside }) });
+
+  it('are those of the data, and an answer without them is none', async () => {
+    const found = await given({ beside: 2 });
+    expect((await found(having(grey(5), grey(6)))).item).toMatchObject({
+      source: grey(4),
+      edited: grey(7),
+      beside: [grey(5), grey(6)],
+    });
+    expect((await found(null)).missing).toBe('its further pictures have to be read again, but it is gone');
+    expect((await found(having(grey(5)))).missing).toBe(
+      'its further pictures have to be read again, but the data is not what it was when the run was made',
+    );
+  });
+
+  it('are none where none is recorded', async () => {
+    const found = await given({});
+    expect((await found(null)).item).toMatchObject({ source: grey(4), edited: grey(7) });
+    expect((await found(having(grey(5)))).missing).toMatch(/the data is not what it was when the run was made$/);
+  });
+});
+
 describe('words that answer to a picture', () => {
   it('are read again as the words that they were, without the picture', async () => {
     const paths = new RunPaths(newFolder(), 'run');

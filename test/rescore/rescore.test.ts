@@ -261,6 +261,23 @@ describe('scoring a run again by another reward', () => {
     expect(summary.not_rescored['its prompt has no labelled result']).toBe(24);
   });
 
+  it('leaves out prompts of several pictures where the judge would be shown one', async () => {
+    const file = paths.episodes(2);
+    const before = readFileSync(file, 'utf8');
+    writeFileSync(file, before.replaceAll('"key":', '"beside":1,"key":'));
+    const openTask: RescoreRequest['openTask'] = async () => {
+      const task = await ImageEditTask.open(settings, () => '');
+      const beside = [{ width: 1, height: 1, data: Uint8Array.of(1, 2, 3) }];
+      return Object.assign(task, { labels: () => Promise.resolve({ truth: null, beside }) });
+    };
+    const summary = await rescore(request({ openTask, name: 'several' }));
+    writeFileSync(file, before);
+    expect(summary.not_rescored).toMatchObject({
+      "its prompt has several pictures, of which 'viescore' shows the judge one": expect.any(Number) as number,
+    });
+    expect(summary.rows.find(({ set, iteration }) => set === 'training' && iteration === 2)?.compared).toBe(0);
+  });
+
   it('goes on where a prompt does not suit the reward, and says what is wrong with it', async () => {
     const summary = await rescore(request({ reward: changed({ mode: 'ocr' }), name: 'ocr' }));
     const { zero_by_rule } = summary.rescored;

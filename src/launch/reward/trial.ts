@@ -8,7 +8,7 @@ import { openRecipeOf } from '../../recipes/open.js';
 import { isTrainable, rewardOf } from '../../recipes/settings.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import { decidingTerms, recordedTerms, type ChosenTerm } from '../../rewards/score/choice.js';
+import { decidingTerms, recordedTerms, SHOWN_ALL, showsOne, type ChosenTerm } from '../../rewards/score/choice.js';
 import type { Outcome } from '../../rewards/score/types.js';
 import { missingInput, type Term } from '../../rewards/terms/term.js';
 import type { RunSettings, TrainedSettings } from '../../schema/run.js';
@@ -64,7 +64,8 @@ export function termsOf(reward: RewardSettings): ChosenTerm[] {
 }
 
 /**
- * Tries one term of a run's reward. Raises what prevents it from being created, and DataError for a row that it cannot compare with if it decides.
+ * Tries one term of a run's reward. Raises what prevents it from being created, and DataError for a row that it cannot compare with if it decides, or
+ * that has several pictures where who is asked is shown one.
  */
 export async function tryTerm(
   term: ChosenTerm,
@@ -78,6 +79,7 @@ export async function tryTerm(
   const untried = whyUntried(term, settings.base_exp_dir, askJudge !== undefined);
   if (untried !== null) return { ...named, tried: [], untried };
   const judges = new Judges();
+  requireOne(term, reward, rows);
   const opened = await openTerm(term, settings, reward, judges);
   try {
     const connected = await connect(opened, judges, reward, askJudge);
@@ -97,6 +99,19 @@ function whyUntried(term: ChosenTerm, baseExpDir: string, asking: boolean): stri
   }
   const run = unfinishedRun(term.fields, baseExpDir);
   return run === null ? null : `the run ${run} that it takes its model from is not finished`;
+}
+
+/** Raises DataError for a row of several pictures where the term asks somebody who is shown one. */
+function requireOne(term: ChosenTerm, reward: RewardSettings, rows: readonly SampleRow[]): void {
+  const several = rows.find(({ item }) => item.beside !== undefined);
+  if (several === undefined || !showsOne(term, reward)) return;
+  throw new DataError(
+    `the row has several pictures before the edit; what scores for reward '${term.name}' is shown one`,
+    {
+      where: several.place,
+      next: SHOWN_ALL,
+    },
+  );
 }
 
 function openTerm(

@@ -1,5 +1,5 @@
 /** Whether all that a run is made of takes rows of several pictures before the edit. */
-import { chosenTerms } from '../../rewards/score/choice.js';
+import { chosenTerms, SHOWN_ALL, showsOne } from '../../rewards/score/choice.js';
 import { measuredReward } from '../../rewards/schema/reward.js';
 import { requireOnePicture, type OnePicture, type PicturedTask } from '../open_pictured.js';
 import type { Drawing } from './drawing.js';
@@ -25,16 +25,11 @@ function unnamed({ prompt, environment }: EditResponseSettings, name: readonly n
   };
 }
 
-/** The rule judge of the tiny world knows edits of one scene. */
 function judged(settings: EditResponseSettings): OnePicture | null {
-  const blind = chosenTerms(measuredReward(settings)).find(({ kind, fields }) => {
-    const { needs, reads, judgesSeveral = false } = kind;
-    if (reads === 'words' || !(needs.judge || needs.server === true)) return false;
-    return !judgesSeveral || (settings.reward.endpoint === 'embedded' && kind.ownJudge?.(fields) !== true);
-  });
+  const blind = chosenTerms(measuredReward(settings)).find((term) => showsOne(term, settings.reward));
   if (blind === undefined) return null;
   return {
     why: `what scores for reward '${blind.name}' is shown one`,
-    next: "Leave such rows out, or choose the reward 'align_quality' with a judge that is a model, which is shown all.",
+    next: SHOWN_ALL,
   };
 }

@@ -76,7 +76,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
       })),
     );
     const drawn = await this.drawing.draw(edits, weights);
-    const truths = await Promise.all(chunk.map(({ prompt }) => this.labels(prompt)));
+    const truths = await Promise.all(chunk.map(({ prompt }) => this.#truth(prompt)));
     let at = 0;
     return written.map((group, p) =>
       group.map((rendered): Rendered => {
@@ -86,8 +86,8 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
         const others = beside.length === 0 ? {} : { beside };
         return {
           ...rendered,
-          item: { ...rendered.item, source, ...others, ...judgedPicture(picture), truth: truths[p].truth },
-          record: { ...rendered.record, answer, ...record },
+          item: { ...rendered.item, source, ...others, ...judgedPicture(picture), truth: truths[p] },
+          record: { ...rendered.record, answer, ...record, ...(beside.length === 0 ? {} : { beside: beside.length }) },
           caption: `${instruction} → ${answer ?? ''}`,
         };
       }),
@@ -102,11 +102,13 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     return { ...this.#words.reread(episode), ...this.drawing.remembered(episode) };
   }
 
-  async labels(prompt: TextPrompt): Promise<Pick<JudgeItem, 'truth' | 'expected' | 'row'>> {
-    const { target, where } = editOf(prompt);
+  async labels(prompt: TextPrompt): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'expected' | 'row'>> {
+    const { further = [], where } = editOf(prompt);
     const { expected } = prompt;
+    const beside = await Promise.all(further.map((file) => this.#fitted(file, where)));
     return {
-      truth: target === null ? null : await this.#fitted(target, where),
+      ...(beside.length === 0 ? {} : { beside }),
+      truth: await this.#truth(prompt),
       ...(expected === undefined ? {} : { expected }),
       row: prompt.row,
     };
@@ -131,6 +133,11 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
 
   #noise({ id }: TextPrompt, answer: number): RandomStream {
     return new RandomStream(this.#words.settings.seed, 'edit', id, this.asking.same_latent ? 0 : answer);
+  }
+
+  async #truth(prompt: TextPrompt): Promise<RgbImage | null> {
+    const { target, where } = editOf(prompt);
+    return target === null ? null : this.#fitted(target, where);
   }
 
   #sources(prompt: TextPrompt): Promise<RgbImage[]> {

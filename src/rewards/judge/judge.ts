@@ -3,7 +3,7 @@ import type { JudgeImage } from './images.js';
 import type { Parsed } from './parse.js';
 import type { Judgement, ScoreOptions } from '../score/types.js';
 
-/** What a judge is shown at most: an edit beside its source, two edits of one source, or words alone. */
+/** What a judge is shown at most, but for edits of several pictures: an edit beside its source, two edits of one source, or words alone. */
 export type JudgeInput = 'images' | 'pairs' | 'words';
 
 /** Images of the largest question. */

@@ -105,6 +105,20 @@ export function shownToJudge(choice: Choice): JudgeInput {
   return asking.length > 0 && asking.every(({ reads }) => reads === 'words') ? 'words' : 'images';
 }
 
+/**
+ * Whether a term asks somebody about pictures who is shown one before an edit, however many it begins from. The rule judge (endpoint 'embedded') knows
+ * edits of one scene.
+ */
+export function showsOne({ kind, fields }: ChosenTerm, { endpoint }: { readonly endpoint: unknown }): boolean {
+  const { needs, reads, judgesSeveral = false } = kind;
+  if (reads === 'words' || !(needs.judge || needs.server === true)) return false;
+  return !judgesSeveral || (endpoint === 'embedded' && kind.ownJudge?.(fields) !== true);
+}
+
+/** What to do about rows of several pictures where a term `showsOne`. */
+export const SHOWN_ALL =
+  "Leave such rows out, or choose the reward 'align_quality' with a judge that is a model, which is shown all.";
+
 /** Whether any chosen term asks the run's judge. */
 export function asksJudge(choice: Choice): boolean {
   return termsThatAsk(choice).length > 0;

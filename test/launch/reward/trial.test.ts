@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { findObstacles } from '../../../src/launch/preflight/preflight.js';
-import { RewardTrials, rowsToScore } from '../../../src/launch/reward/trial.js';
-import { isTrainable } from '../../../src/recipes/settings.js';
-import { InternalError } from '../../../src/core/errors.js';
+import { RewardTrials, rowsToScore, termsOf, tryTerm } from '../../../src/launch/reward/trial.js';
+import { isTrainable, rewardOf } from '../../../src/recipes/settings.js';
+import { InternalError, must } from '../../../src/core/errors.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -55,6 +55,27 @@ async function runOf(
 async function found(runs: readonly LoadedConfig[]): Promise<string[]> {
   return (await new RewardTrials().of(runs)).map(({ error }) => error.toText());
 }
+
+it('is not tried on a row of several pictures where who is asked is shown one', async () => {
+  const { settings } = await runOf(['export default () => 1;']);
+  const reward = { ...must(rewardOf(settings), 'its reward'), mode: 'viescore' as const, terms: [] };
+  const image = { width: 1, height: 1, data: Uint8Array.of(1, 2, 3) };
+  const item = { instruction: 'x', source: image, truth: null };
+  const rows = [
+    { place: 'rows.jsonl:1', item, answers: [] },
+    { place: 'rows.jsonl:2', item: { ...item, beside: [image] }, answers: [] },
+  ];
+  if (!isTrainable(settings)) throw new InternalError('a run that trains');
+  const [viescore] = termsOf(reward);
+  const tried = (of: typeof rows) => tryTerm(viescore, settings, reward, of, async () => null);
+  await expect(tried(rows)).rejects.toThrow(
+    expect.objectContaining({
+      message: "the row has several pictures before the edit; what scores for reward 'viescore' is shown one",
+      where: 'rows.jsonl:2',
+    }),
+  );
+  expect(await tried(rows.slice(0, 1))).toMatchObject({ untried: 'its judge was not asked' });
+});
 
 describe('a reward that is tried before a run', () => {
   it('is in order where every answer gets an outcome, an unscored one by the module itself among them', async () => {

@@ -311,6 +311,10 @@ describe('the task of edit_response', () => {
         [16, 64],
       ]);
       expect(whole.item.row!['further']).toHaveLength(2);
+      // Records say how many there were, and scoring again finds them in the data.
+      expect(drawn.map(([{ record }]) => record['beside'])).toEqual([2, 2, undefined, undefined]);
+      expect((await task.labels(prompts[0])).beside).toEqual(whole.item.beside);
+      expect(await task.labels(prompts[2])).not.toHaveProperty('beside');
       const [[edits]] = asked.mock.calls;
       expect(edits.map(({ further }) => further)).toEqual(drawn.map(([{ item }]) => item.beside ?? []));
       // The same states and noise draw another picture from other pictures.
