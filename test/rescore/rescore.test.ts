@@ -266,7 +266,7 @@ describe('scoring a run again by another reward', () => {
     const before = readFileSync(file, 'utf8');
     writeFileSync(file, before.replaceAll('"key":', '"beside":1,"key":'));
     const openTask: RescoreRequest['openTask'] = async () => {
-      const task = await ImageEditTask.open(settings, () => '');
+      const task = ImageEditTask.open(settings, () => '');
       const beside = [{ width: 1, height: 1, data: Uint8Array.of(1, 2, 3) }];
       return Object.assign(task, { labels: () => Promise.resolve({ truth: null, beside }) });
     };
