@@ -29,6 +29,14 @@ function above0(found: string, option: string): number {
   throw new UsageError(`${option}: found '${found}'; allowed: a number above 0`);
 }
 
+/** An error with a message for the user, which an option that nobody knows is as well; raises any other. */
+function asUsage(error: unknown): EditrlError {
+  if (error instanceof EditrlError) return error;
+  const code = error instanceof TypeError && 'code' in error ? String(error.code) : '';
+  if (!(error instanceof TypeError) || !code.startsWith('ERR_PARSE_ARGS')) throw error;
+  return new UsageError(error.message, { next: '`scripts/gpu_check --help` lists the options.', cause: error });
+}
+
 async function main(): Promise<number> {
   const { values } = parseArgs({
     options: {
@@ -62,7 +70,7 @@ async function main(): Promise<number> {
 try {
   process.exitCode = await main();
 } catch (error) {
-  if (!(error instanceof EditrlError)) throw error;
-  console.error(error.toText());
-  process.exitCode = error.exitCode;
+  const told = asUsage(error);
+  console.error(told.toText());
+  process.exitCode = told.exitCode;
 }

@@ -183,7 +183,10 @@ class GraphWriter {
       }
       if (this.#feedsRows && this.#readsRows(value, origin as NodeOrigin<'Slice'>)) return;
     }
-    if (inputs.every((input) => this.#isFrozen(input))) this.#folded.add(value);
+    const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(origin.attributes, inputs) ?? {};
+    // What takes sizes that are fed is computed in every run.
+    const isFixed = !this.#anySize || (form.sizes ?? []).length === 0;
+    if (isFixed && inputs.every((input) => this.#isFrozen(input))) this.#folded.add(value);
     const output = this.#outputNames.get(value) ?? `v${value.name}`;
     this.#names.set(value, output);
     // The rows that are looked up are widened, not the table.

@@ -61,6 +61,16 @@ describe('sessions of a pool', () => {
     await session.dispose();
   });
 
+  it('are fed frozen weights of which something is computed that depends on sizes', async () => {
+    const graph = new Graph('reshaped');
+    const y = g.gemm(graph.input('x', [1, 3]), g.reshape(graph.parameter('w', [3, 2]), [2, 3]), { transB: true });
+    const weights = new Map([['w', { data: table }]]);
+    const session = await Session.compile(graph, { y }, {}, new SessionPool(weights));
+    expect([...session.parameters]).toEqual(['w']);
+    expect((await session.run({ x: Float32Array.of(1, 10, 100) }, weights)).y).toEqual(Float32Array.of(1, 111));
+    await session.dispose();
+  });
+
   it('are compiled once for all rows of a parameter that they read', async () => {
     const create = vi.spyOn(ort.InferenceSession, 'create');
     const pool = new SessionPool();
