@@ -69,10 +69,13 @@ export function flowMatchingLearner<S extends TrainedSettings>(
     start: null,
     parameters: (settings, shapeOf) => flowModelParameters(shape(settings, shapeOf)),
     memory: (settings, shapeOf) => {
-      const { ema_decay, per_device_batch_size } = settings.optimizer;
+      const { ema_decay, per_device_batch_size, gradient_checkpointing } = settings.optimizer;
       const trained = shape(settings, shapeOf);
       const { tokens, frozen } = sizes(settings, trained, shapeOf);
-      const activations = flowActivations(trained, per_device_batch_size, tokens);
+      const activations = flowActivations(trained, {
+        ...{ pictures: per_device_batch_size, tokens },
+        gradientCheckpointing: gradient_checkpointing,
+      });
       return trainingBytes(flowModelParameters(trained), activations, ema_decay === null ? 0 : 1, frozen);
     },
     shape,

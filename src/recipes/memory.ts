@@ -264,8 +264,11 @@ export function keptPictures(
   return Math.min(prompts * frames, KEPT_BYTES + held * frames) + Math.min(prompts * features, KEPT_BYTES);
 }
 
-/** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer four widths wide. */
-const FLOW_ACTIVATIONS_PER_WIDTH = 40;
+/**
+ * Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer four widths wide. Blocks of both
+ * kinds were measured with 26 to 32 (`npm run bench -- memory`).
+ */
+const FLOW_ACTIVATIONS_PER_WIDTH = 32;
 
 /**
  * Matrices of a flow transformer's blocks, without its IP-Adapter: a joint block has 24 w^2 for both streams and 12 w^2 for modulation, a single
@@ -289,11 +292,20 @@ export function flowAdapterParameters(
   return rank * (layers * 50 + singleLayers * 21 + dualLayers * 11) * width;
 }
 
-/** Values that it keeps for the backward pass of this many pictures with this many tokens each, including text. */
+/** Pictures of a micro-batch, with this many tokens each, including text. */
+export interface FlowMicroBatch {
+  readonly pictures: number;
+  readonly tokens: number;
+  readonly gradientCheckpointing: boolean;
+}
+
+/** Values that it keeps for the backward pass of a micro-batch. With checkpointing a block only keeps its input, width per token. */
 export function flowActivations(
   { width, heads, layers, singleLayers }: FlowModelShape,
-  pictures: number,
-  tokens: number,
+  { pictures, tokens, gradientCheckpointing }: FlowMicroBatch,
 ): number {
-  return pictures * tokens * (layers + singleLayers) * (FLOW_ACTIVATIONS_PER_WIDTH * width + heads * tokens);
+  const blocks = layers + singleLayers;
+  const block = pictures * tokens * (FLOW_ACTIVATIONS_PER_WIDTH * width + heads * tokens);
+  if (!gradientCheckpointing) return blocks * block;
+  return blocks * pictures * tokens * width + LIVE_LAYERS.computedAgain * block;
 }

@@ -58,7 +58,7 @@ export const flowKeys = {
   dataloader_num_workers: { to: null },
   max_sequence_length: { to: null },
   vlm_model_path: { to: null },
-  gradient_checkpointing: { to: null },
+  gradient_checkpointing: { to: 'optimizer.gradient_checkpointing' },
   offload_text_encoder_two: { to: null },
   use_8bit_adam: { to: null },
   enable_memory_profiler: { to: null },

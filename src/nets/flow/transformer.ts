@@ -7,6 +7,7 @@
 import { GraphError, must } from '../../core/errors.js';
 import { add, concat, gemm, maximum, mul, reciprocal, reshape, slice, sub, transpose } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
+import type { BlockWrapper } from '../block.js';
 import { linear, rmsNorm, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import { applyJointBlock, applySingleBlock, type BlockContext, type Streams } from './blocks.js';
@@ -120,8 +121,8 @@ function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: Fl
 }
 
 /**
- * The velocity [B, N, velocityWidth] that `config` predicts. `adapter` is a LoRA adapter over its linear layers. Raises GraphError for a config
- * or inputs whose sizes do not go together.
+ * The velocity [B, N, velocityWidth] that `config` predicts. `adapter` is a LoRA adapter over its linear layers; `wrap` builds each block, of all of
+ * its tokens [B, S, W]. Raises GraphError for a config or inputs whose sizes do not go together.
  */
 export function velocity(
   graph: Graph,
@@ -129,6 +130,7 @@ export function velocity(
   shape: FlowShape,
   inputs: FlowInputs,
   adapter?: Adapter,
+  wrap?: BlockWrapper,
 ): Value {
   checkFlowConfig(config);
   checkInputs(config, shape, inputs);
@@ -139,13 +141,18 @@ export function velocity(
     const text = must(streams.text, 'the text of a joint block');
     const isRead = i < config.num_layers - 1 || singles > 0;
     const form = jointForm(config, i);
-    streams = graph.scope(`joint.${i}`, () => applyJointBlock(net, i, form, { image: streams.image, text }, isRead));
+    const apply = (of: { readonly image: Value; readonly text: Value }): Streams =>
+      graph.scope(`joint.${i}`, () => applyJointBlock(net, i, form, of, isRead));
+    const of = { image: streams.image, text };
+    streams = wrap === undefined ? apply(of) : wrapped(wrap, `joint.${i}`, of, apply);
   }
   let x = streams.image;
   if (singles > 0) {
     x = concat([must(streams.text, 'the text of a single block'), x], 1);
     for (let i = 0; i < singles; i++) {
-      x = graph.scope(`single.${i}`, () => applySingleBlock(net, i, x, i === singles - 1));
+      const apply = (of: Value): Value =>
+        graph.scope(`single.${i}`, () => applySingleBlock(net, i, of, i === singles - 1));
+      x = wrap === undefined ? apply(x) : wrap(`single.${i}`, x, apply);
     }
   }
   const { batch, rows, columns } = shape;
@@ -158,6 +165,25 @@ export function velocity(
   const ordered = config.architecture === 'sd3' ? channelsFirst(rowsOut, config) : rowsOut;
   const predicted = reshape(ordered, [batch, rows * columns, out]);
   return config.prediction === 'velocity' ? predicted : towards(predicted, inputs);
+}
+
+/** A joint block built by `wrap`, which takes and makes one value: the tokens of both streams, text first, or those of the image where nothing else is left. */
+function wrapped(
+  wrap: BlockWrapper,
+  name: string,
+  { image, text }: { readonly image: Value; readonly text: Value },
+  apply: (of: { readonly image: Value; readonly text: Value }) => Streams,
+): Streams {
+  const said = text.shape[1];
+  const cut = (x: Value): { readonly image: Value; readonly text: Value } => ({
+    image: slice(x, 1, said, x.shape[1]),
+    text: slice(x, 1, 0, said),
+  });
+  const made = wrap(name, concat([text, image], 1), (x) => {
+    const found = apply(cut(x));
+    return found.text === null ? found.image : concat([found.text, found.image], 1);
+  });
+  return made.shape[1] === image.shape[1] ? { image: made, text: null } : cut(made);
 }
 
 /** The last layer of Stable Diffusion 3 has the channels of a patch innermost; tokens go in, and come out of other models, with them outermost. */

@@ -5,6 +5,7 @@ import { slice } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
+import { computedTwice } from '../../nets/block.js';
 import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transformer.js';
 import { Backward, trainingOutputs } from '../backward.js';
@@ -26,6 +27,8 @@ export interface FlowLearnerOptions {
   readonly microBatch: number;
   /** Scale of the guidance under which answers were sampled; null for none. */
   readonly guidance: number | null;
+  /** Whether blocks keep their input alone, and are computed again in the backward pass. */
+  readonly gradientCheckpointing: boolean;
   readonly session: SessionOptions;
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
@@ -89,7 +92,7 @@ export class FlowLearner {
       const result = await this.#forward.use(
         { shape, withMeans },
         (graph) => {
-          const { logProbs, means } = this.#actions(graph, shape).actions;
+          const { logProbs, means } = this.#actions(graph, shape, false).actions;
           return { logProbs, ...(withMeans ? { means } : {}) };
         },
         async (session) => session.run(await this.#feeds(part, shape, weights), weights),
@@ -137,17 +140,21 @@ export class FlowLearner {
 
   /** The training graph of one micro-batch: loss, statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
-    const { actions, sigma } = this.#actions(graph, shape);
+    const { actions, sigma } = this.#actions(graph, shape, this.options.gradientCheckpointing);
     const { scalar, told } = flowObjective(actions, loss, sigma);
     const trains = trainedPart(this.model);
     return trainingOutputs(scalar, told, (name) => trains.has(name));
   }
 
   /** The actions of a micro-batch, from the model's inputs, and their noise levels [B]. */
-  #actions(graph: Graph, shape: FlowShape): { readonly actions: FlowActions; readonly sigma: Value } {
+  #actions(
+    graph: Graph,
+    shape: FlowShape,
+    checkpointing: boolean,
+  ): { readonly actions: FlowActions; readonly sigma: Value } {
     const { config, adapter } = this.model;
     const inputs = flowInputs(graph, config, shape);
-    const found = velocity(graph, config, shape, inputs, adapter);
+    const found = velocity(graph, config, shape, inputs, adapter, checkpointing ? computedTwice : undefined);
     const { guidance } = this.options;
     const v = this.#isAskedTwice
       ? guidedValues(found, graph.input('unguided', found.shape), guidance ?? 1, config)

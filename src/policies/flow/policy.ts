@@ -54,7 +54,12 @@ export class FlowPolicy
     this.#rank = peers.rank;
     const microBatch = optimizer.per_device_batch_size;
     this.#sampler = new FlowSampler({ ...model, batch: microBatch, session });
-    this.learner = new FlowLearner(model, this.#sampler, { microBatch, guidance, session, peers });
+    const gradientCheckpointing = optimizer.gradient_checkpointing;
+    this.learner = new FlowLearner(model, this.#sampler, {
+      ...{ microBatch, guidance, gradientCheckpointing },
+      session,
+      peers,
+    });
   }
 
   /** The model it computes with. */

@@ -1,11 +1,11 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
-import { checkpoint } from '../../graph/checkpoint.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/inputs.js';
+import { computedTwice } from '../../nets/block.js';
 import { sequenceHead } from '../../nets/decoder/decoder.js';
 import { sequenceInputs } from '../../nets/decoder/inputs.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
@@ -178,9 +178,7 @@ export class Learner {
 
   #distribution(graph: Graph, shape: BatchShape, learning: boolean): TokenDistribution {
     const { config, format } = this.model;
-    const wrap = this.options.gradientCheckpointing
-      ? (name: string, x: Value, build: (x: Value) => Value): Value => checkpoint(name, [x], ([inner]) => build(inner))
-      : undefined;
+    const wrap = this.options.gradientCheckpointing ? computedTwice : undefined;
     const logits = sequenceHead(config, shape, sequenceInputs(graph, shape), wrap);
     const targets = graph.input('targets', [logits[0].rows.shape[0]], 'int64');
     const { temperature, separateVocabularies } = this.options;

@@ -197,12 +197,9 @@ function credit({ reward, algorithm }: Settings): readonly Problem[] {
 }
 
 /** Settings that this recipe cannot follow. */
-function unused({ optimizer, rollout, algorithm, policy }: Settings): readonly Problem[] {
+function unused({ rollout, algorithm, policy }: Settings): readonly Problem[] {
   const dropout = algorithm?.sft?.condition_dropout;
   return [
-    ...(optimizer?.gradient_checkpointing === true
-      ? problem('optimizer.gradient_checkpointing', 'found true, which flow models do not do; allowed: false')
-      : []),
     ...whenSet([rollout?.guidance_scale], (guidance) => [
       ...(dropout === 0
         ? problem(

@@ -79,7 +79,10 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn 
   const pixels = mostPixels(settings.data, sizeIn);
   const tokens = pixels / shape.patch ** 2 + letters;
   const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
-  const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
+  const activations = flowActivations(shape, {
+    ...{ pictures: optimizer.per_device_batch_size, tokens },
+    gradientCheckpointing: optimizer.gradient_checkpointing,
+  });
   const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
   const { text_encoder: words, image_encoder: looks, vae } = policy.parts;
   const around =

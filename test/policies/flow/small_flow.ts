@@ -96,12 +96,13 @@ export interface Parts {
 
 export function parts(
   model: FlowModel,
-  options: { microBatch?: number; guidance?: number | null; peers?: Peers } = {},
+  options: { microBatch?: number; guidance?: number | null; gradientCheckpointing?: boolean; peers?: Peers } = {},
 ): Parts {
-  const { microBatch = 4, guidance = null, peers = soloPeers } = options;
+  const { microBatch = 4, guidance = null, gradientCheckpointing = false, peers = soloPeers } = options;
   const session = { threads: 1 };
   const sampler = new FlowSampler({ ...model, batch: microBatch, session });
-  return { sampler, learner: new FlowLearner(model, sampler, { microBatch, guidance, session, peers }) };
+  const how = { microBatch, guidance, gradientCheckpointing, session, peers };
+  return { sampler, learner: new FlowLearner(model, sampler, how) };
 }
 
 /** Answers to the first `prompts` prompts. */

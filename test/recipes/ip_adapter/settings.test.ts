@@ -219,10 +219,6 @@ describe('the settings of ip_adapter', () => {
       "algorithm.clip_range: found 0.0001 with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null",
       "algorithm.clip_range_high: found 0.0002 with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null",
     ],
-    [
-      { optimizer: { gradient_checkpointing: true } },
-      'optimizer.gradient_checkpointing: found true, which flow models do not do; allowed: false',
-    ],
   ] as const)('refuse %o', (changes, ...messages) => {
     expect(problemsOf(changes)).toEqual(messages);
   });
@@ -314,6 +310,21 @@ describe('the settings of ip_adapter', () => {
     const shapeOf: ShapeOf = (reference) => (typeof reference === 'string' ? shapes[reference] : null);
     const without = recipeOf(words).memory(words, () => null)!;
     expect(recipeOf(around).memory(around, shapeOf)).toBe(without + 7e9 + 5e9);
+  });
+
+  it('count what blocks keep, or their inputs and three blocks where they are computed again', () => {
+    const depth = { num_layers: 4, num_single_layers: 8 };
+    const [kept, again] = [false, true].map((gradient_checkpointing) => {
+      const settings = settingsOf({
+        ...{ policy: { init: depth }, optimizer: { gradient_checkpointing } },
+        data: { tiny: { width: 32, height: 24 } },
+      });
+      return recipeOf(settings).memory(settings, () => null)!;
+    });
+    // Eight pictures of 32 x 24 pixels in patches of 4, beside three letters; two heads of 12.
+    const [width, heads, tokens] = [24, 2, (32 * 24) / 16 + 3];
+    const block = 8 * tokens * (32 * width + heads * tokens);
+    expect((kept - again) / 4).toBeCloseTo((12 - 3) * block - 12 * 8 * tokens * width, 3);
   });
 
   it('tell what memory pictures of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
