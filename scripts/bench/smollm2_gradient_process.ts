@@ -1,11 +1,11 @@
 /** This program's side of `smollm2_gradient`: measures once for every line of its input. */
 import { RandomStream } from '../../src/core/random.js';
+import { halvesIn } from '../../src/core/half.js';
 import type { HeldDtype } from '../../src/core/safetensors.js';
 import { TrainedWeights } from '../../src/engines/onnx/trained_weights.js';
 import { soloPeers } from '../../src/group/peers.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { halfWeights } from '../../src/policies/tokens/model.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { plainFormat, randomLessons } from './lessons.js';
 import type { Work } from './smollm2_gradient.js';
@@ -53,7 +53,7 @@ function gradient(adapted: boolean, held: HeldDtype = 'float32', sizes = equal):
       separateVocabularies: false,
       microBatch: prompts * answers,
       gradientCheckpointing: false,
-      session: { threads: Number(threads), halves: halfWeights({ weights }) },
+      session: { threads: Number(threads), halves: halvesIn(weights) },
       peers: soloPeers,
     },
   );

@@ -4,9 +4,9 @@
  */
 import { fileURLToPath } from 'node:url';
 import { RandomStream } from '../../src/core/random.js';
+import { halvesIn } from '../../src/core/half.js';
 import type { HeldDtype } from '../../src/core/safetensors.js';
 import { adapt, openModel } from '../../src/policies/tokens/adapter.js';
-import { halfWeights } from '../../src/policies/tokens/model.js';
 import { unrestricted, type TokenFormat } from '../../src/policies/tokens/format.js';
 import { Sampler } from '../../src/policies/tokens/rollout.js';
 import { missingInPython, type BesidePython } from './python.js';
@@ -146,7 +146,7 @@ async function sampleInTurns({
       contextSize: 2048,
       constrained: true,
       separateVocabularies: false,
-      session: { threads, halves: halfWeights({ weights }) },
+      session: { threads, halves: halvesIn(weights) },
       packed,
     },
   );

@@ -81,6 +81,11 @@ export class HalfTensor {
   }
 }
 
+/** The names of those tensors that are held in half precision. */
+export function halvesIn(tensors: ReadonlyMap<string, unknown>): ReadonlySet<string> {
+  return new Set([...tensors].filter(([, tensor]) => tensor instanceof HalfTensor).map(([name]) => name));
+}
+
 /** The numbers of a tensor, to be changed in place. Raises InternalError for one in half precision, where what is written would be lost. */
 export function writable(name: string, tensor: { readonly data: Float32Array }): Float32Array {
   if (tensor instanceof HalfTensor) {

@@ -195,6 +195,12 @@ function sizesIn(found: unknown): number[] | null {
 /** What numbers are held in. */
 export type HeldDtype = 'float32' | 'float16';
 
+/** The same by a tensor's name. */
+export type HeldOf = (name: string) => HeldDtype;
+
+/** All of them in float32. */
+export const inFloat32: HeldOf = () => 'float32';
+
 export interface ReadOptions {
   /** Read at a time. */
   readonly pieceBytes?: number;
@@ -332,6 +338,14 @@ function narrow(bytes: Uint8Array, entry: TensorEntry, name: string, path: strin
     entry.dtype === 'BF16' ? brainsToHalves(words(bytes)) : floatsToHalves(widen(bytes, entry, name, path));
   requireHalves(name, halves, floatAt, path);
   return halves;
+}
+
+/** Those tensors of two or more axes that are to be held in float16 as `HalfTensor`s, in their places. Raises as `narrowed`. */
+export function narrowMatrices(tensors: Map<string, FloatTensor>, heldOf: HeldOf): void {
+  for (const [name, tensor] of tensors) {
+    if (tensor.shape.length < 2 || tensor instanceof HalfTensor || heldOf(name) === 'float32') continue;
+    tensors.set(name, narrowed(name, tensor));
+  }
 }
 
 /** A tensor in half precision. Raises CheckpointError, with the tensor's name, for a number beyond it. */

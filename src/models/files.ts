@@ -10,6 +10,7 @@ import {
   readSafetensorsIndex,
   type FloatTensor,
   type HeldDtype,
+  type HeldOf,
 } from '../core/safetensors.js';
 
 export const POLICY_FILE = 'policy.safetensors';
@@ -109,26 +110,35 @@ export function readIndex(index: string): Readonly<Record<string, string>> {
 }
 
 /**
- * Reads all expected tensors as float32, or matrices as `HalfTensor`s where they are held in float16. `stored` gives the name that a tensor has in its
- * file. Raises CheckpointError naming the first tensor that is missing, of another shape, or holds a number that is not finite or beyond float16.
+ * Reads all expected tensors as float32, or matrices as `HalfTensor`s where they are held in float16, all of them or by name. `stored` gives the name
+ * that a tensor has in its file. Raises CheckpointError naming the first tensor that is missing, of another shape, or holds a number that is not finite or beyond float16.
  */
 export function readWeights(
   files: TensorFiles,
   expected: ReadonlyMap<string, readonly number[]>,
   stored: (name: string) => string = (name) => name,
-  held: HeldDtype = 'float32',
+  held: HeldDtype | HeldOf = 'float32',
 ): Weights {
   const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
-  for (const [file, names] of namesByFile(files, expected, stored)) {
-    const read = readSafetensors(file, names.map(stored), { held });
-    requireFinite(read, file);
-    for (const name of names) {
-      const tensor = must(read.get(stored(name)), name);
-      requireShape(tensor.shape, must(expected.get(name), name), stored(name), file);
-      weights.set(name, tensor);
+  const heldOf = typeof held === 'string' ? (): HeldDtype => held : held;
+  for (const [file, all] of namesByFile(files, expected, stored)) {
+    for (const [own, names] of namesByHeld(all, heldOf)) {
+      const read = readSafetensors(file, names.map(stored), { held: own });
+      requireFinite(read, file);
+      for (const name of names) {
+        const tensor = must(read.get(stored(name)), name);
+        requireShape(tensor.shape, must(expected.get(name), name), stored(name), file);
+        weights.set(name, tensor);
+      }
     }
   }
   return weights;
+}
+
+function namesByHeld(names: readonly string[], heldOf: HeldOf): Map<HeldDtype, string[]> {
+  const found = new Map<HeldDtype, string[]>();
+  for (const name of names) found.set(heldOf(name), [...(found.get(heldOf(name)) ?? []), name]);
+  return found;
 }
 
 /** Looks at what `readWeights` would read, by the files' headers and sizes alone. Raises as that does. */

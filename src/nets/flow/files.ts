@@ -1,5 +1,6 @@
 /** Opens a flow transformer from its folder, written by this program or by diffusers. */
 import { join } from 'node:path';
+import { inFloat32, type HeldOf } from '../../core/safetensors.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -20,12 +21,12 @@ export interface LoadedFlowTransformer {
 }
 
 /**
- * Raises CheckpointError for a folder without config or weights, a class that is not covered, the first tensor that is missing or of another shape,
- * and, of Stable Diffusion 3, tensors that nothing reads.
+ * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError for a folder without config or weights, a class that is not covered, the first tensor that is missing or of another shape,
+ * or has a number beyond what it is held in, and, of Stable Diffusion 3, tensors that nothing reads.
  */
-export function openFlowTransformer(folder: string): LoadedFlowTransformer {
+export function openFlowTransformer(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
   const config = describeFlowTransformer(folder);
-  return { config, weights: readWeights(filesOf(folder, config), flowParameters(config)) };
+  return { config, weights: readWeights(filesOf(folder, config), flowParameters(config), (name) => name, heldOf) };
 }
 
 /** Looks at what `openFlowTransformer` would read, without reading its weights. Raises as that does. */

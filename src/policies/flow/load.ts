@@ -1,7 +1,13 @@
 /** Loads a flow policy's model from its folder: a transformer with all its weights, or an adapter over another folder's. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { readSafetensorsIndex } from '../../core/safetensors.js';
+import {
+  inFloat32,
+  narrowMatrices,
+  readSafetensorsIndex,
+  type HeldDtype,
+  type HeldOf,
+} from '../../core/safetensors.js';
 import { CheckpointError, InternalError, must } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Shape } from '../../graph/ir.js';
@@ -33,7 +39,7 @@ import {
   rootOf,
 } from '../adapter_files.js';
 import { checkExportedFlow, isExportedFlow, openExportedFlow, type FrozenFlow } from './exported.js';
-import type { FlowModel, FlowTrains } from './model.js';
+import { isTrained, type FlowModel, type FlowTrains } from './model.js';
 import { takesGuidance } from './rows.js';
 
 /** Which parts of a model to train. */
@@ -82,17 +88,23 @@ function isExport(folder: string): boolean {
   return !holdsAdapter(folder) && isExportedFlow(folder);
 }
 
-/** Raises CheckpointError as `openFlowTransformer` does, for an export, and when an adapter's base is missing or not the one it was trained on. */
-export function openFlowModel(folder: string): LoadedFlowTransformer {
+/**
+ * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError as `openFlowTransformer` does, for an export, and when an adapter's
+ * base is missing or not the one it was trained on.
+ */
+export function openFlowModel(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
   if (isExport(folder)) throw notTrained(folder);
-  if (!holdsAdapter(folder)) return openFlowTransformer(folder);
+  if (!holdsAdapter(folder)) return openFlowTransformer(folder, heldOf);
   const base = baseOf(folder);
   refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
-  const frozen = openFlowModel(base);
+  // LoRA is added to what its base has in float32, and the sum is rounded once.
+  const frozen = openFlowModel(base, describeAdapter(folder).kind === 'lora' ? inFloat32 : heldOf);
   const config = describeFlowModel(folder);
   const { kind, adapter, parameters } = storedAdapter(folder, frozen.config);
-  const weights = new Map([...frozen.weights, ...adapterWeights(folder, parameters, kind)]);
-  return { config, weights: adapter === null ? weights : mergeAdapter(adapter, weights) };
+  const found = new Map([...frozen.weights, ...adapterWeights(folder, parameters, kind)]);
+  const weights = adapter === null ? found : mergeAdapter(adapter, found);
+  narrowMatrices(weights, heldOf);
+  return { config, weights };
 }
 
 /**
@@ -127,10 +139,13 @@ function checkAdapters(folder: string): void {
   checkAdapterWeights(folder, parameters, kind);
 }
 
-/** Loads a model's folder for training. Raises as `openFlowModel` and `requireTrained` do; ConfigError for LoRA that matches no layer. */
-export function loadFlow(folder: string, training: FlowTraining): FlowModel {
+/**
+ * Loads a model's folder for training; `held` in float16, matrices that stay frozen are `HalfTensor`s. Raises as `openFlowModel` and `requireTrained` do;
+ * ConfigError for LoRA that matches no layer.
+ */
+export function loadFlow(folder: string, training: FlowTraining, held: HeldDtype = 'float32'): FlowModel {
   const { trains, lora, imagePrompt, seed } = training;
-  const opened = openFlowModel(folder);
+  const opened = openFlowModel(folder, (name) => (isTrained[trains](name) ? 'float32' : held));
   requireTrained(opened.config, training, folder);
   switch (trains) {
     case 'all':

@@ -20,7 +20,8 @@ export interface FlowModel {
   readonly over: (AdapterBase & TrainedAdapter) | null;
 }
 
-const isTrained: Readonly<Record<FlowTrains, (name: string) => boolean>> = {
+/** Whether training changes a weight. */
+export const isTrained: Readonly<Record<FlowTrains, (name: string) => boolean>> = {
   all: (name) => name !== POSITION_TABLE,
   adapter: isIpAdapter,
   lora: isAdapters,

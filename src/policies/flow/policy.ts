@@ -1,5 +1,6 @@
 /** A flow policy computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
 import { must } from '../../core/errors.js';
+import { halvesIn } from '../../core/half.js';
 import { safetensorsPieces } from '../../core/safetensors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { soloPeers, type Peers } from '../../group/peers.js';
@@ -38,8 +39,9 @@ export class FlowPolicy
   readonly #rank: number;
 
   constructor(private readonly options: FlowPolicyOptions) {
-    const { model, optimizer, guidance, session, peers = soloPeers, keepReference } = options;
+    const { model, optimizer, guidance, peers = soloPeers, keepReference } = options;
     const { weights, over } = model;
+    const session = { ...options.session, halves: halvesIn(weights) };
     const trained = trainedPart(model);
     super({
       weights,

@@ -1,7 +1,7 @@
 /** Decoders with adapters over frozen weights. */
 import { join } from 'node:path';
 import { must } from '../../core/errors.js';
-import { narrowed, type FloatTensor, type HeldDtype } from '../../core/safetensors.js';
+import { narrowMatrices, type FloatTensor, type HeldDtype } from '../../core/safetensors.js';
 import type { Weights } from '../../models/files.js';
 import type { ReadPart } from '../../nets/decoder/architectures.js';
 import {
@@ -155,8 +155,6 @@ export function openModel(folder: string, part: ReadPart = 'words', held: HeldDt
   const frozen = openModel(base, part);
   const { config, weights } = adaptFrom(frozen.config, frozen.weights, folder);
   const merged = mergeAdapter(config.adapter, weights);
-  if (held === 'float16') {
-    for (const [name, tensor] of merged) if (tensor.shape.length > 1) merged.set(name, narrowed(name, tensor));
-  }
+  narrowMatrices(merged, () => held);
   return { config: frozen.config, weights: merged };
 }

@@ -1,5 +1,4 @@
 /** A token policy's weights and what is needed to use them. */
-import { HalfTensor } from '../../core/half.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { Weights } from '../../models/files.js';
 import { isAdapters, type LoraSettings } from '../../nets/lora.js';
@@ -42,9 +41,4 @@ export function trainedWeights(model: PolicyModel): Weights {
 /** The weights that training never changes. */
 export function frozenWeights(model: PolicyModel): Weights {
   return new Map([...model.weights].filter(([name]) => !isTrained(model, name)));
-}
-
-/** The names of the weights that are held in half precision. */
-export function halfWeights({ weights }: Pick<PolicyModel, 'weights'>): ReadonlySet<string> {
-  return new Set([...weights].filter(([, tensor]) => tensor instanceof HalfTensor).map(([name]) => name));
 }

@@ -1,5 +1,6 @@
 /** A token policy computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
 import { InternalError } from '../../core/errors.js';
+import { halvesIn } from '../../core/half.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { ownLayout } from '../../engines/onnx/trained_weights.js';
 import { soloPeers, type Peers } from '../../group/peers.js';
@@ -14,7 +15,7 @@ import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import { Reader, type HiddenStates, type StatesRequest } from './hidden_states.js';
 import { estimatedDivergence, type LanguagePolicy } from './language_policy.js';
-import { frozenWeights, halfWeights, trainedWeights, type PolicyModel } from './model.js';
+import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
 import type { RemoteSampler } from './remote_sampler.js';
 import { adapterFolder, wholeFolder } from './vllm/folder.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
@@ -46,7 +47,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
 
   constructor(readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, peers = soloPeers, separateVocabularies, keepReference } = options;
-    const held = { frozen: new Set(frozenWeights(model).keys()), halves: halfWeights(model) };
+    const held = { frozen: new Set(frozenWeights(model).keys()), halves: halvesIn(model.weights) };
     const sessions = {
       sampling: { ...options.sessions.sampling, ...held },
       learning: { ...options.sessions.learning, ...held },

@@ -157,7 +157,7 @@ function loadedModel(
   const { model, init, train, lora } = policy;
   if (model !== null) {
     const imagePrompt = imagePromptOf(policy, conditions);
-    return loadFlow(modelFolder(model, resolveRun), { trains: train, lora, imagePrompt, seed });
+    return loadFlow(modelFolder(model, resolveRun), { trains: train, lora, imagePrompt, seed }, policy.engine.dtype);
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   if (train === 'lora') throw new InternalError('LoRA over random weights');

@@ -18,6 +18,7 @@ export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [
   startRules,
   scratch,
   adapters,
+  halfWeights,
   signs,
   window,
   noise,
@@ -70,6 +71,15 @@ function adapters({ policy }: Settings): readonly Problem[] {
       ),
     ),
   ];
+}
+
+/** What trains is float32: half precision is for what stays frozen. */
+function halfWeights({ policy }: Settings): readonly Problem[] {
+  if (policy?.engine?.dtype !== 'float16' || policy.train !== 'all') return [];
+  return problem(
+    'policy.engine.dtype',
+    "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
+  );
 }
 
 /** Signs of the tiny world have to be whole patches, and their words short enough to be read whole. */

@@ -6,7 +6,7 @@ import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { engine, lora, optionalModel } from '../../schema/model.js';
+import { flowEngine, lora, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation } from '../../schema/training.js';
 import { isSupervised } from '../training_rules.js';
@@ -66,7 +66,7 @@ const policy = section(
         })
         .prefault({}),
     ),
-    engine,
+    engine: flowEngine,
   }),
 );
 

@@ -155,6 +155,10 @@ describe('the settings of ip_adapter', () => {
       "policy.ip_adapter: found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
     ],
     [
+      { policy: { engine: { dtype: 'float16' } } },
+      "policy.engine.dtype: found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
+    ],
+    [
       { policy: { ip_adapter: {} } },
       'policy.ip_adapter: found with policy.init, which says it itself; allowed: policy.init.ip_adapter',
     ],
