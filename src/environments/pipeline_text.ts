@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
-import type { FloatTensor } from '../core/safetensors.js';
+import type { FloatTensor, HeldDtype } from '../core/safetensors.js';
 import { FrozenGraph, type OpenedGraph } from '../engines/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { Graph, sizeOf, type Shape, type Value } from '../graph/ir.js';
@@ -94,6 +94,7 @@ class TextReader {
   readonly width: number;
   readonly summary: number;
   readonly parameters: number;
+  readonly widest: number;
   #opened: Promise<FrozenGraph<Output>> | null = null;
 
   constructor(
@@ -101,10 +102,13 @@ class TextReader {
     private readonly described: Described,
     folder: string,
     private readonly options: ModelFileOptions,
+    private readonly held: HeldDtype,
   ) {
     this.width = described.width;
     this.summary = described.summary;
-    this.parameters = [...shapesOf(described).values()].reduce((sum, shape) => sum + sizeOf(shape), 0);
+    const sizes = [...shapesOf(described).values()].map(sizeOf);
+    this.parameters = sizes.reduce((sum, size) => sum + size, 0);
+    this.widest = Math.max(...sizes);
     if (tokenizer.size > described.vocabulary) {
       throw new CheckpointError(`its tokenizer has ${tokenizer.size} tokens, and the model ${described.vocabulary}`, {
         where: folder,
@@ -136,7 +140,7 @@ class TextReader {
 
   #read(): OpenedGraph<Output> {
     const { graph, outputs, files, stored } = this.described;
-    const weights: Map<string, FloatTensor> = readWeights(files, shapesOf(this.described), stored);
+    const weights: Map<string, FloatTensor> = readWeights(files, shapesOf(this.described), stored, this.held);
     return { graph, outputs: outputs as OpenedGraph<Output>['outputs'], weights };
   }
 
@@ -152,14 +156,17 @@ export class PipelineTextEncoder implements PromptEncoder {
   readonly parameters: number;
   /** Those of the largest. */
   readonly largest: number;
+  /** Those of the largest matrix of all. */
+  readonly widest: number;
   readonly #clips: readonly TextReader[];
   readonly #t5: TextReader | null;
   #blank: Promise<EncodedPrompt> | null = null;
 
-  /** Weights are read when it is first asked. Raises CheckpointError for parts that are missing, of another form, or that do not go together. */
+  /** Weights are read when it is first asked; `held` in float16, matrices in half of the memory. Raises CheckpointError for parts that are missing, of another form, or that do not go together. */
   constructor(
     private readonly pipeline: Pipeline,
     options: ModelFileOptions = {},
+    held: HeldDtype = 'float32',
   ) {
     const { form, t5 } = pipeline;
     requireParts(pipeline);
@@ -171,7 +178,7 @@ export class PipelineTextEncoder implements PromptEncoder {
     ): TextReader => {
       const folder = partFolder(pipeline, part.encoder);
       const tokenizer = PaddedTokenizer.read(partFolder(pipeline, part.tokenizer), length.tokens, length.isMost);
-      return new TextReader(tokenizer, describe(folder, tokenizer.context), folder, options);
+      return new TextReader(tokenizer, describe(folder, tokenizer.context), folder, options, held);
     };
     this.#clips = form.clips.map((part) =>
       open(part, { tokens: CLIP_LENGTH, isMost: true }, (folder, length) =>
@@ -182,9 +189,11 @@ export class PipelineTextEncoder implements PromptEncoder {
     this.#t5 = t5 === null ? null : open(t5, { tokens: form.t5Length, isMost: false }, describeT5);
     this.width = this.#t5?.width ?? describeFlowTransformer(partFolder(pipeline, 'transformer')).joint_attention_dim;
     this.pooledWidth = this.#clips.reduce((sum, { summary }) => sum + summary, 0);
-    const numbers = [...this.#clips, ...(this.#t5 === null ? [] : [this.#t5])].map(({ parameters }) => parameters);
+    const readers = [...this.#clips, ...(this.#t5 === null ? [] : [this.#t5])];
+    const numbers = readers.map(({ parameters }) => parameters);
     this.parameters = numbers.reduce((sum, one) => sum + one, 0);
     this.largest = Math.max(...numbers);
+    this.widest = Math.max(...readers.map(({ widest }) => widest));
     const joined = this.#clips.reduce((sum, { width }) => sum + width, 0);
     if (this.#readsClips && joined > this.width) {
       throw new CheckpointError(`its CLIPs make ${joined} numbers of a token, and the model reads ${this.width}`, {

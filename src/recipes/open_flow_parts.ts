@@ -1,4 +1,5 @@
 /** Opens the frozen models around a flow transformer. */
+import type { HeldDtype } from '../core/safetensors.js';
 import { ExportedCodec, FlowTextEncoder, isExportedAutoencoder } from '../environments/flow_parts.js';
 import { PipelineTextEncoder } from '../environments/pipeline_text.js';
 import type { PromptEncoder } from '../environments/picture_words.js';
@@ -20,18 +21,22 @@ export function openCodec(vae: ModelReference | null, engine: EngineSettings, re
   return isExportedAutoencoder(folder) ? new ExportedCodec(folder, options) : AutoencoderCodec.open(folder, options);
 }
 
-/** What reads prompts: an export, or the encoders of a pipeline. Raises CheckpointError when it cannot be read. */
+/** What reads prompts: an export, or the encoders of a pipeline, held in what the engine says. Raises CheckpointError when it cannot be read. */
 export function openTextEncoder(
   reference: ModelReference,
   engine: EngineSettings,
   resolveRun: RunResolver,
 ): PromptEncoder {
-  return textEncoderIn(modelFolder(reference, resolveRun), sessionOptions(engine));
+  return textEncoderIn(modelFolder(reference, resolveRun), sessionOptions(engine), engine.dtype);
 }
 
 /** The same by its folder. */
-export function textEncoderIn(folder: string, options: ModelFileOptions = {}): PromptEncoder {
+export function textEncoderIn(
+  folder: string,
+  options: ModelFileOptions = {},
+  held: HeldDtype = 'float32',
+): PromptEncoder {
   return isPipeline(folder)
-    ? new PipelineTextEncoder(readPipeline(folder), options)
+    ? new PipelineTextEncoder(readPipeline(folder), options, held)
     : new FlowTextEncoder(folder, options);
 }

@@ -1,5 +1,6 @@
 /** A graph over frozen weights: compiled once, and run on inputs. */
 import { EngineError, InternalError } from '../../core/errors.js';
+import { halvesIn } from '../../core/half.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { ModelFileOptions } from './model_file.js';
@@ -19,12 +20,17 @@ export class FrozenGraph<Output extends string> {
     private readonly weights: Map<string, FloatTensor>,
   ) {}
 
-  /** Takes the weights over: those that the session holds itself are dropped from them. Raises EngineError where the provider cannot run the graph. */
+  /**
+   * Takes the weights over: those that the session holds itself are dropped from them, which those in half precision are not. Raises EngineError where
+   * the provider cannot run the graph.
+   */
   static async open<Output extends string>(
     { graph, outputs, weights }: OpenedGraph<Output>,
     options: ModelFileOptions,
   ): Promise<FrozenGraph<Output>> {
-    const session = await Session.compile(graph, outputs, options, new SessionPool(weights));
+    const halves = halvesIn(weights);
+    const held = halves.size === 0 ? {} : { frozen: halves, halves };
+    const session = await Session.compile(graph, outputs, { ...options, ...held }, new SessionPool(weights));
     const read = session.parameters;
     for (const name of [...weights.keys()]) if (!read.has(name)) weights.delete(name);
     return new FrozenGraph(session, weights);

@@ -1,8 +1,9 @@
 /** A small Stable Diffusion 3 and a small FLUX as diffusers saves them; scripts/fixtures/sd3_pipeline.py makes them and what they are compared with. */
 import { cpSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { must, type EditrlError } from '../../../src/core/errors.js';
+import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../src/core/half.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { readSafetensors, readSafetensorsIndex, safetensorsPieces } from '../../../src/core/safetensors.js';
 import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
@@ -105,6 +106,41 @@ describe('the text encoders of a pipeline', () => {
   it.each(['text_encoder', 'text_encoder_3'])('leave out how attention was chosen: %s', (part) => {
     const copy = changed(`${part}/config.json`, (json) => ({ ...json, _attn_implementation_autoset: true }));
     expect(() => new PipelineTextEncoder(readPipeline(copy), cpu)).not.toThrow();
+  });
+
+  it('are held in float16, and say then what they say with the same numbers in float32', async () => {
+    const [copy, texts] = [
+      changed('model_index.json', (json) => json),
+      ['text_encoder', 'text_encoder_2', 'text_encoder_3'],
+    ];
+    const weightsOf = (part: string) => join(copy, part, 'model.safetensors');
+    for (const part of texts) {
+      const rounded = [...readSafetensors(weightsOf(part))].map(([name, { shape, data }]) => {
+        return [name, { shape, data: halvesToFloats(floatsToHalves(data)) }] as const;
+      });
+      writeFileSync(weightsOf(part), Buffer.concat(safetensorsPieces(new Map(rounded), { format: 'pt' })));
+    }
+    const [half, wide] = (['float16', 'float32'] as const).map(
+      (held) => new PipelineTextEncoder(readPipeline(copy), cpu, held),
+    );
+    for (const which of ['short', 'long'] as const) {
+      const [found, wanted] = [await half.encode(prompts[which]), await wide.encode(prompts[which])];
+      expect(worst(found.text, wanted.text)).toBeLessThan(STATES);
+      expect(worst(found.pooled ?? [], wanted.pooled!)).toBeLessThan(1e-5);
+    }
+    const widened = vi.spyOn(HalfTensor.prototype, 'data', 'get');
+    await half.encode(prompts.empty);
+    expect(widened).not.toHaveBeenCalled();
+    widened.mockRestore();
+    const large = new Map(readSafetensors(weightsOf('text_encoder_3')));
+    const name = 'encoder.block.0.layer.0.SelfAttention.q.weight';
+    must(large.get(name), name).data[1] = -70_000;
+    writeFileSync(weightsOf('text_encoder_3'), Buffer.concat(safetensorsPieces(large)));
+    const refused = new PipelineTextEncoder(readPipeline(copy), cpu, 'float16');
+    await expect(refused.encode(prompts.short)).rejects.toThrow(
+      `tensor ${name} holds -70000, and float16 ends at 65504`,
+    );
+    await Promise.all([half, wide, refused].map((one) => one.dispose().catch(() => undefined)));
   });
 
   it('say how much of a prompt none of them reads', async () => {
