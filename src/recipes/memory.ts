@@ -1,4 +1,5 @@
 /** Estimates the memory that training takes, and the disk space of a checkpoint, from shapes alone, before anything is built. */
+import type { HeldDtype } from '../core/safetensors.js';
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import type { TrainedParts } from '../nets/vision/config.js';
 import type { ModelReference } from '../schema/model.js';
@@ -82,11 +83,16 @@ export function frozenVisionBytes(reference: ModelReference | null, shapeOf: Sha
   return (isGraphs ? shape.visionBytes : undefined) ?? frozenBytes(reference, shapeOf);
 }
 
-/** The same where only what reads prompts is read of it. */
-export function frozenWordsBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
+/** The same where only what reads prompts is read of it, held in float16 where it can be. */
+export function frozenWordsBytes(
+  reference: ModelReference | null,
+  shapeOf: ShapeOf,
+  held: HeldDtype = 'float32',
+): number {
   const shape = reference === null ? null : shapeOf(reference);
   const isGraphs = shape !== null && 'kind' in shape && shape.kind === 'graphs';
-  return (isGraphs ? shape.wordsBytes : undefined) ?? frozenBytes(reference, shapeOf);
+  const half = isGraphs && held === 'float16' ? shape.wordsHalfBytes : undefined;
+  return half ?? (isGraphs ? shape.wordsBytes : undefined) ?? frozenBytes(reference, shapeOf);
 }
 
 /** Bytes of a checkpoint of this many trained parameters, with their moving averages if these are kept. */
@@ -276,6 +282,19 @@ const FLOW_ACTIVATIONS_PER_WIDTH = 32;
  */
 export function flowModelParameters({ width, layers, singleLayers, dualLayers = 0 }: FlowModelShape): number {
   return (layers * 36 + singleLayers * 15 + dualLayers * 7) * width ** 2;
+}
+
+/**
+ * Bytes of so many of its parameters that stay frozen. Held in float16, the widest matrix is widened whole: what makes six vectors of modulation, or
+ * nine where the image has a second attention.
+ */
+export function frozenFlowBytes(
+  { width, dualLayers = 0 }: FlowModelShape,
+  parameters: number,
+  held: HeldDtype,
+): number {
+  if (held === 'float32') return FLOAT * parameters;
+  return HALF * parameters + ALLOCATED * FLOAT * (dualLayers === 0 ? 6 : 9) * width ** 2;
 }
 
 /** Parameters of its IP-Adapter: keys and values of each joint block, and the layer that turns a style image into tokens. */

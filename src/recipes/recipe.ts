@@ -177,6 +177,8 @@ export interface GraphsShape {
   readonly visionBytes?: number;
   /** Those where only what reads prompts is read of it; absent: as many. */
   readonly wordsBytes?: number;
+  /** The same held in float16; absent: it cannot be. */
+  readonly wordsHalfBytes?: number;
   /** Bytes of the layers of what decodes pictures, for each pixel; absent: unknown. */
   readonly bytesPerPixel?: number;
 }

@@ -10,7 +10,7 @@ import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
 import { takesGuidance } from '../../policies/flow/rows.js';
-import { FLOAT, flowModelParameters } from '../../recipes/memory.js';
+import { FLOAT, flowModelParameters, HALF } from '../../recipes/memory.js';
 import type {
   AutoencoderShape,
   DecodingShape,
@@ -52,16 +52,20 @@ export function flowShape(config: FlowTransformerConfig): FlowModelShape {
   };
 }
 
-/** All models of a pipeline, each text encoder twice while it is opened: as it was read, and as the engine packs it. Raises CheckpointError as opening them. */
+/**
+ * All models of a pipeline, each text encoder twice while it is opened: as it was read, and as the engine packs it; held in float16 once, with the largest
+ * matrix in float32. Raises CheckpointError as opening them.
+ */
 export function pipelineShape(pipeline: Pipeline): GraphsShape {
   const transformer = flowShape(describeFlowModel(partFolder(pipeline, 'transformer')));
   const vae = partFolder(pipeline, 'vae');
   const { decoding } = autoencoderShape(readAutoencoderConfig(readConfig(vae), vae));
-  const { parameters, largest } = new PipelineTextEncoder(pipeline);
+  const { parameters, largest, widest } = new PipelineTextEncoder(pipeline);
   const wordsBytes = FLOAT * (parameters + largest);
+  const wordsHalfBytes = HALF * parameters + FLOAT * widest;
   const numbers = flowModelParameters(transformer) + (transformer.places ?? 0);
   const bytes = FLOAT * numbers + decoding.bytes + wordsBytes;
-  return { kind: 'graphs', bytes, wordsBytes, bytesPerPixel: decoding.bytesPerPixel };
+  return { kind: 'graphs', bytes, wordsBytes, wordsHalfBytes, bytesPerPixel: decoding.bytesPerPixel };
 }
 
 /**

@@ -44,15 +44,17 @@ const ADAPTER: Way = {
   },
 };
 
-/** What holds an adapter's frozen weights in half of the memory; for decoders alone, which also have packed weights. */
+/** What holds frozen weights in half of the memory: those beside the adapter of a decoder, which also has packed weights, or of an image model. */
 const HALVES: Way = {
   set: 'policy.engine.dtype=float16',
   change: (settings) => {
     const { policy, rollout } = settings as {
-      readonly policy?: { readonly lora?: unknown; readonly engine?: object };
+      readonly policy?: { readonly lora?: unknown; readonly train?: unknown; readonly engine?: object };
       readonly rollout?: object;
     };
-    if ((policy?.lora ?? null) === null || rollout === undefined || !('packed_weights' in rollout)) return null;
+    const isDecoders = (policy?.lora ?? null) !== null && rollout !== undefined && 'packed_weights' in rollout;
+    const isImageModels = policy?.train === 'adapter' || policy?.train === 'lora';
+    if (!isDecoders && !isImageModels) return null;
     return withValue(settings, 'policy', 'engine', { ...policy?.engine, dtype: 'float16' });
   },
 };
@@ -132,7 +134,7 @@ export interface Estimator {
 
 /**
  * What to set so that a run fits into `free` bytes, in words, with the bytes that it then takes: in this process, the first of one setting that changes nothing
- * that is learnt, all of those, half precision for what an adapter leaves frozen, and an adapter in place of all weights; the least of those with vLLM
+ * that is learnt, all of those, half precision for what stays frozen, and an adapter in place of all weights; the least of those with vLLM
  * sampling; and a training server. Null where none of that does.
  */
 export function wayToFit(settings: TrainedSettings, estimator: Estimator, free: number): string | null {

@@ -8,6 +8,7 @@ import {
   flowAdapterParameters,
   flowModelParameters,
   frozenBytes,
+  frozenFlowBytes,
   frozenWordsBytes,
   frozenVisionBytes,
   imagePromptParameters,
@@ -83,11 +84,12 @@ function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn 
     ...{ pictures: optimizer.per_device_batch_size, tokens },
     gradientCheckpointing: optimizer.gradient_checkpointing,
   });
-  const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
+  const { dtype } = policy.engine;
   const { text_encoder: words, image_encoder: looks, vae } = policy.parts;
   const around =
-    frozenWordsBytes(words, shapeOf) + frozenVisionBytes(looks, shapeOf) + frozenBytes(vae, shapeOf, pixels);
-  return trainingBytes(trainedOf(settings, shape), activations, copies, frozen, 1) + around;
+    frozenWordsBytes(words, shapeOf, dtype) + frozenVisionBytes(looks, shapeOf) + frozenBytes(vae, shapeOf, pixels);
+  const frozen = frozenFlowBytes(shape, frozenOf(settings, shape), dtype);
+  return trainingBytes(trainedOf(settings, shape), activations, copies) + frozen + around;
 }
 
 function datasetNeeds(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
@@ -141,6 +143,18 @@ function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'
       return imagePrompt;
     case 'lora':
       return flowAdapterParameters(shape, lora?.rank ?? 0);
+  }
+}
+
+/** Number of parameters that it never changes. */
+function frozenOf({ policy: { train } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
+  switch (train) {
+    case 'all':
+      return 0;
+    case 'adapter':
+      return flowModelParameters(shape);
+    case 'lora':
+      return flowModelParameters(shape) + imagePromptParameters(shape);
   }
 }
 

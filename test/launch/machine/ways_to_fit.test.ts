@@ -60,6 +60,21 @@ describe('what to set so that a run fits', () => {
     expect(fits(null, 5)).toBe(`with policy.lora={"rank":16,"alpha":32} and policy.engine.dtype=float16 and ${rest}`);
   });
 
+  it('holds what an image model leaves frozen in half precision, where it leaves anything', () => {
+    const fits = (train: unknown): string | null => {
+      const policy = { train, lora: null, engine: { provider: 'cpu', dtype: 'float32' } };
+      const bytesOf = (settings: TrainedSettings): number =>
+        JSON.stringify(settings).includes('"float16"') ? 10 * GIB : 60 * GIB;
+      const settings = { optimizer: whole.optimizer, policy } as unknown as TrainedSettings;
+      return wayToFit(settings, { bytesOf, isAllowed: () => true }, 20 * GIB);
+    };
+    for (const train of ['adapter', 'lora']) {
+      expect(fits(train)).toBe('with policy.engine.dtype=float16 it takes 10.0 GiB');
+    }
+    expect(fits('all')).toBeNull();
+    expect(fits({ mm_vision: false, mm_mlp: true, mm_llm: true })).toBeNull();
+  });
+
   it('is one setting alone where that does', () => {
     expect(way({ ...whole, rollout: { chunk_groups: 1 } }, 43)).toBe(
       'with optimizer.gradient_checkpointing=true it takes 43.0 GiB',

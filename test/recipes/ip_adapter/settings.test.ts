@@ -314,6 +314,19 @@ describe('the settings of ip_adapter', () => {
     const shapeOf: ShapeOf = (reference) => (typeof reference === 'string' ? shapes[reference] : null);
     const without = recipeOf(words).memory(words, () => null)!;
     expect(recipeOf(around).memory(around, shapeOf)).toBe(without + 7e9 + 5e9);
+    // Held in float16, of what reads prompts what is said of that; an export holds what its file does.
+    const start = { init: null, model: 'model', train: 'lora', lora: {}, engine: { dtype: 'float16' } };
+    const model: ModelShape = {
+      ...{ kind: 'flow', width: 8, heads: 1, layers: 1, singleLayers: 0, textWidth: 4, patch: 1 },
+      ...{ imagePrompt: null, conditionDropout: null },
+    };
+    const bytesOf = (text_encoder: ModelShape | null): number => {
+      const half = settingsOf({ policy: { ...start, parts: { text_encoder: 'words' } } });
+      return recipeOf(half).memory(half, (reference) => (reference === 'model' ? model : text_encoder))!;
+    };
+    const graphs = { kind: 'graphs', bytes: 9e9, wordsBytes: 7e9 } as const;
+    expect(bytesOf({ ...graphs, wordsHalfBytes: 3e9 }) - bytesOf(null)).toBe(3e9);
+    expect(bytesOf(graphs) - bytesOf(null)).toBe(7e9);
   });
 
   it('count what blocks keep, or their inputs and three blocks where they are computed again', () => {
@@ -380,5 +393,16 @@ describe('the settings of ip_adapter', () => {
     expect(lora.memory).toBeLessThan(adapter.memory);
     // Each weight once at least.
     expect(lora.memory).toBeGreaterThan(4 * 11.9e9);
+    // Held in float16, what is frozen takes half, and the widest matrix is there in float32 besides: six vectors of modulation.
+    const half = { engine: { dtype: 'float16' } };
+    const widened = 1.15 * 4 * 6 * 3072 ** 2;
+    const imagePrompt = adapter.parameters;
+    const model = all.parameters - imagePrompt;
+    const [ofAdapter, ofLora] = [
+      { train: 'adapter', ...half },
+      { train: 'lora', lora: {}, ...half },
+    ].map(needs);
+    expect(adapter.memory - ofAdapter.memory).toBeCloseTo(2 * model - widened, 3);
+    expect(lora.memory - ofLora.memory).toBeCloseTo(2 * (model + imagePrompt) - widened, 3);
   });
 });
