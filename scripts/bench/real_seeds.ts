@@ -64,7 +64,7 @@ const seeing = (decoder: typeof qwen7): object => ({
   },
 });
 
-/** The models around the policies of published sizes. Text encoders are as `scripts/export_flow_parts` writes them: T5-XXL with one CLIP or two, in float32. */
+/** The models around the policies of published sizes. Text encoders alone are as `scripts/export_flow_parts` writes them: T5-XXL with one CLIP or two, in float32. */
 const AROUND = {
   'emu3-vision': { config: { model_type: 'Emu3VisionVQ' } },
   'flux-fill': {
@@ -86,6 +86,8 @@ const AROUND = {
   },
   'flux-vae': { config: autoencoder() },
   'flux-text': { config: { model_type: 'flow_text_encoder' }, bytes: 4 * 4_885_000_000 },
+  // FLUX's whole folder as diffusers saves it, whose text encoders are read.
+  'flux-whole': { config: {}, isPipeline: true },
   siglip: { config: { model_type: 'flow_image_encoder' }, bytes: 4 * 428_000_000 },
   'sd3-medium': {
     config: {
@@ -109,9 +111,17 @@ const AROUND = {
     config: { _class_name: 'QwenImageTransformer2DModel', model_type: EXPORTED_FLOW },
     bytes: 2 * 20_430_401_088,
   },
-} as const satisfies Readonly<Record<string, { readonly config: object; readonly bytes?: number }>>;
+} as const satisfies Readonly<Record<string, AroundModel>>;
 export type Around = keyof typeof AROUND;
-export const around: Readonly<Record<Around, { readonly config: object; readonly bytes?: number }>> = AROUND;
+export const around: Readonly<Record<Around, AroundModel>> = AROUND;
+
+interface AroundModel {
+  readonly config: object;
+  /** Of its files; absent: none are counted. */
+  readonly bytes?: number;
+  /** Whether it is a pipeline of FLUX's transformer and autoencoder with its text encoders. */
+  readonly isPipeline?: boolean;
+}
 
 function autoencoder(): object {
   const sizes = { block_out_channels: [128, 256, 512, 512], layers_per_block: 2, latent_channels: 16 };
@@ -127,15 +137,17 @@ export const WAYS = [
 ] as const;
 export type Way = (typeof WAYS)[number];
 
+type FolderOf = (model: Around) => string;
+
 export interface Seed {
   readonly name: string;
   readonly config: string;
   /** The policy's config.json; absent where it is one of those around. */
   readonly model?: object;
   /** What it sets, given the folder of a model around it. */
-  readonly sets?: (folderOf: (model: Around) => string) => readonly string[];
-  /** What each way sets, by the policy's folder; null for what the recipe does not allow. */
-  readonly ways: Readonly<Record<Way, ((folder: string) => readonly string[]) | null>>;
+  readonly sets?: (folderOf: FolderOf) => readonly string[];
+  /** What each way sets, by the policy's folder and those of the models around it; null for what the recipe does not allow. */
+  readonly ways: Readonly<Record<Way, ((folder: string, folderOf: FolderOf) => readonly string[]) | null>>;
   /** The test that runs a small twin of each way; null where there is none. */
   readonly twins: Readonly<Record<Way, string | null>>;
 }
@@ -261,14 +273,18 @@ export const SEEDS: readonly Seed[] = [
     ways: {
       'as its config has it': NOTHING,
       'LoRA, small batches': () => ['optimizer.per_device_batch_size=1'],
-      'the same, held in float16': null,
+      'the same, held in float16': (_folder, folderOf) => [
+        'optimizer.per_device_batch_size=1',
+        HALF,
+        `policy.parts.text_encoder=${folderOf('flux-whole')}`,
+      ],
       'the same, vLLM samples': null,
       'a training server': null,
     },
     twins: {
       'as its config has it': 'test/e2e/recipes/ip_adapter.test.ts',
       'LoRA, small batches': 'test/e2e/recipes/ip_adapter.test.ts',
-      'the same, held in float16': null,
+      'the same, held in float16': 'test/policies/flow/halves.test.ts',
       'the same, vLLM samples': null,
       'a training server': null,
     },

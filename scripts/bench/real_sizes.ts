@@ -11,6 +11,7 @@ import { memoryOf, shapesOf, type Memory } from '../../src/launch/machine/memory
 import type { Devices } from '../../src/launch/machine/devices.js';
 import { refuseFed } from '../../src/recipes/fed.js';
 import { isTrainable, recipeOf } from '../../src/recipes/settings.js';
+import { writePipeline } from './real_pipeline.js';
 import { around, SEEDS, WAYS, type Around, type Seed, type Way } from './real_seeds.js';
 
 const PAGE = 'experiments/results/real_sizes.md';
@@ -83,7 +84,7 @@ export async function realSizesPage(seeds: readonly Seed[] = SEEDS): Promise<str
 }
 
 const EXPLAINED = [
-  'Frozen models around the policy are counted: text encoders exported in float32, Qwen-Image-Edit exported in bfloat16, all others in float32; CLIP as a reward is not.',
+  'Frozen models around the policy are counted: text encoders exported in float32, Qwen-Image-Edit exported in bfloat16, all others in float32; FLUX held in float16 has the text encoders of its whole folder, held so, too. CLIP as a reward is not.',
   'Small batches: `rollout.chunk_groups=1`, `optimizer.gradient_checkpointing=true`, `optimizer.per_device_batch_size=1`; of FLUX the last alone, whose IP-Adapter is what trains.',
   'With vLLM, LoRA is on the decoder alone, and what vLLM takes comes on top, as does a training server. On a GPU only what is not refused is named: own sampling there',
   'is, where a step would be fed more than 8 GiB ([hardware](../../docs/hardware.md#gpus)). CUDA is untested. An estimate is right within a factor of two: what fits by less than a tenth may well not.',
@@ -117,7 +118,8 @@ async function saidOf(work: string, seed: Seed, name: string): Promise<Map<Way, 
   if (seed.model !== undefined) writeModel(folder, seed.model);
   const said = new Map<Way, Said | null>();
   for (const way of WAYS) {
-    const sets = seed.ways[way]?.(folder);
+    const folderOf = (model: Around): string => aroundIn(work, model);
+    const sets = seed.ways[way]?.(folder, folderOf);
     if (sets === undefined) {
       said.set(way, null);
       continue;
@@ -127,7 +129,7 @@ async function saidOf(work: string, seed: Seed, name: string): Promise<Map<Way, 
       sets: [
         ...(seed.model === undefined ? [] : [`policy.model=${folder}`]),
         `policy.engine.provider=${provider}`,
-        ...(seed.sets?.((model) => aroundIn(work, model)) ?? []),
+        ...(seed.sets?.(folderOf) ?? []),
         ...sets,
       ],
       env: { APP__DATA_DIR: join(work, 'data'), APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
@@ -155,6 +157,10 @@ function isRefused(look: () => void): boolean {
 /** The folder of a model around a policy, with files of its size that take no space. */
 function aroundIn(work: string, model: Around): string {
   const folder = join(work, 'around', model);
+  if (around[model].isPipeline === true) {
+    writePipeline(folder, around['flux-fill'].config, around['flux-vae'].config);
+    return folder;
+  }
   writeModel(folder, around[model].config);
   for (const name of ['model.onnx', 'model.onnx.data']) writeFileSync(join(folder, name), '');
   truncateSync(join(folder, 'model.onnx.data'), around[model].bytes ?? 0);
