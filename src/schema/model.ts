@@ -235,4 +235,6 @@ export const flowEngine = section(
 ).prefault({});
 
 /** `device`: which of the GPUs that its process sees, as a launcher says that places a run's parts. */
-export type EngineSettings = z.output<typeof engine | typeof decoderEngine | typeof flowEngine> & { readonly device?: number };
+export type EngineSettings = z.output<typeof engine | typeof decoderEngine | typeof flowEngine> & {
+  readonly device?: number;
+};
