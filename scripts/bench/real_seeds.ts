@@ -155,7 +155,8 @@ export interface Seed {
 const NOTHING = (): readonly string[] => [];
 const LORA = 'policy.lora={"rank":16,"alpha":32}';
 const HALF = 'policy.engine.dtype=float16';
-const SMALL = ['rollout.chunk_groups=1', 'optimizer.gradient_checkpointing=true', 'optimizer.per_device_batch_size=1'];
+const FEWER_PICTURES = ['optimizer.gradient_checkpointing=true', 'optimizer.per_device_batch_size=1'];
+const SMALL = ['rollout.chunk_groups=1', ...FEWER_PICTURES];
 const VLLM = 'rollout.engine={"type":"vllm","base_url":"http://vllm/v1"}';
 /** vLLM adapts decoders alone. */
 const WORDS_ALONE = 'policy.train={"mm_vision":false,"mm_mlp":false,"mm_llm":true}';
@@ -272,9 +273,9 @@ export const SEEDS: readonly Seed[] = [
     ],
     ways: {
       'as its config has it': NOTHING,
-      'LoRA, small batches': () => ['optimizer.per_device_batch_size=1'],
+      'LoRA, small batches': () => FEWER_PICTURES,
       'the same, held in float16': (_folder, folderOf) => [
-        'optimizer.per_device_batch_size=1',
+        ...FEWER_PICTURES,
         HALF,
         `policy.parts.text_encoder=${folderOf('flux-whole')}`,
       ],
@@ -283,7 +284,7 @@ export const SEEDS: readonly Seed[] = [
     },
     twins: {
       'as its config has it': 'test/e2e/recipes/ip_adapter.test.ts',
-      'LoRA, small batches': 'test/e2e/recipes/ip_adapter.test.ts',
+      'LoRA, small batches': 'test/policies/flow/checkpointing.test.ts',
       'the same, held in float16': 'test/policies/flow/halves.test.ts',
       'the same, vLLM samples': null,
       'a training server': null,

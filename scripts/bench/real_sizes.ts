@@ -85,7 +85,7 @@ export async function realSizesPage(seeds: readonly Seed[] = SEEDS): Promise<str
 
 const EXPLAINED = [
   'Frozen models around the policy are counted: text encoders exported in float32, Qwen-Image-Edit exported in bfloat16, all others in float32; FLUX held in float16 has the text encoders of its whole folder, held so, too. CLIP as a reward is not.',
-  'Small batches: `rollout.chunk_groups=1`, `optimizer.gradient_checkpointing=true`, `optimizer.per_device_batch_size=1`; of FLUX the last alone, whose IP-Adapter is what trains.',
+  'Small batches: `rollout.chunk_groups=1`, `optimizer.gradient_checkpointing=true`, `optimizer.per_device_batch_size=1`; of FLUX the last two, whose IP-Adapter is what trains.',
   'With vLLM, LoRA is on the decoder alone, and what vLLM takes comes on top, as does a training server. On a GPU only what is not refused is named: own sampling there',
   'is, where a step would be fed more than 8 GiB ([hardware](../../docs/hardware.md#gpus)). CUDA is untested. An estimate is right within a factor of two: what fits by less than a tenth may well not.',
 ].join(' ');
