@@ -1,5 +1,6 @@
 /** What recipes with a flow transformer share: its shape, the models it needs around it, and its memory if it only draws. */
 import type { z } from 'zod';
+import type { HeldDtype } from '../core/safetensors.js';
 import type { flowInitFields } from '../schema/flow_init.js';
 import type { ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
@@ -92,6 +93,7 @@ type Environment =
       readonly model_type: string;
       readonly parts: Parameters<typeof flowPartNeeds>[0];
       readonly guidance_scale: number | null;
+      readonly engine: { readonly dtype: HeldDtype };
       /** Absent where pictures have the size of their sources. */
       readonly width?: number;
       readonly height?: number;
@@ -118,13 +120,12 @@ export function frozenFlowPart(
     },
     imageMemory: ({ environment }, shapeOf) => {
       if (environment?.type !== 'model') return 0;
-      const { model, parts: around, width = ASSUMED_SIDE, height = ASSUMED_SIDE } = environment;
-      return [
-        model,
-        ...Object.entries(around).flatMap(([name, part]) => (name === 'text_encoder' ? [] : [part])),
-      ].reduce(
-        (sum, part) => sum + frozenBytes(part, shapeOf, width * height),
-        frozenWordsBytes(around.text_encoder ?? null, shapeOf),
+      const { model, parts: around, engine, width = ASSUMED_SIDE, height = ASSUMED_SIDE } = environment;
+      const pixels = width * height;
+      return Object.entries(around).reduce(
+        (sum, [name, part]) => sum + (name === 'text_encoder' ? 0 : frozenBytes(part, shapeOf, pixels)),
+        frozenBytes(model, shapeOf, pixels, engine.dtype) +
+          frozenWordsBytes(around.text_encoder ?? null, shapeOf, engine.dtype),
       );
     },
   };

@@ -59,17 +59,25 @@ export function trainingBytes(
   return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + copiesFrozen * frozen);
 }
 
-/** Bytes of a frozen model's weights, and of the layers of one that decodes pictures of so many pixels, one at a time; 0 for none, or for an unknown one. */
-export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf, pixels = 0): number {
+/**
+ * Bytes of a frozen model's weights, held in float16 where they can be, and of the layers of one that decodes pictures of so many pixels, one at a time;
+ * 0 for none, or for an unknown one.
+ */
+export function frozenBytes(
+  reference: ModelReference | null,
+  shapeOf: ShapeOf,
+  pixels = 0,
+  held: HeldDtype = 'float32',
+): number {
   const shape = reference === null ? null : shapeOf(reference);
   switch (shape?.kind) {
     case undefined:
     case 'decoder':
       return 0;
     case 'graphs':
-      return shape.bytes + (shape.bytesPerPixel ?? 0) * pixels;
+      return ((held === 'float16' ? shape.halfBytes : undefined) ?? shape.bytes) + (shape.bytesPerPixel ?? 0) * pixels;
     case 'flow':
-      return FLOAT * (flowModelParameters(shape) + (shape.places ?? 0));
+      return frozenFlowBytes(shape, flowModelParameters(shape) + (shape.places ?? 0), held);
     case 'autoencoder':
     case 'vision_tokenizer':
       return shape.decoding === undefined ? 0 : shape.decoding.bytes + shape.decoding.bytesPerPixel * pixels;

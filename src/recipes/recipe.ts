@@ -173,6 +173,8 @@ export interface GraphsShape {
   readonly kind: 'graphs';
   /** Bytes of its weights. */
   readonly bytes: number;
+  /** The same held in float16; absent: they cannot be. */
+  readonly halfBytes?: number;
   /** Those where only what looks at pictures is read of it; absent: as many. */
   readonly visionBytes?: number;
   /** Those where only what reads prompts is read of it; absent: as many. */

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type PictureSize } from './images_api.js';
 import { operation, positiveInteger, result, section } from './mark.js';
-import { engine, neededModel, optionalModel } from './model.js';
+import { frozenEngine, neededModel, optionalModel } from './model.js';
 import { thinkingTags } from './thinking.js';
 
 /** Which part of the policy's reading is given to the model that draws. */
@@ -81,7 +81,7 @@ const ownEditorOf = <T extends z.ZodType>(
     ),
     same_latent: sameLatent,
     pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
-    engine,
+    engine: frozenEngine,
   });
 
 const ownEditor = z.discriminatedUnion('model_type', [

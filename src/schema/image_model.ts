@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { imagesApi } from './images_api.js';
 import { positive, positiveInteger, result, section } from './mark.js';
-import { engine, neededModel, optionalModel } from './model.js';
+import { frozenEngine, neededModel, optionalModel } from './model.js';
 
 const ownModel = z.strictObject({
   type: result('A flow model of this process, or a server.', z.literal('model')),
@@ -36,7 +36,7 @@ const ownModel = z.strictObject({
     positive.nullable().default(null),
   ),
   pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
-  engine,
+  engine: frozenEngine,
 });
 export type OwnImageModel = z.output<typeof ownModel>;
 

@@ -222,19 +222,37 @@ export const decoderEngine = section(
   }),
 ).prefault({});
 
+const heldIn = z.enum(['float32', 'float16']).default('float32');
+const HALF_HELD =
+  "'float32', or 'float16' in half of the memory, each widened to float32 right before it is used. Everything is computed in float32. A bfloat16 checkpoint loses nothing between 2^-14 and 65504, and smaller numbers change by at most 2^-25";
+
 /** The engine of an image model that trains. */
 export const flowEngine = section(
   'What computes the model.',
   z.strictObject({
     ...engineFields,
     dtype: result(
-      "What matrices are held in that stay frozen, with policy.train 'adapter' or 'lora': 'float32', or 'float16' in half of the memory, each widened to float32 right before it is used. Everything is computed in float32, and what trains, optimizer state and vectors stay float32. A bfloat16 checkpoint loses nothing between 2^-14 and 65504, and smaller numbers change by at most 2^-25; a float32 one is rounded to 11 bits; one with a number beyond 65504 is refused. Runs that start from this one put what was trained on the weights as stored.",
-      z.enum(['float32', 'float16']).default('float32'),
+      `What matrices are held in that stay frozen, with policy.train 'adapter' or 'lora': ${HALF_HELD}; a float32 one is rounded to 11 bits; one with a number beyond 65504 is refused. What trains, optimizer state and vectors stay float32. Runs that start from this one put what was trained on the weights as stored.`,
+      heldIn,
+    ),
+  }),
+).prefault({});
+
+/** The engine of an image model that stays as it is. */
+export const frozenEngine = section(
+  'What computes the model.',
+  z.strictObject({
+    ...engineFields,
+    dtype: result(
+      `What matrices of the image model and of a pipeline's text encoders are held in: ${HALF_HELD}; a float32 one is rounded to 11 bits; one with a number beyond 65504 is refused. An exported model is held as its file has it.`,
+      heldIn,
     ),
   }),
 ).prefault({});
 
 /** `device`: which of the GPUs that its process sees, as a launcher says that places a run's parts. */
-export type EngineSettings = z.output<typeof engine | typeof decoderEngine | typeof flowEngine> & {
+export type EngineSettings = z.output<
+  typeof engine | typeof decoderEngine | typeof flowEngine | typeof frozenEngine
+> & {
   readonly device?: number;
 };

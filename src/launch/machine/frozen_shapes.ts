@@ -10,7 +10,7 @@ import { emu3VisionParameters } from '../../nets/emu3_vision/tokenizer.js';
 import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
 import { takesGuidance } from '../../policies/flow/rows.js';
-import { FLOAT, flowModelParameters, HALF } from '../../recipes/memory.js';
+import { FLOAT, flowModelParameters, frozenFlowBytes, HALF } from '../../recipes/memory.js';
 import type {
   AutoencoderShape,
   DecodingShape,
@@ -64,8 +64,11 @@ export function pipelineShape(pipeline: Pipeline): GraphsShape {
   const wordsBytes = FLOAT * (parameters + largest);
   const wordsHalfBytes = HALF * parameters + FLOAT * widest;
   const numbers = flowModelParameters(transformer) + (transformer.places ?? 0);
-  const bytes = FLOAT * numbers + decoding.bytes + wordsBytes;
-  return { kind: 'graphs', bytes, wordsBytes, wordsHalfBytes, bytesPerPixel: decoding.bytesPerPixel };
+  const [bytes, halfBytes] = (['float32', 'float16'] as const).map(
+    (held) =>
+      frozenFlowBytes(transformer, numbers, held) + decoding.bytes + (held === 'float32' ? wordsBytes : wordsHalfBytes),
+  );
+  return { kind: 'graphs', bytes, halfBytes, wordsBytes, wordsHalfBytes, bytesPerPixel: decoding.bytesPerPixel };
 }
 
 /**

@@ -1,6 +1,8 @@
 /** A frozen flow model that edits pictures, instructed by the hidden states of a vision-language model. */
 import type { Planes } from '../../core/planes.js';
+import { halvesIn } from '../../core/half.js';
 import type { RandomStream } from '../../core/random.js';
+import type { HeldDtype } from '../../core/safetensors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
@@ -22,6 +24,8 @@ export interface EditorOptions {
   /** Number of pictures that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
+  /** What its matrices are held in; default: float32. */
+  readonly held?: HeldDtype;
 }
 
 /** A request for an edit. */
@@ -51,12 +55,13 @@ export class FlowEditor {
   ) {
     this.#sourceInput = sourceInputOf(model.config, codec, where);
     requireUnconditional(model.config, options.guidance, 'environment');
-    this.#sampler = new FlowSampler({ ...model, batch: options.batch, session: options.session });
+    const session = { ...options.session, halves: halvesIn(model.weights) };
+    this.#sampler = new FlowSampler({ ...model, batch: options.batch, session });
   }
 
   /** Raises CheckpointError as `openFrozenFlow` and `sourceInputOf` do. */
   static open(folder: string, codec: Pick<PictureCodec, 'channels'>, options: EditorOptions): FlowEditor {
-    return new FlowEditor(openFrozenFlow(folder, options.session), codec, options, folder);
+    return new FlowEditor(openFrozenFlow(folder, options.session, options.held), codec, options, folder);
   }
 
   /** Both sides of a picture's latents are multiples of this. */

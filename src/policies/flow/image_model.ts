@@ -1,5 +1,6 @@
 /** Makes pictures of prompts with a frozen flow model in this process. */
 import { CheckpointError, must } from '../../core/errors.js';
+import { halvesIn } from '../../core/half.js';
 import { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
@@ -35,7 +36,8 @@ export class FlowImageModel implements ImageModel {
 
   /** Raises CheckpointError for a model that paints into pictures, or was made for another encoder, autoencoder or size. */
   constructor(private readonly options: FlowImageModelOptions) {
-    const { model, making, session } = options;
+    const { model, making } = options;
+    const session = { ...options.session, halves: halvesIn(model.weights) };
     requireFit(options);
     this.#sampler = new FlowSampler({ ...model, batch: making.batch, session });
   }

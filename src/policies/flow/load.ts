@@ -79,8 +79,8 @@ function withDropout(config: FlowTransformerConfig, folder: string): FlowTransfo
 }
 
 /** Opens a model that is not trained: an export, or else like `openFlowModel`. Raises CheckpointError as that and `openExportedFlow` do. */
-export function openFrozenFlow(folder: string, session: SessionOptions): FrozenFlow {
-  return isExport(folder) ? openExportedFlow(folder, session) : openFlowModel(folder);
+export function openFrozenFlow(folder: string, session: SessionOptions, held: HeldDtype = 'float32'): FrozenFlow {
+  return isExport(folder) ? openExportedFlow(folder, session) : openFlowModel(folder, () => held);
 }
 
 /** An adapter's folder may lack a config.json of its own. */

@@ -39,7 +39,14 @@ export class OwnDrawing implements Drawing {
   static open(environment: OwnEditor, reader: StatesReader | null, resolveRun: RunResolver): OwnDrawing {
     const { model, model_type: type, parts, num_steps: steps, guidance_scale: guidance, engine } = environment;
     const codec = openCodec(parts.vae, engine, resolveRun);
-    const options = { type, steps, guidance, batch: environment.pictures_at_once, session: sessionOptions(engine) };
+    const options = {
+      type,
+      steps,
+      guidance,
+      batch: environment.pictures_at_once,
+      session: sessionOptions(engine),
+      held: engine.dtype,
+    };
     const editor = FlowEditor.open(modelFolder(model, resolveRun), codec, options);
     return new OwnDrawing({ codec, reader, editor, mostPixels: environment.max_pixels });
   }

@@ -43,7 +43,7 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
   const pipeline = isPipeline(folder) ? readPipeline(folder) : null;
   if (pipeline !== null) requireFamily(pipeline, model_type);
   const session = sessionOptions(engine);
-  const model = openFrozenFlow(pipeline === null ? folder : partFolder(pipeline, 'transformer'), session);
+  const model = openFrozenFlow(pipeline === null ? folder : partFolder(pipeline, 'transformer'), session, engine.dtype);
   requireUnconditional(model.config, guidance_scale, 'environment');
   const { sigmas } = pipeline === null ? flowModelTypes[model_type] : pipelineSchedule(pipeline);
   const vae = parts.vae ?? (pipeline === null ? null : partFolder(pipeline, 'vae'));
@@ -65,7 +65,7 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
 /** Encodes prompts for the image model in this folder. Raises CheckpointError when there is no encoder. */
 export function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
   if (parts.text_encoder !== null) return openTextEncoder(parts.text_encoder, engine, resolveRun);
-  if (isPipeline(folder)) return textEncoderIn(folder, sessionOptions(engine));
+  if (isPipeline(folder)) return textEncoderIn(folder, sessionOptions(engine), engine.dtype);
   const known = PictureWords.in(folder);
   if (known !== null) return known;
   throw new CheckpointError('the image model does not say which words it knows, and no text encoder is named', {

@@ -7,6 +7,7 @@ import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
 import { frozenBytes } from '../../../src/recipes/memory.js';
+import type { GraphsShape } from '../../../src/recipes/recipe.js';
 import { smallSettings } from '../../recipes/prompt_enhance/small.js';
 import { smallSettings as videoSettings } from '../../recipes/video_actions/small.js';
 import { smallSettings as textSettings } from '../../recipes/text_answers/small.js';
@@ -194,9 +195,12 @@ describe('the shape of a model', () => {
     const wordsHalfBytes = 2 * texts.reduce((sum, one) => sum + one, 0) + 4 * Math.max(...largest);
     const vae = numbersOf('vae/diffusion_pytorch_model.safetensors');
     const [joint, dual, places] = [2 * 36 * 16 ** 2, 7 * 16 ** 2, 36 * 16];
-    expect(shapeOf(folder)).toEqual({
+    const found = shapeOf(folder) as GraphsShape;
+    expect(found).toEqual({
       kind: 'graphs',
       bytes: 4 * (joint + dual + places + vae) + wordsBytes,
+      // A second attention makes nine vectors of modulation.
+      halfBytes: 2 * (joint + dual + places) + 1.15 * 4 * 9 * 16 ** 2 + 4 * vae + wordsHalfBytes,
       wordsBytes,
       wordsHalfBytes,
       // Its pictures have 8 channels at their largest.
@@ -210,6 +214,13 @@ describe('the shape of a model', () => {
       bytesOf({ model: 'painter', parts: { text_encoder: folder } }),
     ];
     expect(read - alone).toBe(wordsBytes);
+    const half = { engine: { dtype: 'float16' } };
+    expect(bytesOf({ model: folder, ...half }) - bytesOf({ model: folder })).toBeCloseTo(
+      found.halfBytes! - found.bytes,
+      3,
+    );
+    const ofParts = { model: 'painter', parts: { text_encoder: folder } };
+    expect(bytesOf(ofParts) - bytesOf({ ...ofParts, ...half })).toBe(wordsBytes - wordsHalfBytes);
     // A second attention has four layers of width w, and three vectors more of the conditioning.
     const flow = { kind: 'flow', width: 8, heads: 1, layers: 3, singleLayers: 0, textWidth: 4, patch: 1 } as const;
     const [none, one] = [0, 1].map((dualLayers) =>

@@ -1,12 +1,24 @@
-import { afterAll, describe, expect, it } from 'vitest';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it, vi } from 'vitest';
+import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../src/core/half.js';
 import { toPlanes, type Planes } from '../../../src/core/planes.js';
 import { RandomStream } from '../../../src/core/random.js';
+import { safetensorsPieces } from '../../../src/core/safetensors.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
-import type { FluxConfig, FlowTransformerConfig, QwenImageConfig } from '../../../src/nets/flow/config.js';
+import {
+  flowConfigJson,
+  type FluxConfig,
+  type FlowTransformerConfig,
+  type QwenImageConfig,
+} from '../../../src/nets/flow/config.js';
 import { FlowEditor, type Edit } from '../../../src/policies/flow/editor.js';
 import { Reader, type HiddenStates } from '../../../src/policies/tokens/hidden_states.js';
 import { given, modelOf, prompts } from '../../nets/vision/fixture.js';
+import { testFolders } from '../../support/folder.js';
 import { config, smallFlow } from './small_flow.js';
+
+const newFolder = testFolders('flow-editor');
 
 const WIDTH = 32;
 const SIDE = 8;
@@ -77,6 +89,28 @@ describe.each([
   ['beside its own latents', besides],
   ['as further tokens', further],
 ])('a frozen model that is shown the source %s', (_, of) => {
+  it('edits to the bit as with float32 of the same numbers where it is held in float16', async () => {
+    const folder = newFolder();
+    const weights = [...smallFlow('all', 1, of).weights].map(
+      ([name, { shape, data }]) => [name, { shape, data: halvesToFloats(floatsToHalves(data)) }] as const,
+    );
+    writeFileSync(join(folder, 'config.json'), flowConfigJson(of));
+    writeFileSync(join(folder, 'policy.safetensors'), Buffer.concat(safetensorsPieces(new Map(weights))));
+    const widened = vi.spyOn(HalfTensor.prototype, 'data', 'get');
+    const [half, wide] = (['float16', 'float32'] as const).map((held) =>
+      FlowEditor.open(folder, pixelCodec, { ...options, held }),
+    );
+    editors.push(half, wide);
+    const [states] = await told();
+    const wanted = await wide.draw([ask(states)]);
+    // While it was read each was looked at.
+    expect(widened).toHaveBeenCalled();
+    widened.mockClear();
+    expect(await half.draw([ask(states)])).toEqual(wanted);
+    expect(widened).not.toHaveBeenCalled();
+    widened.mockRestore();
+  });
+
   it('edits by what it is told, from the source, and from its noise', async () => {
     const states = await told();
     const { editor: by } = editor(of);

@@ -1,6 +1,9 @@
 /** The image model of prompt_enhance from the folder of a small Stable Diffusion 3; scripts/fixtures/sd3_pipeline.py makes it. */
+import { cpSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
+import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../src/core/half.js';
+import { readSafetensors, safetensorsPieces } from '../../../src/core/safetensors.js';
 import type { ImageModel } from '../../../src/environments/image_model.js';
 import { AutoencoderCodec } from '../../../src/environments/picture_codec.js';
 import type { PromptEncoder } from '../../../src/environments/picture_words.js';
@@ -13,6 +16,7 @@ import { shiftedTwice } from '../../../src/policies/flow/model_types.js';
 import { openImages } from '../../../src/recipes/prompt_enhance/open.js';
 import type { OwnImageModel } from '../../../src/schema/image_model.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
+import { testFolders } from '../../support/folder.js';
 import { smallSettings } from './small.js';
 
 const folder = join(import.meta.dirname, '..', '..', 'policies', 'flow', 'fixtures', 'sd3');
@@ -28,6 +32,7 @@ const environment = {
 } as const;
 const settings = (changes: object = {}) => smallSettings({ environment: { ...environment, ...changes } });
 const nobody = (): string => '';
+const newFolder = testFolders('pipeline-held');
 
 async function painted(images: ImageModel, prompt = 'a red door'): Promise<Uint8Array> {
   const [made] = await images.generate([{ key: 'a', prompt, seed: 7 }]);
@@ -38,9 +43,14 @@ async function painted(images: ImageModel, prompt = 'a red door'): Promise<Uint8
 }
 
 /** The same by its parts. */
-function assembled(encoder: PromptEncoder, guidance: number | null, dropout: number | null = null): FlowImageModel {
+function assembled(
+  encoder: PromptEncoder,
+  guidance: number | null,
+  dropout: number | null = null,
+  transformer = join(folder, 'transformer'),
+): FlowImageModel {
   const session = { provider: 'cpu', threads: 1 } as const;
-  const { config, weights } = openFlowTransformer(join(folder, 'transformer'));
+  const { config, weights } = openFlowTransformer(transformer);
   return new FlowImageModel({
     model: { config: { ...config, condition_dropout: dropout }, weights },
     codec: AutoencoderCodec.open(join(folder, 'vae'), session),
@@ -61,6 +71,31 @@ it('paints with all that the folder has', async () => {
   const parts = { vae: join(folder, '..', 'flux', 'vae'), text_encoder: folder };
   const other = settings({ parts }).environment as OwnImageModel;
   expect(picture).not.toEqual(await painted(openImages(other, nobody)));
+});
+
+it('paints as with float32 where its transformer and its text encoders are held in float16', async () => {
+  const copy = join(newFolder(), 'rounded');
+  cpSync(folder, copy, { recursive: true });
+  // Numbers that float16 has.
+  const file = join(copy, 'transformer', 'diffusion_pytorch_model.safetensors');
+  const rounded = [...readSafetensors(file)].map(
+    ([name, { shape, data }]) => [name, { shape, data: halvesToFloats(floatsToHalves(data)) }] as const,
+  );
+  writeFileSync(file, Buffer.concat(safetensorsPieces(new Map(rounded))));
+  const own = settings({ model: copy, engine: { ...environment.engine, dtype: 'float16' } }).environment;
+  const widened = vi.spyOn(HalfTensor.prototype, 'data', 'get');
+  const images = openImages(own as OwnImageModel, nobody);
+  // While it was read each matrix of the transformer was looked at.
+  expect(widened).toHaveBeenCalled();
+  const encoder = new PipelineTextEncoder(readPipeline(copy), { provider: 'cpu' }, 'float16');
+  const wanted = await painted(assembled(encoder, 4.5, null, join(copy, 'transformer')));
+  await images.generate([{ key: 'a', prompt: 'two signs', seed: 7 }]);
+  widened.mockClear();
+  expect(await painted(images)).toEqual(wanted);
+  expect(widened).not.toHaveBeenCalled();
+  widened.mockRestore();
+  // So the text encoders are not those of float32, whose weights are not rounded.
+  expect(wanted).not.toEqual(await painted(assembled(words(), 4.5, null, join(copy, 'transformer'))));
 });
 
 it('measures guidance from the prompt of no words, and reads that for nothing else', async () => {
