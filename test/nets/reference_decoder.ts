@@ -4,12 +4,21 @@ import type { DecoderConfig } from '../../src/nets/decoder/config.js';
 
 type Row = number[];
 
+/** What pictures change of a prompt. */
+export interface ReferenceSeen {
+  /** By columns, what stands there in place of a word. */
+  readonly rows: ReadonlyMap<number, Row>;
+  /** The position in a column that a frequency of a head turns with. */
+  readonly position: (column: number, frequency: number) => number;
+}
+
 /** Logits at the last `count` positions. */
 export function referenceLogits(
   config: DecoderConfig,
   weights: ReadonlyMap<string, FloatTensor>,
   ids: number[],
   count: number,
+  { rows: seen, position }: ReferenceSeen = { rows: new Map(), position: (column) => column },
 ): Row[] {
   const get = (name: string): FloatTensor => {
     const tensor = weights.get(name);
@@ -28,16 +37,18 @@ export function referenceLogits(
     return x.map((value, i) => value * scale * get(`${name}.weight`).data[i]);
   };
   const depth = config.head_dim;
-  const rotate = (x: Row, position: number): Row =>
+  const rotate = (x: Row, column: number): Row =>
     x.map((value, i) => {
       const j = i % depth;
       const half = depth / 2;
-      const angle = position * config.rope_theta ** (-(2 * (j % half)) / depth);
+      const angle = position(column, j % half) * config.rope_theta ** (-(2 * (j % half)) / depth);
       const other = j < half ? -x[i + half] : x[i - half];
       return value * Math.cos(angle) + other * Math.sin(angle);
     });
   const table = get('model.embed_tokens.weight').data;
-  let rows = ids.map((id) => [...table.subarray(id * config.hidden_size, (id + 1) * config.hidden_size)]);
+  let rows = ids.map(
+    (id, t) => seen.get(t) ?? [...table.subarray(id * config.hidden_size, (id + 1) * config.hidden_size)],
+  );
   for (let l = 0; l < config.num_hidden_layers; l++) {
     const layer = `model.layers.${l}`;
     const normalised = rows.map((row) => norm(row, `${layer}.input_layernorm`));

@@ -29,7 +29,7 @@ if (existsSync(beside('broken'))) {
   console.error('torch.OutOfMemoryError: CUDA out of memory.');
   process.exit(1);
 }
-const KNOWN = ['host', 'port', 'max-lora-rank', 'logprobs-mode', 'generation-config', 'max-model-len', 'gpu-memory-utilization', 'tensor-parallel-size', 'middleware', 'logits-processors'];
+const KNOWN = ['host', 'port', 'max-lora-rank', 'logprobs-mode', 'generation-config', 'max-model-len', 'gpu-memory-utilization', 'tensor-parallel-size', 'middleware', 'logits-processors', 'mm-processor-kwargs', 'media-io-kwargs'];
 const flags = { 'enable-lora': false, 'enable-scale-out': false, 'no-async-scheduling': false };
 const [model, ...rest] = process.argv.slice(2);
 while (rest.length > 0) {

@@ -1,16 +1,16 @@
 /**
  * A strict stand-in for vLLM's API (`vllm serve MODEL --enable-lora`): it refuses fields that vLLM does not know, knows adapters by their
- * names, reads them from their PEFT files, and really samples, with a decoder in plain float64 loops that shares nothing with the engine.
+ * names, reads them from their PEFT files, and really samples, with a decoder (and eyes, where the model has some) in plain float64 loops that share
+ * nothing with the engine.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { RandomStream } from '../../../src/core/random.js';
-import { readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';
-import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
-import { referenceLogits } from '../../nets/reference_decoder.js';
 import { failure, send, StubServer, type Fault as CommonFault } from '../../support/stub_server.js';
-import { expanded, readPart, type StubEyes } from './stub_pictures.js';
+import { adaptedWeights, wrongWith } from './stub_adapters.js';
+import { StubModel, type StubParameters, type StubPrompt } from './stub_model.js';
+import { expanded, readPart, type StubEyes, type StubPicture } from './stub_pictures.js';
 import { allowedBy } from './stub_rules.js';
 import { StubWeights } from './stub_weights.js';
 import { draw, indexOfLargest, logSoftmax, processedOf, type Sampling } from './plain_sampling.js';
@@ -58,7 +58,7 @@ export interface StubOptions {
   readonly enableLora?: boolean;
   /** `--enable-scale-out`. */
   readonly scaleOut?: boolean;
-  /** Of a server whose model sees: as far as a prompt goes. It samples as if pictures were words. */
+  /** Of a model of words whose server takes pictures all the same, and samples as if they were words; a model that sees has its own. */
   readonly eyes?: StubEyes;
   /** `--logits-processors` with ours. */
   readonly rules?: boolean;
@@ -75,7 +75,7 @@ export interface StubOptions {
 
 interface Lora {
   readonly path: string;
-  readonly weights: ReadonlyMap<string, FloatTensor>;
+  readonly weights: StubParameters;
 }
 
 /** vLLM's fields of a completion, as far as a client of ids may use them. */
@@ -112,18 +112,17 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
   readonly adapters = new Map<string, Lora>();
   /** `loading`: it listens but is not ready; `dead`: its engine died. */
   state: 'up' | 'loading' | 'dead' = 'up';
-  readonly #config: DecoderConfig;
+  readonly #model: StubModel;
   /** Those of the model itself. */
   readonly weights: StubWeights;
   readonly #counts = new Map<string, number>();
+  /** Each picture once, by what it was sent as. */
+  readonly #pictures = new Map<string, StubPicture>();
 
   private constructor(private readonly options: StubOptions) {
     super();
-    this.#config = JSON.parse(readFileSync(join(options.base, 'config.json'), 'utf8')) as DecoderConfig;
-    this.weights = new StubWeights(
-      readSafetensors(join(options.base, 'model.safetensors')),
-      options.pathOf ?? ((same) => same),
-    );
+    this.#model = new StubModel(options.base);
+    this.weights = new StubWeights(this.#model.weights, options.pathOf ?? ((same) => same));
   }
 
   static start(options: StubOptions): Promise<StubVllm> {
@@ -208,9 +207,9 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     if (!existsSync(join(folder, 'adapter_config.json'))) {
       return refuse(response, 404, `Loading lora ${name} failed: No adapter found for ${path}`);
     }
-    const wrong = this.#wrongWith(folder, maxLoraRank);
+    const wrong = wrongWith(folder, this.weights.current, maxLoraRank);
     if (wrong !== null) return refuse(response, 400, wrong);
-    this.adapters.set(name, { path, weights: this.#adapted(folder) });
+    this.adapters.set(name, { path, weights: adaptedWeights(folder, this.weights.current) });
     send(response, 200, `Success: LoRA adapter '${name}' added successfully.`);
   }
 
@@ -219,46 +218,6 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
       return refuse(response, 404, `The lora adapter '${String(name)}' cannot be found.`);
     }
     send(response, 200, `Success: LoRA adapter '${String(name)}' removed successfully.`);
-  }
-
-  #wrongWith(folder: string, maxLoraRank: number): string | null {
-    const config = readConfig(folder);
-    if (config.peft_type !== 'LORA') return 'PEFT type is not LORA';
-    if (config.r > maxLoraRank) return `LoRA rank ${config.r} is greater than max_lora_rank ${maxLoraRank}.`;
-    if (config.bias !== 'none' || config.modules_to_save !== null) return 'bias or modules_to_save are not supported';
-    if (!Array.isArray(config.target_modules)) return 'target_modules is no list';
-    for (const [name, { shape }] of readSafetensors(join(folder, 'adapter_model.safetensors'))) {
-      const found = /^base_model\.model\.(.+)\.lora_([AB])\.weight$/.exec(name);
-      const base = found === null ? undefined : this.weights.current.get(`${found[1]}.weight`);
-      if (found === null || base === undefined) return `${name} is unsupported LoRA weight`;
-      const last = found[1].split('.').at(-1) as string;
-      if (!config.target_modules.includes(last)) return `${name} is not among the target modules`;
-      const wanted = found[2] === 'A' ? [config.r, base.shape[1]] : [base.shape[0], config.r];
-      if (shape.join() !== wanted.join()) return `${name} has shape ${shape.join()}`;
-    }
-    return null;
-  }
-
-  #adapted(folder: string): ReadonlyMap<string, FloatTensor> {
-    const { r, lora_alpha: alpha, use_rslora: rslora } = readConfig(folder);
-    const scale = alpha / (rslora ? Math.sqrt(r) : r);
-    const found = readSafetensors(join(folder, 'adapter_model.safetensors'));
-    const weights = new Map(this.weights.current);
-    for (const [name, b] of found) {
-      if (!name.endsWith('.lora_B.weight')) continue;
-      const a = found.get(name.replace('lora_B', 'lora_A')) as FloatTensor;
-      const module = `${name.slice('base_model.model.'.length, -'.lora_B.weight'.length)}.weight`;
-      const { shape, data } = this.weights.current.get(module) as FloatTensor;
-      const [outputs, inputs] = shape;
-      const sum = data.slice();
-      for (let o = 0; o < outputs; o++) {
-        for (let k = 0; k < r; k++) {
-          for (let i = 0; i < inputs; i++) sum[o * inputs + i] += scale * b.data[o * r + k] * a.data[k * inputs + i];
-        }
-      }
-      weights.set(module, { shape, data: sum });
-    }
-    return weights;
   }
 
   #complete(
@@ -271,7 +230,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     const { model, prompt } = body as { model: string; prompt: number[] };
     const weights = this.#asked(model, prompt, body as unknown as Sampling, response);
     if (weights === null) return;
-    const choice = this.#sample(weights, prompt, body as unknown as Sampling);
+    const choice = this.#sample(weights, { ids: prompt, pictures: [] }, body as unknown as Sampling);
     send(response, 200, { id: 'cmpl-1', object: 'text_completion', created: 0, model, choices: [change(choice)] });
   }
 
@@ -281,7 +240,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     response: ServerResponse,
     change: (choice: StubChoice) => object,
   ): void {
-    const { model, token_ids: prompt, sampling_params: how } = body as unknown as GenerateBody;
+    const { model, sampling_params: how } = body as unknown as GenerateBody;
     const unknown = [
       ...Object.keys(body).filter((key) => !GENERATE.has(key)),
       ...Object.keys(how).filter((key) => !SAMPLING.has(key)),
@@ -295,15 +254,13 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
         "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/'",
       );
     }
-    let read = prompt;
+    let read: StubPrompt;
     try {
-      const { content_parts: parts = [] } = body as unknown as GenerateBody;
-      if (this.options.eyes !== undefined) read = expanded(prompt, parts.map(readPart), this.options.eyes);
-      else if (parts.length > 0) throw new Error('the model takes no pictures');
+      read = this.#read(body as unknown as GenerateBody);
     } catch (error) {
       return refuse(response, 500, (error as Error).message);
     }
-    const weights = this.#asked(model, read, how, response);
+    const weights = this.#asked(model, read.ids, how, response);
     if (weights === null) return;
     const { logprobs, prompt_token_ids, ...choice } = this.#sample(weights, read, how);
     const content = (logprobs?.token_logprobs ?? []).map((logprob, i) => ({ token_id: choice.token_ids[i], logprob }));
@@ -312,13 +269,25 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     send(response, 200, { request_id: 'generate-1', model, prompt_token_ids, choices });
   }
 
+  /** Throws for pictures that it cannot read. */
+  #read({ token_ids: ids, content_parts: parts = [] }: GenerateBody): StubPrompt {
+    const eyes = this.options.eyes ?? this.#model.eyes;
+    if (eyes === null && parts.length > 0) throw new Error('the model takes no pictures');
+    const pictures = parts.map((part) => {
+      const picture = this.#pictures.get(part.url) ?? readPart(part);
+      this.#pictures.set(part.url, picture);
+      return picture;
+    });
+    return { ids: eyes === null ? ids : expanded(ids, pictures, eyes), pictures };
+  }
+
   /** The weights of a request; null for one that is refused. */
   #asked(
     model: string,
     prompt: readonly number[],
     { max_tokens: most }: Sampling,
     response: ServerResponse,
-  ): ReadonlyMap<string, FloatTensor> | null {
+  ): StubParameters | null {
     const no = (status: number, message: string): null => {
       refuse(response, status, message);
       return null;
@@ -326,7 +295,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     const weights = model === this.options.base ? this.weights.current : this.adapters.get(model)?.weights;
     if (weights === undefined) return no(404, `The model \`${model}\` does not exist.`);
     const isId = (id: unknown): boolean =>
-      Number.isInteger(id) && Number(id) >= 0 && Number(id) < this.#config.vocab_size;
+      Number.isInteger(id) && Number(id) >= 0 && Number(id) < this.#model.config.vocab_size;
     if (!Array.isArray(prompt) || prompt.length === 0 || !prompt.every(isId)) {
       return no(400, 'prompt: a list of token ids of the vocabulary is wanted');
     }
@@ -338,7 +307,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     );
   }
 
-  #sample(weights: ReadonlyMap<string, FloatTensor>, prompt: readonly number[], how: Sampling): StubChoice {
+  #sample(weights: StubParameters, prompt: StubPrompt, how: Sampling): StubChoice {
     const { logprobsMode = 'raw_logprobs', salt = 0 } = this.options;
     const random = new RandomStream('vllm', how.seed, salt);
     const ids: number[] = [];
@@ -346,7 +315,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
     const tops: Record<string, number>[] = [];
     let stopped = false;
     while (ids.length < how.max_tokens && !stopped) {
-      const [all] = referenceLogits(this.#config, weights, [...prompt, ...ids], 1);
+      const all = this.#model.logits(weights, prompt, ids);
       const rules = this.options.rules === true ? how.extra_args?.editrl_rules : undefined;
       const may = rules === undefined ? null : allowedBy(rules, ids, all.length);
       const logits = all.map((x, id) => (may === null || may.has(id) ? x : -Infinity));
@@ -371,7 +340,7 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
       index: 0,
       text: '',
       token_ids: ids,
-      prompt_token_ids: prompt,
+      prompt_token_ids: prompt.ids,
       finish_reason: stopped ? 'stop' : 'length',
       stop_reason: stopped ? ids[ids.length - 1] : null,
       logprobs: {
@@ -382,20 +351,6 @@ export class StubVllm extends StubServer<StubRequest, Changed> {
       },
     };
   }
-}
-
-interface PeftConfig {
-  readonly peft_type: string;
-  readonly r: number;
-  readonly lora_alpha: number;
-  readonly use_rslora: boolean;
-  readonly bias: string;
-  readonly modules_to_save: null;
-  readonly target_modules: unknown;
-}
-
-function readConfig(folder: string): PeftConfig {
-  return JSON.parse(readFileSync(join(folder, 'adapter_config.json'), 'utf8')) as PeftConfig;
 }
 
 function refuse(response: ServerResponse, status: number, message: string): void {

@@ -5,9 +5,9 @@ import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';
 import { failure, send } from '../../support/stub_server.js';
+import { ownNames, type StubParameters } from './stub_model.js';
 
 type Body = Readonly<Record<string, unknown>>;
-type StubParameters = ReadonlyMap<string, FloatTensor>;
 
 export class StubWeights {
   current: StubParameters;
@@ -100,7 +100,7 @@ export class StubWeights {
       const said = `Worker failed with error 'Repo id must be in the form 'repo_name' or 'namespace/repo_name': '${path}'.'`;
       return send(response, 500, failure(`Call to collective_rpc method failed: ${said}`, 500));
     }
-    const read = [...readSafetensors(file)];
+    const read = [...ownNames(readSafetensors(file))];
     const known = read.filter(([name]) => this.base.has(name));
     const taken = { rightly: known, deaf: [], partly: known.slice(0, -1) }[this.reloads];
     this.current = new Map([...this.current, ...taken]);

@@ -1,0 +1,167 @@
+/**
+ * Runs whose policy sees and whose answers vLLM samples: pictures that an adapter describes edits of, and clips that all weights answer questions on.
+ * The stand-in sees by eyes of its own, so that what it samples and what the trainer computes agree only where pictures arrive as they are.
+ */
+import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { hasFfmpeg } from '../data/video/odd_files.js';
+import { StubProgram } from '../engines/vllm/program.js';
+import { childrenOf, configFile, isRunning, Place, until, type Ended, type Live } from './editrl.js';
+
+const ITERATIONS = 4;
+const EPISODES = 8;
+const HELD_OUT = 4;
+/** Held-out answers come before and after training, sampled and most probable ones. */
+const STORED = ITERATIONS * EPISODES + 4 * HELD_OUT;
+const ENV = { APP__REWARD_FUNCTION_API_BASE: 'http://127.0.0.1:9' };
+
+interface Seeing {
+  readonly config: string;
+  readonly overlays: readonly string[];
+  /** The run that the policy starts from: its config's name. */
+  readonly start: string;
+  readonly reward: string;
+  /** Settings that say what is trained. */
+  readonly trains: readonly string[];
+  /** What is trained, in a checkpoint. */
+  readonly weights: string;
+  readonly contextSize: number;
+}
+
+function seeingRun(name: string, { config, overlays, start, reward, trains, weights, contextSize }: Seeing): void {
+  describe(name, () => {
+    let place: Place;
+    let program: StubProgram;
+    let whole: Ended;
+    /** What a user sets of this run alone. */
+    let own: readonly string[];
+
+    const call = (...args: readonly string[]): Promise<Ended> => place.call(args, ENV);
+    const shared = overlays.flatMap((file) => ['--with', file]);
+    const sampled = (run: string, ...sets: readonly string[]): Live =>
+      place.start(
+        ['run', config, ...shared, ...[...own, `run_name=${run}`, ...sets].flatMap((set) => ['--set', set])],
+        ENV,
+      );
+    const storedOf = (run: string): number => {
+      const file = join(place.run(run), 'answers.jsonl');
+      return existsSync(file) ? readFileSync(file, 'utf8').split('\n').length - 1 : 0;
+    };
+    const weightsOf = (run: string, iteration = ITERATIONS): Buffer => place.checkpointFile(run, iteration, weights);
+    /** But for times. */
+    const learnt = (run: string): unknown[] =>
+      place
+        .metrics(run)
+        .map((line) => Object.fromEntries(Object.entries(line).filter(([key]) => !/^time\/|^tokens\/s$/.test(key))));
+
+    beforeAll(async () => {
+      place = Place.make();
+      expect(await call('run', configFile(start), ...shared)).toMatchObject({ code: 0, err: '' });
+      const model = join(place.dir, 'model');
+      expect(await call('export', join(place.run(start)), '--out', model)).toMatchObject({ code: 0 });
+      mkdirSync(join(place.dir, 'vllm'));
+      program = new StubProgram(join(place.dir, 'vllm'));
+      own = [
+        `num_iterations=${ITERATIONS}`,
+        `policy.model=${model}`,
+        ...trains,
+        'optimizer.learning_rate=0.01',
+        'optimizer.per_device_batch_size=4',
+        `rollout.engine=${JSON.stringify({ type: 'vllm', serve: { command: program.command } })}`,
+        `rollout.episodes_per_iteration=${EPISODES}`,
+        'rollout.generations_per_sample=4',
+        'rollout.max_response_tokens=6',
+        'reward.terms=[]',
+        `reward.mode=${reward}`,
+        `validation.prompts=${HELD_OUT}`,
+        'validation.every_n_iterations=null',
+        'checkpoint.save_every_n_iterations=2',
+      ];
+      whole = await sampled('whole').ended;
+    }, 300_000);
+    afterAll(() => place.remove());
+
+    it('learns from what the server samples of what both see alike', () => {
+      expect(whole).toMatchObject({ code: 0, err: '' });
+      expect(whole.out).toContain('(processed) and are taken over');
+      const lines = place.metrics('whole').slice(1);
+      expect(lines).toHaveLength(ITERATIONS);
+      for (const line of lines) {
+        expect(line['policy/rollout_mismatch']).toBeGreaterThan(0);
+        expect(line['policy/rollout_mismatch']).toBeLessThan(1e-4);
+        expect(line['policy/importance_mean']).toBeCloseTo(1, 4);
+      }
+      expect(lines.some((line) => Number(line['policy/grad_norm']) > 0)).toBe(true);
+      expect(weightsOf('whole').equals(weightsOf('whole', 2))).toBe(false);
+      expect(storedOf('whole')).toBe(STORED);
+      expect(readdirSync(join(place.run('whole'), 'adapters'))).toEqual([]);
+    });
+
+    it('is served with flags by which pictures arrive as they are sent', () => {
+      const { args } = program.starts[0];
+      const behind = (flag: string): unknown => JSON.parse(args[args.indexOf(flag) + 1]);
+      expect(args[0]).toBe(join(place.dir, 'model'));
+      expect(args).toContain('--enable-scale-out');
+      expect(behind('--mm-processor-kwargs')).toMatchObject({ size: { shortest_edge: 1024 } });
+      expect(behind('--media-io-kwargs')).toEqual({ video: { fps: 30 } });
+      expect(behind('--max-model-len')).toBe(contextSize);
+    });
+
+    it('records episodes that score the same again', async () => {
+      const [first] = readFileSync(join(place.run('whole'), 'episodes/000001.jsonl'), 'utf8').split('\n');
+      const episode = JSON.parse(first) as { readonly tokens: readonly number[]; readonly log_prob: number };
+      // The answer that was stored before it was used.
+      const stored = readFileSync(join(place.run('whole'), 'answers.jsonl'), 'utf8')
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line) as { readonly key: string; readonly ids: unknown; log_probs: number[] })
+        .find(({ key }) => key === '1/0/0')!;
+      expect(stored.ids).toEqual(episode.tokens);
+      expect(stored.log_probs.reduce((sum, one) => sum + one, 0)).toBeCloseTo(episode.log_prob, 3);
+      const again = await call('rescore', 'whole', '--offline', '--exp-dir', place.runs, '--json');
+      expect(again).toMatchObject({ code: 0, err: '' });
+      expect(JSON.parse(again.out)).toMatchObject({ compared: STORED, differ: 0, not_rescored: {} });
+    });
+
+    it('killed within an iteration and resumed comes to the same, and asks for nothing again', async () => {
+      const stored = 2 * HELD_OUT + (ITERATIONS - 1) * EPISODES;
+      program.stall(stored + EPISODES / 2);
+      const live = sampled('killed');
+      await until('answers of the last iteration are stored', () => !live.isAlive() || storedOf('killed') > stored);
+      const started = childrenOf(live.pid);
+      live.kill('SIGKILL');
+      expect(await live.ended).toMatchObject({ signal: 'SIGKILL' });
+      await until('everything that it started has ended', () => !started.some(isRunning));
+      program.mend();
+      const resumed = await call('resume', 'killed');
+      expect(resumed).toMatchObject({ code: 0, err: '' });
+      expect(resumed.out).toContain('resuming killed from iteration 2');
+      expect(weightsOf('killed').equals(weightsOf('whole'))).toBe(true);
+      expect(learnt('killed')).toEqual(learnt('whole'));
+      expect(storedOf('killed')).toBe(STORED);
+    });
+  });
+}
+
+seeingRun('edits of pictures, described by an adapter', {
+  config: 'configs/edit_response.jsonnet',
+  overlays: ['configs/lib/edit_tiny.libsonnet', 'test/e2e/recipes/edit_small.libsonnet'],
+  start: 'edit_start',
+  reward: 'jpeg_size',
+  trains: ['policy.lora={"rank": 2, "alpha": 8}', 'policy.train={"mm_vision": false, "mm_mlp": false}'],
+  weights: 'adapter_model.safetensors',
+  contextSize: 48,
+});
+
+describe.skipIf(!hasFfmpeg)('with ffmpeg (skipped without it)', () => {
+  seeingRun('questions on clips, answered by all weights', {
+    config: 'configs/video_actions.jsonnet',
+    overlays: ['configs/lib/video_tiny.libsonnet', 'test/e2e/recipes/video_small.libsonnet'],
+    start: 'video_start',
+    reward: 'word_overlap',
+    trains: ['policy.lora=null'],
+    weights: 'policy.safetensors',
+    contextSize: 80,
+  });
+});
