@@ -163,6 +163,15 @@ export function requireOnePicture(asked: ReadonlyMap<PicturedSource, number>, { 
   );
 }
 
+/** The most pictures before an edit among rows that a run may ask; one where there are none. */
+export function mostPictures(asked: ReadonlyMap<PicturedSource, number>): number {
+  let most = 1;
+  for (const [{ edits }, length] of asked) {
+    for (let index = 0; index < length; index++) most = Math.max(most, sourcesOf(edits.read(index)).length);
+  }
+  return most;
+}
+
 /** The edit that a prompt of such a task asks for. */
 export function editOf({ row }: Pick<TextPrompt, 'row'>): PicturedEdit {
   return row as unknown as PicturedEdit;

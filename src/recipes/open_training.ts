@@ -62,7 +62,8 @@ export async function openEvaluation<P extends Prompt, A extends Answer, H>(
   const { group, judge } = context;
   const reward = measuredReward(settings);
   if (settings.algorithm.type === 'sft' && judge === null && asksJudge(reward)) return null;
-  const collector = { task, policy, scorer: await openScorer({ ...settings, reward }, context, judge), group };
+  const scorer = await openScorer({ ...settings, reward }, context, judge, task.sources);
+  const collector = { task, policy, scorer, group };
   return { ...collector, heldOut: openHeldOut(settings, context, collector, samplings, longestAnswer) };
 }
 

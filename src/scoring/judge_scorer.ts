@@ -47,7 +47,8 @@ export interface ScorerServices {
 }
 
 /**
- * Makes the reward's terms and connects to the judges that they ask, on every rank; a reward that asks none waits for none. Raises
+ * Makes the reward's terms and connects to the judges that they ask, on every rank; a reward that asks none waits for none. `sources`: the most
+ * pictures that an edit begins from. Raises
  * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, WaitInterrupted where the run is asked to stop
  * meanwhile.
  */
@@ -55,6 +56,7 @@ export async function openScorer(
   settings: ScoredRun,
   services: ScorerServices,
   address: JudgeAddress | null,
+  sources = 1,
 ): Promise<Scorer> {
   const { reward } = settings;
   const judges = new Judges();
@@ -78,7 +80,7 @@ export async function openScorer(
     ...(services.rewardSession === undefined ? {} : { session: services.rewardSession }),
   });
   try {
-    const ready = await readyJudges(scored, judges, address, reward, services);
+    const ready = await readyJudges(scored, judges, address, { reward, sources }, services);
     const path = (services.handle?.paths ?? RunPaths.of(settings)).judgements;
     store = openExchanges(path, judgementForm, services);
     const most = reward.max_judge_calls;
@@ -90,7 +92,7 @@ export async function openScorer(
       ...ready,
       store: asked,
       alias: reward.model_alias,
-      shown: shownToJudge(reward),
+      shown: shownToJudge(reward, sources),
       onNote: (note) => services.log.logger.warn(note),
       concurrency: limits.concurrency,
       policy: limits,
@@ -224,12 +226,13 @@ async function readyJudges(
   scored: CombinedReward,
   judges: Judges,
   address: JudgeAddress | null,
-  reward: RewardSettings,
+  { reward, sources }: { readonly reward: RewardSettings; readonly sources: number },
   { group, handle, log, stop }: ScorerServices,
 ): Promise<ReadyJudges> {
   const waiting: WaitOptions = {
     maxWaitS: reward.max_wait_s,
     signal: stop,
+    sources,
     onNote: (note) => log.logger.warn(note),
     onWaiting: (found, waitedS) => {
       handle?.setState({ state: 'waiting', reason: found });
@@ -243,7 +246,7 @@ async function readyJudges(
       return await judges.untilReady(address, {
         ...waiting,
         alias: reward.model_alias,
-        shown: shownToJudge(reward),
+        shown: shownToJudge(reward, sources),
       });
     } catch (error) {
       throw stop.aborted ? new WaitInterrupted() : error;

@@ -107,7 +107,7 @@ export class Judges {
     const asked = {
       ...(onNote === undefined ? {} : { onNote }),
       alias: reward.model_alias,
-      shown: shownToJudge(reward),
+      shown: shownToJudge(reward, waiting.sources),
     };
     const ready = await this.untilReady(address, { ...waiting, ...asked });
     this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: judgeLimits(reward) });

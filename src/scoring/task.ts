@@ -52,6 +52,8 @@ export interface Task<P extends Prompt, A> {
   readonly validation: readonly PromptSource<P>[];
   /** By name, the prompts of `validation` with something about them undone that answers should depend on. Absent if there are none. */
   readonly controls?: Readonly<Record<string, readonly PromptSource<P>[]>>;
+  /** The most pictures that an edit begins from, which a judge may be shown at once; absent: one. */
+  readonly sources?: number;
   /** The answer that a prompt is by itself, without a policy: `render` and `reread` understand it. Absent if there is no such answer. */
   original?(prompt: P): A;
   /** `weights`: the weights of the policy that answered, for an environment that is conditioned on it. */

@@ -41,7 +41,11 @@ afterEach(async () => {
 
 let runs = 0;
 
-function open(reward: Record<string, unknown>, endpoint: string | null, group: ProcessGroup = soloGroup()) {
+function open(
+  reward: Record<string, unknown>,
+  endpoint: string | null,
+  { group = soloGroup(), sources }: { readonly group?: ProcessGroup; readonly sources?: number } = {},
+) {
   const settings = { ...smallSettings(world, { reward }), run_name: `run_${runs++}`, base_exp_dir: root };
   const handle: RunHandle = claimRun({
     settings: { run_name: settings.run_name, base_exp_dir: root, num_iterations: 4 },
@@ -58,6 +62,7 @@ function open(reward: Record<string, unknown>, endpoint: string | null, group: P
     settings,
     { group, handle, log, resolveRun: () => '', checkpoint: null, stop, openSender: openLocalSender },
     endpoint === null ? null : { endpoint, token: null },
+    sources,
   );
 }
 
@@ -87,6 +92,26 @@ describe('a scorer', () => {
     const opening = open({ mode: 'viescore' }, null);
     await expect(opening).rejects.toThrow(ConfigError);
     await expect(opening).rejects.toMatchObject({ where: 'reward.endpoint' });
+  });
+
+  it('asks at the start for as many images as its longest question has', async () => {
+    const stub = await startStubJudge(({ images }) =>
+      images.length > 3 ? openAiError(400, 'At most 3 image(s) may be provided in one prompt.') : scoresText(8, 6),
+    );
+    closing.push(stub.close);
+    const opening = (terms: readonly object[], sources?: number) =>
+      open({ mode: null, terms, model: stubModel, max_wait_s: 0 }, stub.url, sources === undefined ? {} : { sources });
+    const own = { name: 'align_quality', weight: 1, endpoint: stub.url, model: stubModel };
+    for (const term of [{ name: 'align_quality', weight: 1 }, own]) {
+      const fewer = [await opening([term]), await opening([term], 2)];
+      expect(stub.requests.slice(-2).map(({ images }) => images.length)).toEqual([2, 3]);
+      for (const scorer of fewer) await scorer.close();
+      const error = await opening([term], 3).catch((found: unknown) => found);
+      expect(error).toBeInstanceOf(EndpointError);
+      expect((error as EndpointError).toText()).toContain(
+        `take four images per request: vllm serve ... --limit-mm-per-prompt '{"image":4,"video":0}'`,
+      );
+    }
   });
 
   it('weighs what the judge says with what is measured here', async () => {
@@ -175,7 +200,7 @@ describe('a scorer', () => {
     const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
     const twoProcesses: ProcessGroup = { ...soloGroup(), size: 2 };
     const reward = { mode: null, terms: [own], concurrency: 5, max_attempts: 2 };
-    const scorer = await open(reward, null, twoProcesses);
+    const scorer = await open(reward, null, { group: twoProcesses });
     await scorer.begin(Array.from({ length: 20 }, (_, i) => wholeItem({ key: `1/1/${i}` })));
     expect(stub.peak()).toBe(2);
     const before = stub.requests.length;

@@ -82,7 +82,8 @@ export async function tryTerm(
   requireOne(term, reward, rows);
   const opened = await openTerm(term, settings, reward, judges);
   try {
-    const connected = await connect(opened, judges, reward, askJudge);
+    const sources = Math.max(1, ...rows.map(({ item: { beside = [] } }) => 1 + beside.length));
+    const connected = await connect(opened, { judges, reward, sources }, askJudge);
     const scored = connected ? await Promise.all(rows.map((row) => tryRow(term, opened, row, decides))) : [];
     return { ...named, tried: scored.flat(), untried: connected ? null : 'its judge was not asked' };
   } finally {
@@ -128,12 +129,16 @@ function openTerm(
 }
 
 /** Prepares the judges that a term asks; false if they must not be asked. */
-async function connect(term: Term, judges: Judges, reward: RewardSettings, askJudge?: AskJudge): Promise<boolean> {
-  await term.untilReady?.({ maxWaitS: 0 });
+async function connect(
+  term: Term,
+  { judges, reward, sources }: { readonly judges: Judges; readonly reward: RewardSettings; readonly sources: number },
+  askJudge?: AskJudge,
+): Promise<boolean> {
+  await term.untilReady?.({ maxWaitS: 0, sources });
   if (judges.models.length === 0) return true;
   const address = (await askJudge?.(reward)) ?? null;
   if (address === null) return false;
-  await judges.open(reward, address, { maxWaitS: 0, store: noStore });
+  await judges.open(reward, address, { maxWaitS: 0, sources, store: noStore });
   return true;
 }
 

@@ -12,7 +12,14 @@ import type { JudgeItem } from '../../rewards/score/types.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { EditorSettings } from '../../schema/editor.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import { editOf, pictureStart, type PicturedSource, type PictureFiles, type PicturedTask } from '../open_pictured.js';
+import {
+  editOf,
+  mostPictures,
+  pictureStart,
+  type PicturedSource,
+  type PictureFiles,
+  type PicturedTask,
+} from '../open_pictured.js';
 import type { VisionInputs } from '../open_vision_inputs.js';
 import type { TextPrompt, WordsTask } from '../open_words_task.js';
 import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
@@ -23,6 +30,7 @@ type Asking = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_
 
 export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
+  readonly sources: number;
   readonly #words: WordsTask<EditResponseSettings, PicturedSource>;
   readonly #seeing: VisionInputs;
   readonly #pictures: PictureFiles;
@@ -40,6 +48,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     this.#blank = blank;
     this.#name = asking.picture_names === true ? pictureName : [];
     this.validation = words.validation;
+    this.sources = mostPictures(words.asked);
   }
 
   get promptsPerIteration(): number {

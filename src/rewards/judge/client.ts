@@ -4,9 +4,9 @@ import type { Variation } from './chat_request.js';
 import { canShrink, hashPrompt, hashRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
 import { checkModel, isAlive, type ModelAlias, type Remedy, type Reply } from './completion.js';
-import type { Judge, JudgeQuery, JudgeInput } from './judge.js';
+import { imagesShown, type Judge, type JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
-import { canaryQueries } from './canary.js';
+import { canaryQuery } from './canary.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import {
@@ -34,7 +34,7 @@ export interface JudgeClientOptions {
   /** What the servers were found to take; by default what their addresses say. What they refuse is learned in any case. */
   readonly traits?: Traits;
   /** What it is asked about; `images` where it is absent. */
-  readonly shown?: JudgeInput;
+  readonly shown?: number;
   /** Other names of the model that its servers may answer by; none by default. */
   readonly alias?: ModelAlias;
   /** Told in one line when the judge turns out to refuse what it was sent. */
@@ -84,7 +84,7 @@ export class JudgeClient implements Judge {
   readonly #sender: Sender;
   readonly #dialect: Dialect;
   readonly #alias: ModelAlias;
-  readonly #shown: JudgeInput;
+  readonly #shown: number;
   readonly #onNote: (note: string) => void;
   /**
    * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
@@ -108,7 +108,7 @@ export class JudgeClient implements Judge {
     this.#dialect = dialectOf(options.endpoints);
     this.#traits = options.traits ?? startingTraits[this.#dialect];
     this.#alias = options.alias ?? false;
-    this.#shown = options.shown ?? 'images';
+    this.#shown = options.shown ?? imagesShown.edit;
     this.#onNote = options.onNote ?? (() => undefined);
     const { clock, random } = options;
     const open: OpenSender = options.openSender ?? ((asked) => new LocalSender(asked, { clock, random }));
@@ -145,7 +145,7 @@ export class JudgeClient implements Judge {
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
     let traits = this.#traits;
     for (let changes = 0; ; changes++) {
-      const reply = await this.#sender.probe(canaryQueries[this.#shown], traits, this.#queryTimeoutMs, signal);
+      const reply = await this.#sender.probe(canaryQuery(this.#shown), traits, this.#queryTimeoutMs, signal);
       const fewer = changes < mostTraitChanges ? withoutRefused(traits, reply) : null;
       if (fewer !== null) {
         traits = fewer;

@@ -3,11 +3,13 @@ import type { JudgeImage } from './images.js';
 import type { Parsed } from './parse.js';
 import type { Judgement, ScoreOptions } from '../score/types.js';
 
-/** What a judge is shown at most, but for edits of several pictures: an edit beside its source, two edits of one source, or words alone. */
-export type JudgeInput = 'images' | 'pairs' | 'words';
+/** Images of the largest question about an edit of one picture: the edit beside its source, two edits of one source, or words alone. */
+export const imagesShown = { edit: 2, pair: 3, words: 0 } as const;
 
-/** Images of the largest question. */
-export const imagesShown: Readonly<Record<JudgeInput, number>> = { images: 2, pairs: 3, words: 0 };
+/** Images of a question that shows all pictures that an edit begins from, and the edit. */
+export function imagesOfEdit(sources: number): number {
+  return sources + 1;
+}
 
 export interface JudgeMessage {
   readonly role: 'system' | 'user';

@@ -1,9 +1,9 @@
 /** Finding out, before anything is scored, what a server takes of a question. */
 import type OpenAI from 'openai';
-import { canaryQueries } from './canary.js';
+import { canaryQuery } from './canary.js';
 import { toChatRequest } from './chat_request.js';
 import { readCompletion, readError, type Reply } from './completion.js';
-import type { JudgeInput } from './judge.js';
+import { imagesShown } from './judge.js';
 import { mostTraitChanges, withoutRefusedFields, type Traits } from './traits.js';
 import { allowManyListeners } from '../../core/listeners.js';
 
@@ -20,14 +20,14 @@ export async function negotiate(
   model: string,
   start: Traits,
   signal: AbortSignal,
-  shown: JudgeInput = 'images',
+  shown: number = imagesShown.edit,
 ): Promise<Negotiated> {
   // A signal counts whoever ever waited for it, and this is one request after another.
   allowManyListeners(signal);
   let traits = start;
   let room = 1;
   for (let changes = 0; ;) {
-    const request = await toChatRequest(canaryQueries[shown], model, 0, traits, { room });
+    const request = await toChatRequest(canaryQuery(shown), model, 0, traits, { room });
     let reply: Reply;
     let error: unknown = null;
     try {

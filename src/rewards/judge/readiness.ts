@@ -8,7 +8,8 @@ import { checkModel, readError, type ModelAlias } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import { allowBySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
-import { imagesShown, type JudgeInput } from './judge.js';
+import { countInWords } from './canary.js';
+import { imagesShown } from './judge.js';
 import { negotiate } from './negotiation.js';
 import { excerpt } from './parse.js';
 import { commonTraits, describeTraits, dialectOf, startingTraits, type Traits } from './traits.js';
@@ -20,6 +21,8 @@ export interface WaitOptions {
   readonly maxWaitS: number;
   readonly clock?: Clock;
   readonly signal?: AbortSignal;
+  /** The most pictures that an edit begins from, which some terms show at once; one where it is absent. */
+  readonly sources?: number;
   /** Called after every look that found a judge not ready, with what was found. */
   readonly onWaiting?: (found: string, waitedS: number) => void;
   /** Told in one line what is worth knowing of a judge that is ready: what it refuses, or that it thinks. */
@@ -32,8 +35,8 @@ export interface ReadinessOptions extends WaitOptions {
   readonly probe?: Probe;
   /** The run's judge where it is absent. */
   readonly names?: JudgeNames;
-  /** What it is to be asked about: the small request is of that kind. `images` where it is absent. */
-  readonly shown?: JudgeInput;
+  /** How many images its largest question has, and so the small request; those of an edit of one picture where it is absent. */
+  readonly shown?: number;
   /** Other names of the model; see `checkModel`. With any, the model need not be listed if it answers. */
   readonly alias?: ModelAlias;
 }
@@ -138,7 +141,7 @@ export interface JudgeCheckContext {
   readonly probe?: Probe | undefined;
   readonly names?: JudgeNames | undefined;
   readonly alias?: ModelAlias | undefined;
-  readonly shown?: JudgeInput | undefined;
+  readonly shown?: number | undefined;
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
@@ -197,16 +200,13 @@ function checkAddress({ endpoint }: JudgeNames): string {
   return `Correct ${endpoint}: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.`;
 }
 
-/** Numbers of images in words. */
-const COUNT: Readonly<Record<number, string>> = { 2: 'two', 3: 'three' };
-
 /**
  * Whether one judge can be asked: it lists the model and completes a small request, or as much of it as the probe wants. Never
  * rejects.
  */
 export async function checkJudge(url: string, model: string, context: JudgeCheckContext): Promise<JudgeCheck> {
-  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false, shown = 'images' } = context;
-  const many = imagesShown[shown];
+  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false } = context;
+  const many = context.shown ?? imagesShown.edit;
   const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
   const { signal } = deadline;
@@ -221,7 +221,7 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
   const completes = (listed: JudgeCheck): Promise<JudgeCheck> =>
     ask(async () => {
       const start = startingTraits[dialectOf([url])];
-      const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal, shown);
+      const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal, many);
       if (error !== null) return readFailure(error, url, names, many);
       const reply = checkModel(got, model, alias, names.allow);
       if (reply.kind === 'text' || reply.thought === true) {
@@ -233,7 +233,7 @@ export async function checkJudge(url: string, model: string, context: JudgeCheck
       }
       return {
         state: 'wrong',
-        found: `a small request${many === 0 ? '' : ` with ${COUNT[many]} images`} gave no text (${reply.problem}: ${reply.detail})`,
+        found: `a small request${many === 0 ? '' : ` with ${countInWords(many)} images`} gave no text (${reply.problem}: ${reply.detail})`,
         next:
           got !== reply
             ? `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name.`
@@ -338,7 +338,7 @@ function readFailure(error: unknown, url: string, names: JudgeNames, many: numbe
   if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);
   if (many > 0 && /image/i.test(detail)) {
     return wrong(
-      `Let the server take ${COUNT[many]} images per request: vllm serve ... --limit-mm-per-prompt '{"image":${many},"video":0}'.`,
+      `Let the server take ${countInWords(many)} images per request: vllm serve ... --limit-mm-per-prompt '{"image":${many},"video":0}'.`,
     );
   }
   return wrong(checkAddress(names), `${detail} (asked ${url})`);

@@ -1,7 +1,7 @@
 /** Which terms a config's reward section chooses. Pure, and as light as the schema. */
 import { z } from 'zod';
 import { fillAbsent } from '../../schema/absent.js';
-import type { JudgeInput } from '../judge/judge.js';
+import { imagesOfEdit, imagesShown } from '../judge/judge.js';
 import type { MeasureTerm, RewardChoice, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
@@ -98,11 +98,12 @@ export function asksRunsJudge(term: MeasureTerm | TermSettings): boolean {
   return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
 }
 
-/** What the terms show the run's judge: words if none shows it images. */
-export function shownToJudge(choice: Choice): JudgeInput {
+/** How many images the terms show the run's judge at once, of edits that begin from at most so many pictures: none if none shows it any. */
+export function shownToJudge(choice: Choice, sources = 1): number {
   const asking = termsThatAsk(choice).map((name): TermKind => termKinds[name]);
-  if (asking.some(({ showsPairs }) => showsPairs)) return 'pairs';
-  return asking.length > 0 && asking.every(({ reads }) => reads === 'words') ? 'words' : 'images';
+  if (asking.length > 0 && asking.every(({ reads }) => reads === 'words')) return imagesShown.words;
+  const usual = asking.some(({ showsPairs }) => showsPairs) ? imagesShown.pair : imagesShown.edit;
+  return asking.some(({ judgesSeveral }) => judgesSeveral) ? Math.max(usual, imagesOfEdit(sources)) : usual;
 }
 
 /**

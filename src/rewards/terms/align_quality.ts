@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, result } from '../../schema/mark.js';
-import type { Judge, JudgeQuery } from '../judge/judge.js';
+import { imagesOfEdit, type Judge, type JudgeQuery } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
@@ -87,8 +87,9 @@ async function openOwnJudge(
     ask: (query, signal, options) => client.ask(query, signal, options),
     untilReady: async (options) => {
       tell = options.onNote;
+      const shown = imagesOfEdit(options.sources ?? 1);
       client.adopt(
-        (await waitUntilReady(url, model, { ...options, ...key, alias, probe: probeFor(url), names })).traits,
+        (await waitUntilReady(url, model, { ...options, ...key, alias, probe: probeFor(url), names, shown })).traits,
       );
     },
     canary: (signal) => client.canary(signal),

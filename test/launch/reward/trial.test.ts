@@ -8,6 +8,7 @@ import { RewardTrials, rowsToScore, termsOf, tryTerm } from '../../../src/launch
 import { isTrainable, rewardOf } from '../../../src/recipes/settings.js';
 import { InternalError, must } from '../../../src/core/errors.js';
 import { loadEvaluated } from '../../config/evaluated.js';
+import { openAiError, scoresText, startStubJudge, stubModel } from '../../rewards/judge/stub_judge.js';
 import { testFolders } from '../../support/folder.js';
 
 const overlays = ['configs/lib/text_tiny.libsonnet'];
@@ -75,6 +76,37 @@ it('is not tried on a row of several pictures where who is asked is shown one', 
     }),
   );
   expect(await tried(rows.slice(0, 1))).toMatchObject({ untried: 'its judge was not asked' });
+});
+
+it('asks a judge first whether it is shown as many pictures as a row has', async () => {
+  const stub = await startStubJudge(({ images }) =>
+    images.length > 3 ? openAiError(400, 'At most 3 image(s) may be provided in one prompt.') : scoresText(8, 6),
+  );
+  try {
+    const { settings } = await runOf(['export default () => 1;']);
+    const given = must(rewardOf(settings), 'its reward');
+    const reward = { ...given, mode: 'align_quality' as const, model: stubModel, terms: [] };
+    const image = { width: 32, height: 32, data: new Uint8Array(32 * 32 * 3) };
+    const item = { instruction: 'x', source: image, truth: null };
+    if (!isTrainable(settings)) throw new InternalError('a run that trains');
+    const [term] = termsOf(reward);
+    const tried = (further: number) =>
+      tryTerm(
+        term,
+        settings,
+        reward,
+        [
+          { place: 'rows.jsonl:1', item, answers: [] },
+          { place: 'rows.jsonl:2', item: { ...item, beside: Array<typeof image>(further).fill(image) }, answers: [] },
+        ],
+        async () => ({ endpoint: stub.url, token: null }),
+      );
+    expect(await tried(1)).toMatchObject({ untried: null });
+    expect(stub.requests.map(({ images }) => images.length)).toEqual([3]);
+    await expect(tried(2)).rejects.toThrow('At most 3 image(s)');
+  } finally {
+    await stub.close();
+  }
 });
 
 describe('a reward that is tried before a run', () => {

@@ -314,6 +314,7 @@ describe('the task of edit_response', () => {
       // Records say how many there were, and scoring again finds them in the data.
       expect(drawn.map(([{ record }]) => record['beside'])).toEqual([2, 2, undefined, undefined]);
       expect((await task.labels(prompts[0])).beside).toEqual(whole.item.beside);
+      expect(task.sources).toBe(3);
       expect(await task.labels(prompts[2])).not.toHaveProperty('beside');
       const [[edits]] = asked.mock.calls;
       expect(edits.map(({ further }) => further)).toEqual(drawn.map(([{ item }]) => item.beside ?? []));

@@ -95,7 +95,7 @@ describe('waitUntilReady', () => {
 
   it('asks one that compares edits for a completion with three images, and says what a server lacks that takes two', async () => {
     const stub = await serve();
-    await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 'pairs' });
+    await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 3 });
     expect(stub.requests.map(({ images }) => images.length)).toEqual([3]);
     const limited = await serve(({ images }) =>
       images.length > 2
@@ -103,18 +103,23 @@ describe('waitUntilReady', () => {
         : { kind: 'text', text: 'ready' },
     );
     await waitUntilReady(limited.url, stubModel, { maxWaitS: 0 });
-    const error = await waitUntilReady(limited.url, stubModel, { maxWaitS: 0, shown: 'pairs' }).catch(
+    const error = await waitUntilReady(limited.url, stubModel, { maxWaitS: 0, shown: 3 }).catch(
       (found: unknown) => found as EndpointError,
     );
     expect(error).toHaveProperty('message', expect.stringContaining('At most 2 image(s)'));
     expect(error).toHaveProperty('next', expect.stringContaining(`take three images per request`));
+    const many = await waitUntilReady(limited.url, stubModel, { maxWaitS: 0, shown: 9 }).catch(
+      (found: unknown) => found as EndpointError,
+    );
+    expect(many).toHaveProperty('next', expect.stringMatching(/take 9 images per request.*'\{"image":9,"video":0\}'/));
+    expect(limited.requests.at(-1)).toMatchObject({ images: { length: 9 } });
   });
 
   it('asks one that is shown words alone for a completion without images', async () => {
     const stub = await serve(({ images }) =>
       images.length > 0 ? openAiError(400, 'this model takes no images') : { kind: 'text', text: 'ready' },
     );
-    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 'words' });
+    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 0 });
     expect(ready.endpoints).toEqual([stub.url]);
     expect(stub.requests.map(({ images }) => images.length)).toEqual([0]);
     expect((await failure(stub.url)).message).toContain('this model takes no images');
@@ -122,7 +127,7 @@ describe('waitUntilReady', () => {
       endpoints: ready.endpoints,
       model: stubModel,
       store: new MemoryJudgementStore(),
-      shown: 'words',
+      shown: 0,
     });
     closing.push(() => client.close());
     expect(await client.canary()).toEqual({ ok: true });

@@ -56,9 +56,9 @@ describe('a reward of answers that are compared', () => {
 
   it('shows its judge three images, and any other two', () => {
     const shown = (settings: object) => shownToJudge(rewardSettingsSchema.parse(settings));
-    expect(shown({ mode: 'pairwise' })).toBe('pairs');
-    expect(shown({ mode: 'viescore', also_compute: ['pairwise'] })).toBe('pairs');
-    expect(shown({ mode: 'rubric' })).toBe('images');
+    expect(shown({ mode: 'pairwise' })).toBe(3);
+    expect(shown({ mode: 'viescore', also_compute: ['pairwise'] })).toBe(3);
+    expect(shown({ mode: 'rubric' })).toBe(2);
   });
 
   it('says whether any of its terms compares', async () => {

@@ -90,14 +90,22 @@ describe('answer_judge', () => {
 });
 
 describe('what a judge is shown', () => {
-  const shown = (terms: readonly object[], mode: string | null = null) =>
-    shownToJudge({ mode, terms, also_compute: [] } as unknown as RewardChoice);
+  const shown = (terms: readonly object[], mode: string | null = null, sources = 1) =>
+    shownToJudge({ mode, terms, also_compute: [] } as unknown as RewardChoice, sources);
   const term = (name: string) => ({ name, weight: 0.5, ...(name === 'align_quality' ? { endpoint: null } : {}) });
   it('is words where all who ask it read words', () => {
-    expect(shown([], 'answer_judge')).toBe('words');
-    expect(shown([term('answer_judge'), term('word_overlap')])).toBe('words');
-    expect(shown([term('answer_judge'), term('align_quality')])).toBe('images');
-    expect(shown([], 'viescore')).toBe('images');
-    expect(shown([], 'word_overlap')).toBe('images');
+    expect(shown([], 'answer_judge')).toBe(0);
+    expect(shown([term('answer_judge'), term('word_overlap')])).toBe(0);
+    expect(shown([term('answer_judge'), term('align_quality')])).toBe(2);
+    expect(shown([], 'viescore')).toBe(2);
+    expect(shown([], 'word_overlap')).toBe(2);
+  });
+
+  it('is all pictures of an edit where a term shows them, and the edit', () => {
+    expect(shown([], 'align_quality', 3)).toBe(4);
+    expect(shown([term('viescore'), term('align_quality')], null, 3)).toBe(4);
+    expect(shown([term('pairwise'), term('align_quality')], null, 2)).toBe(3);
+    expect(shown([], 'viescore', 3)).toBe(2);
+    expect(shown([], 'answer_judge', 3)).toBe(0);
   });
 });
