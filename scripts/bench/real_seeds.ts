@@ -191,7 +191,7 @@ const EDIT_RESPONSE = {
     'as its config has it': 'test/e2e/recipes/edit_response.test.ts',
     'LoRA, small batches': HELD,
     'the same, held in float16': HELD,
-    'the same, vLLM samples': 'test/policies/vllm/pictures.test.ts',
+    'the same, vLLM samples': 'test/e2e/vllm_pictures.test.ts',
     'a training server': null,
   },
 } as const satisfies Omit<Seed, 'name'>;
@@ -260,7 +260,7 @@ export const SEEDS: readonly Seed[] = [
       'as its config has it': 'test/e2e/recipes/video_actions.test.ts',
       'LoRA, small batches': HELD,
       'the same, held in float16': HELD,
-      'the same, vLLM samples': 'test/policies/vllm/pictures.test.ts',
+      'the same, vLLM samples': 'test/e2e/vllm_pictures.test.ts',
       'a training server': 'test/e2e/tinker_video.test.ts',
     },
   },
