@@ -32,7 +32,7 @@ export function lookAtSamples(
     const path = (member: Member): string => join(folder, memberName(stem, member));
     const problems: DataError[] = [];
     const sizes = Object.fromEntries(
-      MEMBERS.map((member) => [member, problemOr(problems, () => sizeIn(path(member)))]),
+      MEMBERS.map((member) => [member, problemOr(problems, () => headerSize(path(member)))]),
     ) as Record<Member, PictureSize | null>;
     const { source, mask, ref } = sizes;
     if (resolution === null && source !== null && mask !== null && ref !== null) {
@@ -55,7 +55,7 @@ export function largestPicture(path: string): PictureSize | null {
   const problems: DataError[] = [];
   const list = problemOr(problems, () => readSelfBench(path));
   const sizes = (list?.lines ?? []).flatMap(
-    ({ stem }) => problemOr(problems, () => sizeIn(join(list?.folder ?? '', memberName(stem, 'ref')))) ?? [],
+    ({ stem }) => problemOr(problems, () => headerSize(join(list?.folder ?? '', memberName(stem, 'ref')))) ?? [],
   );
   return sizes.reduce<PictureSize | null>((most, one) => (most !== null && area(most) >= area(one) ? most : one), null);
 }
@@ -73,7 +73,7 @@ function problemOr<T>(problems: DataError[], look: () => T): T | null {
 }
 
 /** The size that a PNG's header says; null for what else may be decoded. Raises DataError for a file that cannot be read or is empty. */
-function sizeIn(path: string): PictureSize | null {
+export function headerSize(path: string): PictureSize | null {
   const header = Buffer.alloc(HEADER_BYTES);
   let read: number;
   try {

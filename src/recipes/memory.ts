@@ -319,6 +319,11 @@ export function flowAdapterParameters(
   return rank * (layers * 50 + singleLayers * 21 + dualLayers * 11) * width;
 }
 
+/** Values that it holds while it draws this many pictures with this many tokens each: those of one block, and its scores. */
+export function flowDrawn({ width, heads }: FlowModelShape, pictures: number, tokens: number): number {
+  return pictures * tokens * (FLOW_ACTIVATIONS_PER_WIDTH * width + heads * tokens);
+}
+
 /** Pictures of a micro-batch, with this many tokens each, including text. */
 export interface FlowMicroBatch {
   readonly pictures: number;
@@ -328,11 +333,12 @@ export interface FlowMicroBatch {
 
 /** Values that it keeps for the backward pass of a micro-batch. With checkpointing a block only keeps its input, width per token. */
 export function flowActivations(
-  { width, heads, layers, singleLayers }: FlowModelShape,
+  shape: FlowModelShape,
   { pictures, tokens, gradientCheckpointing }: FlowMicroBatch,
 ): number {
+  const { width, layers, singleLayers } = shape;
   const blocks = layers + singleLayers;
-  const block = pictures * tokens * (FLOW_ACTIVATIONS_PER_WIDTH * width + heads * tokens);
+  const block = flowDrawn(shape, pictures, tokens);
   if (!gradientCheckpointing) return blocks * block;
   return blocks * pictures * tokens * width + LIVE_LAYERS.computedAgain * block;
 }

@@ -4,7 +4,7 @@ import type { PictureServer } from '../schema/editor.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { lossColumns, rewardColumns } from './columns.js';
 import type { FedPerStep, SamplingPlace } from './fed.js';
-import { sourcesOf, type ModelShape, type Need, type ShapeOf, type SizeIn, type TrainedRecipe } from './recipe.js';
+import { sourcesOf, type ModelShape, type Need, type ShapeOf, type DataSizes, type TrainedRecipe } from './recipe.js';
 import type { Rule } from './rules.js';
 import type { RemoteSampling } from './sampler.js';
 
@@ -21,7 +21,7 @@ export interface Part<S extends TrainedSettings = TrainedSettings> {
   readonly learns?: Learner<S>;
   needs?(settings: S, shapeOf: ShapeOf): readonly Need[];
   /** Bytes of the frozen models that make pictures. */
-  imageMemory?(settings: S, shapeOf: ShapeOf): number;
+  imageMemory?(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
   images?(settings: S): PictureServer | null;
   warnings?(settings: S): readonly string[];
   missing?(settings: S): readonly string[];
@@ -36,7 +36,7 @@ export interface Learner<S extends TrainedSettings> {
   /** Estimated number of parameters that it trains; null if the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, without those of `Part.imageMemory`; null if the settings do not tell. */
-  memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
+  memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   sampler?(settings: S): RemoteSampling | null;
   /** What a decoding step is fed there; absent if nothing is decoded. */
@@ -63,8 +63,8 @@ export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>):
   const isScored = 'reward' in own.schema.shape;
   const all = <T>(of: (part: Part<S>) => readonly T[] | undefined): T[] => parts.flatMap((part) => of(part) ?? []);
   const rules = all((part) => part.rules);
-  const imageMemory = (settings: S, shapeOf: ShapeOf): number =>
-    parts.reduce((sum, part) => sum + (part.imageMemory?.(settings, shapeOf) ?? 0), 0);
+  const imageMemory = (settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number =>
+    parts.reduce((sum, part) => sum + (part.imageMemory?.(settings, shapeOf, sizes) ?? 0), 0);
   return {
     trainer: 'this program',
     broken: (settings) => rules.flatMap((rule) => rule(settings)),
@@ -76,9 +76,9 @@ export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>):
     sampler: (settings) => learns.sampler?.(settings) ?? null,
     images: (settings) => parts.flatMap((part) => part.images?.(settings) ?? []).at(0) ?? null,
     parameters: (settings, shapeOf) => learns.parameters(settings, shapeOf),
-    memory: (settings, shapeOf, sizeIn) => {
-      const trained = learns.memory(settings, shapeOf, sizeIn);
-      return trained === null ? null : trained + imageMemory(settings, shapeOf);
+    memory: (settings, shapeOf, sizes) => {
+      const trained = learns.memory(settings, shapeOf, sizes);
+      return trained === null ? null : trained + imageMemory(settings, shapeOf, sizes);
     },
     imageMemory,
     shape: (settings, shapeOf) => learns.shape(settings, shapeOf),

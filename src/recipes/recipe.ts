@@ -5,6 +5,8 @@
  */
 import type { PipelineType } from '@huggingface/hub';
 import type { z } from 'zod';
+import type { ShownList } from '../data/pictured_look.js';
+import type { PictureSize } from '../data/pictures.js';
 import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { PictureServer } from '../schema/editor.js';
@@ -49,9 +51,9 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   /** Estimated number of parameters that it trains; null if the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, right within a factor of two; null if the settings do not tell. */
-  memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
+  memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
   /** The part of `memory` for models that make pictures. */
-  imageMemory(settings: S, shapeOf: ShapeOf): number;
+  imageMemory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
   /** The shape of the model that the run makes; null for another kind of model, or if unknown. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** What a step of decoding its answers is fed there from the process's memory; null if its own engine decodes none, or the settings do not tell. */
@@ -223,6 +225,8 @@ export interface FlowModelShape {
   readonly textWidth: number;
   /** Side of the square of pixels that one token represents. */
   readonly patch: number;
+  /** Whether a picture that it edits lies beside the latents of its own; absent: it is shown as further tokens. */
+  readonly shownBeside?: boolean;
   /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
   readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
   /**
@@ -257,5 +261,10 @@ export type VisionShape = Pick<
 >;
 /** The shape of the model that a reference names; null if unknown before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
-/** The largest picture of the dataset at a path; null if none can be read. */
-export type SizeIn = (path: string) => { readonly width: number; readonly height: number } | null;
+/** What data shows, as far as it can be read before a run. */
+export interface DataSizes {
+  /** The largest picture of the dataset at a path; null if none can be read. */
+  largest(path: string): PictureSize | null;
+  /** The pictures before the edit of rows of a list; a size that is not known is null. */
+  shown(list: ShownList): readonly (readonly (PictureSize | null)[])[];
+}

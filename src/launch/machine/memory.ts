@@ -3,6 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { largestPicture } from '../../data/inpainting_look.js';
+import { shownSizes } from '../../data/pictured_look.js';
 import { readConfig } from '../../models/files.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { AUTOENCODER_CLASS, readAutoencoderConfig } from '../../nets/autoencoder/config.js';
@@ -12,7 +13,7 @@ import { EXPORTED_FLOW } from '../../models/exported.js';
 import { describeFlowModel } from '../../policies/flow/load.js';
 import { describeModel, readableParts } from '../../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../../models/hub/cache.js';
-import type { ModelShape, ShapeOf, SizeIn } from '../../recipes/recipe.js';
+import type { DataSizes, ModelShape, ShapeOf } from '../../recipes/recipe.js';
 import { frozenBytes } from '../../recipes/memory.js';
 import { isTrainable, recipeOf, rewardOf } from '../../recipes/settings.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
@@ -171,11 +172,18 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
 }
 
 /** Reads the picture sizes of each dataset once. */
-function sizesIn(): SizeIn {
-  const found = new Map<string, ReturnType<SizeIn>>();
-  return (path) => {
-    if (!found.has(path)) found.set(path, largestPicture(path));
-    return found.get(path) ?? null;
+function sizesOnce(): DataSizes {
+  return { largest: once(largestPicture), shown: once(shownSizes) };
+}
+
+/** A look at what an argument names, which is taken once. */
+function once<A, T>(look: (at: A) => T): (at: A) => T {
+  const found = new Map<string, { readonly is: T }>();
+  return (at) => {
+    const key = JSON.stringify(at);
+    const known = found.get(key) ?? { is: look(at) };
+    found.set(key, known);
+    return known.is;
   };
 }
 
@@ -271,12 +279,12 @@ export function memoryOf(
   machine: Memory = machineMemory(),
 ): (settings: RunSettings) => RunMemory {
   const shapeOf = shapesOf(runs);
-  const sizeIn = sizesIn();
+  const sizes = sizesOnce();
   return (settings) => {
     const device = deviceKind(settings, devices);
     const own = runDevices(settings, devices);
     const processes = processesOf(settings, own, device);
-    const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizeIn) : null;
+    const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizes) : null;
     const reward = rewardBytes(settings, shapeOf);
     const bytes = trained === null ? null : trained + reward;
     const gpus = device === 'gpu' ? own.gpus : [];
@@ -289,12 +297,12 @@ export function memoryOf(
         const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, waysToShrink(settings));
         if (!isTrainable(settings)) return found;
         return withWay(found, settings, (changed) => {
-          const one = recipeOf(changed).memory(changed, shapeOf, sizeIn);
+          const one = recipeOf(changed).memory(changed, shapeOf, sizes);
           const together = found.neededBytes === bytes ? 1 : processesOf(changed, own, device);
           return one === null ? null : (one + reward) * together;
         });
       }
-      const image = recipeOf(settings).imageMemory(settings, shapeOf);
+      const image = recipeOf(settings).imageMemory(settings, shapeOf, sizes);
       const parts = { policy: bytes - image - reward, image, reward };
       return placedVerdict(parts, placed, placement.memory_limit, usable, machine);
     };

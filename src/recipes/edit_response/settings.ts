@@ -13,7 +13,9 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { seeingPolicy, seeingPrompt } from '../../schema/token_policy.js';
 import { rollout, validation } from '../../schema/training.js';
 import { frozenFlowPart } from '../flow_model.js';
+import { FLOAT, flowDrawn } from '../memory.js';
 import { datasets, preset } from '../preset.js';
+import type { DataSizes, ShapeOf } from '../recipe.js';
 import { rewardRules } from '../reward_rules.js';
 import { problem, problemUnless, type PartialSettings, type Problem } from '../rules.js';
 import { sharedRules, tokenGroupRules, wholeBatches, isSupervised } from '../training_rules.js';
@@ -56,8 +58,32 @@ export const editResponse = preset<EditResponseSettings>({
     seeingWordsPart,
     { rules: [trainedHere, ...rewardRules, turnsNeedChat, ownWords, drawing] },
     frozenFlowPart(['vae']),
+    { imageMemory: drawnBytes },
   ],
 });
+
+/** Bytes of drawing the edit with the most tokens: those of the edited picture, of the size of the first, and of all that the model is shown. */
+function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeOf, sizes?: DataSizes): number {
+  if (environment?.type !== 'model' || sizes === undefined) return 0;
+  const shape = shapeOf(environment.model);
+  if (shape === null || !('kind' in shape) || shape.kind !== 'flow') return 0;
+  const { patch, shownBeside = false } = shape;
+  const { max_pixels: most, pictures_at_once: together } = environment;
+  const { train, validation, columns } = data;
+  const lists = [...train, ...validation];
+  const rows = lists.flatMap(({ path, media }) => sizes.shown({ path, media, column: columns.source }));
+  const tokens = rows.map((row) => {
+    const pixels = row.map((size) =>
+      Math.min(most ?? Infinity, size === null ? ASSUMED_PIXELS : size.width * size.height),
+    );
+    const shown = shownBeside ? 0 : pixels.reduce((sum, one) => sum + one, 0);
+    return (pixels[0] + shown) / patch ** 2;
+  });
+  return FLOAT * flowDrawn(shape, together, Math.max(0, ...tokens));
+}
+
+/** Pixels of a picture whose size is not known. */
+const ASSUMED_PIXELS = 512 ** 2;
 
 /** A server that trains gives words and their log-probabilities alone. */
 function trainedHere({ policy }: PartialSettings<EditResponseSettings>): readonly Problem[] {

@@ -15,7 +15,7 @@ import {
   trainingBytes,
 } from '../memory.js';
 import { preset, startMissing } from '../preset.js';
-import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type SizeIn } from '../recipe.js';
+import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type DataSizes } from '../recipe.js';
 import { noLabelledWords, regionRewardRules } from '../reward_rules.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
 import { idleClip } from '../token_policy.js';
@@ -72,12 +72,12 @@ export const ipAdapter = preset<IpAdapterSettings>({
   ],
 });
 
-function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizeIn: SizeIn = () => null): number | null {
+function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizes?: DataSizes): number | null {
   const { optimizer, algorithm, policy } = settings;
   const shape = shapeOfModel(settings, shapeOf);
   if (shape === null) return null;
   const letters = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
-  const pixels = mostPixels(settings.data, sizeIn);
+  const pixels = mostPixels(settings.data, sizes);
   const tokens = pixels / shape.patch ** 2 + letters;
   const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
   const activations = flowActivations(shape, {
@@ -126,10 +126,10 @@ const ASSUMED_PIXELS = 512 ** 2;
 const ASSUMED_TEXT = 512;
 
 /** Pixels of the largest picture that a run sees. */
-function mostPixels(data: IpAdapterSettings['data'], sizeIn: SizeIn): number {
+function mostPixels(data: IpAdapterSettings['data'], looked?: DataSizes): number {
   if (data.resolution !== null) return data.resolution ** 2;
   if (data.tiny !== null) return data.tiny.width * data.tiny.height;
-  const sizes = sourcesOf(data).flatMap(({ path }) => sizeIn(path) ?? []);
+  const sizes = sourcesOf(data).flatMap(({ path }) => looked?.largest(path) ?? []);
   return sizes.length === 0 ? ASSUMED_PIXELS : Math.max(...sizes.map(({ width, height }) => width * height));
 }
 

@@ -102,5 +102,36 @@ describe('settings of edit_response', () => {
     const without = editResponse.memory(settings, () => null)!;
     expect(editResponse.imageMemory(settings, () => shape)).toBeGreaterThan(4 * 2 * 12 * 96 ** 2);
     expect(editResponse.memory(settings, () => shape)! - without).toBe(editResponse.imageMemory(settings, () => shape));
+    // The tokens of the edit with the most of them: its own and those of all pictures before it, each within its limit.
+    const rows = [
+      [{ width: 64, height: 64 }],
+      [
+        { width: 32, height: 32 },
+        { width: 32, height: 64 },
+        { width: 64, height: 128 },
+      ],
+      [null],
+    ];
+    const of = (model: object, max_pixels: number | null, lists = rows): number => {
+      const { environment, data } = smallSettings();
+      const given = { ...settings, data: { ...data, train: [{ path: 'rows.jsonl', media: null, coefficient: null }] } };
+      const sizes = {
+        largest: () => null,
+        shown: ({ path }: { path: string }) => (path === 'rows.jsonl' ? lists : []),
+      };
+      const limited = { ...environment, type: 'model', max_pixels, pictures_at_once: 3 };
+      const drawn = { ...given, environment: limited } as unknown as typeof settings;
+      const shapeOf = () => ({ ...shape, ...model });
+      const all = editResponse.imageMemory(drawn, shapeOf, sizes) - editResponse.imageMemory(drawn, shapeOf);
+      expect(editResponse.memory(drawn, shapeOf, sizes)! - editResponse.memory(drawn, shapeOf)!).toBe(all);
+      return all;
+    };
+    const bytes = (tokens: number): number => 4 * 3 * tokens * (40 * 96 + 4 * tokens);
+    const [one, two, three] = [32 * 32, 32 * 64, 64 * 128].map((pixels) => pixels / 16);
+    expect(of({}, null, [rows[1]])).toBe(bytes(one + one + two + three));
+    expect(of({}, 2048, [rows[1]])).toBe(bytes(one + one + 2 * two));
+    expect(of({ shownBeside: true }, null, [rows[0], rows[1]])).toBe(bytes((64 * 64) / 16));
+    expect(of({}, null)).toBe(bytes((2 * 512 * 512) / 16));
+    expect(of({}, null, [])).toBe(0);
   });
 });
