@@ -95,11 +95,11 @@ function copiesOf(settings: TokenRecipeSettings): number {
   return (optimizer.ema_decay === null ? 0 : 1) + reference + packed;
 }
 
-/** How the frozen weights are held. */
+/** How this machine's memory holds the frozen weights: for a device one copy stays here, beside what lies there. */
 function heldOf(settings: TokenRecipeSettings): FrozenForm {
   const { policy, rollout } = settings;
   if (policy.engine.dtype === 'float16') return 'half';
-  if (rollout.engine !== null) return 'once';
+  if (rollout.engine !== null || packsNothing(policy.engine)) return 'once';
   const all = policy.lora === null ? 'packed' : 'merged';
   return ({ none: 'once', frozen: 'packed', all } as const)[packedWeights(settings)];
 }
@@ -219,8 +219,12 @@ function whyUnpacked({ algorithm, rollout, policy: { engine } }: SamplingSetting
   if (algorithm.type === 'sft') return 'supervised training samples held-out answers alone';
   if (rollout.engine !== null) return `${rollout.engine.type} samples, not the policy's own engine`;
   if (engine.dtype === 'float16') return 'policy.engine.dtype float16 packs nothing';
-  if (engine.provider === 'webgpu' || engine.provider === 'cuda') return `nothing is packed on ${engine.provider}`;
-  return null;
+  return packsNothing(engine) ? `nothing is packed on ${engine.provider}` : null;
+}
+
+/** Whether an engine computes on a device, where weights are not packed; 'auto' may turn out to be the CPU. */
+function packsNothing({ provider }: Pick<DecoderSettings['engine'], 'provider'>): boolean {
+  return provider === 'webgpu' || provider === 'cuda';
 }
 
 function idlePacking(settings: SamplingSettings): string[] {

@@ -133,6 +133,17 @@ describe('a run of image_edit_tokens', () => {
       expect(once - half).toBeCloseTo(4 * (0.5 * parameters - 1.15 * 64 * 512), 3);
     });
 
+    it.each(['webgpu', 'cuda'])('for frozen weights as for one copy on %s, where nothing is packed', (provider) => {
+      const adapted = (engine: object, rollout: object): number =>
+        bytes({ policy: { ...policy, lora: { rank: 4 }, engine }, rollout });
+      const once = adapted({ provider: 'cpu' }, { packed_weights: 'none' });
+      for (const packed_weights of ['none', 'frozen', 'all']) {
+        expect(adapted({ provider }, { packed_weights })).toBe(once);
+      }
+      expect(adapted({ provider: 'cpu' }, {})).toBeGreaterThan(once);
+      expect(adapted({ provider, dtype: 'float16' }, {})).toBeLessThan(once);
+    });
+
     it('for weights that train as for a further copy, where they are packed to sample with', () => {
       const rollout = { packed_weights: 'all' };
       expect(bytes({ rollout }) - bytes({})).toBeCloseTo(4 * 1.2 * parameters, 3);

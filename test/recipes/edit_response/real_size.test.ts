@@ -1,6 +1,6 @@
 /** What edit_response needs at real size, by folders that have the shapes of the real models and none of their weights. */
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../../src/config/load.js';
 import { memoryOf } from '../../../src/launch/machine/memory.js';
@@ -73,7 +73,11 @@ const gpu = {
 };
 
 /** What a process needs by the shipped config, and whether one such GPU holds it. */
-async function needed(model: string, draws: string) {
+async function needed(model: string, draws: string, rows: readonly object[] = []) {
+  const data = newFolder();
+  mkdirSync(data, { recursive: true });
+  const list = join(data, 'rows.jsonl');
+  if (rows.length > 0) writeFileSync(list, rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
   const of = (key: string, value: unknown): string => `${key}=${JSON.stringify(value)}`;
   const { settings } = await loadConfig({
     file: 'configs/edit_response.jsonnet',
@@ -83,8 +87,9 @@ async function needed(model: string, draws: string) {
       of('environment.model', draws),
       of('policy.engine.provider', 'cuda'),
       of('environment.engine.provider', 'cuda'),
+      of('data.train', [{ path: list }]),
     ],
-    env: { APP__DATA_DIR: newFolder(), APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
+    env: { APP__DATA_DIR: data, APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
   });
   const { bytes, verdict } = memoryOf(new Map(), { gpus: [gpu], cpus: 2 })(settings);
   return { bytes: bytes ?? 0, gib: Math.round((bytes ?? 0) / GIB), fits: verdict?.fits };
@@ -100,8 +105,27 @@ describe('edit_response at real size', () => {
       model,
       folderOf({ ...editor, model_type: EXPORTED_FLOW }, { [file]: graph, [weights]: halfPrecision }),
     );
-    expect(exported.bytes - without.bytes).toBe(graph + halfPrecision);
-    expect([without.gib, saved.gib, exported.gib]).toEqual([93, 169, 131]);
-    expect([without.fits, saved.fits, exported.fits]).toEqual([true, false, true]);
+    expect(exported.bytes - without.bytes).toBeCloseTo(graph + halfPrecision, 3);
+    expect([without.gib, saved.gib, exported.gib]).toEqual([56, 132, 94]);
+    expect([without.fits, saved.fits, exported.fits]).toEqual([true, true, true]);
+  });
+
+  it('counts the tokens of all pictures of a row while it is drawn, each within environment.max_pixels', async () => {
+    const [model, draws] = [folderOf(seeing), folderOf(editor)];
+    const file = join(newFolder(), 'picture.png');
+    mkdirSync(dirname(file), { recursive: true });
+    // The beginning of a PNG of 2048x512 pixels.
+    writeFileSync(file, Buffer.from('89504e470d0a1a0a0000000d494844520000080000000200', 'hex'));
+    const row = (source: string | readonly string[]): object => ({ source, instruction: 'brighter' });
+    const unknown = await needed(model, draws);
+    const one = await needed(model, draws, [row(file)]);
+    const three = await needed(model, draws, [row(file), row([file, file, file])]);
+    // A token is of 16 pixels on a side; the width is 24 heads of 128.
+    const drawn = (pictures: number): number => {
+      const tokens = (pictures * 1024 * 1024) / 16 ** 2;
+      return 4 * tokens * (40 * 24 * 128 + 24 * tokens);
+    };
+    expect(one.bytes - unknown.bytes).toBeCloseTo(drawn(2), 3);
+    expect(three.bytes - unknown.bytes).toBeCloseTo(drawn(4), 3);
   });
 });
