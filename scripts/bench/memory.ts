@@ -61,7 +61,7 @@ export function benchMemory(): void {
       }
     }
     for (const pictures of [1, 4]) {
-      for (const side of [16, 32]) {
+      for (const side of [8, 16, 32]) {
         const one = { pictures, side, textTokens: 64, gradientCheckpointing };
         const found = peak(FLOW_PROCESS, one);
         const shape = {

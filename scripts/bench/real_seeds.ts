@@ -148,6 +148,8 @@ export interface Seed {
   readonly sets?: (folderOf: FolderOf) => readonly string[];
   /** What each way sets, by the policy's folder and those of the models around it; null for what the recipe does not allow. */
   readonly ways: Readonly<Record<Way, ((folder: string, folderOf: FolderOf) => readonly string[]) | null>>;
+  /** The provider for which the recipe refuses a way; absent: none. */
+  readonly refused?: Readonly<Partial<Record<Way, string>>>;
   /** The test that runs a small twin of each way; null where there is none. */
   readonly twins: Readonly<Record<Way, string | null>>;
 }
@@ -282,6 +284,7 @@ export const SEEDS: readonly Seed[] = [
       'the same, vLLM samples': null,
       'a training server': null,
     },
+    refused: { 'the same, held in float16': 'cuda' },
     twins: {
       'as its config has it': 'test/e2e/recipes/ip_adapter.test.ts',
       'LoRA, small batches': 'test/policies/flow/checkpointing.test.ts',

@@ -120,7 +120,7 @@ async function saidOf(work: string, seed: Seed, name: string): Promise<Map<Way, 
   for (const way of WAYS) {
     const folderOf = (model: Around): string => aroundIn(work, model);
     const sets = seed.ways[way]?.(folder, folderOf);
-    if (sets === undefined) {
+    if (sets === undefined || seed.refused?.[way] === provider) {
       said.set(way, null);
       continue;
     }

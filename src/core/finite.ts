@@ -1,7 +1,7 @@
 /** Whether the numbers of tensors are finite: a weight that is NaN or infinite spoils everything that is computed with it. */
 import { closeSync, openSync, readSync } from 'node:fs';
 import { CheckpointError } from './errors.js';
-import { halfToFloat } from './half.js';
+import { HalfTensor, halfToFloat } from './half.js';
 import { readSafetensorsIndex, type FloatTensor, type TensorEntry } from './safetensors.js';
 
 /** Bytes that are read at a time; a multiple of every number's size. */
@@ -25,11 +25,13 @@ const FLOAT32: Format = {
   toNumber: floatOf,
 };
 
+const FLOAT16: Format = { bytes: 2, view: words16, exponent: 0x7c00, toNumber: halfToFloat };
+
 /** The formats that have numbers that are not finite. */
 const FORMATS: Readonly<Partial<Record<TensorEntry['dtype'], Format>>> = {
   F32: FLOAT32,
   BF16: { bytes: 2, view: words16, exponent: 0x7f80, toNumber: (bits) => floatOf(bits << 16) },
-  F16: { bytes: 2, view: words16, exponent: 0x7c00, toNumber: halfToFloat },
+  F16: FLOAT16,
 };
 
 /** The place of the first number that is NaN or infinite; -1 where all are finite. */
@@ -41,9 +43,11 @@ function firstNotFinite(words: Uint32Array | Uint16Array, exponent: number): num
 /** Raises CheckpointError, with the tensor's name, for the first of these tensors that holds a number that is not finite. */
 export function requireFinite(tensors: Iterable<readonly [string, FloatTensor]>, where?: string): void {
   const details = where === undefined ? {} : { where };
-  for (const [name, { data }] of tensors) {
-    const at = firstNotFinite(new Uint32Array(data.buffer, data.byteOffset, data.length), FLOAT32.exponent);
-    if (at >= 0) throw new CheckpointError(notFinite(name, data[at], at, data.length), details);
+  for (const [name, tensor] of tensors) {
+    const [numbers, format] = tensor instanceof HalfTensor ? [tensor.halves, FLOAT16] : [tensor.data, FLOAT32];
+    const words = format.view(new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength));
+    const at = firstNotFinite(words, format.exponent);
+    if (at >= 0) throw new CheckpointError(notFinite(name, format.toNumber(words[at]), at, words.length), details);
   }
 }
 

@@ -111,7 +111,8 @@ export function readIndex(index: string): Readonly<Record<string, string>> {
 
 /**
  * Reads all expected tensors as float32, or matrices as `HalfTensor`s where they are held in float16, all of them or by name. `stored` gives the name
- * that a tensor has in its file. Raises CheckpointError naming the first tensor that is missing, of another shape, or holds a number that is not finite or beyond float16.
+ * that a tensor has in its file. Raises CheckpointError naming the first tensor that is missing, of another shape, or holds a number that is not finite
+ * or beyond float16.
  */
 export function readWeights(
   files: TensorFiles,

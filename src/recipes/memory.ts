@@ -279,8 +279,8 @@ export function keptPictures(
 }
 
 /**
- * Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer four widths wide. Blocks of both
- * kinds were measured with 26 to 32 (`npm run bench -- memory`).
+ * Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer four widths wide. Fitted to the
+ * differences between the peaks of `npm run bench -- memory`.
  */
 const FLOW_ACTIVATIONS_PER_WIDTH = 32;
 

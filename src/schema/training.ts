@@ -44,7 +44,7 @@ export const optimizer = section(
       { absent: 0 },
     ),
     gradient_checkpointing: operation(
-      'Recompute activations in the backward pass to save memory.',
+      'Recompute activations in the backward pass to save memory; the last bits of gradients may differ.',
       z.boolean().default(false),
     ),
     ema_decay: result(

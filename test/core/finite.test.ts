@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../src/core/errors.js';
 import { notFiniteIn, requireFinite } from '../../src/core/finite.js';
+import { floatsToHalves, HalfTensor } from '../../src/core/half.js';
 import {
   encodeSafetensors,
   toStoredBytes,
@@ -35,6 +36,11 @@ describe('numbers of a tensor', () => {
       expect.objectContaining({ message, where: 'some/file', code: 'checkpoint' }),
     );
     expect(notFiniteIn(file(encodeSafetensors(new Map(tensors))))).toBe(message);
+    const halves = new HalfTensor([3], floatsToHalves(Float32Array.of(65504, value, NaN)));
+    expect(() => requireFinite([['wrong', halves]])).toThrow(message);
+    expect(() =>
+      requireFinite([['fine', new HalfTensor([2], floatsToHalves(Float32Array.of(65504, -0)))]]),
+    ).not.toThrow();
   });
 
   it.each<[WrittenDtype, number]>([

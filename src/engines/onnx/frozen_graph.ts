@@ -1,5 +1,5 @@
 /** A graph over frozen weights: compiled once, and run on inputs. */
-import { EngineError, InternalError } from '../../core/errors.js';
+import { EditrlError, EngineError } from '../../core/errors.js';
 import { halvesIn } from '../../core/half.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Graph, Value } from '../../graph/ir.js';
@@ -41,7 +41,7 @@ export class FrozenGraph<Output extends string> {
     try {
       return (await this.session.run(feeds, this.weights)) as Record<Output, Float32Array>;
     } catch (cause) {
-      if (cause instanceof InternalError) throw cause;
+      if (cause instanceof EditrlError) throw cause;
       throw new EngineError(`the model cannot run: ${cause instanceof Error ? cause.message : String(cause)}`, {
         cause,
       });

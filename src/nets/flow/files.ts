@@ -21,8 +21,9 @@ export interface LoadedFlowTransformer {
 }
 
 /**
- * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError for a folder without config or weights, a class that is not covered, the first tensor that is missing or of another shape,
- * or has a number beyond what it is held in, and, of Stable Diffusion 3, tensors that nothing reads.
+ * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError for a folder without config or weights, a class that is not
+ * covered, the first tensor that is missing or of another shape, or has a number beyond what it is held in, and, of Stable Diffusion 3, tensors that
+ * nothing reads.
  */
 export function openFlowTransformer(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
   const config = describeFlowTransformer(folder);

@@ -103,6 +103,9 @@ export function openFlowModel(folder: string, heldOf: HeldOf = inFloat32): Loade
   const { kind, adapter, parameters } = storedAdapter(folder, frozen.config);
   const found = new Map([...frozen.weights, ...adapterWeights(folder, parameters, kind)]);
   const weights = adapter === null ? found : mergeAdapter(adapter, found);
+  // One map alone holds them, so that each is let go as it is narrowed.
+  frozen.weights.clear();
+  if (weights !== found) found.clear();
   narrowMatrices(weights, heldOf);
   return { config, weights };
 }

@@ -41,8 +41,9 @@ export class FlowPolicy
   constructor(private readonly options: FlowPolicyOptions) {
     const { model, optimizer, guidance, peers = soloPeers, keepReference } = options;
     const { weights, over } = model;
-    const session = { ...options.session, halves: halvesIn(weights) };
     const trained = trainedPart(model);
+    const frozen = new Set([...weights.keys()].filter((name) => !trained.has(name)));
+    const session = { ...options.session, frozen, halves: halvesIn(weights) };
     super({
       weights,
       trained,

@@ -155,6 +155,8 @@ export function openModel(folder: string, part: ReadPart = 'words', held: HeldDt
   const frozen = openModel(base, part);
   const { config, weights } = adaptFrom(frozen.config, frozen.weights, folder);
   const merged = mergeAdapter(config.adapter, weights);
+  // One map alone holds them, so that each is let go as it is narrowed.
+  for (const others of [frozen.weights, weights]) others.clear();
   narrowMatrices(merged, () => held);
   return { config: frozen.config, weights: merged };
 }

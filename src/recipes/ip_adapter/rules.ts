@@ -73,13 +73,23 @@ function adapters({ policy }: Settings): readonly Problem[] {
   ];
 }
 
-/** What trains is float32: half precision is for what stays frozen. */
+/** What trains is float32: half precision is for what stays frozen, and for engines that hold it once. */
 function halfWeights({ policy }: Settings): readonly Problem[] {
-  if (policy?.engine?.dtype !== 'float16' || policy.train !== 'all') return [];
-  return problem(
-    'policy.engine.dtype',
-    "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
-  );
+  if (policy?.engine?.dtype !== 'float16') return [];
+  return [
+    ...(policy.train === 'all'
+      ? problem(
+          'policy.engine.dtype',
+          "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
+        )
+      : []),
+    ...(policy.engine.provider === 'cuda'
+      ? problem(
+          'policy.engine.dtype',
+          "found 'float16' with policy.engine.provider 'cuda', to which each matrix would be copied for each of its uses; allowed: 'float32', or provider 'cpu' or 'webgpu'",
+        )
+      : []),
+  ];
 }
 
 /** Signs of the tiny world have to be whole patches, and their words short enough to be read whole. */

@@ -103,12 +103,13 @@ describe.each([
     editors.push(half, wide);
     const [states] = await told();
     const wanted = await wide.draw([ask(states)]);
-    // While it was read each was looked at.
-    expect(widened).toHaveBeenCalled();
-    widened.mockClear();
     expect(await half.draw([ask(states)])).toEqual(wanted);
     expect(widened).not.toHaveBeenCalled();
     widened.mockRestore();
+    // What float16 does not hold is refused where it is to be held so.
+    weights.find(([, { shape }]) => shape.length > 1)![1].data[0] = 70_000;
+    writeFileSync(join(folder, 'policy.safetensors'), Buffer.concat(safetensorsPieces(new Map(weights))));
+    expect(() => FlowEditor.open(folder, pixelCodec, { ...options, held: 'float16' })).toThrow('float16 ends at 65504');
   });
 
   it('edits by what it is told, from the source, and from its noise', async () => {

@@ -45,10 +45,10 @@ function base(change: (weights: Weights) => void = () => undefined): string {
   return write({ 'config.json': flowConfigJson(config), 'policy.safetensors': safetensorsPieces(weights) });
 }
 
-function policyOf(model: FlowModel): FlowPolicy {
+function policyOf(model: FlowModel, gradient_checkpointing = false): FlowPolicy {
   const policy = new FlowPolicy({
     model,
-    optimizer: optimizerSchema.parse({ learning_rate: 1e-2, per_device_batch_size: 4 }),
+    optimizer: optimizerSchema.parse({ learning_rate: 1e-2, per_device_batch_size: 4, gradient_checkpointing }),
     guidance: 2,
     session: { threads: 1 },
     keepReference: true,
@@ -108,17 +108,25 @@ describe.each([ofAdapter, ofLora])('a flow model held in float16 that trains $tr
     expect(bytesOf(wide.weights) - bytesOf(half.weights)).toBe(bytesOf(new Map(frozen)) / 2);
   });
 
-  it('samples, tells log-probabilities and learns to the bit as over float32 of these values', async () => {
-    const folder = base();
-    const policies = [policyOf(loadFlow(folder, training, 'float16')), policyOf(loadFlow(folder, training))];
-    const widened = vi.spyOn(HalfTensor.prototype, 'data', 'get');
-    const [half, wide] = [await did(policies[0]), await did(policies[1])];
-    // In float32 as a whole they would be in this process's memory.
-    expect(widened).not.toHaveBeenCalled();
-    widened.mockRestore();
-    expect(half.gradNorm).toBeGreaterThan(0);
-    expect(half).toEqual(wide);
-  });
+  it.each([
+    { name: 'with what is kept', checkpointing: false },
+    { name: 'with blocks that are computed again', checkpointing: true },
+  ])(
+    'samples, tells log-probabilities and learns to the bit as over float32 of these values, $name',
+    async ({ checkpointing }) => {
+      const folder = base();
+      const policies = (['float16', 'float32'] as const).map((held) =>
+        policyOf(loadFlow(folder, training, held), checkpointing),
+      );
+      const widened = vi.spyOn(HalfTensor.prototype, 'data', 'get');
+      const [half, wide] = [await did(policies[0]), await did(policies[1])];
+      // In float32 as a whole they would be in this process's memory.
+      expect(widened).not.toHaveBeenCalled();
+      widened.mockRestore();
+      expect(half.gradNorm).toBeGreaterThan(0);
+      expect(half).toEqual(wide);
+    },
+  );
 
   it('goes on from its checkpoint, held in either way', async () => {
     const folder = base();

@@ -15,6 +15,8 @@ import { openFrozenFlow } from '../../../src/policies/flow/load.js';
 import { pack, unpack } from '../../../src/policies/flow/packing.js';
 import { checkPipeline, pipelineSchedule } from '../../../src/policies/flow/pipeline.js';
 import { FlowSampler } from '../../../src/policies/flow/sampler.js';
+import { openTextEncoder } from '../../../src/recipes/open_flow_parts.js';
+import { flowEngine } from '../../../src/schema/model.js';
 import { testFolders } from '../../support/folder.js';
 
 const folder = join(import.meta.dirname, 'fixtures', 'sd3');
@@ -123,20 +125,21 @@ describe('the text encoders of a pipeline', () => {
     const [half, wide] = (['float16', 'float32'] as const).map(
       (held) => new PipelineTextEncoder(readPipeline(copy), cpu, held),
     );
+    const widened = vi.spyOn(HalfTensor.prototype, 'data', 'get');
+    await half.encode(prompts.empty);
+    expect(widened).not.toHaveBeenCalled();
+    widened.mockRestore();
     for (const which of ['short', 'long'] as const) {
       const [found, wanted] = [await half.encode(prompts[which]), await wide.encode(prompts[which])];
       expect(worst(found.text, wanted.text)).toBeLessThan(STATES);
       expect(worst(found.pooled ?? [], wanted.pooled!)).toBeLessThan(1e-5);
     }
-    const widened = vi.spyOn(HalfTensor.prototype, 'data', 'get');
-    await half.encode(prompts.empty);
-    expect(widened).not.toHaveBeenCalled();
-    widened.mockRestore();
     const large = new Map(readSafetensors(weightsOf('text_encoder_3')));
     const name = 'encoder.block.0.layer.0.SelfAttention.q.weight';
     must(large.get(name), name).data[1] = -70_000;
     writeFileSync(weightsOf('text_encoder_3'), Buffer.concat(safetensorsPieces(large)));
-    const refused = new PipelineTextEncoder(readPipeline(copy), cpu, 'float16');
+    const engine = { ...flowEngine.parse({ provider: 'cpu' }), dtype: 'float16' } as const;
+    const refused = openTextEncoder(copy, engine, () => copy);
     await expect(refused.encode(prompts.short)).rejects.toThrow(
       `tensor ${name} holds -70000, and float16 ends at 65504`,
     );

@@ -123,7 +123,7 @@ describe('edit_response at real size', () => {
     // A token is of 16 pixels on a side; the width is 24 heads of 128.
     const drawn = (pictures: number): number => {
       const tokens = (pictures * 1024 * 1024) / 16 ** 2;
-      return 4 * tokens * (40 * 24 * 128 + 24 * tokens);
+      return 4 * tokens * (32 * 24 * 128 + 24 * tokens);
     };
     expect(one.bytes - unknown.bytes).toBeCloseTo(drawn(2), 3);
     expect(three.bytes - unknown.bytes).toBeCloseTo(drawn(4), 3);

@@ -126,7 +126,7 @@ describe('settings of edit_response', () => {
       expect(editResponse.memory(drawn, shapeOf, sizes)! - editResponse.memory(drawn, shapeOf)!).toBe(all);
       return all;
     };
-    const bytes = (tokens: number): number => 4 * 3 * tokens * (40 * 96 + 4 * tokens);
+    const bytes = (tokens: number): number => 4 * 3 * tokens * (32 * 96 + 4 * tokens);
     const [one, two, three] = [32 * 32, 32 * 64, 64 * 128].map((pixels) => pixels / 16);
     expect(of({}, null, [rows[1]])).toBe(bytes(one + one + two + three));
     expect(of({}, 2048, [rows[1]])).toBe(bytes(one + one + 2 * two));
