@@ -7,7 +7,18 @@ import { InternalError, must } from '../core/errors.js';
 import type { OpType } from './attributes.js';
 import type { Graph, NodeOrigin, Shape, Value, ValueType } from './ir.js';
 import { sizeOf, topological } from './ir.js';
-import { ATTRIBUTE, EXTERNAL, integer, message, model, tensor, text, valueInfo, widen } from './onnx_messages.js';
+import {
+  ATTRIBUTE,
+  EXTERNAL,
+  integer,
+  message,
+  model,
+  plainNode,
+  tensor,
+  text,
+  valueInfo,
+  widen,
+} from './onnx_messages.js';
 import type { OnnxForm, OperatorSpec } from './operators/spec.js';
 import { operators } from './operators/table.js';
 import { verifyGraph } from './verify.js';
@@ -58,6 +69,8 @@ export interface OnnxOptions {
   readonly halves?: ReadonlySet<string>;
   /** Whether rows of a parameter are inputs, which are fed without a copy where a parameter lies in memory; else the graph cuts them out. */
   readonly feedsRows?: boolean;
+  /** Whether the runtime normalises with one scale and shift for all samples alone: those of each sample are then applied in operators of their own. */
+  readonly sharedNorms?: boolean;
   /**
    * Leaves every size of inputs, outputs and constants open: graphs that differ in sizes alone are then the same bytes, and differ in the
    * constants that they feed.
@@ -111,6 +124,7 @@ class GraphWriter {
   /** Values that follow from frozen parameters alone. */
   readonly #folded = new Set<Value>();
   readonly #feedsRows: boolean;
+  readonly #sharedNorms: boolean;
   readonly #anySize: boolean;
   /** For each scope of the graph, how many vectors of sizes its nodes have used. */
   readonly #sizesIn = new Map<string, number>();
@@ -121,14 +135,13 @@ class GraphWriter {
 
   readonly #standalone: OnnxOptions['standalone'];
 
-  constructor(
-    name: string,
-    outputs: ReadonlyMap<string, Value>,
-    { frozen = new Set(), halves = new Set(), feedsRows = false, anySize = false, standalone }: OnnxOptions,
-  ) {
+  constructor(name: string, outputs: ReadonlyMap<string, Value>, options: OnnxOptions) {
+    const { frozen = new Set(), halves = new Set(), anySize = false, standalone } = options;
+    const { feedsRows = false, sharedNorms = false } = options;
     this.#frozen = frozen;
     this.#halfParameters = halves;
     this.#feedsRows = feedsRows;
+    this.#sharedNorms = sharedNorms;
     this.#anySize = anySize;
     this.#standalone = standalone;
     text(this.#writer, 2, name);
@@ -167,11 +180,7 @@ class GraphWriter {
     if (this.#outputNames.get(value) === this.#nameOfOutput(name)) return;
     // Before the node is begun: the name may be that of an input, which is declared beside it.
     const read = this.#nameOf(value);
-    message(this.#writer, 1, (writer) => {
-      text(writer, 1, read);
-      text(writer, 2, this.#nameOfOutput(name));
-      text(writer, 4, 'Identity');
-    });
+    plainNode(this.#writer, 'Identity', [read], this.#nameOfOutput(name));
   }
 
   node(value: Value, origin: NodeOrigin): void {
@@ -195,9 +204,26 @@ class GraphWriter {
       if (looksUp && i === 0) return this.#halfInput(input);
       return this.#isHeld(value, i) ? this.#heldName(input) : this.#nameOf(input);
     });
+    if (op === 'LayerNormalization' && this.#sharedNorms && inputs[1].shape.length > 1) {
+      this.#normaliseThenScale(value, origin, names, output);
+      return;
+    }
     const made = looksUp ? `${output}@half` : output;
     this.#write(this.#writer, value, origin, { names, output: made, name: value.name });
     if (looksUp) widen(this.#writer, made, output);
+  }
+
+  /** Writes a normalisation whose scale and shift are applied after it. */
+  #normaliseThenScale(value: Value, origin: NodeOrigin, [x, scale, shift]: readonly string[], output: string): void {
+    const width = must(value.shape.at(-1), 'a width');
+    const all = (number: number): string => {
+      const { buffer } = new Float32Array(width).fill(number);
+      return this.#initializer({ shape: [width], dtype: 'float32' }, new Uint8Array(buffer));
+    };
+    const [normal, scaled] = [`${output}@normal`, `${output}@scaled`];
+    this.#write(this.#writer, value, origin, { names: [x, all(1), all(0)], output: normal, name: value.name });
+    plainNode(this.#writer, 'Mul', [normal, scale], scaled);
+    plainNode(this.#writer, 'Add', [scaled, shift], output);
   }
 
   /** Makes rows of a parameter an input; false if they are not whole rows. */

@@ -74,6 +74,15 @@ export function widen(target: BinaryWriter, half: string, output: string): void 
   });
 }
 
+/** A node without attributes. */
+export function plainNode(target: BinaryWriter, op: string, inputs: readonly string[], output: string): void {
+  message(target, 1, (writer) => {
+    for (const input of inputs) text(writer, 1, input);
+    text(writer, 2, output);
+    text(writer, 4, op);
+  });
+}
+
 /** A tensor but for its elements. */
 export function tensor(writer: BinaryWriter, type: ValueType, name: string): void {
   for (const size of type.shape) integer(writer, 1, size);

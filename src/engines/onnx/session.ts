@@ -137,6 +137,8 @@ export class Session {
       anySize,
       // Elsewhere they would be brought over besides the parameter itself.
       feedsRows: (options.provider ?? 'cpu') === 'cpu',
+      // WebGPU's kernel takes vectors alone.
+      sharedNorms: (options.provider ?? 'cpu') !== 'cpu',
       ...(options.halves === undefined ? {} : { halves: options.halves }),
     });
     const provider = options.provider ?? 'cpu';

@@ -8,9 +8,11 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { HeldDtype } from '../../../src/core/safetensors.js';
 import type { Provider } from '../../../src/engines/onnx/session.js';
 import { isAdapters } from '../../../src/nets/lora.js';
+import { FlowPolicy } from '../../../src/policies/flow/policy.js';
 import { unrestricted, type TokenFormat } from '../../../src/policies/tokens/format.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
+import { asked, how, smallFlow } from '../../policies/flow/small_flow.js';
 import { group, lesson, optimizer } from '../../policies/small_lesson.js';
 
 const REASON =
@@ -98,4 +100,35 @@ describe.skipIf(REASON !== '')(`a policy on WebGPU${REASON}`, () => {
     expect(uploads).toBe(frozen.size);
     await Promise.all([cpu.dispose(), gpu.dispose()]);
   });
+
+  it('samples and trains an image model as the CPU does, whose samples each have a norm of their own', async () => {
+    const [wanted, found] = [await painted('cpu'), await painted('webgpu')];
+    expect(wanted.some((one) => Math.abs(one) > 0.1)).toBe(true);
+    found.forEach((one, i) => expect(Math.abs(one - wanted[i])).toBeLessThan(1e-5));
+  });
 });
+
+/** The loss, the gradient's norm, and the log-probabilities after a step, of an IP-Adapter whose blocks are computed again. */
+async function painted(provider: Provider): Promise<number[]> {
+  const policy = new FlowPolicy({
+    model: smallFlow('adapter'),
+    optimizer: { ...optimizer, gradient_checkpointing: true },
+    guidance: null,
+    session: { provider, threads: 1 },
+    keepReference: true,
+  });
+  const prompt = asked(0);
+  const [answers] = await policy.sample({
+    ...{ prompts: [prompt], among: [], answersPerPrompt: 2, how, weights: 'current' },
+    random: (_, answer) => new RandomStream('webgpu', answer),
+  });
+  const targets = answers.map(({ logProbs }, g) => ({
+    ...{ weights: logProbs.map(() => 0.1), advantages: g === 0 ? 1 : -1, reference: null, old: null },
+  }));
+  const lessons = [{ prompt, answers, targets }];
+  const { loss } = await policy.learn(lessons, { policy: 'reinforce', kl: null });
+  const { gradNorm } = await policy.step(0.05);
+  const [told] = await policy.statistics(lessons, 'current');
+  await policy.dispose();
+  return [loss, gradNorm ?? NaN, ...told.flatMap(({ logProbs }) => [...logProbs])];
+}
