@@ -19,17 +19,18 @@ const MOST_BYTES = 2 ** 22;
 const MOST_ROWS = 512;
 
 /**
- * The pictures before the edit of every row of JSON lines that is looked at, each null where its header says no size. Empty where nothing can be
- * read: what is wrong with a list is told where it is opened.
+ * The pictures before the edit of every row of JSON lines that is looked at, each null where its header says no size. Rows with a picture that cannot
+ * be read are left out, as is a list that cannot: what is wrong with them is told where they are opened.
  */
 export function shownSizes({ path, media, column }: ShownList): readonly (readonly (PictureSize | null)[])[] {
   try {
     const folder = media ?? (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true ? path : dirname(path));
-    const known = new Map<string, PictureSize | null>();
-    const sizeOf = (named: string): PictureSize | null => {
+    const known = new Map<string, readonly (PictureSize | null)[]>();
+    const sizeOf = (named: string): readonly (PictureSize | null)[] => {
       const file = isAbsolute(named) ? named : resolve(folder, named);
-      if (!known.has(file)) known.set(file, sizeOrNull(file));
-      return known.get(file) ?? null;
+      const sizes = known.get(file) ?? sizeIfRead(file);
+      known.set(file, sizes);
+      return sizes;
     };
     return rowFiles(path)
       .filter((file) => extname(file) === '.jsonl')
@@ -37,7 +38,8 @@ export function shownSizes({ path, media, column }: ShownList): readonly (readon
       .slice(0, MOST_ROWS)
       .flatMap((line) => {
         const named = namesIn(line, column);
-        return named.length === 0 ? [] : [named.map(sizeOf)];
+        const sizes = named.flatMap(sizeOf);
+        return named.length === 0 || sizes.length < named.length ? [] : [sizes];
       });
   } catch (error) {
     if (error instanceof DataError) return [];
@@ -69,11 +71,12 @@ function namesIn(line: string, column: string): string[] {
   return named.filter((one) => typeof one === 'string');
 }
 
-function sizeOrNull(file: string): PictureSize | null {
+/** The size that a picture's header says, null for none; nothing for a file that cannot be read. */
+function sizeIfRead(file: string): readonly (PictureSize | null)[] {
   try {
-    return headerSize(file);
+    return [headerSize(file)];
   } catch (error) {
-    if (error instanceof DataError) return null;
+    if (error instanceof DataError) return [];
     throw error;
   }
 }

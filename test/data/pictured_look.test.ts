@@ -29,13 +29,14 @@ describe('the pictures that rows show', () => {
     const path = list('rows.jsonl', [
       { before: 'a.png' },
       { before: ['a.png', 'b.png', join(folder, 'a.png')] },
-      { before: ['photo.jpg', 'none.png'] },
+      { before: ['photo.jpg', 'a.png'] },
+      { before: ['a.png', 'none.png'] },
       '{broken',
       { other: 'a.png' },
       '7',
       '',
     ]);
-    expect(shownSizes({ path, media: null, column: 'before' })).toEqual([[a], [a, b, a], [null, null]]);
+    expect(shownSizes({ path, media: null, column: 'before' })).toEqual([[a], [a, b, a], [null, a]]);
     const elsewhere = shownSizes({ path, media: join(folder, 'media'), column: 'before' });
     expect(elsewhere[0]).toEqual([{ width: 3, height: 5 }]);
   });
