@@ -73,17 +73,20 @@ function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeO
   const lists = [...train, ...validation];
   const rows = lists.flatMap(({ path, media }) => sizes.shown({ path, media, column: columns.source }));
   const tokens = rows.map((row) => {
-    const pixels = row.map((size) =>
-      Math.min(most ?? Infinity, size === null ? ASSUMED_PIXELS : size.width * size.height),
+    const each = row.map((size) =>
+      Math.min(
+        (most ?? Infinity) / patch ** 2,
+        size === null ? ASSUMED_TOKENS : (size.width * size.height) / patch ** 2,
+      ),
     );
-    const shown = shownBeside ? 0 : pixels.reduce((sum, one) => sum + one, 0);
-    return (pixels[0] + shown) / patch ** 2;
+    const shown = shownBeside ? 0 : each.reduce((sum, one) => sum + one, 0);
+    return each[0] + shown;
   });
   return FLOAT * flowDrawn(shape, together, Math.max(0, ...tokens));
 }
 
-/** Pixels of a picture whose size is not known. */
-const ASSUMED_PIXELS = 512 ** 2;
+/** Tokens of a picture whose size is not known: those of 512 x 512 pixels, where a token is 16 of them wide. */
+const ASSUMED_TOKENS = 32 ** 2;
 
 /** A server that trains gives words and their log-probabilities alone. */
 function trainedHere({ policy }: PartialSettings<EditResponseSettings>): readonly Problem[] {
