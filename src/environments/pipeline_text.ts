@@ -162,7 +162,10 @@ export class PipelineTextEncoder implements PromptEncoder {
   readonly #t5: TextReader | null;
   #blank: Promise<EncodedPrompt> | null = null;
 
-  /** Weights are read when it is first asked; `held` in float16, matrices in half of the memory. Raises CheckpointError for parts that are missing, of another form, or that do not go together. */
+  /**
+   * Weights are read when it is first asked; `held` in float16, matrices in half of the memory. Raises CheckpointError for parts that are missing, of
+   * another form, or that do not go together.
+   */
   constructor(
     private readonly pipeline: Pipeline,
     options: ModelFileOptions = {},

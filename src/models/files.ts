@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
 import { requireFinite } from '../core/finite.js';
+import { grouped } from '../core/grouped.js';
 import {
   checkSafetensors,
   readSafetensors,
@@ -123,7 +124,7 @@ export function readWeights(
   const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
   const heldOf = typeof held === 'string' ? (): HeldDtype => held : held;
   for (const [file, all] of namesByFile(files, expected, stored)) {
-    for (const [own, names] of namesByHeld(all, heldOf)) {
+    for (const [own, names] of grouped(all, heldOf)) {
       const read = readSafetensors(file, names.map(stored), { held: own });
       requireFinite(read, file);
       for (const name of names) {
@@ -134,12 +135,6 @@ export function readWeights(
     }
   }
   return weights;
-}
-
-function namesByHeld(names: readonly string[], heldOf: HeldOf): Map<HeldDtype, string[]> {
-  const found = new Map<HeldDtype, string[]>();
-  for (const name of names) found.set(heldOf(name), [...(found.get(heldOf(name)) ?? []), name]);
-  return found;
 }
 
 /** Looks at what `readWeights` would read, by the files' headers and sizes alone. Raises as that does. */

@@ -22,6 +22,7 @@ import { openTraining } from '../open_training.js';
 import { signData } from '../../tiny/world/sign_scenes.js';
 import { ExportedConditions, shownAs, tinyConditions, type Conditions } from './conditions.js';
 import { maskRegions } from './painted_cells.js';
+import { COPIED_HALVES } from './rules.js';
 import type { IpAdapterSettings } from './schema.js';
 import { dropoutSeen } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints } from './task.js';
@@ -29,6 +30,7 @@ import { initConfig, InpaintTask, sampleInpaints } from './task.js';
 async function open(settings: IpAdapterSettings, context: TrainingContext): Promise<Training> {
   const { algorithm, policy, optimizer, rollout } = settings;
   const { resolveRun } = context;
+  requireHeldOnce(policy.engine);
   const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
@@ -62,6 +64,15 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
       ...(paysRegions ? { regions: maskRegions } : {}),
     }),
   });
+}
+
+/** Raises ConfigError for half precision on CUDA, which may be what provider 'auto' came to. */
+export function requireHeldOnce({
+  dtype,
+  provider,
+}: Pick<IpAdapterSettings['policy']['engine'], 'dtype' | 'provider'>): void {
+  if (dtype === 'float32' || provider !== 'cuda') return;
+  throw new ConfigError(COPIED_HALVES, { where: 'policy.engine.dtype', next: "Set policy.engine.dtype to 'float32'." });
 }
 
 /** Raises ConfigError for a model that decides the painted part alone: what is outside is restored after each step, and nothing is learnt there. */

@@ -73,6 +73,10 @@ function adapters({ policy }: Settings): readonly Problem[] {
   ];
 }
 
+/** What is wrong with half precision on CUDA. */
+export const COPIED_HALVES =
+  "found 'float16' with policy.engine.provider 'cuda', to which each matrix would be copied for each of its uses; allowed: 'float32', or provider 'cpu' or 'webgpu'";
+
 /** What trains is float32: half precision is for what stays frozen, and for engines that hold it once. */
 function halfWeights({ policy }: Settings): readonly Problem[] {
   if (policy?.engine?.dtype !== 'float16') return [];
@@ -83,12 +87,7 @@ function halfWeights({ policy }: Settings): readonly Problem[] {
           "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
         )
       : []),
-    ...(policy.engine.provider === 'cuda'
-      ? problem(
-          'policy.engine.dtype',
-          "found 'float16' with policy.engine.provider 'cuda', to which each matrix would be copied for each of its uses; allowed: 'float32', or provider 'cpu' or 'webgpu'",
-        )
-      : []),
+    ...(policy.engine.provider === 'cuda' ? problem('policy.engine.dtype', COPIED_HALVES) : []),
   ];
 }
 

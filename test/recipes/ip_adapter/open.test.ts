@@ -1,6 +1,12 @@
 import { expect, it } from 'vitest';
 import { flowRollout, flowValidation } from '../../../src/schema/training.js';
-import { mismatchAlarmOf, requireWholePicture, sampledIn, samplingsOf } from '../../../src/recipes/ip_adapter/open.js';
+import {
+  mismatchAlarmOf,
+  requireHeldOnce,
+  requireWholePicture,
+  sampledIn,
+  samplingsOf,
+} from '../../../src/recipes/ip_adapter/open.js';
 import { initConfig } from '../../../src/recipes/ip_adapter/task.js';
 
 it('raises an alarm at a tenth of what clips, or would clip, a step', () => {
@@ -22,6 +28,12 @@ it('slides its window with the iterations of training, and never in held-out eva
   expect(sampledIn(31, settings()).window).toEqual(window);
   expect(sampledIn(31, sliding)).not.toHaveProperty('noised');
   expect(sampledIn(31, sliding, { levels: 2 }).noised).toEqual({ levels: 2 });
+});
+
+it('holds nothing in float16 on CUDA, though a config asked for the best provider', () => {
+  expect(() => requireHeldOnce({ dtype: 'float16', provider: 'cuda' })).toThrow(/found 'float16' .* 'cuda'/);
+  expect(() => requireHeldOnce({ dtype: 'float32', provider: 'cuda' })).not.toThrow();
+  expect(() => requireHeldOnce({ dtype: 'float16', provider: 'webgpu' })).not.toThrow();
 });
 
 it('pays no regions to a model that paints the masked part alone', () => {

@@ -223,6 +223,11 @@ describe('the settings of ip_adapter', () => {
       "algorithm.clip_range: found 0.0001 with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null",
       "algorithm.clip_range_high: found 0.0002 with surrogate 'dppo', which masks by algorithm.divergence_limit and clips no ratio; allowed: null",
     ],
+    [
+      { policy: { engine: { dtype: 'float16', provider: 'cuda' } } },
+      "policy.engine.dtype: found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', whose frozen weights are held so, or 'float32'",
+      "policy.engine.dtype: found 'float16' with policy.engine.provider 'cuda', to which each matrix would be copied for each of its uses; allowed: 'float32', or provider 'cpu' or 'webgpu'",
+    ],
   ] as const)('refuse %o', (changes, ...messages) => {
     expect(problemsOf(changes)).toEqual(messages);
   });
