@@ -138,8 +138,8 @@ async function saidOf(work: string, seed: Seed, name: string): Promise<Map<Way, 
     if (bytes === null || verdict === null || !isTrainable(settings)) {
       throw new InternalError(`no estimate for ${seed.name}, ${way}`);
     }
-    const fed = recipeOf(settings).fedPerStep(settings, shapesOf(new Map()), { provider, processes: 1 });
-    said.set(way, { bytes, fits: verdict.fits, samples: !isRefused(() => refuseFed(fed, { provider })) });
+    const fed = recipeOf(settings).fedPerStep(settings, shapesOf(new Map()), 1);
+    said.set(way, { bytes, fits: verdict.fits, samples: !isRefused(() => refuseFed(fed, provider)) });
   }
   return said;
 }

@@ -1,23 +1,15 @@
 /**
- * What decoding steps are fed from this process's memory where they compute on a device: onnxruntime-node takes the key and value caches as arrays of the
- * process, and copies them at every token.
+ * What decoding steps are fed from this process's memory where they compute on CUDA: onnxruntime-node takes weights and the key and value caches as arrays of
+ * the process there, and copies them at every token. On WebGPU both lie on the device.
  */
 import { EngineError } from '../core/errors.js';
 
 /** What computes, without `auto`. */
 export type StepProvider = 'cpu' | 'webgpu' | 'cuda';
 
-/** Where answers are sampled. */
-export interface SamplingPlace {
-  readonly provider: StepProvider;
-  /** Processes that share an iteration's prompts. */
-  readonly processes: number;
-}
-
 /** Bytes of one decoding step. */
 export interface FedPerStep {
   readonly caches: number;
-  /** Of weights that do not lie on the device. */
   readonly weights: number;
   /** Answers that decode together. */
   readonly answers: number;
@@ -36,9 +28,9 @@ const SAID = 2 ** 26;
 const LESS_CACHED =
   'decode fewer answers at once (rollout.chunk_groups), make them shorter (rollout.max_response_tokens), lower policy.model_context_size, which prompts are taken to fill, ';
 
-/** Raises EngineError for sampling on a device whose steps would be fed more than `MOST_FED`. `fed` is null where nothing is sampled, or nothing known. */
-export function refuseFed(fed: FedPerStep | null, { provider }: Pick<SamplingPlace, 'provider'>): void {
-  if (fed === null || provider === 'cpu') return;
+/** Raises EngineError for sampling on CUDA whose steps would be fed more than `MOST_FED`. `fed` is null where nothing is sampled, or nothing known. */
+export function refuseFed(fed: FedPerStep | null, provider: StepProvider): void {
+  if (fed === null || provider !== 'cuda') return;
   const { caches, weights, answers } = fed;
   if (caches + weights <= MOST_FED) return;
   const [found, most] = [caches, MOST_FED].map(gibibytes);

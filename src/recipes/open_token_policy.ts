@@ -95,8 +95,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
   const { policy, optimizer, rollout, algorithm } = settings;
   const supervised = algorithm.type === 'sft';
   const { provider } = sessionOptions(policy.engine);
-  const place = { provider: provider ?? 'cpu', processes: group.size };
-  refuseFed(fedPerStep(settings, model.config, place), place);
+  refuseFed(fedPerStep(settings, model.config, group.size), provider ?? 'cpu');
   return new TokenPolicy({
     model,
     optimizer,

@@ -3,7 +3,7 @@ import { measuredReward } from '../rewards/schema/reward.js';
 import type { PictureServer } from '../schema/editor.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { lossColumns, rewardColumns } from './columns.js';
-import type { FedPerStep, SamplingPlace } from './fed.js';
+import type { FedPerStep } from './fed.js';
 import { sourcesOf, type ModelShape, type Need, type ShapeOf, type DataSizes, type TrainedRecipe } from './recipe.js';
 import type { Rule } from './rules.js';
 import type { RemoteSampling } from './sampler.js';
@@ -39,8 +39,8 @@ export interface Learner<S extends TrainedSettings> {
   memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   sampler?(settings: S): RemoteSampling | null;
-  /** What a decoding step is fed there; absent if nothing is decoded. */
-  fedPerStep?(settings: S, shapeOf: ShapeOf, place: SamplingPlace): FedPerStep | null;
+  /** What a decoding step is fed on CUDA; absent if nothing is decoded. */
+  fedPerStep?(settings: S, shapeOf: ShapeOf, processes: number): FedPerStep | null;
   /** Number of rows that the episodes of an iteration become in training; absent if nothing is learnt from rewards. */
   rows?(settings: S): number;
 }
@@ -82,7 +82,7 @@ export function preset<S extends TrainedSettings>({ parts, ...own }: Preset<S>):
     },
     imageMemory,
     shape: (settings, shapeOf) => learns.shape(settings, shapeOf),
-    fedPerStep: (settings, shapeOf, place) => learns.fedPerStep?.(settings, shapeOf, place) ?? null,
+    fedPerStep: (settings, shapeOf, processes) => learns.fedPerStep?.(settings, shapeOf, processes) ?? null,
     stepsPerIteration,
     microBatches: (settings) => {
       const { algorithm, optimizer } = settings;

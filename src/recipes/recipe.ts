@@ -14,7 +14,7 @@ import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
 import type { ExampleConversation } from './example_conversation.js';
-import type { FedPerStep, SamplingPlace } from './fed.js';
+import type { FedPerStep } from './fed.js';
 import type { PartialSettings, Problem } from './rules.js';
 import type { RemoteSampling } from './sampler.js';
 
@@ -56,8 +56,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   imageMemory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
   /** The shape of the model that the run makes; null for another kind of model, or if unknown. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
-  /** What a step of decoding its answers is fed there from the process's memory; null if its own engine decodes none, or the settings do not tell. */
-  fedPerStep(settings: S, shapeOf: ShapeOf, place: SamplingPlace): FedPerStep | null;
+  /** What a step of decoding its answers is fed on CUDA from the memory of one of so many processes; null if its own engine decodes none, or the settings do not tell. */
+  fedPerStep(settings: S, shapeOf: ShapeOf, processes: number): FedPerStep | null;
   /** Optimizer steps of one iteration. */
   stepsPerIteration(settings: S): number;
   /** Micro-batches of one optimizer step: processes beyond that have nothing to compute. */

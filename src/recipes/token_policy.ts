@@ -23,7 +23,7 @@ import {
   type MicroBatch,
   type SampledBatch,
 } from './memory.js';
-import type { FedPerStep, SamplingPlace } from './fed.js';
+import type { FedPerStep } from './fed.js';
 import { policyRules } from './policy_rules.js';
 import { startMissing, stepsPerIteration, type Part } from './preset.js';
 import type { DecoderShape, ShapeOf, VisionShape } from './recipe.js';
@@ -65,9 +65,9 @@ export const decoderPart = {
       });
     },
     shape: decoderShape,
-    fedPerStep: (settings, shapeOf, place) => {
+    fedPerStep: (settings, shapeOf, processes) => {
       const shape = decoderShape(settings, shapeOf);
-      return shape === null ? null : fedPerStep(settings, shape, place);
+      return shape === null ? null : fedPerStep(settings, shape, processes);
     },
     sampler: remoteSampling,
     rows: ({ rollout }) => rollout.episodes_per_iteration,
@@ -132,9 +132,9 @@ export const seeingPart = {
       return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,
-    fedPerStep: (settings, shapeOf, place) => {
+    fedPerStep: (settings, shapeOf, processes) => {
       const shape = seeingShape(settings, shapeOf);
-      return shape === null ? null : fedPerStep(settings, shape, place);
+      return shape === null ? null : fedPerStep(settings, shape, processes);
     },
   },
 } as const satisfies Part<SeeingRecipeSettings>;
@@ -281,12 +281,8 @@ type SampledSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout' | 'vali
   };
 };
 
-/** What a decoding step is fed on a device; null where nothing is sampled. On WebGPU the weights that do not train lie on the device. */
-export function fedPerStep(
-  settings: SampledSettings,
-  shape: DecoderShape,
-  { provider, processes }: SamplingPlace,
-): FedPerStep | null {
+/** What a decoding step is fed on CUDA, where this many processes share an iteration's prompts; null where nothing is sampled. */
+export function fedPerStep(settings: SampledSettings, shape: DecoderShape, processes: number): FedPerStep | null {
   const batch = sampledBatch(settings, processes);
   if (batch === null || batch.prompts === 0) return null;
   const { lora, train, engine } = settings.policy;
@@ -296,7 +292,7 @@ export function fedPerStep(
   const base = (isFrozen && engine.dtype === 'float16' ? HALF : FLOAT) * decoderParameters(shape);
   return {
     caches: FLOAT * cachedValues(shape, batch),
-    weights: (isFrozen && provider === 'webgpu' ? 0 : base) + (isTrained ? FLOAT * adapters : 0),
+    weights: base + (isTrained ? FLOAT * adapters : 0),
     answers: batch.prompts * batch.answersPerPrompt,
   };
 }

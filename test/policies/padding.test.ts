@@ -244,8 +244,8 @@ describe('a batch that decodes', () => {
       this: DecodingBatch,
       goesOn,
     ) {
-      const before = [...Object.values(this.promptCaches), ...Object.values(this.caches.arrays)];
-      if (this.smaller(goesOn) !== null) held.push(...before.map((array) => new WeakRef(array)));
+      const before = [...Object.values(this.promptCaches), ...Object.values(this.caches.feeds)];
+      if (this.smaller(goesOn) !== null) held.push(...before.map((array) => new WeakRef(array as Float32Array)));
       return shrink.call(this, goesOn);
     });
     const sizes: number[] = [];
@@ -255,7 +255,7 @@ describe('a batch that decodes', () => {
     );
     // No spy, which would hold what it was given.
     Session.prototype.run = async function (this: Session, ...given) {
-      if ('ids' in given[0]) sizes.push(given[0]['ids'].length);
+      if ('ids' in given[0]) sizes.push((given[0]['ids'] as BigInt64Array).length);
       if (held.length > 0) {
         // The runtime lets go of what it was fed some turns later.
         for (let turn = 0; turn < 20 && held.some((array) => array.deref() !== undefined); turn++) {

@@ -2,14 +2,16 @@
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { Session } from '../../src/engines/onnx/session.js';
+import { TensorCell } from '../../src/engines/onnx/tensor_cell.js';
 import { soloPeers } from '../../src/group/peers.js';
+import { isAdapters } from '../../src/nets/lora.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import { adapt } from '../../src/policies/tokens/adapter.js';
-import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
+import type { TokenAnswer, TokenPrompt } from '../../src/policies/tokens/batch.js';
 import { unrestricted, type TokenFormat } from '../../src/policies/tokens/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
-import { Sampler, type TokenSampling } from '../../src/policies/tokens/rollout.js';
+import { Sampler, type SamplerOptions, type TokenSampling } from '../../src/policies/tokens/rollout.js';
 
 const VOCABULARY = 2400;
 const base: DecoderConfig = {
@@ -48,18 +50,21 @@ const how: TokenSampling = { maxTokens: 75, temperature: 0.9, topP: 1, topK: -1,
 const prompts = [3, 5, 4].map((length, p) => ({
   tokens: { ids: Array.from({ length }, (_, i) => 7 + ((i * 31 + p * 577) % 2000)) },
 }));
-const sampler = new Sampler(policy, {
-  contextSize: 100,
-  constrained: true,
-  separateVocabularies: false,
-  session: { threads: 1 },
-});
+const samplerWith = (changes: Partial<SamplerOptions> = {}): Sampler<TokenPrompt> =>
+  new Sampler(policy, {
+    contextSize: 100,
+    constrained: true,
+    separateVocabularies: false,
+    session: { threads: 1 },
+    ...changes,
+  });
+const sampler = samplerWith();
 afterAll(() => sampler.dispose());
 
-function sample(start = 0, end = prompts.length, manner = how): Promise<TokenAnswer[][]> {
+function sample(start = 0, end = prompts.length, manner = how, by = sampler): Promise<TokenAnswer[][]> {
   const random = (p: number, g: number): RandomStream => new RandomStream(4, start + p, g);
   const asked = { prompts: prompts.slice(start, end), among: prompts, answersPerPrompt: 2, how: manner, random };
-  return sampler.sample({ ...asked, weights: 'current' }, policy.weights, 'made');
+  return by.sample({ ...asked, weights: 'current' }, policy.weights, 'made');
 }
 
 describe('sampling from a large vocabulary with an adapter', () => {
@@ -92,6 +97,30 @@ describe('sampling from a large vocabulary with an adapter', () => {
     expect(apart).toEqual(whole);
   });
 
+  it('has the same bits where steps give the caches anew, which are freed with the last answer', async () => {
+    const put = vi.spyOn(TensorCell.prototype, 'put');
+    const frozen = new Set([...policy.weights.keys()].filter((name) => !isAdapters(name)));
+    const inCells = samplerWith({ caches: 'cells', session: { threads: 1, frozen } });
+    const inArrays = samplerWith({ padding: 'computed' });
+    expect(await sample(0, 3, how, inCells)).toEqual(await sample(0, 3, how, inArrays));
+    const cells = [...new Set(put.mock.contexts as TensorCell[])];
+    vi.restoreAllMocks();
+    // A cell that holds a tensor raises for this type.
+    const holds = (cell: TensorCell): boolean => {
+      try {
+        cell.read('it', { dtype: 'bool', shape: [0] });
+        return false;
+      } catch (error) {
+        return !(error as Error).message.includes('before anything is in it');
+      }
+    };
+    const adapters = policy.weights.size - frozen.size;
+    // Of two layers: keys and values, of prompts and of answers.
+    expect([cells.length, cells.filter(holds).length]).toEqual([adapters + 8, adapters]);
+    await Promise.all([inCells.dispose(), inArrays.dispose()]);
+    expect(cells.filter(holds)).toEqual([]);
+  });
+
   it('compiles once, whatever the chunks, the widths and the manner', async () => {
     const ort = await import('onnxruntime-node');
     await sample();
@@ -100,7 +129,9 @@ describe('sampling from a large vocabulary with an adapter', () => {
     await sample(0, 2, { ...how, maxTokens: 20 });
     await sample(0, 1, { ...how, temperature: 0, logProbTemperature: 1 });
     expect(create).not.toHaveBeenCalled();
-    const widths = reads.mock.calls.flatMap(([feeds]) => feeds['answer_padding']?.length ?? []);
+    const widths = reads.mock.calls.flatMap(
+      ([feeds]) => (feeds['answer_padding'] as Float32Array | undefined)?.length ?? [],
+    );
     expect([...new Set(widths)]).toEqual([20, 64, 80]);
     vi.restoreAllMocks();
   });

@@ -1,10 +1,14 @@
 /** Compiled sessions, shared by sessions that differ only in sizes. */
 import { createHash } from 'node:crypto';
 import { must } from '../../core/errors.js';
+import type { TensorCell } from './tensor_cell.js';
 import type * as Ort from 'onnxruntime-node';
 
 /** Weights by name. */
 export type WeightData = ReadonlyMap<string, { readonly data: Float32Array }>;
+
+/** Weights by name, as runs are fed them: elements, or cells in which they lie. */
+export type FedWeights = ReadonlyMap<string, { readonly data: Float32Array } | TensorCell>;
 
 interface Compiled {
   readonly native: Promise<Ort.InferenceSession>;

@@ -11,14 +11,18 @@ import type { HalfInput, OnnxModel, RowsInput } from '../../graph/onnx.js';
 import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
 import { BusyTime } from './busy_time.js';
-import { keyOf, SessionPool, type WeightData } from './pool.js';
+import { keyOf, SessionPool, type FedWeights, type WeightData } from './pool.js';
 import { residentTensor } from './resident.js';
+import { leavesTensors, TensorCell } from './tensor_cell.js';
 import { allCores } from './threads.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
 /** The elements of a tensor: float32, int64, or bool as bytes of 0 and 1. */
 export type TensorData = Float32Array | BigInt64Array | Uint8Array;
+
+/** What a run is fed, or writes into. */
+export type Fed = TensorData | TensorCell;
 
 export interface SessionOptions {
   readonly provider?: Provider;
@@ -30,6 +34,11 @@ export interface SessionOptions {
   readonly frozen?: ReadonlySet<string>;
   /** Those of them that are fed as `HalfTensor`s; default: none. */
   readonly halves?: ReadonlySet<string>;
+  /**
+   * Outputs that runs put into cells, and so leave on the device where it can keep them: what is there is lost, and may not be touched, once the session is
+   * disposed of. Default: none.
+   */
+  readonly leaves?: (output: string) => boolean;
   /** Writes onnxruntime's per-operator profile to files with this prefix. */
   readonly profilePrefix?: string;
 }
@@ -156,6 +165,9 @@ export class Session {
           data: bytesOf(must(frozen.get(name), name).data),
         })),
         intraOpNumThreads: options.threads ?? allCores(),
+        ...(options.leaves === undefined || !leavesTensors(options)
+          ? {}
+          : { preferredOutputLocation: locationsOf(model.outputs.keys(), options.leaves) }),
         ...(options.profilePrefix === undefined
           ? {}
           : { enableProfiling: true, profileFilePrefix: options.profilePrefix }),
@@ -198,12 +210,12 @@ export class Session {
 
   /**
    * Runs once. `feeds` holds every input (except that of checkpoints, which is fed here), `weights` every parameter. Outputs are written into `into`
-   * if it names them, else into new arrays. Raises EngineError for half precision on a device without.
+   * if it names them, else into new arrays; those in cells are not returned. Raises EngineError for half precision on a device without.
    */
   async run(
-    feeds: Readonly<Record<string, TensorData>>,
-    weights: WeightData = new Map(),
-    into: Readonly<Record<string, TensorData>> = {},
+    feeds: Readonly<Record<string, Fed>>,
+    weights: FedWeights = new Map(),
+    into: Readonly<Record<string, Fed>> = {},
   ): Promise<Record<string, TensorData>> {
     const tensors: Record<string, Ort.Tensor> = {};
     for (const [name, type] of this.#model.inputs) {
@@ -211,9 +223,11 @@ export class Session {
     }
     const isResident = (name: string): boolean => this.#resident.has(name);
     for (const [name, type] of this.#model.parameters) {
-      const data = weights.get(name)?.data;
-      const tensor = this.#tensor(name, type, data);
-      tensors[name] = isResident(name) ? await residentTensor(this.#ort, tensor, must(data, name)) : tensor;
+      const held = weights.get(name);
+      const fed = held instanceof TensorCell ? held : held?.data;
+      const tensor = this.#tensor(name, type, fed);
+      tensors[name] =
+        isResident(name) && fed instanceof Float32Array ? await residentTensor(this.#ort, tensor, fed) : tensor;
     }
     for (const [name, input] of this.#model.halves) {
       const { tensor, halves } = this.#half(input, weights);
@@ -225,7 +239,9 @@ export class Session {
     for (const [name, { type, data }] of this.#model.constants) tensors[name] = this.#tensor(name, type, data);
     const fetches: Record<string, Ort.Tensor | null> = {};
     for (const [name, type] of this.#model.outputs) {
-      fetches[outputName(name)] = into[name] === undefined ? null : this.#tensor(name, type, into[name]);
+      const given = into[name];
+      fetches[outputName(name)] =
+        given === undefined || given instanceof TensorCell ? null : this.#tensor(name, type, given);
     }
     const start = performance.now();
     busy.begin(start);
@@ -237,7 +253,16 @@ export class Session {
     this.runs += 1;
     const out: Record<string, TensorData> = {};
     for (const name of this.#model.outputs.keys()) {
-      out[name] = into[name] ?? (results[outputName(name)].data as TensorData);
+      const given = into[name];
+      const result = results[outputName(name)];
+      if (given instanceof TensorCell) {
+        given.put(result);
+        continue;
+      }
+      const data = result.data as TensorData;
+      out[name] = given ?? data;
+      // Where a session leaves any output on the device, the runtime gives all others in arrays of its own.
+      if (given !== undefined && given !== data) (given as Float32Array).set(data as Float32Array);
     }
     return out;
   }
@@ -247,8 +272,10 @@ export class Session {
     await this.#giveBack();
   }
 
-  #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: WeightData): Float32Array {
-    const { data } = must(weights.get(parameter.name), parameter.name);
+  #rowsOf(name: string, { parameter, first, shape }: RowsInput, weights: FedWeights): Float32Array {
+    const held = must(weights.get(parameter.name), parameter.name);
+    if (held instanceof TensorCell) throw new InternalError(`rows of ${parameter.name} are read from a cell`);
+    const { data } = held;
     const known = this.#rows.get(name);
     if (known?.of === data) return known.rows;
     // It is asked for as a whole, so that one of another size is told.
@@ -261,7 +288,7 @@ export class Session {
 
   #half(
     { parameter, shape }: HalfInput,
-    weights: WeightData,
+    weights: FedWeights,
   ): { readonly tensor: Ort.Tensor; readonly halves: Uint16Array } {
     const held = weights.get(parameter);
     if (!(held instanceof HalfTensor) || !sameShape(held.shape, shape)) {
@@ -272,10 +299,13 @@ export class Session {
     return { tensor, halves: held.halves };
   }
 
-  #tensor(name: string, type: ValueType, buffer: TensorData | undefined): Ort.Tensor {
-    if (buffer === undefined) {
+  #tensor(name: string, type: ValueType, fed: Fed | undefined): Ort.Tensor {
+    if (fed === undefined) {
       throw new InternalError(`nothing is fed to ${name}: ${type.dtype}${formatShape(type.shape)}`);
     }
+    const held = fed instanceof TensorCell ? fed.read(name, type) : { elements: fed };
+    if ('tensor' in held) return held.tensor;
+    const buffer = held.elements;
     if (!(buffer instanceof ARRAY_TYPE[type.dtype]) || buffer.length !== sizeOf(type.shape)) {
       throw new InternalError(
         `${name} takes ${type.dtype}${formatShape(type.shape)}, got ${buffer.constructor.name} of ${buffer.length}`,
@@ -288,6 +318,14 @@ export class Session {
     }
     return tensor;
   }
+}
+
+/** Where a session leaves each output. */
+function locationsOf(
+  outputs: Iterable<string>,
+  leaves: (output: string) => boolean,
+): Record<string, 'gpu-buffer' | 'cpu'> {
+  return Object.fromEntries([...outputs].map((name) => [outputName(name), leaves(name) ? 'gpu-buffer' : 'cpu']));
 }
 
 /** Some devices compute nothing with half precision, which shows when a graph first runs. Raises EngineError for these, else what it is given. */

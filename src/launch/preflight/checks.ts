@@ -145,13 +145,13 @@ const checks = {
     const what = `judge calls ${settings.base_exp_dir} ${settings.run_name} ${most ?? ''}`;
     return most === null ? [] : [[what, () => checkJudgeCalls(settings, most, startsOver)]];
   }),
-  /** What sampling on a device is fed at every token. Slurm runs it on another machine, where it is asked when the policy opens. */
+  /** What sampling on CUDA is fed at every token. Slurm runs it on another machine, where it is asked when the policy opens. */
   fed: trained((settings, { shapeOf, devices }) => {
     const provider = learnersProvider(settings);
-    if (provider === 'cpu' || devices === undefined || settings.launch.backend === 'slurm') return [];
+    if (provider !== 'cuda' || devices === undefined || settings.launch.backend === 'slurm') return [];
     const processes = processesOf(settings, devices(), 'gpu');
-    const fed = recipeOf(settings).fedPerStep(settings, shapeOf, { provider, processes });
-    return [[`fed ${provider} ${JSON.stringify(fed)}`, () => refuseFed(fed, { provider })]];
+    const fed = recipeOf(settings).fedPerStep(settings, shapeOf, processes);
+    return [[`fed ${provider} ${JSON.stringify(fed)}`, () => refuseFed(fed, provider)]];
   }),
   memory: ({ config: { settings }, memory }) => {
     const verdict = takesMemoryHere(settings) ? memory()?.(settings).verdict : undefined;

@@ -2,6 +2,9 @@
  * The answers that decode together: places for several answers of one prompt, with the caches of prompts and of answers. Answers that have ended may
  * leave it, and the others then move together.
  */
+import { InternalError } from '../../core/errors.js';
+import type { Fed } from '../../engines/onnx/session.js';
+import { TensorCell } from '../../engines/onnx/tensor_cell.js';
 import { headsOf } from '../../nets/decoder/heads.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
 
@@ -62,6 +65,24 @@ interface Row {
   readonly prompt: number;
 }
 
+/** The answers' caches, which gain one column a step and are enlarged as needed. */
+export interface AnswerCaches {
+  /** Rows times key and value heads. */
+  readonly batch: number;
+  /** Columns that there is room for. */
+  readonly length: number;
+  /** What a step is fed, by its inputs. */
+  readonly feeds: Readonly<Record<string, Fed>>;
+  /** What a step writes into, by its outputs. */
+  readonly outputs: Readonly<Record<string, Fed>>;
+  /** Makes room for `length` columns and keeps the filled ones. */
+  grow(length: number): void | Promise<void>;
+  /** Runs a step, whose keys and values become this column. */
+  step(column: number, run: () => Promise<void>): Promise<void>;
+  /** Frees what is on a device. */
+  dispose(): void;
+}
+
 /**
  * The rows and caches of a batch. Prompts' caches are [places, K, D, Tp] and [places, K, Tp, D] by layer, answers' [places * K * answers, D, Ta] and
  * [places * K * answers, Ta, D].
@@ -71,16 +92,16 @@ export class DecodingBatch {
   prompts: readonly number[];
   /** For each place one after another, its answers; null for none. */
   rows: readonly (Row | null)[];
-  readonly promptCaches: Record<string, Float32Array>;
-  caches: AnswerCaches;
+  readonly promptCaches: Record<string, Fed>;
 
   constructor(
     private readonly config: DecoderConfig,
     private readonly promptColumns: number,
-    promptCaches: Readonly<Record<string, Float32Array>>,
+    promptCaches: Readonly<Record<string, Fed>>,
     public size: BatchSize,
     /** The first places are these prompts', in their order. */
     prompts: number,
+    public caches: AnswerCaches,
   ) {
     const { places, answers } = size;
     this.promptCaches = { ...promptCaches };
@@ -89,7 +110,6 @@ export class DecodingBatch {
       const prompt = Math.floor(row / answers);
       return prompt < prompts ? { prompt, answer: row } : null;
     });
-    this.caches = new AnswerCaches(places * answers, config);
   }
 
   get columns(): Columns {
@@ -110,7 +130,7 @@ export class DecodingBatch {
 
   /**
    * Moves the answers that go on together, if that makes the batch small enough to pay. Returns whether it did. Each array is given up before the next
-   * is made, so that the caches lie there twice only where somebody else holds them.
+   * is made, so that the caches lie there twice only where somebody else holds them. Raises InternalError for caches in cells.
    */
   shrink(goesOn: (answer: number) => boolean): boolean {
     const next = this.smaller(goesOn);
@@ -123,14 +143,23 @@ export class DecodingBatch {
     );
     while (places.length < next.places) places.push({ from: places[0].from, rows: [] });
     const fromRows = places.flatMap(({ rows }) => Array.from({ length: next.answers }, (_, i) => rows[i] ?? null));
+    const { caches } = this;
+    if (!(caches instanceof ArrayCaches)) throw new InternalError('answers whose caches are in cells do not move');
     for (const [name, cache] of Object.entries(this.promptCaches)) {
+      if (!(cache instanceof Float32Array)) throw new InternalError(`${name} is in a cell and does not move`);
       this.promptCaches[name] = blocksOf(cache, this.size.places, places.map(({ from }) => from)); // prettier-ignore
     }
-    this.caches = this.caches.moved(this.size, next, fromRows);
+    this.caches = caches.moved(this.size, next, fromRows);
     this.prompts = places.map(({ from }) => this.prompts[from]);
     this.rows = fromRows.map((from) => (from === null ? null : this.rows[from]));
     this.size = next;
     return true;
+  }
+
+  /** Frees what is on a device. */
+  dispose(): void {
+    for (const cache of Object.values(this.promptCaches)) if (cache instanceof TensorCell) cache.dispose();
+    this.caches.dispose();
   }
 
   /** By prompt, one of its places, and the rows of its answers that go on. */
@@ -156,11 +185,10 @@ function blocksOf(from: Float32Array, count: number, indices: readonly (number |
   return out;
 }
 
-/** The answers' caches: arrays that gain one column a step and are enlarged as needed. Keys are kept transposed, [rows, depth, columns]. */
-export class AnswerCaches {
-  readonly arrays: Record<string, Float32Array> = {};
-  readonly columns: Record<string, Float32Array> = {};
-  /** Rows times key and value heads. */
+/** Caches in arrays. Keys are kept transposed, [rows, depth, columns]. */
+export class ArrayCaches implements AnswerCaches {
+  readonly feeds: Record<string, Float32Array> = {};
+  readonly outputs: Record<string, Float32Array> = {};
   readonly batch: number;
   readonly #depth: number;
   #length = 0;
@@ -173,17 +201,15 @@ export class AnswerCaches {
     this.batch = rows * num_key_value_heads;
     this.#depth = head_dim;
     for (let layer = 0; layer < num_hidden_layers; layer++) {
-      this.columns[`key.${layer}`] = new Float32Array(this.batch * head_dim);
-      this.columns[`value.${layer}`] = new Float32Array(this.batch * head_dim);
+      this.outputs[`key.${layer}`] = new Float32Array(this.batch * head_dim);
+      this.outputs[`value.${layer}`] = new Float32Array(this.batch * head_dim);
     }
   }
 
-  /** Columns that there is room for. */
   get length(): number {
     return this.#length;
   }
 
-  /** Makes room for `length` columns and keeps the filled ones. */
   grow(length: number): void {
     for (let layer = 0; layer < this.config.num_hidden_layers; layer++) {
       // A row of values holds its columns one after another; keys have one such row for each depth.
@@ -193,15 +219,24 @@ export class AnswerCaches {
     this.#length = length;
   }
 
-  write(column: number): void {
+  async step(column: number, run: () => Promise<void>): Promise<void> {
+    await run();
+    this.#write(column);
+  }
+
+  dispose(): void {
+    // The collector's.
+  }
+
+  #write(column: number): void {
     const { batch } = this;
     const depth = this.#depth;
     for (let layer = 0; layer < this.config.num_hidden_layers; layer++) {
-      const keys = this.arrays[`answer_keys.${layer}`];
-      const key = this.columns[`key.${layer}`];
+      const keys = this.feeds[`answer_keys.${layer}`];
+      const key = this.outputs[`key.${layer}`];
       for (let i = 0; i < batch * depth; i++) keys[i * this.#length + column] = key[i]!;
-      const values = this.arrays[`answer_values.${layer}`];
-      const value = this.columns[`value.${layer}`];
+      const values = this.feeds[`answer_values.${layer}`];
+      const value = this.outputs[`value.${layer}`];
       for (let row = 0; row < batch; row++) {
         values.set(value.subarray(row * depth, (row + 1) * depth), (row * this.#length + column) * depth);
       }
@@ -209,9 +244,9 @@ export class AnswerCaches {
   }
 
   /** The caches of these rows of a batch of size `from`, in the order of a batch of size `to`, and none for null; these caches are given up. */
-  moved(from: BatchSize, to: BatchSize, rows: readonly (number | null)[]): AnswerCaches {
+  moved(from: BatchSize, to: BatchSize, rows: readonly (number | null)[]): ArrayCaches {
     const heads = this.config.num_key_value_heads;
-    const made = new AnswerCaches(to.places * to.answers, this.config);
+    const made = new ArrayCaches(to.places * to.answers, this.config);
     // A place has its answers one after another for each head.
     const blocks = Array.from({ length: to.places * heads }, (_, i) => {
       const [place, head] = [Math.floor(i / heads), i % heads];
@@ -222,9 +257,9 @@ export class AnswerCaches {
           : (Math.floor(row / from.answers) * heads + head) * from.answers + (row % from.answers);
       });
     }).flat();
-    for (const [name, array] of Object.entries(this.arrays)) {
-      made.arrays[name] = blocksOf(array, this.batch, blocks);
-      delete this.arrays[name];
+    for (const [name, array] of Object.entries(this.feeds)) {
+      made.feeds[name] = blocksOf(array, this.batch, blocks);
+      delete this.feeds[name];
     }
     made.#length = this.#length;
     return made;
@@ -232,8 +267,8 @@ export class AnswerCaches {
 
   #widen(name: string, rows: number, from: number, to: number): void {
     const wide = new Float32Array(rows * to);
-    const narrow = this.arrays[name] ?? wide;
+    const narrow = this.feeds[name] ?? wide;
     for (let row = 0; row < rows; row++) wide.set(narrow.subarray(row * from, (row + 1) * from), row * to);
-    this.arrays[name] = wide;
+    this.feeds[name] = wide;
   }
 }

@@ -1,6 +1,7 @@
 /** Samples answers: each prompt is prefilled once, and its answers decode together over caches that the graph only reads. */
 import type { RandomStream } from '../../core/random.js';
-import type { Session, SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import type { Fed, Session, SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import { leavesTensors, TensorCell } from '../../engines/onnx/tensor_cell.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape, PromptShape } from '../../nets/decoder/inputs.js';
@@ -13,11 +14,12 @@ import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 import type { PolicyModel } from './model.js';
-import { DecodingBatch } from './decoding_batch.js';
-import { PackedSessions } from '../../engines/onnx/packed_sessions.js';
+import { CacheGrowth, CellCaches, writtenCaches } from './cell_caches.js';
+import { ArrayCaches, DecodingBatch } from './decoding_batch.js';
+import { copiedWeights, packedSessions } from '../../engines/onnx/weight_versions.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { frozenWeights } from './model.js';
-import { isOnCpu, poolFor } from '../../engines/onnx/pool.js';
+import { isOnCpu, poolFor, type FedWeights } from '../../engines/onnx/pool.js';
 import type { SamplingOptions } from './sampling.js';
 import { logProbOf, sampleToken } from './sampling.js';
 import { summedBlocks, summarizeBlocks, TokenRow } from './token_row.js';
@@ -44,6 +46,11 @@ export interface SamplerOptions {
   readonly packed?: 'frozen' | 'all' | 'none';
   /** Whether answers that have ended are computed like others, or leave the batch where it pays, which it does on a CPU alone. Default: 'left_out'. */
   readonly padding?: 'computed' | 'left_out';
+  /**
+   * Where caches are: arrays of this process, into which a step's columns are written, or cells, which are given anew at each step. Default: cells where a
+   * device keeps them.
+   */
+  readonly caches?: 'arrays' | 'cells';
   /** For a model that sees: a vision encoder shared with others; default: one of its own. */
   readonly visionTower?: VisionTower | null;
 }
@@ -68,25 +75,33 @@ export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
   /** Replaces `#step` if all weights are packed. */
-  readonly #packedStep: PackedSessions | null;
+  readonly #packedStep: ReturnType<typeof packedSessions> | null;
+  /** Where caches lie in cells, so do the weights that train. */
+  readonly #copied: ReturnType<typeof copiedWeights> | null;
   readonly #visionTower: VisionTower | null;
   readonly #leavesOut: boolean;
+  /** Null where caches are arrays. */
+  readonly #growth: CacheGrowth | null;
 
   constructor(
     readonly model: PolicyModel<P>,
     readonly options: SamplerOptions,
   ) {
     const { session, packed = 'frozen', padding = 'left_out' } = options;
+    const { caches = leavesTensors(session) ? 'cells' : 'arrays' } = options;
+    this.#growth = caches === 'cells' ? new CacheGrowth(session) : null;
+    this.#copied = caches === 'cells' && packed !== 'all' ? copiedWeights(session) : null;
     // Elsewhere a graph is compiled for each size, and fewer rows take hardly less time.
-    this.#leavesOut = padding === 'left_out' && isOnCpu(session);
+    this.#leavesOut = padding === 'left_out' && caches === 'arrays' && isOnCpu(session);
     // Prompts have many rows, so packing weights would save little: prefill shares the unpacked weights.
-    this.#prefill = new SessionCache('prefill', session, poolFor(session));
+    this.#prefill = new SessionCache('prefill', { ...session, leaves: () => true }, poolFor(session));
     this.#step = new SessionCache(
       'decode',
-      session,
+      { ...session, leaves: isCache },
       poolFor(session, packed === 'none' ? undefined : frozenWeights(model)),
     );
-    this.#packedStep = isOnCpu(session) && packed === 'all' ? new PackedSessions('decode', session) : null;
+    this.#packedStep =
+      isOnCpu(session) && packed === 'all' ? packedSessions('decode', { ...session, leaves: isCache }) : null;
     this.#visionTower = options.visionTower === undefined ? openVisionTower(model, session) : options.visionTower;
   }
 
@@ -96,13 +111,16 @@ export class Sampler<P extends TokenPrompt> {
     weights: Weights,
     version: string,
   ): Promise<TokenAnswer[][]> {
+    if (this.#copied !== null) {
+      return this.#copied.use(version, weights, (copied) => this.#sample(request, copied.weights, this.#step));
+    }
     if (this.#packedStep === null) return this.#sample(request, weights, this.#step);
     return this.#packedStep.use(version, weights, (step) => this.#sample(request, weights, step));
   }
 
   async #sample(
     { prompts: asked, among, answersPerPrompt, how, random }: SampleRequest<TokenRequest<P>, TokenSampling>,
-    weights: Weights,
+    weights: FedWeights,
     steps: SessionCache,
   ): Promise<TokenAnswer[][]> {
     const { config, format } = this.model;
@@ -127,6 +145,9 @@ export class Sampler<P extends TokenPrompt> {
       await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights),
       { places: rows, answers: answersPerPrompt },
       prompts.length,
+      this.#growth === null
+        ? new ArrayCaches(rows * answersPerPrompt, config)
+        : new CellCaches(rows * answersPerPrompt, config, this.#growth),
     );
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
@@ -162,11 +183,11 @@ export class Sampler<P extends TokenPrompt> {
       const positions = new BigInt64Array(caches.batch);
       const perPlace = caches.batch / size.places;
       const rowsOut = new RowOutputs(ids.length, config.vocab_size, how.logProbTemperature);
-      const into = { ...caches.columns, ...rowsOut.arrays };
+      const into = { ...caches.outputs, ...rowsOut.arrays };
       // Steps read the prompts' caches and do not need their pictures.
       const feeds = {
         ...batch.promptCaches,
-        ...caches.arrays,
+        ...caches.feeds,
         ids,
         positions,
         prompt_padding: batch.ofPlaces(packed.prompt_padding),
@@ -182,8 +203,7 @@ export class Sampler<P extends TokenPrompt> {
           if (this.#visionTower === null) positions.fill(BigInt(promptWidth + column));
           else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPlace) * answerColumns + column)));
           window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (config.sliding_window ?? columns)));
-          await session.run(feeds, weights, into);
-          caches.write(column);
+          await caches.step(column, async () => void (await session.run(feeds, weights, into)));
           answerPadding[column] = 0;
           batch.rows.forEach((row, i) => {
             if (row !== null && writing(row.answer)) this.#advance(writers[row.answer], rowsOut.row(i), how);
@@ -196,11 +216,15 @@ export class Sampler<P extends TokenPrompt> {
       };
       await steps.use(wide, (graph) => this.#stepGraph(graph, wide), step);
     };
-    while (writers.some((_, answer) => writing(answer))) {
-      if (column === batch.columns.answer) batch.caches.grow(widths.shift()!);
-      await decode();
-      // Here no feed holds the arrays that it moves out of.
-      if (this.#leavesOut) batch.shrink(writing);
+    try {
+      while (writers.some((_, answer) => writing(answer))) {
+        if (column === batch.columns.answer) await batch.caches.grow(widths.shift()!);
+        await decode();
+        // Here no feed holds the arrays that it moves out of.
+        if (this.#leavesOut) batch.shrink(writing);
+      }
+    } finally {
+      batch.dispose();
     }
     return prompts.map((_, p) =>
       writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => ({
@@ -216,6 +240,8 @@ export class Sampler<P extends TokenPrompt> {
       this.#prefill.dispose(),
       this.#step.dispose(),
       this.#packedStep?.dispose(),
+      this.#growth?.dispose(),
+      this.#copied?.dispose(),
       this.options.visionTower === undefined ? this.#visionTower?.dispose() : null,
     ]);
   }
@@ -238,8 +264,8 @@ export class Sampler<P extends TokenPrompt> {
   async #prefillPrompts(
     shape: PromptShape,
     feeds: Readonly<Record<string, TensorData>>,
-    weights: Weights,
-  ): Promise<Record<string, Float32Array>> {
+    weights: FedWeights,
+  ): Promise<Record<string, Fed>> {
     const { prompts, promptColumns: columns } = shape;
     const build = (graph: Graph): Record<string, Value> => {
       const promptIds = graph.input('prompt_ids', [prompts, columns], 'int64');
@@ -252,28 +278,38 @@ export class Sampler<P extends TokenPrompt> {
         ]),
       );
     };
-    return this.#prefill.use(
-      shape,
-      build,
-      async (session) => (await session.run(feeds, weights)) as Record<string, Float32Array>,
-    );
+    return this.#prefill.use(shape, build, async (session) => {
+      if (this.#growth === null) return session.run(feeds, weights);
+      const cells = Object.fromEntries([...session.outputs.keys()].map((name) => [name, new TensorCell()]));
+      await session.run(feeds, weights, cells);
+      return cells;
+    });
   }
 
   #stepGraph(graph: Graph, shape: BatchShape): Record<string, Value> {
     const { adapter, ...config } = this.model.config;
     const merged = this.#packedStep !== null && adapter !== undefined;
     const stepConfig: DecoderConfig = merged ? { ...config, adapter: { ...adapter, merged } } : this.model.config;
-    const { logits, keys, values } = decodeStep(stepConfig, shape, stepInputs(graph, stepConfig, shape));
-    const columns = keys.flatMap((key, i) => [
-      [`key.${i}`, key],
-      [`value.${i}`, values[i]],
-    ]);
+    const inputs = stepInputs(graph, stepConfig, shape);
+    const { logits, ...step } = decodeStep(stepConfig, shape, inputs);
+    const caches = this.#growth === null ? columnsOf(step) : writtenCaches(logits, inputs.answers, step);
     const summary =
       summedBlocks(this.model.config.vocab_size) === 0
         ? {}
         : summarizeBlocks(logits, graph.input('inverse_temperature', [1]));
-    return { logits, ...summary, ...(Object.fromEntries(columns) as Record<string, Value>) };
+    return { logits, ...summary, ...caches };
   }
+}
+
+/** The columns that a step adds to each layer's caches. */
+function columnsOf({ keys, values }: Readonly<Record<'keys' | 'values', readonly Value[]>>): Record<string, Value> {
+  const columns = (name: string, of: readonly Value[]): [string, Value][] => of.map((x, i) => [`${name}.${i}`, x]);
+  return Object.fromEntries([...columns('key', keys), ...columns('value', values)]);
+}
+
+/** Whether a step's output is a cache, which the next step reads. */
+function isCache(output: string): boolean {
+  return output.startsWith('answer_');
 }
 
 /** Buffers for a step's rows of logits and the graph's summaries of them. */

@@ -19,7 +19,7 @@ const REASON =
   process.env['EDITRL_WEBGPU'] === '1' ? '' : ' (skipped: EDITRL_WEBGPU=1 says that this machine has a device)';
 const base = fileURLToPath(new URL('../../nets/decoder/fixtures/llama3', import.meta.url));
 
-function policyOn(provider: Provider, held: HeldDtype): TokenPolicy {
+function policyOn(provider: Provider, held: HeldDtype, contextSize = 32): TokenPolicy {
   const { vocab_size: size } = JSON.parse(readFileSync(join(base, 'config.json'), 'utf8')) as {
     readonly vocab_size: number;
   };
@@ -36,7 +36,7 @@ function policyOn(provider: Provider, held: HeldDtype): TokenPolicy {
     model: loadPolicy(base, format, { lora, seed: 7 }, null, held),
     optimizer,
     packed: 'none',
-    contextSize: 32,
+    contextSize,
     constrained: false,
     separateVocabularies: false,
     learner: { temperature: 1, microBatch: 2, gradientCheckpointing: false },
@@ -50,16 +50,20 @@ interface Work {
   readonly logProbs: number[];
 }
 
-/** What it samples, and the log-probabilities after a step. */
-async function work(policy: TokenPolicy): Promise<Work> {
-  const sampled = await policy.sample({
+function sample(policy: TokenPolicy, maxTokens: number): ReturnType<TokenPolicy['sample']> {
+  return policy.sample({
     prompts: [group.prompt],
     among: [group.prompt],
     answersPerPrompt: 2,
-    how: { temperature: 1, topP: 1, topK: -1, maxTokens: 6, logProbTemperature: 1 },
+    how: { temperature: 1, topP: 1, topK: -1, maxTokens, logProbTemperature: 1 },
     weights: 'current',
     random: (_, answer) => new RandomStream('webgpu', answer),
   });
+}
+
+/** What it samples, and the log-probabilities after a step. */
+async function work(policy: TokenPolicy): Promise<Work> {
+  const sampled = await sample(policy, 6);
   await policy.learn([lesson], { policy: 'reinforce', kl: null });
   await policy.step(0.05);
   const [statistics] = await policy.statistics([group], 'current');
@@ -98,6 +102,34 @@ describe.skipIf(REASON !== '')(`a policy on WebGPU${REASON}`, () => {
     for (const [name, locations] of frozen) expect([name, new Set(locations)]).toEqual([name, new Set(['gpu-buffer'])]);
     const uploads = run.mock.calls.filter(([feeds]) => Object.keys(feeds as object).join() === 'x').length;
     expect(uploads).toBe(frozen.size);
+    await Promise.all([cpu.dispose(), gpu.dispose()]);
+  });
+
+  it('feeds decoding steps neither weights nor caches, while these are enlarged and weights change', async () => {
+    const [cpu, gpu] = [policyOn('cpu', 'float32', 100), policyOn('webgpu', 'float32', 100)];
+    const answersOf = async (policy: TokenPolicy): Promise<number[][]> => {
+      const before = await sample(policy, 70);
+      await policy.learn([lesson], { policy: 'reinforce', kl: null });
+      await policy.step(0.05);
+      return [...before, ...(await sample(policy, 70))].flat().map(({ ids }) => [...ids]);
+    };
+    const wanted = await answersOf(cpu);
+    expect(Math.max(...wanted.map(({ length }) => length))).toBe(70);
+    const run = vi.spyOn(sessions.prototype, 'run');
+    expect(await answersOf(gpu)).toEqual(wanted);
+    const fed = run.mock.calls
+      .map(([feeds]) => feeds as Record<string, ort.Tensor>)
+      .filter((feeds) => 'written' in feeds)
+      .map((feeds) =>
+        Object.entries(feeds)
+          .filter(([, { location }]) => location === 'cpu')
+          .reduce((bytes, [, { data }]) => bytes + (data as Float32Array).byteLength, 0),
+      );
+    const weights = [...gpu.model.weights.values()].reduce((bytes, { data }) => bytes + data.byteLength, 0);
+    expect(fed.length).toBeGreaterThan(100);
+    // The first step of a batch reads zeros from one array.
+    const most = fed.sort((a, b) => a - b).at(-3);
+    expect(most).toBeLessThan(weights / 100);
     await Promise.all([cpu.dispose(), gpu.dispose()]);
   });
 

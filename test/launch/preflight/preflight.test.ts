@@ -336,7 +336,7 @@ describe('what is in the way of runs', () => {
     const found = async (...sets: string[]): Promise<string[]> => {
       const runs = await chain(
         folder,
-        'policy.engine.provider=webgpu',
+        'policy.engine.provider=cuda',
         'rollout.episodes_per_iteration=65536',
         'policy.model_context_size=256',
         'rollout.max_response_tokens=256',
@@ -347,7 +347,7 @@ describe('what is in the way of runs', () => {
     };
     expect(await found('launch.processes=1')).toEqual([
       expect.stringMatching(
-        /^sft_s__rl_s: policy\.engine\.provider: sampling on webgpu: found \d\d\.\d GiB of key and value caches of 65536 answers, which .*; allowed: 8\.0 GiB together\n {2}Let vLLM sample /,
+        /^sft_s__rl_s: policy\.engine\.provider: sampling on cuda: found \d\d\.\d GiB of key and value caches of 65536 answers, which .*; allowed: 8\.0 GiB together\n {2}Let vLLM sample /,
       ),
     ]);
     expect(await found('launch.processes=1', 'rollout.chunk_groups=8')).toEqual([]);

@@ -1,6 +1,6 @@
 import * as ort from 'onnxruntime-node';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { PackedSessions } from '../../../src/engines/onnx/packed_sessions.js';
+import { packedSessions } from '../../../src/engines/onnx/weight_versions.js';
 import type { SessionCache } from '../../../src/engines/onnx/session_cache.js';
 import * as g from '../../../src/graph/build.js';
 import type { Graph } from '../../../src/graph/ir.js';
@@ -20,12 +20,12 @@ async function sum(sessions: SessionCache, rows = 1): Promise<number> {
   return sessions.use({ rows }, build, async (session) => ((await session.run({ x }, weights)).y as Float32Array)[0]);
 }
 
-const packedSessions = (): PackedSessions => new PackedSessions('sums', { threads: 1 });
+const packedSums = (): ReturnType<typeof packedSessions> => packedSessions('sums', { threads: 1 });
 
 describe('sessions that hold packed weights', () => {
   it('hold those of one version, packed once for all sizes, until another is used', async () => {
     const create = vi.spyOn(ort.InferenceSession, 'create');
-    const packed = packedSessions();
+    const packed = packedSums();
     table.data.set([1, 2, 3]);
     expect(await packed.use('a', weights, sum)).toBe(12);
     table.data.set([5, 5, 5]);
@@ -38,7 +38,7 @@ describe('sessions that hold packed weights', () => {
 
   it('never hold two versions at once, though uses overlap', async () => {
     const live = liveSessions();
-    const packed = packedSessions();
+    const packed = packedSums();
     const version = (name: string, value: number) =>
       packed.use(name, new Map([['table', { data: new Float32Array(3).fill(value) }]]), async (sessions) => {
         const found = await sum(sessions);
@@ -57,7 +57,7 @@ describe('sessions that hold packed weights', () => {
 
   it('go on after work that failed, and end when it has', async () => {
     const live = liveSessions();
-    const packed = packedSessions();
+    const packed = packedSums();
     const failing = packed.use('a', weights, async (sessions) => {
       await sum(sessions);
       throw new Error('no more');

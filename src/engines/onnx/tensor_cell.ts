@@ -1,0 +1,47 @@
+/** Tensors that one run gives and the next reads, without a way through this process's memory where the device can keep them. */
+import { InternalError } from '../../core/errors.js';
+import { formatShape, sameShape, type ValueType } from '../../graph/ir.js';
+import type * as Ort from 'onnxruntime-node';
+import type { TensorData } from './session.js';
+
+/** Whether sessions with this provider can leave what they give on the device: onnxruntime-node has WebGPU's buffers as tensors, and CUDA's not. */
+export function leavesTensors({ provider = 'cpu' }: { readonly provider?: string }): boolean {
+  return provider === 'webgpu';
+}
+
+/**
+ * A place for a tensor: a run reads what lies there, or puts in its place what it gives. Whoever made it disposes of it, before the session that gave the
+ * tensor: a device's memory is the session's.
+ */
+export class TensorCell {
+  #tensor: Ort.Tensor | null = null;
+
+  /** @param start what is read before a run has given anything; null where that would be a mistake */
+  constructor(private readonly start: TensorData | null = null) {}
+
+  /** What lies there: elements of this process, or a tensor of this type. Raises InternalError for nothing, or for another type. */
+  read(name: string, { dtype, shape }: ValueType): { readonly elements: TensorData } | { readonly tensor: Ort.Tensor } {
+    const tensor = this.#tensor;
+    if (tensor === null) {
+      if (this.start === null) throw new InternalError(`${name} is read from a cell before anything is in it`);
+      return { elements: this.start };
+    }
+    if (tensor.type !== dtype || !sameShape(tensor.dims, shape)) {
+      const found = `${tensor.type}${formatShape(tensor.dims)}`;
+      throw new InternalError(`${name} takes ${dtype}${formatShape(shape)}, its cell has ${found}`);
+    }
+    return { tensor };
+  }
+
+  /** Takes a tensor over, and frees the one that lay there. */
+  put(tensor: Ort.Tensor): void {
+    this.dispose();
+    this.#tensor = tensor;
+  }
+
+  /** Frees what lies there. No run may be reading it. */
+  dispose(): void {
+    this.#tensor?.dispose();
+    this.#tensor = null;
+  }
+}
