@@ -55,7 +55,8 @@ export function episodesOf(paths: RunPaths, request: EpisodesRequest): WireEpiso
 
 /** Whether answers of a judge are kept for the run. */
 function isJudged({ judgements, judgementsDir }: RunPaths): boolean {
-  return existsSync(judgements) || existsSync(judgementsDir);
+  // A run that asks no judge has an empty file.
+  return (statSync(judgements, { throwIfNoEntry: false })?.size ?? 0) > 0 || existsSync(judgementsDir);
 }
 
 function wireFile({ iteration, heldOut }: EpisodeFile): WireEpisodeFile {

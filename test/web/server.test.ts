@@ -203,15 +203,17 @@ describe('the list and the page of a run', () => {
 
   it('know whether a judge was asked', async () => {
     const dir = folder();
-    const [judged, silent] = ['judged', 'silent'].map((name) => made(dir, name));
-    for (const paths of [judged, silent]) {
+    const [judged, silent, empty] = ['judged', 'silent', 'empty'].map((name) => made(dir, name));
+    for (const paths of [judged, silent, empty]) {
       await writeMadeEpisodes(paths, { iteration: 5, prompts: 1, answers: 2, withImages: false });
     }
     rmSync(silent.judgements);
+    writeFileSync(empty.judgements, '');
     const { ask } = await serve(dir);
     for (const [name, asked] of [
       ['judged', true],
       ['silent', false],
+      ['empty', false],
     ] as const) {
       const found = (await (await ask(`/api/episodes?run=0/${name}`)).json()) as WireEpisodes;
       expect(found.judged).toBe(asked);

@@ -103,7 +103,7 @@ export function Status({
   return loading ? <p class="quiet">{what}…</p> : null;
 }
 
-/** A picture of a run. One that is not there yet is asked for when it is near the screen; one that is gone says so. */
+/** A picture of a run, over the whole width where it is a strip, as of a clip's frames. One that is not there yet is asked for when it is near the screen; one that is gone says so. */
 export function Picture({
   path,
   label,
@@ -120,6 +120,7 @@ export function Picture({
   const [holder, setHolder] = useState<HTMLElement | null>(null);
   const [seen, setSeen] = useState(false);
   const [found, setFound] = useState<{ url: string | null; error: string | null }>({ url: null, error: null });
+  const [wide, setWide] = useState(false);
   const url = source.inlined(path) ?? found.url;
 
   useEffect(() => {
@@ -157,10 +158,14 @@ export function Picture({
   }, [path, seen]);
 
   return (
-    <figure class="picture" ref={setHolder}>
+    <figure class={wide ? 'picture picture-wide' : 'picture'} ref={setHolder}>
       {url !== null && (
         <span class="picture-frame">
-          <img src={url} alt={visible(alt)} />
+          <img
+            src={url}
+            alt={visible(alt)}
+            onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) => setWide(naturalWidth > 2 * naturalHeight)}
+          />
           {over}
         </span>
       )}

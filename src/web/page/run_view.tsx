@@ -71,13 +71,15 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
         {data !== null && <State state={data.run.state} />}
         {data !== null && <Progress done={data.run.iteration} of={data.run.num_iterations} state={data.run.state} />}
         {data !== null && <ReportButton key={id} run={[id]} file={`${nameOfId(id)}.report.html`} />}
+        {data !== null && (
+          <Actions actions={data.actions} words={ACTION_TEXTS} name={data.run.name} target={{ run: data.run.id }} />
+        )}
       </div>
       <Status error={error} loading={loading && data === null} what="Reading the run" />
       {data !== null && (
         <>
           <Alarms page={data} />
           <RunFacts page={data} />
-          <Actions actions={data.actions} words={ACTION_TEXTS} name={data.run.name} target={{ run: data.run.id }} />
           <Tabs
             label="Parts of the run"
             chosen={tab}
