@@ -4,6 +4,7 @@ import { detectDevices, gibibytes } from '../launch/machine/devices.js';
 import { unfinished } from '../launch/preflight/preflight.js';
 import { planExperiment, type ExperimentPlan, type PlannedRun } from '../launch/plan.js';
 import { matcherOf, requireChosen } from '../launch/sweep/plan.js';
+import { fewerAtOnce } from '../launch/sweep/room.js';
 import { printable } from '../core/errors.js';
 import { wrap } from '../core/table.js';
 import { showServedTokens } from '../launch/served_tokens.js';
@@ -31,6 +32,7 @@ export const planVerb: Action = {
     printLine(table('cell', plan.cells, plan.experiment));
     if (plan.parents.length > 0) printLine(`\n${table('parent', plan.parents, plan.experiment)}`);
     for (const line of footer([...plan.parents, ...plan.cells])) printWrapped(line);
+    if (plan.at_once !== null) printWrapped(`a sweep starts ${fewerAtOnce(plan.at_once)}`);
     for (const model of plan.downloads) {
       printWrapped(`not downloaded yet: ${model}; it is fetched before anything starts`);
     }

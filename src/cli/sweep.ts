@@ -29,7 +29,7 @@ export const sweepVerb: Action = {
     experimentOptions(yargs)
       .option('max-parallel', {
         ...numberOption,
-        describe: 'most runs at once (default: as many as there is room for)',
+        describe: 'most runs at once (default: as many as there are cores, GPUs and memory for)',
       })
       .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
@@ -76,7 +76,7 @@ export const sweepVerb: Action = {
       const { makeReady } = await import('../launch/preflight/ready.js');
       const warn = (warning: string): void => shown.say(`warning: ${warning}`);
       await makeReady(configsOf(prepared), { ...preflightOptionsOf(prepared), models: null, warn });
-      return dryRun(prepared, json);
+      return dryRun(prepared, json, shown);
     }
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });
@@ -168,8 +168,9 @@ function oneLine(rows: readonly (readonly string[])[]): string[][] {
   return rows.map((row) => row.map((cell) => cell.split('\n')[0]));
 }
 
-function dryRun(prepared: PreparedSweep, json: boolean): number {
-  const { schedule, order } = previewSchedule(prepared);
+function dryRun(prepared: PreparedSweep, json: boolean, shown: View): number {
+  const { schedule, order, remark } = previewSchedule(prepared);
+  if (remark !== null) shown.say(remark);
   const { experiment } = prepared;
   const halving = experiment.options.stop_early ?? null;
   const started = new Set(order.map(({ name }) => name));

@@ -6,10 +6,14 @@ import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readState, type RunStateName } from '../run/state.js';
+import { deviceKind } from './machine/device_kind.js';
 import type { DeviceKind, Devices } from './machine/devices.js';
-import { memoryOf } from './machine/memory.js';
+import { machineMemory, memoryOf, type Memory } from './machine/memory.js';
 import { describeParts } from './machine/placement.js';
 import { findObstacles } from './preflight/preflight.js';
+import { planJobs } from './sweep/plan.js';
+import { roomFor, sizeJobs, type TightMemory } from './sweep/room.js';
+import { runFolders } from './sweep/run_folders.js';
 import { episodeRange } from './episodes.js';
 import { judgeQuestions, type JudgeQuestions } from './judge_questions.js';
 import { servedTokens, type ServedTokens } from './served_tokens.js';
@@ -46,6 +50,8 @@ export interface ExperimentPlan {
   readonly experiment: string;
   readonly cells: readonly PlannedRun[];
   readonly parents: readonly PlannedRun[];
+  /** How many runs a sweep starts at once on the CPU, where memory is too small for as many as the cores would take; else null. */
+  readonly at_once: TightMemory | null;
   /** Models of the Hub to fetch before they start. */
   readonly downloads: readonly string[];
   /** What prevents them on this machine. */
@@ -53,11 +59,15 @@ export interface ExperimentPlan {
 }
 
 /** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
-export async function planExperiment(experiment: Experiment, devices: Devices): Promise<ExperimentPlan> {
+export async function planExperiment(
+  experiment: Experiment,
+  devices: Devices,
+  machine: Memory = machineMemory(),
+): Promise<ExperimentPlan> {
   const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
   const looks = new Map([...runs].map(([name, cell]) => [name, readFolderState(cell)]));
   const speed = secondsPerIteration([...runs.values()], looks);
-  const memory = memoryOf(new Map([...runs].map(([name, { config }]) => [name, config.settings])), devices);
+  const memory = memoryOf(new Map([...runs].map(([name, { config }]) => [name, config.settings])), devices, machine);
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
@@ -88,6 +98,7 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
     experiment: experiment.name,
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
+    at_once: atOnce(experiment, devices, machine.free),
     downloads: [...new Set([...runs.values()].flatMap(({ config }) => missingModels(config.settings)))],
     obstacles: (
       await findObstacles(
@@ -99,6 +110,20 @@ export async function planExperiment(experiment: Experiment, devices: Devices): 
       message: error.toText(),
     })),
   };
+}
+
+/** What a sweep would find of its runs on the CPU; those on GPUs have one each. A config alone trains its runs one after another. */
+function atOnce(experiment: Experiment, devices: Devices, freeBytes: number): TightMemory | null {
+  if (experiment.cells.length < 2) return null;
+  const isOnCpu = ({ config }: Cell): boolean => deviceKind(config.settings, devices) === 'cpu';
+  const cells = experiment.cells.filter(isOnCpu);
+  const parents = experiment.parents.filter(isOnCpu);
+  const names = new Set([...cells, ...parents].map(({ run_name }) => run_name));
+  const among = (all: readonly Cell[]): Cell[] =>
+    all.map((cell) => ({ ...cell, parents: cell.parents.filter((name) => names.has(name)) }));
+  const matrix = { name: experiment.name, cells: among(cells), parents: among(parents) };
+  const jobs = sizeJobs(planJobs(matrix, devices), devices);
+  return roomFor({ jobs, devices, allowed: [], maxParallel: null, freeBytes, world: runFolders }).tight;
 }
 
 interface FolderState {

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
-import type { ExperimentPlan } from '../../src/launch/plan.js';
+import { loadExperiment } from '../../src/config/experiment/load.js';
+import { planExperiment, type ExperimentPlan } from '../../src/launch/plan.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'editrl-plan-'));
 const written = { out: '', error: '' };
@@ -110,6 +111,31 @@ describe('editrl plan', () => {
     expect(await main(['plan', file])).toBe(0);
     expect(written.out).toMatch(/^on-cpu +new +1 CPU /m);
     expect(written.out).toMatch(/^on-cuda +new +2 GPUs /m);
+  });
+
+  it('says how many runs a sweep starts at once where memory is for fewer than the cores', async () => {
+    const file = join(folder, 'tight.jsonnet');
+    const base = (changes: object) =>
+      `(import '${resolve('configs/text_start.jsonnet')}') + (import '${resolve('configs/lib/text_tiny.libsonnet')}') + ${JSON.stringify(changes)}`;
+    const axes = { seed: Object.fromEntries(['1', '2', '3'].map((seed) => [seed, { seed: Number(seed) }])) };
+    writeFileSync(file, `{ name: 'tight', base: ${base({})}, axes: ${JSON.stringify(axes)} }`);
+    const { cells, at_once } = await plan(file);
+    expect(at_once).toBeNull();
+    const each = cells[0].memory_bytes!;
+    vi.spyOn(process, 'constrainedMemory').mockReturnValue(1.5 * each);
+    const experiment = await loadExperiment({ file });
+    expect(await planExperiment(experiment, { gpus: [], cpus: 16 })).toMatchObject({
+      at_once: { most: 1, by_cores: 3, by_cores_bytes: 3 * each },
+    });
+    expect(
+      (await planExperiment(experiment, { gpus: [], cpus: 16 }, { free: 2 * each, total: 4 * each })).at_once,
+    ).toMatchObject({
+      most: 2,
+    });
+    // A config alone trains its runs one after another.
+    const [first, ...parents] = experiment.cells;
+    const alone = { ...experiment, cells: [{ ...first, parents: parents.map(({ run_name }) => run_name) }], parents };
+    expect((await planExperiment(alone, { gpus: [], cpus: 16 })).at_once).toBeNull();
   });
 
   it('refuses two axes that set one key differently', async () => {

@@ -139,21 +139,26 @@ export function wholeMachinePlacement(
 }
 
 /**
- * Assigns parts of a machine to runs: GPUs to those that compute on GPUs, shares of the cores to those that compute on the CPU. Each kind has its own
- * slots, so that neither waits for the other; both share the cores, because a worker on a GPU leaves its threads idle most of the time.
+ * Assigns parts of a machine to runs: GPUs to those that compute on GPUs, shares of the cores and of the memory to those that compute on the CPU. Each
+ * kind has its own slots, so that neither waits for the other; both share the cores, because a worker on a GPU leaves its threads idle most of the time.
  */
 export class DeviceSlots {
   readonly #gpus: readonly Gpu[];
   readonly #size: Readonly<Record<DeviceKind, number>>;
   /** CPU threads of each slot. */
   readonly #threads: Readonly<Record<DeviceKind, number>>;
-  readonly #taken = new Map<Placement, { readonly kind: DeviceKind; readonly slots: number }>();
+  readonly #taken = new Map<Placement, { readonly kind: DeviceKind; readonly slots: number; readonly bytes: number }>();
 
   /**
-   * `allowed`: GPU indices, null for all. `cpuSlots`: how many slots the cores are divided into; null means one per core. Raises ConfigError for an
-   * index that does not exist.
+   * `allowed`: GPU indices, null for all. `cpuSlots`: how many slots the cores are divided into; null means one per core. `memoryBytes`: what runs may
+   * take of the machine's memory together. Raises ConfigError for an index that does not exist.
    */
-  constructor(devices: Devices, allowed: readonly number[] | null, cpuSlots: number | null = null) {
+  constructor(
+    devices: Devices,
+    allowed: readonly number[] | null,
+    cpuSlots: number | null = null,
+    private readonly memoryBytes = Number.POSITIVE_INFINITY,
+  ) {
     this.#gpus = allowedGpus(devices.gpus, allowed);
     this.#size = { gpu: this.#gpus.length, cpu: cpuSlots ?? devices.cpus };
     const share = (slots: number): number => Math.max(1, Math.floor(devices.cpus / Math.max(1, slots)));
@@ -172,25 +177,30 @@ export class DeviceSlots {
   }
 
   /**
-   * Room for one run, or null while there is none. A run with more processes than CPU slots waits for all of them. Raises ConfigError when it needs
-   * more GPUs than there are.
+   * Room for one run that takes so many bytes of the machine's memory, or null while there is none. A run with more processes than CPU slots waits for
+   * all of them, and one that takes more memory than there is for all of that. Raises ConfigError when it needs more GPUs than there are.
    */
-  tryAcquire(processes: number, kind: DeviceKind): Placement | null {
+  tryAcquire(processes: number, kind: DeviceKind, bytes = 0): Placement | null {
     const size = this.#size[kind];
     if (kind === 'gpu' && processes > size) throw tooManyProcesses(processes, this.#gpus);
     const slots = Math.min(processes, size);
-    if (slots > this.free(kind)) return null;
+    const memory = Math.min(bytes, this.memoryBytes);
+    if (slots > this.free(kind) || memory > this.#freeMemory()) return null;
     const placement = {
       devices: kind === 'gpu' ? this.#freeGpus().slice(0, slots) : [],
       threads: Math.max(1, Math.floor((slots * this.#threads[kind]) / processes)),
     };
-    this.#taken.set(placement, { kind, slots });
+    this.#taken.set(placement, { kind, slots, bytes: memory });
     return placement;
   }
 
   /** Returns a placement, which must be the object that `tryAcquire` returned. */
   release(placement: Placement): void {
     if (!this.#taken.delete(placement)) throw new InternalError('device slots are released that nobody has');
+  }
+
+  #freeMemory(): number {
+    return this.memoryBytes - [...this.#taken.values()].reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
   #freeGpus(): number[] {

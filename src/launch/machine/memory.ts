@@ -272,21 +272,51 @@ function withWay(verdict: MemoryVerdict, settings: TrainedSettings, bytesOf: Est
   return { ...verdict, advice: `${verdict.advice ?? ''}; ${way}` };
 }
 
+/** What estimates look at: the shapes of models and the sizes of data. */
+interface Looked {
+  readonly shapeOf: ShapeOf;
+  readonly sizes: DataSizes;
+}
+
+/** The estimated bytes of one process, and what of it the reward's models take. */
+function estimateOf(
+  settings: RunSettings,
+  devices: Devices,
+  { shapeOf, sizes }: Looked,
+): Pick<RunMemory, 'device' | 'processes' | 'bytes'> & { readonly own: Devices; readonly reward: number } {
+  const device = deviceKind(settings, devices);
+  const own = runDevices(settings, devices);
+  const processes = processesOf(settings, own, device);
+  const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizes) : null;
+  const reward = rewardBytes(settings, shapeOf);
+  return { device, own, processes, reward, bytes: trained === null ? null : trained + reward };
+}
+
+/**
+ * Estimates what runs take of this machine's own memory, in bytes of all their processes: 0 where that is not known, and for a run on GPUs. The shape
+ * of a model is known if one of the `runs` makes it.
+ */
+export function mainMemoryOf(
+  runs: ReadonlyMap<string, RunSettings>,
+  devices: Devices,
+): (settings: RunSettings) => number {
+  const looked = { shapeOf: shapesOf(runs), sizes: sizesOnce() };
+  return (settings) => {
+    const { device, processes, bytes } = estimateOf(settings, devices, looked);
+    return device === 'gpu' ? 0 : (bytes ?? 0) * processes;
+  };
+}
+
 /** Estimates what runs need of a machine. The shape of a model is known if one of the `runs` makes it. */
 export function memoryOf(
   runs: ReadonlyMap<string, RunSettings>,
   devices: Devices,
   machine: Memory = machineMemory(),
 ): (settings: RunSettings) => RunMemory {
-  const shapeOf = shapesOf(runs);
-  const sizes = sizesOnce();
+  const looked = { shapeOf: shapesOf(runs), sizes: sizesOnce() };
+  const { shapeOf, sizes } = looked;
   return (settings) => {
-    const device = deviceKind(settings, devices);
-    const own = runDevices(settings, devices);
-    const processes = processesOf(settings, own, device);
-    const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizes) : null;
-    const reward = rewardBytes(settings, shapeOf);
-    const bytes = trained === null ? null : trained + reward;
+    const { device, own, processes, reward, bytes } = estimateOf(settings, devices, looked);
     const gpus = device === 'gpu' ? own.gpus : [];
     const { placement, devices: allowed } = settings.launch;
     const usable = gpus.filter(({ index }) => allowed === null || allowed.includes(index));

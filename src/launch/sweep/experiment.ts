@@ -14,13 +14,15 @@ import { resultsMarkdown } from '../../run/report/results_text.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { detectDevices, DeviceSlots, type Devices } from '../machine/devices.js';
+import { machineMemory } from '../machine/memory.js';
 import { watchBudget } from './budget.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
-import { matcherOf, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
+import { matcherOf, planJobs, requireChosen, type PlannedJob, type SizedJob, type SweepRun } from './plan.js';
+import { fewerAtOnce, playSchedule, roomFor, sizeJobs, tooManyAtOnce } from './room.js';
 import type { RunFolderState, Phase, Schedule } from './schedule.js';
-import { hasRoom, openSchedule, runSweep, type Runner, type RunWorld, type SweepView } from './sweep.js';
-import { inspect, markStopped, metricAt } from './run_folders.js';
+import { openSchedule, runSweep, type Runner, type SweepView } from './sweep.js';
+import { inspect, runFolders } from './run_folders.js';
 
 export interface SweepChoice {
   /** A pattern over the cells' names; null means all of them. */
@@ -44,6 +46,8 @@ export interface PreparedSweep {
   readonly jobs: readonly PlannedJob[];
   readonly limits: SweepLimits;
   readonly devices: Devices;
+  /** Bytes of the machine's memory that were free when it was prepared. */
+  readonly freeBytes: number;
   readonly baseExpDir: string;
 }
 
@@ -61,12 +65,6 @@ export interface SweepOutcome {
   readonly resultsFile: string;
 }
 
-const world: RunWorld = {
-  inspect,
-  markStopped,
-  metricAt: (config, metric, iteration) => metricAt(RunPaths.of(config.settings), metric, iteration),
-};
-
 /** The cells that a sweep should run. Raises UsageError when a pattern matches none. */
 export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepRun[] {
   const named = choice.only === null ? experiment.cells : experiment.cells.filter(matcherOf(choice.only));
@@ -83,13 +81,12 @@ export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits
   const chosen = new Set(chooseCells(experiment, choice).map((cell) => cell.run_name));
   const jobs = planJobs(experiment, devices, (cell) => chosen.has(cell.run_name));
   const baseExpDir = must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir;
-  const prepared = { experiment, jobs, limits, devices, baseExpDir };
-  const slots = makeSlots(prepared);
+  const slots = new DeviceSlots(devices, commonDevices(experiment, jobs, devices));
   for (const { processes, device } of jobs) {
     const placement = slots.tryAcquire(processes, device);
     if (placement !== null) slots.release(placement);
   }
-  return prepared;
+  return { experiment, jobs, limits, devices, freeBytes: machineMemory().free, baseExpDir };
 }
 
 /** The record of an experiment: its runs, and which folders belong to another. */
@@ -111,33 +108,21 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
   };
 }
 
-/** The schedule as it would begin, and the order in which runs would start if all took equally long. */
-export function previewSchedule(prepared: PreparedSweep): { schedule: Schedule; order: PlannedJob[] } {
-  const { jobs, limits } = prepared;
+/**
+ * The schedule as it would begin, the order in which runs would start if all took equally long, and what is to be said of those that go at once, if
+ * anything.
+ */
+export function previewSchedule(prepared: PreparedSweep): {
+  schedule: Schedule;
+  order: readonly PlannedJob[];
+  remark: string | null;
+} {
+  const { jobs, slots, remark } = makeRoom(prepared);
   const options = { jobs, retries: 0, failFast: false, halving: null };
-  const { schedule } = openSchedule({ ...options, halving: prepared.experiment.options.stop_early ?? null }, world);
-  const play = openSchedule(options, world).schedule;
-  const slots = makeSlots(prepared);
-  const limit = limits.maxParallel ?? Number.POSITIVE_INFINITY;
-  const byName = new Map(jobs.map((job) => [job.name, job]));
-  const kinds = new Set(jobs.map(({ device }) => device));
-  const running: { name: string; placement: NonNullable<ReturnType<DeviceSlots['tryAcquire']>> }[] = [];
-  const order: PlannedJob[] = [];
-  for (;;) {
-    for (const { job } of play.startable()) {
-      if (running.length >= limit || !hasRoom(slots, kinds)) break;
-      const planned = must(byName.get(job.name), job.name);
-      const placement = slots.tryAcquire(planned.processes, planned.device);
-      if (placement === null) continue;
-      play.started(job.name);
-      running.push({ name: job.name, placement });
-      order.push(planned);
-    }
-    const first = running.shift();
-    if (first === undefined) return { schedule, order };
-    slots.release(first.placement);
-    play.ended(first.name, { kind: 'finished' });
-  }
+  const halving = prepared.experiment.options.stop_early ?? null;
+  const { schedule } = openSchedule({ ...options, halving }, runFolders);
+  const play = openSchedule(options, runFolders).schedule;
+  return { schedule, order: playSchedule(play, jobs, slots, prepared.limits.maxParallel).order, remark };
 }
 
 /**
@@ -149,7 +134,8 @@ export async function sweep(
   view: SweepView,
   stop: AbortSignal,
 ): Promise<SweepOutcome> {
-  const { experiment, jobs, limits, baseExpDir } = prepared;
+  const { experiment, limits, baseExpDir } = prepared;
+  const { jobs, slots, remark } = makeRoom(prepared);
   const { budget, ...limited } = limits;
   const lost = new AbortController();
   let lostTo: unknown = null;
@@ -163,12 +149,13 @@ export async function sweep(
   });
   try {
     writeExperiment(baseExpDir, recordOf(experiment));
+    if (remark !== null) view.remark(remark);
     const schedule = await runSweep(
       { jobs, ...limited, halving: experiment.options.stop_early ?? null },
       {
         runner,
-        slots: makeSlots(prepared),
-        world,
+        slots,
+        world: runFolders,
         view,
         stop: AbortSignal.any([stop, lost.signal, ...(watch === null ? [] : [watch.signal])]),
       },
@@ -183,12 +170,28 @@ export async function sweep(
   }
 }
 
-/** On the CPU there are as many slots as can be used at once, so that a lone run has all cores. */
-function makeSlots({ experiment, jobs, limits, devices }: PreparedSweep): DeviceSlots {
-  const sizes = jobs.filter(({ device }) => device === 'cpu').map(({ processes }) => processes);
-  const all = sizes.reduce((sum, processes) => sum + processes, 0);
-  const atOnce = limits.maxParallel === null ? devices.cpus : limits.maxParallel * Math.max(1, ...sizes);
-  return new DeviceSlots(devices, commonDevices(experiment, jobs, devices), Math.max(1, Math.min(atOnce, all)));
+/** What a sweep's runs are given room from, and what is to be said of it. Models of the Hub have to be here: their sizes count. */
+function makeRoom({ experiment, jobs: planned, limits, devices, freeBytes }: PreparedSweep): {
+  readonly jobs: readonly SizedJob[];
+  readonly slots: DeviceSlots;
+  readonly remark: string | null;
+} {
+  const jobs = sizeJobs(planned, devices);
+  const allowed = commonDevices(experiment, planned, devices);
+  const { maxParallel } = limits;
+  const { cpuSlots, memoryBytes, tight } = roomFor({
+    jobs,
+    devices,
+    allowed,
+    maxParallel,
+    freeBytes,
+    world: runFolders,
+  });
+  const said = (): string | null => {
+    if (tight === null) return null;
+    return maxParallel === null ? fewerAtOnce(tight) : `warning: ${tooManyAtOnce(tight)}`;
+  };
+  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes), remark: said() };
 }
 
 /** The GPUs that the runs may share; null means all. Runs on the CPU beside GPUs do not matter. */

@@ -30,6 +30,12 @@ export interface PlannedJob extends Job {
   readonly device: DeviceKind;
 }
 
+/** A job with what it takes of this machine's memory. */
+export interface SizedJob extends PlannedJob {
+  /** Estimated bytes of all its processes; 0 where that is not known, or it computes on a GPU or elsewhere. */
+  readonly bytes: number;
+}
+
 /**
  * The chosen cells, each after the runs that it starts from, which are listed once. Raises ConfigError for a run that chooses its GPUs itself.
  */

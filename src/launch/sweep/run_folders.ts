@@ -9,6 +9,7 @@ import { RunPaths } from '../../run/paths.js';
 import { formatChanges, readRecord } from '../../run/record.js';
 import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
 import type { RunFolderState } from './schedule.js';
+import type { RunWorld } from './sweep.js';
 
 /** Inspects one run. A directory that is unreadable or has other settings is `refused`; never raises for it. */
 export function inspect(config: LoadedConfig): RunFolderState {
@@ -75,3 +76,10 @@ export function metricAt(paths: RunPaths, metric: string, iteration: number): nu
     .filter((value) => value !== undefined && Number.isFinite(value));
   return values.at(-1) ?? null;
 }
+
+/** The run directories on the disk. */
+export const runFolders: RunWorld = {
+  inspect,
+  markStopped,
+  metricAt: (config, metric, iteration) => metricAt(RunPaths.of(config.settings), metric, iteration),
+};

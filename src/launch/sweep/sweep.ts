@@ -4,7 +4,7 @@ import { EditrlError, InternalError, JudgeLimitError, must } from '../../core/er
 import type { DeviceKind, Placement } from '../machine/devices.js';
 import { RunFailed } from '../processes/failure.js';
 import type { Halving } from './halving.js';
-import type { PlannedJob } from './plan.js';
+import type { PlannedJob, SizedJob } from './plan.js';
 import { Schedule, type AttemptEnd, type RunFolderState, type Notice } from './schedule.js';
 
 /** Interval between checks of runs that other processes hold. */
@@ -22,7 +22,8 @@ export interface Runner {
 export interface Slots {
   /** Number of free slots. */
   free(kind: DeviceKind): number;
-  tryAcquire(processes: number, kind: DeviceKind): Placement | null;
+  /** `bytes`: what it takes of the machine's memory. */
+  tryAcquire(processes: number, kind: DeviceKind, bytes: number): Placement | null;
   release(placement: Placement): void;
 }
 
@@ -71,7 +72,7 @@ export interface SweepView {
 }
 
 export interface SweepOptions {
-  readonly jobs: readonly PlannedJob[];
+  readonly jobs: readonly SizedJob[];
   readonly retries: number;
   readonly failFast: boolean;
   readonly halving: Halving | null;
@@ -95,7 +96,7 @@ export async function runSweep(options: SweepOptions, services: SweepServices): 
 
 /** The schedule as it stands before anything is started. */
 export function openSchedule(
-  options: Omit<SweepOptions, 'maxParallel'>,
+  options: Omit<SweepOptions, 'maxParallel' | 'jobs'> & { readonly jobs: readonly PlannedJob[] },
   world: RunWorld,
 ): { schedule: Schedule; notices: Notice[] } {
   const configs = new Map(options.jobs.map((job) => [job.name, job.config]));
@@ -119,7 +120,7 @@ export function hasRoom(slots: Pick<Slots, 'free'>, kinds: Iterable<DeviceKind>)
 class Sweep {
   readonly #running = new Map<string, RunningJob>();
   readonly #attempts = new Map<string, Promise<void>>();
-  readonly #jobs: ReadonlyMap<string, PlannedJob>;
+  readonly #jobs: ReadonlyMap<string, SizedJob>;
   readonly #kinds: ReadonlySet<DeviceKind>;
   readonly #stopRuns = new AbortController();
   readonly #schedule: Schedule;
@@ -176,7 +177,7 @@ class Sweep {
     for (const start of this.#schedule.startable()) {
       if (this.#running.size >= limit || !hasRoom(this.services.slots, this.#kinds)) break;
       const job = must(this.#jobs.get(start.job.name), start.job.name);
-      const placement = this.services.slots.tryAcquire(job.processes, job.device);
+      const placement = this.services.slots.tryAcquire(job.processes, job.device, job.bytes);
       if (placement !== null) this.#start(job, start.untilIteration, placement);
     }
     if (this.#running.size === 0 && this.#schedule.startable().next().done !== true) {

@@ -148,6 +148,23 @@ describe('slots on the CPU', () => {
     expect([big, slots.free('cpu')]).toEqual([{ devices: [], threads: 2 }, 0]);
   });
 
+  it('are had with a share of the memory, by runs of unequal size, and one that is too large has all of it', () => {
+    const slots = new DeviceSlots(cpuOnly, null, 8, 64);
+    const large = slots.tryAcquire(1, 'cpu', 40);
+    expect([large, slots.tryAcquire(1, 'cpu', 30), slots.free('cpu')]).toEqual([{ devices: [], threads: 1 }, null, 7]);
+    const rest = slots.tryAcquire(1, 'cpu', 24);
+    expect([rest !== null, slots.tryAcquire(1, 'cpu', 1), slots.tryAcquire(1, 'cpu') !== null]).toEqual([
+      true,
+      null,
+      true,
+    ]);
+    for (const one of [large, rest]) if (one !== null) slots.release(one);
+    const tooLarge = slots.tryAcquire(1, 'cpu', 100);
+    expect([tooLarge !== null, slots.tryAcquire(1, 'cpu', 1)]).toEqual([true, null]);
+    if (tooLarge !== null) slots.release(tooLarge);
+    expect(slots.tryAcquire(1, 'cpu', 64)).not.toBeNull();
+  });
+
   it('are had beside GPUs, and neither kind waits for the other', () => {
     const slots = new DeviceSlots(four, [0], 2);
     const onCpu = [slots.tryAcquire(1, 'cpu'), slots.tryAcquire(1, 'cpu'), slots.tryAcquire(1, 'cpu')];

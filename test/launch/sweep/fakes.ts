@@ -1,7 +1,7 @@
 /** A sweep without processes or disks: runs that end when the test says so. */
 import type { LoadedConfig } from '../../../src/config/load.js';
 import type { Placement } from '../../../src/launch/machine/devices.js';
-import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
+import type { SizedJob } from '../../../src/launch/sweep/plan.js';
 import type { RunFolderState } from '../../../src/launch/sweep/schedule.js';
 import type { Runner, RunWorld, Slots, SweepEvent, SweepView } from '../../../src/launch/sweep/sweep.js';
 
@@ -17,7 +17,7 @@ export function fakeConfig(name: string, numIterations = 100): LoadedConfig {
   return { settings, resultHash: name, file: 'x.jsonnet' } as unknown as LoadedConfig;
 }
 
-export function fakeJob(name: string, parents: readonly string[] = [], more: Partial<PlannedJob> = {}): PlannedJob {
+export function fakeJob(name: string, parents: readonly string[] = [], more: Partial<SizedJob> = {}): SizedJob {
   return {
     name,
     kind: 'cell',
@@ -26,6 +26,7 @@ export function fakeJob(name: string, parents: readonly string[] = [], more: Par
     numIterations: 100,
     axes: {},
     device: 'cpu',
+    bytes: 0,
     config: fakeConfig(name, more.numIterations),
     ...more,
   };

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { ConfigError, EndpointError, InternalError, JudgeLimitError, RunError } from '../../../src/core/errors.js';
 import { DeviceSlots, type Devices } from '../../../src/launch/machine/devices.js';
 import { RunFailed } from '../../../src/launch/processes/failure.js';
-import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
+import type { SizedJob } from '../../../src/launch/sweep/plan.js';
 import type { Schedule } from '../../../src/launch/sweep/schedule.js';
 import { runSweep, type SweepOptions } from '../../../src/launch/sweep/sweep.js';
 import { fakeJob, FakeRunner, FakeSlots, FakeView, FakeWorld, settle } from './fakes.js';
@@ -19,14 +19,14 @@ beforeEach(() => {
   stop = new AbortController();
 });
 
-function start(jobs: readonly PlannedJob[], slots: number, more: Partial<SweepOptions> = {}): Promise<Schedule> {
+function start(jobs: readonly SizedJob[], slots: number, more: Partial<SweepOptions> = {}): Promise<Schedule> {
   return runSweep(
     { jobs, retries: 0, failFast: false, halving: null, maxParallel: null, ...more },
     { runner, slots: new FakeSlots(slots), world, view, stop: stop.signal },
   );
 }
 
-const jobs = (...names: string[]): PlannedJob[] => names.map((name) => fakeJob(name));
+const jobs = (...names: string[]): SizedJob[] => names.map((name) => fakeJob(name));
 
 describe('a sweep', () => {
   it('fills the slots and starts the next run when one ends', async () => {
@@ -53,6 +53,31 @@ describe('a sweep', () => {
     expect(runner.names).toEqual(['a', 'b', 'c', 'wide']);
     runner.of('wide').end();
     await ended;
+  });
+
+  it('starts what fits into memory beside the runs under way, and what is too large for it alone', async () => {
+    const sized = (name: string, bytes: number): SizedJob => fakeJob(name, [], { bytes });
+    const ended = runSweep(
+      {
+        jobs: [sized('a', 40), sized('b', 30), sized('c', 20), sized('huge', 100), fakeJob('unknown')],
+        retries: 0,
+        failFast: false,
+        halving: null,
+        maxParallel: null,
+      },
+      { runner, slots: new DeviceSlots({ gpus: [], cpus: 8 }, null, null, 64), world, view, stop: stop.signal },
+    );
+    expect(runner.names).toEqual(['a', 'c', 'unknown']);
+    runner.of('a').end();
+    await settle();
+    expect(runner.names).toEqual(['a', 'c', 'unknown', 'b']);
+    runner.of('b').end();
+    await settle();
+    runner.of('c').end();
+    await settle();
+    expect(runner.names).toEqual(['a', 'c', 'unknown', 'b', 'huge']);
+    for (const name of ['huge', 'unknown']) runner.of(name).end();
+    expect((await ended).names('finished')).toHaveLength(5);
   });
 
   it('starts runs of the CPU while the GPUs are taken, and runs of a GPU while the cores are', async () => {

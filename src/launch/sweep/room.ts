@@ -1,0 +1,151 @@
+/** How many runs of a sweep this machine has room for at once: by its cores, and by the memory that is free. */
+import type { RunSettings } from '../../schema/run.js';
+import { must } from '../../core/errors.js';
+import { DeviceSlots, gibibytes, type Devices, type Placement } from '../machine/devices.js';
+import { mainMemoryOf } from '../machine/memory.js';
+import { takesMemoryHere } from '../preflight/checks.js';
+import type { PlannedJob, SizedJob } from './plan.js';
+import type { Schedule } from './schedule.js';
+import { hasRoom, openSchedule, type RunWorld, type Slots } from './sweep.js';
+
+/** The jobs with what each takes of this machine's memory, by its estimate. The models that they share are looked at once. */
+export function sizeJobs(jobs: readonly PlannedJob[], devices: Devices): SizedJob[] {
+  const runs = new Map<string, RunSettings>(jobs.map(({ name, config }) => [name, config.settings]));
+  const bytesOf = mainMemoryOf(runs, devices);
+  return jobs.map((job) => {
+    const { settings } = job.config;
+    return { ...job, bytes: takesMemoryHere(settings) ? bytesOf(settings) : 0 };
+  });
+}
+
+/** The most that runs on the CPU take at once: each number by itself. */
+export interface AtOnce {
+  readonly runs: number;
+  readonly processes: number;
+  readonly bytes: number;
+}
+
+/** The order in which runs would start if all took equally long, and the most that those on the CPU would take at once. */
+export function playSchedule(
+  schedule: Schedule,
+  jobs: readonly SizedJob[],
+  slots: Slots,
+  maxParallel: number | null,
+): { readonly order: SizedJob[]; readonly most: AtOnce } {
+  const limit = maxParallel ?? Number.POSITIVE_INFINITY;
+  const byName = new Map(jobs.map((job) => [job.name, job]));
+  const kinds = new Set(jobs.map(({ device }) => device));
+  const running: { readonly job: SizedJob; readonly placement: Placement }[] = [];
+  const order: SizedJob[] = [];
+  let most: AtOnce = { runs: 0, processes: 0, bytes: 0 };
+  for (;;) {
+    for (const { job } of schedule.startable()) {
+      if (running.length >= limit || !hasRoom(slots, kinds)) break;
+      const planned = must(byName.get(job.name), job.name);
+      const placement = slots.tryAcquire(planned.processes, planned.device, planned.bytes);
+      if (placement === null) continue;
+      schedule.started(job.name);
+      running.push({ job: planned, placement });
+      order.push(planned);
+    }
+    most = larger(most, together(running.map(({ job }) => job)));
+    const first = running.shift();
+    if (first === undefined) return { order, most };
+    slots.release(first.placement);
+    schedule.ended(first.job.name, { kind: 'finished' });
+  }
+}
+
+function together(jobs: readonly SizedJob[]): AtOnce {
+  const onCpu = jobs.filter(({ device }) => device === 'cpu');
+  const sum = (of: (job: SizedJob) => number): number => onCpu.reduce((all, job) => all + of(job), 0);
+  return { runs: onCpu.length, processes: sum(({ processes }) => processes), bytes: sum(({ bytes }) => bytes) };
+}
+
+function larger(a: AtOnce, b: AtOnce): AtOnce {
+  return {
+    runs: Math.max(a.runs, b.runs),
+    processes: Math.max(a.processes, b.processes),
+    bytes: Math.max(a.bytes, b.bytes),
+  };
+}
+
+/** A sweep and the machine that it runs on. */
+export interface SweepPlace {
+  readonly jobs: readonly SizedJob[];
+  readonly devices: Devices;
+  /** The GPUs that the runs may use; null for all. */
+  readonly allowed: readonly number[] | null;
+  /** Most runs at once; null for as many as there is room for. */
+  readonly maxParallel: number | null;
+  /** Bytes of memory that are free before anything starts. */
+  readonly freeBytes: number;
+  readonly world: RunWorld;
+}
+
+/** What memory is too small for, if as many runs start as the cores, or --max-parallel, would let. */
+export interface TightMemory {
+  /** Most runs at once: as many as fit, or as --max-parallel says. */
+  readonly most: number;
+  /** Most runs at once whatever they take, and their bytes. */
+  readonly by_cores: number;
+  readonly by_cores_bytes: number;
+  readonly free_bytes: number;
+}
+
+/** What runs are given room from. */
+export interface Room {
+  /** Slots of the cores. */
+  readonly cpuSlots: number;
+  /** What they may take of the memory together. */
+  readonly memoryBytes: number;
+  /** Null where memory is large enough, whichever run on the CPU. */
+  readonly tight: TightMemory | null;
+}
+
+/**
+ * Where nobody says how many runs go at once, their estimates have to fit into the memory that is free, or a run has all of it. There are as many slots
+ * as can be used at once, so that a lone run has all cores.
+ */
+export function roomFor({ jobs, devices, allowed, maxParallel, freeBytes, world }: SweepPlace): Room {
+  const cores = coreSlots(jobs, devices, maxParallel);
+  const seen = inspectedOnce(world);
+  const mostOf = (memoryBytes: number): AtOnce => {
+    const { schedule } = openSchedule({ jobs, retries: 0, failFast: false, halving: null }, seen);
+    return playSchedule(schedule, jobs, new DeviceSlots(devices, allowed, cores, memoryBytes), maxParallel).most;
+  };
+  const memoryBytes = maxParallel === null ? freeBytes : Number.POSITIVE_INFINITY;
+  const whatever = mostOf(Number.POSITIVE_INFINITY);
+  if (whatever.bytes <= freeBytes || whatever.runs < 2) return { cpuSlots: cores, memoryBytes, tight: null };
+  const { runs: most, processes } = maxParallel === null ? mostOf(freeBytes) : whatever;
+  const found = { by_cores: whatever.runs, by_cores_bytes: whatever.bytes, free_bytes: freeBytes };
+  return { cpuSlots: Math.min(cores, processes), memoryBytes, tight: { most, ...found } };
+}
+
+function coreSlots(jobs: readonly SizedJob[], devices: Devices, maxParallel: number | null): number {
+  const sizes = jobs.filter(({ device }) => device === 'cpu').map(({ processes }) => processes);
+  const all = sizes.reduce((sum, processes) => sum + processes, 0);
+  const atOnce = maxParallel === null ? devices.cpus : maxParallel * Math.max(1, ...sizes);
+  return Math.max(1, Math.min(atOnce, all));
+}
+
+/** Run directories that are looked at once. */
+function inspectedOnce(world: RunWorld): RunWorld {
+  const found = new Map<unknown, ReturnType<RunWorld['inspect']>>();
+  const inspect: RunWorld['inspect'] = (config) => {
+    const state = found.get(config) ?? world.inspect(config);
+    found.set(config, state);
+    return state;
+  };
+  return { ...world, inspect };
+}
+
+/** That fewer runs go at once than the cores would take, in words. */
+export function fewerAtOnce({ most, by_cores, by_cores_bytes, free_bytes }: TightMemory): string {
+  return `at most ${most} ${most === 1 ? 'run' : 'runs'} at once, as many as fit by their estimates into the ${gibibytes(free_bytes)} of memory that are free (the ${by_cores} that the cores would take need ${gibibytes(by_cores_bytes)}); --max-parallel starts as many as it says`;
+}
+
+/** That the runs that --max-parallel lets start at once may not fit, in words. */
+export function tooManyAtOnce({ most, by_cores_bytes, free_bytes }: TightMemory): string {
+  return `the ${most} runs that --max-parallel lets go at once are estimated to need ${gibibytes(by_cores_bytes)} of memory together, and ${gibibytes(free_bytes)} are free: lower it, or leave it out, and as many go at once as fit`;
+}
