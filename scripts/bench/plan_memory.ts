@@ -94,6 +94,7 @@ function words(
   return { name, config };
 }
 
+/** Two iterations on clips whose prompts are of 31 or 47 tokens, so that the longer ones fill the context beside the answers. */
 function seeing(name: string, train: string): Case {
   const root = resolve('.');
   const config = `(import '${root}/configs/video_actions.jsonnet') + (import '${root}/configs/lib/video_tiny.libsonnet') + {
@@ -107,6 +108,7 @@ function seeing(name: string, train: string): Case {
         vision: { depth: 2, hidden_size: 256, intermediate_size: 512, num_heads: 4, patch_size: 4 },
       },
       train: ${train},
+      model_context_size: 64,
     },
     validation+: { every_n_iterations: null, prompts: 8 },
   }`;

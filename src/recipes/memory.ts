@@ -36,6 +36,11 @@ const COPIES_SAVED = 3;
 /** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
 const ACTIVATIONS_PER_WIDTH = 14;
 /**
+ * Those among them, and among the three per unit of inner width, that a layer keeps for the gradients of its matrices alone: the inputs of its products, to queries,
+ * keys and values, to the output projection, and to gate and up; and of that down. Where only its input has a gradient, they are not kept.
+ */
+const INPUTS_OF_PRODUCTS = { width: 3, inner: 1 };
+/**
  * Layers that are live at once besides what is kept: the gradients of the current layer and, if it is recomputed, its values. `npm run bench --
  * memory` measures this: peaks grow with the context as predicted, to within a tenth.
  */
@@ -133,15 +138,17 @@ export interface MicroBatch {
 /**
  * Values that a decoder with h heads keeps for the backward pass of a micro-batch of P prompts of Tp tokens with G answers of Ta tokens each, in P
  * (Tp + G Ta) rows: 14d + 3f per row and layer, for attention h P (Tp² + G Ta (Tp + Ta)) per layer, and those of one piece of its logits. With
- * checkpointing a layer only keeps its input, d per row.
+ * checkpointing a layer only keeps its input, d per row. One that neither trains nor has an adapter, through which gradients pass to what is before
+ * it, keeps 11d + 2f per row and layer.
  */
-export function decoderActivations(shape: DecoderShape, batch: MicroBatch): number {
+export function decoderActivations(shape: DecoderShape, batch: MicroBatch, isTrained = true): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
   const { prompts, answersPerPrompt, promptTokens, answerTokens, gradientCheckpointing } = batch;
   const answerRows = prompts * answersPerPrompt * answerTokens;
   const rows = prompts * promptTokens + answerRows;
   const attention = heads * (prompts * promptTokens ** 2 + answerRows * (promptTokens + answerTokens));
-  const layer = rows * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + attention;
+  const inputs = isTrained ? 0 : INPUTS_OF_PRODUCTS.width * d + INPUTS_OF_PRODUCTS.inner * f;
+  const layer = rows * (ACTIVATIONS_PER_WIDTH * d + 3 * f - inputs) + attention;
   const kept = gradientCheckpointing
     ? layers * rows * d + LIVE_LAYERS.computedAgain * layer
     : (layers + LIVE_LAYERS.kept) * layer;
@@ -197,9 +204,16 @@ export function decoderBytes(
     copies,
     held = 'packed',
     seen = 0,
-  }: Record<'trained' | 'frozen' | 'copies', number> & { readonly held?: FrozenForm; readonly seen?: number },
+    isTrained = true,
+  }: Record<'trained' | 'frozen' | 'copies', number> & {
+    readonly held?: FrozenForm;
+    /** Values that an encoder before it keeps. */
+    readonly seen?: number;
+    /** Whether the decoder itself or an adapter of it trains. */
+    readonly isTrained?: boolean;
+  },
 ): number {
-  const activations = ALLOCATED * (decoderActivations(shape, learnt) + seen);
+  const activations = ALLOCATED * (decoderActivations(shape, learnt, isTrained) + seen);
   const more = sampled === null ? 0 : FLOAT * sampledValues(shape, sampled);
   const graphs = GRAPHS_PER_LAYER * shape.num_hidden_layers;
   // The widest matrix is widened whole: the head, while answers are sampled.

@@ -128,7 +128,7 @@ export const seeingPart = {
       const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
       const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
       const [copies, held] = [copiesOf(settings), heldOf(settings)];
-      const bytes = decoderBytes(shape, work, { trained, frozen, copies, held, seen });
+      const bytes = decoderBytes(shape, work, { trained, frozen, copies, held, seen, isTrained: train.mm_llm });
       return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,

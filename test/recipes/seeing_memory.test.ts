@@ -80,6 +80,25 @@ describe('the size of a model that sees', () => {
     expect(visionActivations(vision, patches, 64, true)).toBeLessThan(visionActivations(vision, patches, 4096, true));
   });
 
+  it('keeps of a decoder that does not train what gradients need to pass through it', () => {
+    const grows = (mm_llm: boolean, lora: object | null): number => {
+      const [few, many] = [4, 8].map((per_device_batch_size) => {
+        const { optimizer } = smallSettings();
+        const policy = { train: { mm_vision: false, mm_mlp: true, mm_llm } };
+        const settings = smallSettings({ optimizer: { ...optimizer, per_device_batch_size }, policy });
+        const adapted = { ...settings, policy: { ...settings.policy, lora } } as typeof settings;
+        return seeingPart.learns.memory(adapted, () => null) ?? 0;
+      });
+      return many - few;
+    };
+    // Four answers of 8 tokens to one more prompt of 88, in a layer and one whose gradient is due.
+    const less = 4 * 1.15 * 2 * (88 + 4 * 8) * (3 * 16 + 24);
+    const lora = { rank: 4, alpha: 8 };
+    expect(grows(true, null) - grows(false, null)).toBeCloseTo(less, 3);
+    expect(grows(true, null) - grows(true, lora)).toBeCloseTo(0, 3);
+    expect(grows(false, lora)).toBeCloseTo(grows(false, null), 3);
+  });
+
   it('counts the pictures that are kept, up to a bound, beside those of an iteration', () => {
     const kept = (prompts: number): number =>
       keptPictures(vision, { prompts, held: 8, tokens: 128, made: 4 * vision.width });
