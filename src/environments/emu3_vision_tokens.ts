@@ -4,6 +4,7 @@ import pLimit from 'p-limit';
 import { DataError } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
 import type { CodeGrid } from '../data/types.js';
+import { overFrozen } from '../engines/onnx/frozen_graph.js';
 import type { SessionOptions } from '../engines/onnx/session.js';
 import { SessionCache } from '../engines/onnx/session_cache.js';
 import type { Weights } from '../models/files.js';
@@ -47,9 +48,10 @@ export class Emu3VisionTokenizer implements VisionTokenizer {
       processor.size === null
         ? null
         : { rules: processor.size, fit: (image, where) => fitPicture(processor, image, where) };
-    this.#encoder = new SessionCache('image encoder', options, undefined, KEPT);
-    this.#codebook = new SessionCache('codebook', options, undefined, KEPT);
-    this.#decoder = new SessionCache('image decoder', options, undefined, KEPT);
+    const session = overFrozen(options, weights);
+    this.#encoder = new SessionCache('image encoder', session, undefined, KEPT);
+    this.#codebook = new SessionCache('codebook', session, undefined, KEPT);
+    this.#decoder = new SessionCache('image decoder', session, undefined, KEPT);
     const hash = createHash('sha256').update(JSON.stringify([net, processor.levels]));
     for (const [name, { data }] of weights) {
       hash.update(name).update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));

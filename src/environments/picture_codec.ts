@@ -2,6 +2,7 @@
 import { must } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
 import { toImage, toPlanes, type Planes } from '../core/planes.js';
+import { overFrozen } from '../engines/onnx/frozen_graph.js';
 import type { SessionOptions } from '../engines/onnx/session.js';
 import { SessionCache } from '../engines/onnx/session_cache.js';
 import { slice } from '../graph/build.js';
@@ -42,7 +43,7 @@ export class AutoencoderCodec implements PictureCodec {
     options: SessionOptions,
   ) {
     // How a convolution is split over threads decides its last bits, and processes that share a machine have different numbers of threads.
-    const alone = { ...options, threads: 1 };
+    const alone = { ...overFrozen(options, weights), threads: 1 };
     this.#encoder = new SessionCache('encoder', alone);
     this.#decoder = new SessionCache('decoder', alone);
     this.channels = config.latent_channels;

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import type { RgbImage } from '../core/image.js';
 import type { FloatTensor } from '../core/safetensors.js';
 import type { CodeGrid } from '../data/types.js';
+import { overFrozen } from '../engines/onnx/frozen_graph.js';
 import type { SessionOptions } from '../engines/onnx/session.js';
 import { Session } from '../engines/onnx/session.js';
 import { Graph } from '../graph/ir.js';
@@ -84,7 +85,7 @@ export class TrainedVisionTokenizer implements VisionTokenizer {
     return Session.compile(
       graph,
       { codes: nearestCodes(this.config, encodePatches(this.config, patches)) },
-      this.options,
+      overFrozen(this.options, this.weights),
     );
   }
 
@@ -93,7 +94,7 @@ export class TrainedVisionTokenizer implements VisionTokenizer {
     return Session.compile(
       graph,
       { patches: decodeCodes(this.config, graph.input('codes', [CHUNK], 'int64')) },
-      this.options,
+      overFrozen(this.options, this.weights),
     );
   }
 }

@@ -5,13 +5,18 @@ import type { FloatTensor } from '../../core/safetensors.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { ModelFileOptions } from './model_file.js';
 import { SessionPool } from './pool.js';
-import { Session } from './session.js';
+import { Session, type SessionOptions } from './session.js';
 
 /** A graph with its outputs, and the frozen weights that it reads. */
 export interface OpenedGraph<Output extends string = string> {
   readonly graph: Graph;
   readonly outputs: Readonly<Record<Output, Value>>;
   readonly weights: Map<string, FloatTensor>;
+}
+
+/** Options of sessions over weights of which none ever changes: on WebGPU they lie on the device. */
+export function overFrozen(options: SessionOptions, weights: ReadonlyMap<string, FloatTensor>): SessionOptions {
+  return { ...options, frozen: new Set(weights.keys()), halves: halvesIn(weights) };
 }
 
 export class FrozenGraph<Output extends string> {
@@ -28,9 +33,7 @@ export class FrozenGraph<Output extends string> {
     { graph, outputs, weights }: OpenedGraph<Output>,
     options: ModelFileOptions,
   ): Promise<FrozenGraph<Output>> {
-    const halves = halvesIn(weights);
-    const held = halves.size === 0 ? {} : { frozen: halves, halves };
-    const session = await Session.compile(graph, outputs, { ...options, ...held }, new SessionPool(weights));
+    const session = await Session.compile(graph, outputs, overFrozen(options, weights), new SessionPool(weights));
     const read = session.parameters;
     for (const name of [...weights.keys()]) if (!read.has(name)) weights.delete(name);
     return new FrozenGraph(session, weights);

@@ -1,8 +1,8 @@
 /** A frozen flow model that edits pictures, instructed by the hidden states of a vision-language model. */
 import type { Planes } from '../../core/planes.js';
-import { halvesIn } from '../../core/half.js';
 import type { RandomStream } from '../../core/random.js';
 import type { HeldDtype } from '../../core/safetensors.js';
+import { overFrozen } from '../../engines/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
@@ -55,7 +55,7 @@ export class FlowEditor {
   ) {
     this.#sourceInput = sourceInputOf(model.config, codec, where);
     requireUnconditional(model.config, options.guidance, 'environment');
-    const session = { ...options.session, halves: halvesIn(model.weights) };
+    const session = overFrozen(options.session, model.weights);
     this.#sampler = new FlowSampler({ ...model, batch: options.batch, session });
   }
 

@@ -1,7 +1,7 @@
 /** Makes pictures of prompts with a frozen flow model in this process. */
 import { CheckpointError, must } from '../../core/errors.js';
-import { halvesIn } from '../../core/half.js';
 import { RandomStream } from '../../core/random.js';
+import { overFrozen } from '../../engines/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
@@ -37,8 +37,8 @@ export class FlowImageModel implements ImageModel {
   /** Raises CheckpointError for a model that paints into pictures, or was made for another encoder, autoencoder or size. */
   constructor(private readonly options: FlowImageModelOptions) {
     const { model, making } = options;
-    const session = { ...options.session, halves: halvesIn(model.weights) };
     requireFit(options);
+    const session = overFrozen(options.session, model.weights);
     this.#sampler = new FlowSampler({ ...model, batch: making.batch, session });
   }
 

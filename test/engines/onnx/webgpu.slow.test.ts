@@ -1,4 +1,4 @@
-/** A policy on WebGPU, whose frozen weights lie on the device. `EDITRL_WEBGPU=1` says that there is one; a software Vulkan will do (VK_ICD_FILENAMES). */
+/** Policies and frozen models on WebGPU, whose frozen weights lie on the device. `EDITRL_WEBGPU=1` says that there is one; a software Vulkan will do (VK_ICD_FILENAMES). */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -14,6 +14,8 @@ import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import { asked, how, smallFlow } from '../../policies/flow/small_flow.js';
 import { group, lesson, optimizer } from '../../policies/small_lesson.js';
+import { testFolders } from '../../support/folder.js';
+import { frozenModels } from './frozen_models.js';
 
 const REASON =
   process.env['EDITRL_WEBGPU'] === '1' ? '' : ' (skipped: EDITRL_WEBGPU=1 says that this machine has a device)';
@@ -137,6 +139,29 @@ describe.skipIf(REASON !== '')(`a policy on WebGPU${REASON}`, () => {
     const [wanted, found] = [await painted('cpu'), await painted('webgpu')];
     expect(wanted.some((one) => Math.abs(one) > 0.1)).toBe(true);
     found.forEach((one, i) => expect(Math.abs(one - wanted[i])).toBeLessThan(1e-5));
+  });
+});
+
+const newFolder = testFolders('webgpu');
+
+describe.skipIf(REASON !== '')(`a model on WebGPU that nothing trains${REASON}`, () => {
+  it.each(Object.keys(frozenModels))('makes what the CPU does, of weights that are copied once: %s', async (name) => {
+    const wanted = await frozenModels[name]('cpu', newFolder());
+    const run = vi.spyOn(sessions.prototype, 'run');
+    const found = await frozenModels[name]('webgpu', newFolder()).catch((error: unknown) => error as Error);
+    if (found instanceof Error) {
+      expect([name.includes('float16'), found.message]).toEqual([true, 'this WebGPU device has no float16']);
+      return;
+    }
+    expect(found.length).toBe(wanted.length);
+    found.forEach((one, i) => expect(Math.abs(one - wanted[i])).toBeLessThan(1e-4));
+    const calls = run.mock.calls.map(([feeds]) => feeds as Record<string, ort.Tensor>);
+    const uploads = calls.filter((feeds) => Object.keys(feeds).join() === 'x').map(({ x }) => x.data);
+    expect(uploads.length).toBeGreaterThan(0);
+    expect(new Set(uploads).size).toBe(uploads.length);
+    // Parameters are called by their layers, `block.weight`, and what is asked is not.
+    const fed = calls.flatMap((feeds) => Object.entries(feeds)).filter(([input]) => input.includes('.'));
+    expect(new Set(fed.map(([, { location }]) => location))).toEqual(new Set(['gpu-buffer']));
   });
 });
 
