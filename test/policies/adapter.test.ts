@@ -18,6 +18,7 @@ import { Learner } from '../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { Sampler } from '../../src/policies/tokens/rollout.js';
 import { TokenPolicy } from '../../src/policies/tokens/policy.js';
+import { writeCheckpoint } from '../support/checkpoint.js';
 import { group, lesson, optimizer } from './small_lesson.js';
 
 const models = fileURLToPath(new URL('../nets/decoder/fixtures', import.meta.url));
@@ -177,10 +178,7 @@ function fresh(): PolicyModel {
 }
 
 async function save(policy: TokenPolicy, folder: string): Promise<void> {
-  for (const [name, content] of Object.entries(await policy.files())) {
-    const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
-    writeFileSync(folder + '/' + name, Buffer.concat(pieces.map((piece) => Buffer.from(piece))));
-  }
+  writeCheckpoint(folder, await policy.files());
 }
 
 describe('a policy with an adapter over weights that are held in half precision', () => {

@@ -5,8 +5,8 @@ import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import type { LossName, LossSpec } from '../../src/policies/losses/table.js';
 import type { Advantages, Answer, Lesson, Policy } from '../../src/policies/policy.js';
+import { writeCheckpoint } from '../support/checkpoint.js';
 import { testFolders } from '../support/folder.js';
-import { writeFiles } from './remote/files.js';
 
 /** A kind of policy under test. */
 export interface Subject<P, A extends Answer, H> {
@@ -151,7 +151,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
       const folder = folders();
       const [straight, resumed] = [open(), open()];
       await trained(straight);
-      writeFiles(folder, await straight.files());
+      writeCheckpoint(folder, await straight.files());
       await resumed.restore(folder, straight.steps);
       expect([resumed.steps, await resumed.checksum()]).toEqual([1, await straight.checksum()]);
       for (const policy of [straight, resumed]) await trained(policy, SPECS.ratio);

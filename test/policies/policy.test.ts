@@ -1,11 +1,8 @@
 /** A token policy as training sees it: whose weights it uses, what a step takes, what a checkpoint holds, and on several ranks. */
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { Peers } from '../../src/group/peers.js';
-import type { CheckpointFiles } from '../../src/models/files.js';
 import type { LossSpec } from '../../src/policies/losses/table.js';
 import type { TokenGroup } from '../../src/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
@@ -15,6 +12,7 @@ import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { TokenPolicy, type TokenPolicyOptions } from '../../src/policies/tokens/policy.js';
 import { WordTokenizer, wordTokenizerJson } from '../../src/models/tokenizer/words.js';
 import { liveSessions } from '../engines/onnx/live_sessions.js';
+import { writeCheckpoint } from '../support/checkpoint.js';
 import { testFolder } from '../support/folder.js';
 import { onRanks } from '../train/groups.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
@@ -79,13 +77,6 @@ const sampleOf = (policy: TokenPolicy<Emu3Prompt>, weights: 'current' | 'average
     random: (p, g) => new RandomStream('policy', p, g),
   });
 
-function write(folder: string, files: CheckpointFiles): void {
-  for (const [name, content] of Object.entries(files)) {
-    const whole = typeof content === 'string' || content instanceof Uint8Array ? content : Buffer.concat(content);
-    writeFileSync(join(folder, name), whole);
-  }
-}
-
 describe('a token policy', () => {
   it('samples and measures with its current weights, their average or its start, each where it keeps it', async () => {
     const policy = policyOf(smallModel(space), { ema_decay: 0.5 });
@@ -137,7 +128,7 @@ describe('a token policy', () => {
     await train(first, 2);
     expect((await first.files())['config.json']).toBe(`${JSON.stringify(smallModel(space).config, null, 2)}\n`);
     expect((await first.files())['tokenizer.json']).toBe(space.tokenizer.json);
-    write(folder, await first.files());
+    writeCheckpoint(folder, await first.files());
     await second.restore(folder, 2);
     expect(await second.checksum()).toBe(await first.checksum());
     await train(second, 2);
@@ -164,7 +155,7 @@ describe('a token policy', () => {
       expect(new Set([start, now, average].map((one) => one[0][0].logProbs[0])).size).toBe(3);
     }
     const [now, average] = [await sampleOf(policy, 'current'), await sampleOf(policy, 'average')];
-    write(folder, await policy.files());
+    writeCheckpoint(folder, await policy.files());
     await policy.dispose();
     expect(live.now).toBe(0);
     expect(await sampleOf(resumed, 'current')).toEqual(start);

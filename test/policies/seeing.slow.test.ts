@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
@@ -16,6 +16,7 @@ import { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import type { TokenLesson } from '../../src/policies/tokens/learner.js';
 import { decoderInit, visionInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
+import { writeCheckpoint } from '../support/checkpoint.js';
 import { testFolders } from '../support/folder.js';
 
 const folder = testFolders('seeing');
@@ -128,13 +129,7 @@ async function accuracy(policy: TokenPolicy): Promise<number> {
 }
 
 async function write(policy: TokenPolicy): Promise<string> {
-  const path = folder();
-  mkdirSync(path, { recursive: true });
-  for (const [name, content] of Object.entries(await policy.files())) {
-    const bytes = typeof content === 'string' || content instanceof Uint8Array ? content : Buffer.concat(content);
-    writeFileSync(join(path, name), bytes);
-  }
-  return path;
+  return writeCheckpoint(folder(), await policy.files());
 }
 
 describe('a policy that sees', () => {

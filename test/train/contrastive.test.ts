@@ -1,16 +1,16 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.js';
 import { captionedPixels, openCaptioned, type CaptionedPicture } from '../../src/data/captioned.js';
 import { Datasets } from '../../src/data/datasets.js';
-import type { CheckpointContent } from '../../src/models/files.js';
 import { cosine, EmbeddingModel } from '../../src/rewards/terms/clip/model.js';
 import { clipInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
 import { captionedData } from '../../src/tiny/world/captioned.js';
 import { clipNetwork } from '../../src/train/contrastive.js';
 import { Pretraining } from '../../src/train/pretraining.js';
+import { writeCheckpoint } from '../support/checkpoint.js';
 import { testFolders } from '../support/folder.js';
 
 const folders = testFolders('contrastive');
@@ -55,14 +55,6 @@ async function open(
   return training;
 }
 
-function write(folder: string, files: Readonly<Record<string, CheckpointContent>>): void {
-  mkdirSync(folder);
-  for (const [name, content] of Object.entries(files)) {
-    const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
-    writeFileSync(join(folder, name), Buffer.concat(pieces.map((piece) => Buffer.from(piece as Uint8Array))));
-  }
-}
-
 describe('training of CLIP', () => {
   it('without held-out pictures measures nothing', async () => {
     const training = await open(folders(), null, 14.3, []);
@@ -92,7 +84,7 @@ describe('training of CLIP', () => {
       losses.push((await training.step(iteration))['policy/loss']);
     }
     const folder = join(folders(), 'model');
-    write(folder, await training.files(12));
+    writeCheckpoint(folder, await training.files(12));
     const own = `${readFileSync(join(folder, 'tokenizer.json'), 'utf8')}\n`;
     writeFileSync(join(folder, 'tokenizer.json'), own);
     const resumed = await open(root, folder);
@@ -124,7 +116,7 @@ describe('training of CLIP', () => {
   it('multiplies cosines by 100 at most, and goes below it again', async () => {
     const root = folders();
     const weightsOf = async (training: ClipTraining, name: string): Promise<string> => {
-      write(join(root, name), await training.files(0));
+      writeCheckpoint(join(root, name), await training.files(0));
       return join(root, name, 'policy.safetensors');
     };
     const scaleIn = (file: string): number => Math.exp(readSafetensors(file).get('logit_scale')!.data[0]);

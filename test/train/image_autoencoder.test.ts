@@ -1,7 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { must } from '../../src/core/errors.js';
 import { encodePlainPng } from '../../src/core/png.js';
 import { Datasets } from '../../src/data/datasets.js';
@@ -13,6 +10,8 @@ import { autoencoderInit } from '../../src/schema/model.js';
 import { optimizer } from '../../src/schema/training.js';
 import { autoencoderNetwork } from '../../src/train/image_autoencoder.js';
 import { Pretraining } from '../../src/train/pretraining.js';
+import { writeCheckpoint } from '../support/checkpoint.js';
+import { testFolders } from '../support/folder.js';
 
 /** Flat pictures of many colours. */
 function pictures(count: number, width: number, height: number): SampleSource<InpaintSample> {
@@ -55,18 +54,8 @@ async function open(train = pictures(16, 8, 4), heldOut = [pictures(8, 8, 4)]) {
   );
 }
 
-const folders: string[] = [];
-afterAll(() => folders.forEach((folder) => rmSync(folder, { recursive: true })));
-
-function saved(files: CheckpointFiles): string {
-  const folder = mkdtempSync(join(tmpdir(), 'autoencoder-'));
-  folders.push(folder);
-  for (const [name, content] of Object.entries(files)) {
-    const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
-    writeFileSync(join(folder, name), Buffer.concat(pieces.map((piece) => Buffer.from(piece as Uint8Array))));
-  }
-  return folder;
-}
+const newFolder = testFolders('autoencoder');
+const saved = (files: CheckpointFiles): string => writeCheckpoint(newFolder(), files);
 
 describe('training an autoencoder', () => {
   it('without held-out pictures measures nothing', async () => {

@@ -1,6 +1,4 @@
 /** Flow models whose frozen weights are held in float16. */
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { floatsToHalves, HalfTensor, halvesIn, halvesToFloats } from '../../../src/core/half.js';
@@ -12,6 +10,7 @@ import { loadFlow, openFlowModel, type FlowTraining } from '../../../src/policie
 import { trainedPart, type FlowModel } from '../../../src/policies/flow/model.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
+import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { asked, config, how, smallFlow } from './small_flow.js';
 
@@ -27,14 +26,7 @@ const ofLora: FlowTraining = { ...ofAdapter, trains: 'lora', lora };
 
 const rounded = (data: Float32Array): Float32Array => halvesToFloats(floatsToHalves(data));
 
-function write(files: CheckpointFiles): string {
-  const folder = newFolder();
-  for (const [name, content] of Object.entries(files)) {
-    const bytes = typeof content === 'string' || content instanceof Uint8Array ? content : Buffer.concat(content);
-    writeFileSync(join(folder, name), bytes);
-  }
-  return folder;
-}
+const write = (files: CheckpointFiles): string => writeCheckpoint(newFolder(), files);
 
 /** The folder of a model whose numbers all have a float16, except those that `change` sets. */
 function base(change: (weights: Weights) => void = () => undefined): string {

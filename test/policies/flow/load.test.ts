@@ -26,6 +26,7 @@ import {
 import type { FlowModel } from '../../../src/policies/flow/model.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
+import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { asked, config, how, smallFlow } from './small_flow.js';
 
@@ -40,14 +41,7 @@ const whole: FlowTraining = { trains: 'all', lora: null, imagePrompt: null, seed
 const ofAdapter: FlowTraining = { ...whole, trains: 'adapter' };
 const ofLora: FlowTraining = { ...whole, trains: 'lora', lora };
 
-function write(files: CheckpointFiles): string {
-  const folder = newFolder();
-  for (const [name, content] of Object.entries(files)) {
-    const bytes = typeof content === 'string' || content instanceof Uint8Array ? content : Buffer.concat(content);
-    writeFileSync(join(folder, name), bytes);
-  }
-  return folder;
-}
+const write = (files: CheckpointFiles): string => writeCheckpoint(newFolder(), files);
 
 /** A model's folder with all weights. */
 function wholeFolder(): string {

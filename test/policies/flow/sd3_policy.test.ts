@@ -1,5 +1,4 @@
 /** Stable Diffusion 3 as a policy: its steps are sampled, measured and learnt from as those of the other families. */
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
@@ -10,6 +9,7 @@ import type { FlowRequest } from '../../../src/policies/flow/batch.js';
 import { checkFlowModel, loadFlow, openFlowModel, type FlowTraining } from '../../../src/policies/flow/load.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
+import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { how } from './small_flow.js';
 
@@ -87,16 +87,7 @@ async function train(policy: FlowPolicy): Promise<void> {
   await policy.step(1e-2);
 }
 
-function write(files: CheckpointFiles): string {
-  const folder = newFolder();
-  for (const [name, content] of Object.entries(files)) {
-    writeFileSync(
-      join(folder, name),
-      Array.isArray(content) ? Buffer.concat(content as Uint8Array[]) : (content as string),
-    );
-  }
-  return folder;
-}
+const write = (files: CheckpointFiles): string => writeCheckpoint(newFolder(), files);
 
 const latentsOf = async (policy: FlowPolicy): Promise<number[]> =>
   (await answersOf(policy)).flatMap(({ latents }) => [...latents]);

@@ -23,7 +23,7 @@ import type { TokenAnswer, TokenRequest, TokenPrompt } from '../../../src/polici
 import { estimatedDivergence, type LanguagePolicy } from '../../../src/policies/tokens/language_policy.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
-import { writeFiles } from './files.js';
+import { writeCheckpoint } from '../../support/checkpoint.js';
 
 type Groups<P extends TokenPrompt> = readonly AnsweredPrompt<TokenRequest<P>, TokenAnswer>[];
 
@@ -102,7 +102,7 @@ export class TrainerService<P extends TokenPrompt> {
     step: ({ learningRate }) => this.#here.step(learningRate),
     checksum: () => this.#here.checksum(),
     save: async ({ name }) => {
-      writeFiles(join(this.checkpoints, name), await this.#here.files());
+      writeCheckpoint(join(this.checkpoints, name), await this.#here.files());
       return `trainer://test/weights/${name}`;
     },
     load: async ({ name, steps }) => {

@@ -2,9 +2,9 @@
 import { describe, expect, it } from 'vitest';
 import { adapterFilesIn } from '../../../src/policies/tokens/tinker/archive.js';
 import { openModel } from '../../../src/policies/tokens/adapter.js';
+import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { adapterCheckpoint } from '../exported.js';
-import { writeFiles } from '../remote/files.js';
 import { archiveOf, skyrlAdapter } from './archived.js';
 
 const newFolder = testFolders('archive');
@@ -16,7 +16,7 @@ describe("a training server's archive of an adapter", () => {
       const { checkpoint, base } = adapterCheckpoint(newFolder(), name);
       const archive = await archiveOf(skyrlAdapter(checkpoint));
       const folder = newFolder();
-      writeFiles(folder, await adapterFilesIn(archive, base, 'http://server'));
+      writeCheckpoint(folder, await adapterFilesIn(archive, base, 'http://server'));
       expect(openModel(folder).weights).toEqual(openModel(checkpoint).weights);
       expect(openModel(folder).weights).not.toEqual(openModel(base).weights);
     },

@@ -8,9 +8,9 @@ import type { TokenAnswer, TokenRequest } from '../../../src/policies/tokens/bat
 import type { TokenSampling } from '../../../src/policies/tokens/rollout.js';
 import type { SampledAnswer } from '../../../src/policies/tokens/vllm/sampler.js';
 import { StubTinker } from '../../engines/tinker/stub_tinker.js';
+import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { policyContract } from '../contract.js';
-import { writeFiles } from '../remote/files.js';
 import { lessonsOf, request, reward, sampled, trained } from './lessons.js';
 import { END, how, picturedPrompt, prompts, servedPolicy, SIDE, sight, VOCABULARY } from './served.js';
 import { storm } from './storm.js';
@@ -103,7 +103,7 @@ describe('a policy at a training server', () => {
     const stored = new Map<string, SampledAnswer>();
     const first = servedPolicy(stub, { stored });
     await trained(first, 0, 2);
-    writeFiles(folder, await first.files());
+    writeCheckpoint(folder, await first.files());
     await trained(first, 2, 3);
     const weights = stub.weights;
     // It is started again, and has what was saved alone.
@@ -144,7 +144,7 @@ describe('a policy at a training server', () => {
     await again.step(0.5);
     expect(await again.sample(request('ahead'))).toEqual(ahead);
     await again.publish('current');
-    writeFiles(folder, await again.files());
+    writeCheckpoint(folder, await again.files());
     const resumed = servedPolicy(stub, { stored });
     await resumed.restore(folder, 1);
     const asked = count('/asample');
@@ -163,7 +163,7 @@ describe('a policy at a training server', () => {
     const folder = folders();
     const stub = await started();
     const policy = servedPolicy(stub);
-    writeFiles(folder, await policy.files());
+    writeCheckpoint(folder, await policy.files());
     const other = servedPolicy(stub, { rank: 4 });
     await expect(other.restore(folder, 0)).rejects.toThrow(/found weights of .*"rank":8.*asks for .*"rank":4/);
     const file = join(folder, 'remote.json');
@@ -238,7 +238,7 @@ describe('a policy at a training server', () => {
     const policy = servedPolicy(stub);
     const written = async (of = policy): Promise<string> => {
       const folder = folders();
-      writeFiles(folder, await of.files());
+      writeCheckpoint(folder, await of.files());
       return folder;
     };
     await trained(policy, 0, 1);
@@ -271,7 +271,7 @@ describe('a policy at a training server', () => {
     const stub = await started({ keepsAll: true });
     const policy = servedPolicy(stub, { notes, downloadsAdapter: false });
     const folder = folders();
-    writeFiles(folder, await policy.files());
+    writeCheckpoint(folder, await policy.files());
     const release = policy.release(folder);
     await release?.([]);
     expect(notes).toEqual([
@@ -287,7 +287,7 @@ describe('a policy at a training server', () => {
     const policy = servedPolicy(stub, { notes, downloadsAdapter: false });
     const folder = folders();
     const released = async (): Promise<void> => policy.release(folder)?.([]);
-    writeFiles(folder, await policy.files());
+    writeCheckpoint(folder, await policy.files());
     const file = join(folder, SERVED_FILE);
     const record = readFileSync(file, 'utf8');
     for (const said of ['Model not found: m', 'Training run m is unknown']) {

@@ -23,10 +23,10 @@ import { showFigure } from '../../../src/policies/tokens/tinker/certificate/find
 import { ownEngine } from '../../../src/policies/tokens/tinker/certificate/own_engine.js';
 import type { TinkerPolicy } from '../../../src/policies/tokens/tinker/policy.js';
 import { optimizer } from '../../../src/schema/training.js';
+import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { skyrlEnvironment, SkyrlServer } from '../../support/skyrl.js';
 import { policyContract } from '../contract.js';
-import { writeFiles } from '../remote/files.js';
 import { connect, format, how, prompts, servedPolicy, VOCABULARY, within } from './served.js';
 
 const REASON = skyrlEnvironment === undefined ? ' (left out: EDITRL_SKYRL names no environment)' : '';
@@ -123,7 +123,7 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
     const notes: string[] = [];
     const there = open({ eps: 1, notes });
     const folder = newFolder();
-    writeFiles(folder, await there.files());
+    writeCheckpoint(folder, await there.files());
     const here = ownPolicy(folder, base);
     await there.publish('current');
     const answers = await there.sample({
@@ -145,8 +145,8 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
       await policy.step(0.1);
     }
     const after = [newFolder(), newFolder()];
-    writeFiles(after[0], await there.files());
-    writeFiles(after[1], await here.files());
+    writeCheckpoint(after[0], await there.files());
+    writeCheckpoint(after[1], await here.files());
     const [thereBy, hereBy] = after.map((one) => changes(folder, one));
     const likeness = cosine(thereBy, hereBy);
     const length = Math.hypot(...thereBy) / Math.hypot(...hereBy);
