@@ -147,8 +147,8 @@ function conditionsOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun:
   return new ExportedConditions(openTextEncoder(words, policy.engine, resolveRun), looks);
 }
 
-/** Raises CheckpointError as `loadFlow` does. */
-function startingModel(
+/** What training starts from, held as the engine says. Raises CheckpointError as `loadFlow` does. */
+export function startingModel(
   settings: IpAdapterSettings,
   resolveRun: RunResolver,
   codec: PictureCodec,
