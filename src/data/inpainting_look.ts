@@ -1,13 +1,12 @@
 /** A look at inpainting samples before a run, without decoding their pictures: whether they are there, their sizes, and most masks. */
-import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { decodePlainPng, pngSize } from '../core/png.js';
+import { decodePlainPng } from '../core/png.js';
 import { binaryMask, requireOneSize } from './inpainting.js';
-import { sizeText, type PictureSize } from './pictures.js';
+import { headerSize, sizeText, type PictureSize } from './pictures.js';
 import { MEMBERS, memberName, readSelfBench, type Member, type SelfBenchList } from './self_bench.js';
 
-const HEADER_BYTES = 24;
 /** Masks are looked into until so many of their pixels were seen; `editrl data check` looks into all. */
 const MOST_MASK_PIXELS = 2 ** 26;
 
@@ -70,25 +69,6 @@ function problemOr<T>(problems: DataError[], look: () => T): T | null {
     problems.push(error);
     return null;
   }
-}
-
-/** The size that a PNG's header says; null for what else may be decoded. Raises DataError for a file that cannot be read or is empty. */
-export function headerSize(path: string): PictureSize | null {
-  const header = Buffer.alloc(HEADER_BYTES);
-  let read: number;
-  try {
-    const file = openSync(path, 'r');
-    try {
-      read = readSync(file, header, 0, HEADER_BYTES, 0);
-    } finally {
-      closeSync(file);
-    }
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-    throw new DataError(`cannot be read (${code})`, { where: path, cause });
-  }
-  if (read < HEADER_BYTES) throw new DataError(`is no picture: it has ${read} bytes`, { where: path });
-  return pngSize(header);
 }
 
 /** Raises DataError for sides that are no whole number of patches. */

@@ -2,8 +2,7 @@
 import { closeSync, openSync, readSync, statSync } from 'node:fs';
 import { dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { headerSize } from './inpainting_look.js';
-import type { PictureSize } from './pictures.js';
+import { headerSize, type PictureSize } from './pictures.js';
 import { rowFiles } from './rows.js';
 
 /** A list of edits, and where its rows name what an edit begins from. */

@@ -1,7 +1,8 @@
-/** A person's own pictures as a dataset takes them: upright, and of one size. */
-import { readFileSync } from 'node:fs';
+/** A person's own pictures: their bytes, their sizes, and as a dataset takes them, upright and of one size. */
+import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { DataError } from '../core/errors.js';
 import { coverImage, decodeImage, type RgbImage } from '../core/image.js';
+import { pngSize } from '../core/png.js';
 
 export interface PictureSize {
   readonly width: number;
@@ -22,6 +23,28 @@ export function pictureBytes(path: string, where: string): Uint8Array {
     const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
     throw new DataError(`cannot read ${path} (${code})`, { where, cause });
   }
+}
+
+/** Bytes at the beginning of a file that say a PNG's size. */
+const HEADER_BYTES = 24;
+
+/** The size that a PNG's header says; null for what else may be decoded. Raises DataError for a file that cannot be read or is empty. */
+export function headerSize(path: string): PictureSize | null {
+  const header = Buffer.alloc(HEADER_BYTES);
+  let read: number;
+  try {
+    const file = openSync(path, 'r');
+    try {
+      read = readSync(file, header, 0, HEADER_BYTES, 0);
+    } finally {
+      closeSync(file);
+    }
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    throw new DataError(`cannot be read (${code})`, { where: path, cause });
+  }
+  if (read < HEADER_BYTES) throw new DataError(`is no picture: it has ${read} bytes`, { where: path });
+  return pngSize(header);
 }
 
 /** Reads a picture; scaled and cropped at the middle to `size`, as it is where that is null. Raises DataError with `where`. */
