@@ -8,11 +8,11 @@ import type { OpType } from './attributes.js';
 import type { Graph, NodeOrigin, Shape, Value, ValueType } from './ir.js';
 import { sizeOf, topological } from './ir.js';
 import {
-  ATTRIBUTE,
   EXTERNAL,
   integer,
   message,
   model,
+  operatorNode,
   plainNode,
   tensor,
   text,
@@ -247,34 +247,7 @@ class GraphWriter {
       names.push(this.#anySize ? this.#fedSizes(value, sizes) : this.#integers(sizes));
     }
     for (const extra of form.extraInputs ?? []) names.push(this.#integers(extra));
-    message(target, 1, (writer) => {
-      for (const read of names) text(writer, 1, read);
-      text(writer, 2, output);
-      text(writer, 3, `${op}:${name}`);
-      text(writer, 4, op);
-      for (const [key, x] of Object.entries(form.attributes ?? {})) {
-        message(writer, 5, (attribute) => {
-          text(attribute, 1, key);
-          if (typeof x === 'number') integer(attribute, 3, x);
-          else for (const element of x) integer(attribute, 8, element);
-          integer(attribute, 20, typeof x === 'number' ? ATTRIBUTE.int : ATTRIBUTE.ints);
-        });
-      }
-      for (const [key, x] of Object.entries(form.textAttributes ?? {})) {
-        message(writer, 5, (attribute) => {
-          text(attribute, 1, key);
-          text(attribute, 4, x);
-          integer(attribute, 20, ATTRIBUTE.text);
-        });
-      }
-      for (const [key, x] of Object.entries(form.floatAttributes ?? {})) {
-        message(writer, 5, (attribute) => {
-          text(attribute, 1, key);
-          attribute.tag(2, WireType.Bit32).float(x);
-          integer(attribute, 20, ATTRIBUTE.float);
-        });
-      }
-    });
+    operatorNode(target, { op, name: `${op}:${name}`, inputs: names, output }, form);
   }
 
   /** Whether a value follows from frozen parameters alone. */

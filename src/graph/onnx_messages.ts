@@ -1,6 +1,7 @@
 /** Messages of an ONNX model (onnx/onnx, onnx.proto). */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import type { Dtype, ValueType } from './ir.js';
+import type { OnnxForm } from './operators/spec.js';
 
 const IR_VERSION = 10;
 const OPSET = 23;
@@ -10,7 +11,7 @@ export const ELEMENT_TYPE: Readonly<Record<Dtype | 'float16', number>> = { float
 /** The location of a tensor's elements: another file. */
 export const EXTERNAL = 1;
 /** The numbers of kinds of attributes. */
-export const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
+const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
 
 /** Writes a message's fields. */
 export type Message = (writer: BinaryWriter) => void;
@@ -80,6 +81,47 @@ export function plainNode(target: BinaryWriter, op: string, inputs: readonly str
     for (const input of inputs) text(writer, 1, input);
     text(writer, 2, output);
     text(writer, 4, op);
+  });
+}
+
+/** A node of an operator by its form: what that reads besides is among the inputs. */
+export function operatorNode(
+  target: BinaryWriter,
+  {
+    op,
+    name,
+    inputs,
+    output,
+  }: { readonly op: string; readonly name: string; readonly inputs: readonly string[]; readonly output: string },
+  form: OnnxForm,
+): void {
+  message(target, 1, (writer) => {
+    for (const input of inputs) text(writer, 1, input);
+    text(writer, 2, output);
+    text(writer, 3, name);
+    text(writer, 4, op);
+    for (const [key, x] of Object.entries(form.attributes ?? {})) {
+      message(writer, 5, (attribute) => {
+        text(attribute, 1, key);
+        if (typeof x === 'number') integer(attribute, 3, x);
+        else for (const element of x) integer(attribute, 8, element);
+        integer(attribute, 20, typeof x === 'number' ? ATTRIBUTE.int : ATTRIBUTE.ints);
+      });
+    }
+    for (const [key, x] of Object.entries(form.textAttributes ?? {})) {
+      message(writer, 5, (attribute) => {
+        text(attribute, 1, key);
+        text(attribute, 4, x);
+        integer(attribute, 20, ATTRIBUTE.text);
+      });
+    }
+    for (const [key, x] of Object.entries(form.floatAttributes ?? {})) {
+      message(writer, 5, (attribute) => {
+        text(attribute, 1, key);
+        attribute.tag(2, WireType.Bit32).float(x);
+        integer(attribute, 20, ATTRIBUTE.float);
+      });
+    }
   });
 }
 
