@@ -7,48 +7,34 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hasFfmpeg } from '../data/video/odd_files.js';
 import { StubProgram } from '../engines/vllm/program.js';
-import { childrenOf, configFile, isRunning, Place, until, type Ended, type Live } from './editrl.js';
+import { childrenOf, isRunning, until, type Ended, type Live, type Place } from './editrl.js';
+import { clips, edits, SeeingPlace, type Seeing } from './seeing_runs.js';
 
 const ITERATIONS = 4;
 const EPISODES = 8;
 const HELD_OUT = 4;
 /** Held-out answers come before and after training, sampled and most probable ones. */
 const STORED = ITERATIONS * EPISODES + 4 * HELD_OUT;
-const ENV = { APP__REWARD_FUNCTION_API_BASE: 'http://127.0.0.1:9' };
 
-interface Seeing {
-  readonly config: string;
-  readonly overlays: readonly string[];
-  /** The run that the policy starts from: its config's name. */
-  readonly start: string;
-  readonly reward: string;
-  /** Settings that say what is trained. */
-  readonly trains: readonly string[];
-  /** What is trained, in a checkpoint. */
-  readonly weights: string;
-  readonly contextSize: number;
-}
-
-function seeingRun(name: string, { config, overlays, start, reward, trains, weights, contextSize }: Seeing): void {
+function seeingRun(name: string, seeing: Seeing): void {
   describe(name, () => {
+    let own: SeeingPlace;
     let place: Place;
     let program: StubProgram;
     let whole: Ended;
-    /** What a user sets of this run alone. */
-    let own: readonly string[];
 
-    const call = (...args: readonly string[]): Promise<Ended> => place.call(args, ENV);
-    const shared = overlays.flatMap((file) => ['--with', file]);
-    const sampled = (run: string, ...sets: readonly string[]): Live =>
-      place.start(
-        ['run', config, ...shared, ...[...own, `run_name=${run}`, ...sets].flatMap((set) => ['--set', set])],
-        ENV,
-      );
+    const sampled = (run: string): Live =>
+      own.start(run, {
+        iterations: ITERATIONS,
+        episodes: EPISODES,
+        heldOut: HELD_OUT,
+        serve: { command: program.command },
+      });
     const storedOf = (run: string): number => {
       const file = join(place.run(run), 'answers.jsonl');
       return existsSync(file) ? readFileSync(file, 'utf8').split('\n').length - 1 : 0;
     };
-    const weightsOf = (run: string, iteration = ITERATIONS): Buffer => place.checkpointFile(run, iteration, weights);
+    const weightsOf = (run: string, iteration = ITERATIONS): Buffer => own.weights(run, iteration);
     /** But for times. */
     const learnt = (run: string): unknown[] =>
       place
@@ -56,28 +42,10 @@ function seeingRun(name: string, { config, overlays, start, reward, trains, weig
         .map((line) => Object.fromEntries(Object.entries(line).filter(([key]) => !/^time\/|^tokens\/s$/.test(key))));
 
     beforeAll(async () => {
-      place = Place.make();
-      expect(await call('run', configFile(start), ...shared)).toMatchObject({ code: 0, err: '' });
-      const model = join(place.dir, 'model');
-      expect(await call('export', join(place.run(start)), '--out', model)).toMatchObject({ code: 0 });
+      own = await SeeingPlace.make(seeing);
+      place = own.place;
       mkdirSync(join(place.dir, 'vllm'));
       program = new StubProgram(join(place.dir, 'vllm'));
-      own = [
-        `num_iterations=${ITERATIONS}`,
-        `policy.model=${model}`,
-        ...trains,
-        'optimizer.learning_rate=0.01',
-        'optimizer.per_device_batch_size=4',
-        `rollout.engine=${JSON.stringify({ type: 'vllm', serve: { command: program.command } })}`,
-        `rollout.episodes_per_iteration=${EPISODES}`,
-        'rollout.generations_per_sample=4',
-        'rollout.max_response_tokens=6',
-        'reward.terms=[]',
-        `reward.mode=${reward}`,
-        `validation.prompts=${HELD_OUT}`,
-        'validation.every_n_iterations=null',
-        'checkpoint.save_every_n_iterations=2',
-      ];
       whole = await sampled('whole').ended;
     }, 300_000);
     afterAll(() => place.remove());
@@ -101,11 +69,11 @@ function seeingRun(name: string, { config, overlays, start, reward, trains, weig
     it('is served with flags by which pictures arrive as they are sent', () => {
       const { args } = program.starts[0];
       const behind = (flag: string): unknown => JSON.parse(args[args.indexOf(flag) + 1]);
-      expect(args[0]).toBe(join(place.dir, 'model'));
+      expect(args[0]).toBe(own.model);
       expect(args).toContain('--enable-scale-out');
       expect(behind('--mm-processor-kwargs')).toMatchObject({ size: { shortest_edge: 1024 } });
       expect(behind('--media-io-kwargs')).toEqual({ video: { fps: 30 } });
-      expect(behind('--max-model-len')).toBe(contextSize);
+      expect(behind('--max-model-len')).toBe(seeing.contextSize);
     });
 
     it('records episodes that score the same again', async () => {
@@ -119,7 +87,7 @@ function seeingRun(name: string, { config, overlays, start, reward, trains, weig
         .find(({ key }) => key === '1/0/0')!;
       expect(stored.ids).toEqual(episode.tokens);
       expect(stored.log_probs.reduce((sum, one) => sum + one, 0)).toBeCloseTo(episode.log_prob, 3);
-      const again = await call('rescore', 'whole', '--offline', '--exp-dir', place.runs, '--json');
+      const again = await own.call('rescore', 'whole', '--offline', '--exp-dir', place.runs, '--json');
       expect(again).toMatchObject({ code: 0, err: '' });
       expect(JSON.parse(again.out)).toMatchObject({ compared: STORED, differ: 0, not_rescored: {} });
     });
@@ -134,7 +102,7 @@ function seeingRun(name: string, { config, overlays, start, reward, trains, weig
       expect(await live.ended).toMatchObject({ signal: 'SIGKILL' });
       await until('everything that it started has ended', () => !started.some(isRunning));
       program.mend();
-      const resumed = await call('resume', 'killed');
+      const resumed = await own.call('resume', 'killed');
       expect(resumed).toMatchObject({ code: 0, err: '' });
       expect(resumed.out).toContain('resuming killed from iteration 2');
       expect(weightsOf('killed').equals(weightsOf('whole'))).toBe(true);
@@ -144,24 +112,8 @@ function seeingRun(name: string, { config, overlays, start, reward, trains, weig
   });
 }
 
-seeingRun('edits of pictures, described by an adapter', {
-  config: 'configs/edit_response.jsonnet',
-  overlays: ['configs/lib/edit_tiny.libsonnet', 'test/e2e/recipes/edit_small.libsonnet'],
-  start: 'edit_start',
-  reward: 'jpeg_size',
-  trains: ['policy.lora={"rank": 2, "alpha": 8}', 'policy.train={"mm_vision": false, "mm_mlp": false}'],
-  weights: 'adapter_model.safetensors',
-  contextSize: 48,
-});
+seeingRun('edits of pictures, described by an adapter', edits);
 
 describe.skipIf(!hasFfmpeg)('with ffmpeg (skipped without it)', () => {
-  seeingRun('questions on clips, answered by all weights', {
-    config: 'configs/video_actions.jsonnet',
-    overlays: ['configs/lib/video_tiny.libsonnet', 'test/e2e/recipes/video_small.libsonnet'],
-    start: 'video_start',
-    reward: 'word_overlap',
-    trains: ['policy.lora=null'],
-    weights: 'policy.safetensors',
-    contextSize: 80,
-  });
+  seeingRun('questions on clips, answered by all weights', clips);
 });

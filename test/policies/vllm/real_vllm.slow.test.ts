@@ -14,14 +14,13 @@ import type { TokenAnswer, TokenPrompt } from '../../../src/policies/tokens/batc
 import { RULES_PROCESSOR } from '../../../src/policies/tokens/vllm/sampler.js';
 import { writeModules } from '../../../src/launch/servers/vllm_python.js';
 import type { TokenPolicy } from '../../../src/policies/tokens/policy.js';
+import { EXACT, hasVllm, LEFT_OUT, ON_CPU, VLLM } from '../../engines/vllm/real_vllm.js';
 import { smallConfig, writeLlama } from '../../engines/vllm/small_base.js';
 import { testFolder, testFolders } from '../../support/folder.js';
 import { openBlocks, writeBlocksBase } from './blocks_base.js';
 import { largestMismatch, learn, sampledPolicy, type Trains } from './sampled_policy.js';
 import { pixels, seeingPrompts, writeSeeingBase } from './seeing_base.js';
 
-const environment = process.env['EDITRL_VLLM'];
-const REASON = environment === undefined ? ' (left out: EDITRL_VLLM names no environment)' : '';
 const LONGEST_START_MS = 300_000;
 
 /** A Llama of random weights with heads of a size that vLLM's kernels have. */
@@ -35,8 +34,6 @@ const sizes: DecoderConfig = {
   head_dim: 32,
 };
 
-const CPU = { VLLM_CPU_OMP_THREADS_BIND: 'nobind', VLLM_CPU_KVCACHE_SPACE: '1', HF_HUB_OFFLINE: '1' };
-
 /** Starts it with these further flags and variables; it ends with the tests of the suite that calls this. */
 function serving(model: () => string, flags: readonly string[], variables: Readonly<Record<string, string>>) {
   const folders = testFolders('real-vllm');
@@ -46,14 +43,14 @@ function serving(model: () => string, flags: readonly string[], variables: Reado
     const port = await freePort();
     const logFile = join(folders(), 'log');
     const log = openSync(logFile, 'a');
-    const place = ['serve', model(), '--host', '127.0.0.1', '--port', String(port)];
-    const exact = ['--dtype', 'float32', '--enforce-eager', '--logprobs-mode', 'processed_logprobs'];
-    const more = ['--generation-config', 'vllm', ...flags];
-    server = spawn(join(String(environment), 'bin', 'vllm'), [...place, ...exact, ...more], {
+    const [program, ...serve] = VLLM;
+    const place = [...serve, model(), '--host', '127.0.0.1', '--port', String(port)];
+    const more = ['--logprobs-mode', 'processed_logprobs', '--generation-config', 'vllm', ...flags];
+    server = spawn(program, [...place, ...EXACT, ...more], {
       // Its engine is a process of its own, which ends with the group.
       detached: true,
       stdio: ['ignore', log, log],
-      env: { ...CPU, ...process.env, ...variables },
+      env: { ...ON_CPU, ...process.env, ...variables },
     });
     closeSync(log);
     url = `http://127.0.0.1:${port}`;
@@ -110,7 +107,7 @@ async function followsTraining(
   }
 }
 
-describe.skipIf(environment === undefined)(`a real vLLM${REASON}`, () => {
+describe.skipIf(!hasVllm)(`a real vLLM${LEFT_OUT}`, () => {
   const base = writeLlama(testFolder('real-vllm-base'), sizes, { embedding_std: 0.8, initializer_range: 0.2 });
 
   describe('with adapters', () => {
