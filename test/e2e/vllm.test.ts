@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StubProgram } from '../engines/vllm/program.js';
 import { StubVllm } from '../engines/vllm/stub_vllm.js';
 import { childrenOf, isRunning, Place, until, type Ended, type Live } from './editrl.js';
+import { killWithin, storedAnswers } from './sampled_runs.js';
 
 const INIT = {
   ...{ hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1 },
@@ -66,10 +67,10 @@ function sampled(name: string, engine: object, ...sets: readonly string[]): Live
 const serving = (): object => ({ serve: { command: program.command } });
 
 const adapterOf = (name: string): Buffer => place.checkpointFile(name, ITERATIONS, ADAPTER);
-const storedOf = (name: string): number =>
-  existsSync(join(place.run(name), 'answers.jsonl'))
-    ? readFileSync(join(place.run(name), 'answers.jsonl'), 'utf8').split('\n').length - 1
-    : 0;
+const storedOf = (name: string): number => storedAnswers(place, name);
+/** Kills a run in iteration 4, whose checkpoint is not written yet; how many answers it has stored. */
+const killed = (run: string, start: () => Live): Promise<number> =>
+  killWithin({ place, program, run, start, before: 2 * 8 + 3 * 16, given: 8 });
 
 describe('a run whose answers vLLM samples', () => {
   let whole: Ended;
@@ -100,18 +101,7 @@ describe('a run whose answers vLLM samples', () => {
   });
 
   it('killed between what is stored and the next checkpoint ends with the same weights, and asks for nothing again', async () => {
-    // Stalls within iteration 4, whose checkpoint is not written yet: the server withholds its last answers.
-    const before = 2 * 8 + 3 * 16;
-    program.stall(before + 8);
-    const live = sampled('killed', serving());
-    await until('answers of iteration 4 are stored', () => !live.isAlive() || storedOf('killed') > before);
-    const started = childrenOf(live.pid);
-    live.kill('SIGKILL');
-    expect(await live.ended).toMatchObject({ signal: 'SIGKILL' });
-    await until('everything that it started has ended', () => !started.some(isRunning));
-    expect(started.length).toBeGreaterThan(1);
-    program.mend();
-    const kept = storedOf('killed');
+    const kept = await killed('killed', () => sampled('killed', serving()));
     expect(place.state('killed')?.iteration).toBeLessThan(ITERATIONS);
 
     const resumed = await place.call(['resume', 'killed']);
@@ -158,15 +148,7 @@ describe('a run that trains all weights', () => {
     expect(lines.some((line) => Number(line['policy/grad_norm']) > 0)).toBe(true);
     expect(readdirSync(join(place.run('all'), 'adapters'))).toEqual([]);
 
-    const before = 2 * 8 + 3 * 16;
-    program.stall(before + 8);
-    const live = sampled('all_killed', serving(), 'policy.lora=null');
-    await until('answers of iteration 4 are stored', () => !live.isAlive() || storedOf('all_killed') > before);
-    const started = childrenOf(live.pid);
-    live.kill('SIGKILL');
-    await live.ended;
-    await until('everything that it started has ended', () => !started.some(isRunning));
-    program.mend();
+    await killed('all_killed', () => sampled('all_killed', serving(), 'policy.lora=null'));
     expect(await place.call(['resume', 'all_killed'])).toMatchObject({ code: 0, err: '' });
     const weights = (name: string): Buffer => place.checkpointFile(name, ITERATIONS, 'policy.safetensors');
     expect(weights('all_killed').equals(weights('all'))).toBe(true);

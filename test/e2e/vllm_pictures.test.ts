@@ -2,12 +2,13 @@
  * Runs whose policy sees and whose answers vLLM samples: pictures that an adapter describes edits of, and clips that all weights answer questions on.
  * The stand-in sees by eyes of its own, so that what it samples and what the trainer computes agree only where pictures arrive as they are.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hasFfmpeg } from '../data/video/odd_files.js';
 import { StubProgram } from '../engines/vllm/program.js';
-import { childrenOf, isRunning, until, type Ended, type Live, type Place } from './editrl.js';
+import type { Ended, Live, Place } from './editrl.js';
+import { killWithin, storedAnswers } from './sampled_runs.js';
 import { clips, edits, SeeingPlace, type Seeing } from './seeing_runs.js';
 
 const ITERATIONS = 4;
@@ -30,10 +31,7 @@ function seeingRun(name: string, seeing: Seeing): void {
         heldOut: HELD_OUT,
         serve: { command: program.command },
       });
-    const storedOf = (run: string): number => {
-      const file = join(place.run(run), 'answers.jsonl');
-      return existsSync(file) ? readFileSync(file, 'utf8').split('\n').length - 1 : 0;
-    };
+    const storedOf = (run: string): number => storedAnswers(place, run);
     const weightsOf = (run: string, iteration = ITERATIONS): Buffer => own.weights(run, iteration);
     /** But for times. */
     const learnt = (run: string): unknown[] =>
@@ -93,15 +91,9 @@ function seeingRun(name: string, seeing: Seeing): void {
     });
 
     it('killed within an iteration and resumed comes to the same, and asks for nothing again', async () => {
-      const stored = 2 * HELD_OUT + (ITERATIONS - 1) * EPISODES;
-      program.stall(stored + EPISODES / 2);
-      const live = sampled('killed');
-      await until('answers of the last iteration are stored', () => !live.isAlive() || storedOf('killed') > stored);
-      const started = childrenOf(live.pid);
-      live.kill('SIGKILL');
-      expect(await live.ended).toMatchObject({ signal: 'SIGKILL' });
-      await until('everything that it started has ended', () => !started.some(isRunning));
-      program.mend();
+      const before = 2 * HELD_OUT + (ITERATIONS - 1) * EPISODES;
+      const start = (): Live => sampled('killed');
+      await killWithin({ place, program, run: 'killed', start, before, given: EPISODES / 2 });
       const resumed = await own.call('resume', 'killed');
       expect(resumed).toMatchObject({ code: 0, err: '' });
       expect(resumed.out).toContain('resuming killed from iteration 2');
