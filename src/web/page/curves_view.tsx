@@ -44,6 +44,7 @@ export function CurvesView({
   const search = place.query.get('metric') ?? '';
   const range = rangeOf(place.query);
   const logarithmic = place.query.get('log') === 'true';
+  const trimmed = place.query.get('spikes') === 'false';
   const names = useData<WireCurves>('/api/curves', { ...of }, about);
   const known = names.data?.metrics ?? [];
   const panels = search === '' ? panelsOf(known.filter((metric) => metric !== without)) : found(known, search);
@@ -103,6 +104,16 @@ export function CurvesView({
           />{' '}
           logarithmic
         </label>
+        <label class="check" title="Axes leave out single values that lie far from all others, and say how many.">
+          <input
+            type="checkbox"
+            checked={trimmed}
+            onChange={(event) =>
+              go(changed(place, { spikes: event.currentTarget.checked ? 'false' : null }), 'replace')
+            }
+          />{' '}
+          without spikes
+        </label>
         <RangeFields range={range} onRange={setRange} />
       </div>
       <Status
@@ -122,6 +133,7 @@ export function CurvesView({
             unit={withScale(chart.unit, chart.lines, scale)}
             alarms={alarmsOf(chart.lines, data?.alarms)}
             logarithmic={logarithmic}
+            trimmed={trimmed}
             named={data?.groups === undefined}
             range={range}
             onRange={setRange}
