@@ -110,16 +110,19 @@ export class Session {
   readonly #giveBack: () => Promise<void>;
   /** Parameters that lie on the device. */
   readonly #resident: ReadonlySet<string>;
+  /** Whether any output is left on the device: the runtime then gives all others in arrays of its own. */
+  readonly #leaves: boolean;
 
   private constructor(
     ort: typeof Ort,
     model: OnnxModel,
     session: Ort.InferenceSession,
-    resident: ReadonlySet<string>,
+    { resident, leaves }: { readonly resident: ReadonlySet<string>; readonly leaves: boolean },
     giveBack: () => Promise<void>,
   ) {
     this.#ort = ort;
     this.#resident = resident;
+    this.#leaves = leaves;
     this.#model = model;
     this.#session = session;
     this.#giveBack = giveBack;
@@ -151,6 +154,9 @@ export class Session {
       ...(options.halves === undefined ? {} : { halves: options.halves }),
     });
     const provider = options.provider ?? 'cpu';
+    const { leaves } = options;
+    const locations =
+      leaves === undefined || !leavesTensors(options) ? undefined : locationsOf(model.outputs.keys(), leaves);
     const compile = (): Promise<Ort.InferenceSession> =>
       ort.InferenceSession.create(model.bytes, {
         executionProviders: [onDevice(provider, options.device)],
@@ -165,9 +171,7 @@ export class Session {
           data: bytesOf(must(frozen.get(name), name).data),
         })),
         intraOpNumThreads: options.threads ?? allCores(),
-        ...(options.leaves === undefined || !leavesTensors(options)
-          ? {}
-          : { preferredOutputLocation: locationsOf(model.outputs.keys(), options.leaves) }),
+        ...(locations === undefined ? {} : { preferredOutputLocation: locations }),
         ...(options.profilePrefix === undefined
           ? {}
           : { enableProfiling: true, profileFilePrefix: options.profilePrefix }),
@@ -177,7 +181,7 @@ export class Session {
       const native = await owner.lend(key, compile);
       allCompileSeconds += (performance.now() - start) / 1000;
       const resident = provider === 'webgpu' ? (options.frozen ?? new Set<string>()) : new Set<string>();
-      return new Session(ort, model, native, resident, () => owner.giveBack(key));
+      return new Session(ort, model, native, { resident, leaves: locations !== undefined }, () => owner.giveBack(key));
     } catch (cause) {
       const detail = cause instanceof Error ? cause.message : String(cause);
       throw new EngineError(`provider ${provider} cannot run graph ${graph.name}: ${detail}`, {
@@ -261,8 +265,7 @@ export class Session {
       }
       const data = result.data as TensorData;
       out[name] = given ?? data;
-      // Where a session leaves any output on the device, the runtime gives all others in arrays of its own.
-      if (given !== undefined && given !== data) (given as Float32Array).set(data as Float32Array);
+      if (given !== undefined && this.#leaves) (given as Float32Array).set(data as Float32Array);
     }
     return out;
   }

@@ -69,7 +69,12 @@ export function copiedWeights(options: SessionOptions): WeightVersions<Given, Co
       const outputs = Object.fromEntries(trained.map(([name, { shape }]) => [name, graph.parameter(name, shape)]));
       const session = await Session.compile(graph, outputs, { ...options, leaves: () => true });
       const cells = new Map(trained.map(([name]) => [name, new TensorCell()]));
-      await session.run({}, weights, Object.fromEntries(cells));
+      try {
+        await session.run({}, weights, Object.fromEntries(cells));
+      } catch (error) {
+        await session.dispose();
+        throw error;
+      }
       return {
         weights: new Map<string, { readonly data: Float32Array } | TensorCell>([...weights, ...cells]),
         session,

@@ -89,19 +89,24 @@ export class Sampler<P extends TokenPrompt> {
   ) {
     const { session, packed = 'frozen', padding = 'left_out' } = options;
     const { caches = leavesTensors(session) ? 'cells' : 'arrays' } = options;
-    this.#growth = caches === 'cells' ? new CacheGrowth(session) : null;
-    this.#copied = caches === 'cells' && packed !== 'all' ? copiedWeights(session) : null;
+    const inCells = caches === 'cells';
+    const packsAll = isOnCpu(session) && packed === 'all';
+    this.#growth = inCells ? new CacheGrowth(session) : null;
+    this.#copied = inCells && !packsAll ? copiedWeights(session) : null;
     // Elsewhere a graph is compiled for each size, and fewer rows take hardly less time.
-    this.#leavesOut = padding === 'left_out' && caches === 'arrays' && isOnCpu(session);
+    this.#leavesOut = padding === 'left_out' && !inCells && isOnCpu(session);
     // Prompts have many rows, so packing weights would save little: prefill shares the unpacked weights.
-    this.#prefill = new SessionCache('prefill', { ...session, leaves: () => true }, poolFor(session));
+    this.#prefill = new SessionCache(
+      'prefill',
+      inCells ? { ...session, leaves: () => true } : session,
+      poolFor(session),
+    );
     this.#step = new SessionCache(
       'decode',
       { ...session, leaves: isCache },
       poolFor(session, packed === 'none' ? undefined : frozenWeights(model)),
     );
-    this.#packedStep =
-      isOnCpu(session) && packed === 'all' ? packedSessions('decode', { ...session, leaves: isCache }) : null;
+    this.#packedStep = packsAll ? packedSessions('decode', { ...session, leaves: isCache }) : null;
     this.#visionTower = options.visionTower === undefined ? openVisionTower(model, session) : options.visionTower;
   }
 
@@ -138,17 +143,6 @@ export class Sampler<P extends TokenPrompt> {
     };
     const packed = packPrompts(prompts, rows, promptWidth);
     const seen = await this.#visionTower?.feeds(prompts, promptShape);
-    // What the prefill gives is held by the batch alone, which lets go of it when it grows smaller.
-    const batch = new DecodingBatch(
-      config,
-      promptWidth,
-      await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights),
-      { places: rows, answers: answersPerPrompt },
-      prompts.length,
-      this.#growth === null
-        ? new ArrayCaches(rows * answersPerPrompt, config)
-        : new CellCaches(rows * answersPerPrompt, config, this.#growth),
-    );
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
         ids: [],
@@ -159,6 +153,17 @@ export class Sampler<P extends TokenPrompt> {
         latest: prompt.ids.at(-1)!,
         finished: false,
       })),
+    );
+    // What the prefill gives is held by the batch alone, which lets go of it when it grows smaller.
+    const batch = new DecodingBatch(
+      config,
+      promptWidth,
+      await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights),
+      { places: rows, answers: answersPerPrompt },
+      prompts.length,
+      this.#growth === null
+        ? new ArrayCaches(rows * answersPerPrompt, config)
+        : new CellCaches(rows * answersPerPrompt, config, this.#growth),
     );
     const writing = (answer: number): boolean => {
       const { finished, ids, limit } = writers[answer];
