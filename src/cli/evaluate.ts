@@ -76,6 +76,7 @@ export const evaluateVerb: Action = {
   run: async (args) => {
     const json = flag(args, 'json');
     const subjects = await subjectsOf(args);
+    (await import('../launch/evaluation.js')).requireCommonNumber(subjects);
     for (const { problems } of subjects) printWarnings(problems.map((one) => `checkpoint passed over: ${one}`));
     const view = json ? noView : openView(process.stderr);
     const [stop] = abortOnSignals(1, () => printError('stopping; what judges have answered is kept'), view);

@@ -1,7 +1,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { evaluatedModel, evaluatedRun, parseRunSpec, type EvaluationChanges } from '../../src/launch/evaluation.js';
+import {
+  evaluatedModel,
+  evaluatedRun,
+  parseRunSpec,
+  requireCommonNumber,
+  type EvaluationChanges,
+  type EvaluationSubject,
+} from '../../src/launch/evaluation.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';
@@ -86,5 +93,24 @@ describe('what is evaluated', () => {
     const hub = await evaluatedModel({ ...place, sets }, 'hub:me/model@v2', NOTHING);
     expect(getPath(hub.config.settings, 'policy.model')).toEqual({ hub: 'me/model', revision: 'v2' });
     await expect(evaluatedModel(place, join(base, 'none'), NOTHING)).rejects.toThrow('there is no such folder');
+  });
+});
+
+describe('what two evaluations have in common', () => {
+  const subject = (label: string, reward: object, measure: readonly object[] = []) => ({
+    label,
+    config: { settings: { reward, validation: { measure } } } as unknown as EvaluationSubject['config'],
+  });
+  const [judged, drawn] = [{ mode: 'viescore' }, { terms: [{ name: 'image_similarity', weight: 1 }] }];
+
+  it('is one reward, or a measure of both; else they are refused', () => {
+    expect(() => requireCommonNumber([subject('A', judged), subject('B', drawn)])).toThrow(
+      '--against: the rewards of A and of B differ (viescore and 1 image_similarity), and a difference of their numbers means nothing',
+    );
+    const term = { name: 'jpeg_size' };
+    expect(() => requireCommonNumber([subject('A', judged, [term]), subject('B', drawn, [term])])).not.toThrow();
+    expect(() => requireCommonNumber([subject('A', judged, [term]), subject('B', drawn)])).toThrow('differ');
+    expect(() => requireCommonNumber([subject('A', drawn), subject('B', drawn)])).not.toThrow();
+    expect(() => requireCommonNumber([subject('A', drawn)])).not.toThrow();
   });
 });

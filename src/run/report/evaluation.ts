@@ -19,7 +19,7 @@ export interface EvaluatedNumber extends Estimate {
   /** How many answers have a score, and how many have none. */
   readonly n: number;
   readonly unscored: number;
-  /** From the other evaluation to this one, over the prompts that both have; absent without another, or without a common prompt. */
+  /** From the other evaluation to this one, over the prompts that both have; absent without another, without a common prompt, and between two rewards. */
   readonly difference?: MeanDifference;
 }
 
@@ -36,7 +36,7 @@ export interface EvaluationReport {
 /** The metrics of held-out evaluation, apart from the time that it took. */
 const MEASURED = /^(validation|control)\//;
 
-/** Reads an evaluation, compared with `base` if that is given. Raises RunError where nothing was evaluated. */
+/** Reads an evaluation, compared with `base` if that is given, by its reward only where both have the same. Raises RunError where nothing was evaluated. */
 export function readEvaluation(
   { paths, iteration }: EvaluationPlace,
   base: EvaluationPlace | null = null,
@@ -44,16 +44,27 @@ export function readEvaluation(
   const metrics = evaluatedAt(paths, iteration);
   const record = readRecord(paths);
   if (metrics === null || record === null) throw new RunError('nothing was evaluated here', { where: paths.dir });
+  const found = scaleOf(record);
+  const other = base === null ? null : scaleOf(readRecord(base.paths));
   const measures = [null, ...measuresIn(metrics)];
   const numbers = measures.flatMap((by) => {
     const measure = by === null ? null : { name: by, identity: null };
     const own = promptScores(paths, measure, iteration);
-    const others = base === null ? null : promptScores(base.paths, measure, base.iteration);
+    const isCompared = base !== null && (by !== null || !differ(found, other));
+    const others = isCompared ? promptScores(base.paths, measure, base.iteration) : null;
     return numbersBy(by, metrics, own, others);
   });
-  const found = rewardScale((path) => getPath(record.settings, path));
   const scale = found === null ? null : { label: found.label, most: found.most };
   return { iteration, scale, numbers, loss: metrics['validation/loss'] ?? null, metrics };
+}
+
+function scaleOf(record: { readonly settings: object } | null): Scale | null {
+  return record === null ? null : rewardScale((path) => getPath(record.settings, path));
+}
+
+/** Whether two rewards are known to be of two scales, so that what one gave says nothing beside what the other gave. */
+export function differ(a: Scale | null, b: Scale | null): boolean {
+  return a !== null && b !== null && a.identity !== b.identity;
 }
 
 /** The run directory that holds an evaluation, and the iteration that it is recorded as. */

@@ -118,13 +118,15 @@ describe.skipIf(REASON !== '')(`a policy on WebGPU${REASON}`, () => {
     const wanted = await answersOf(cpu);
     expect(Math.max(...wanted.map(({ length }) => length))).toBe(70);
     const fed: number[] = [];
-    const { run } = sessions.prototype;
+    const run = Reflect.get(sessions.prototype, 'run') as (
+      ...given: unknown[]
+    ) => ReturnType<ort.InferenceSession['run']>;
     // What lies where is asked at each run: a tensor that is freed later lies nowhere.
     vi.spyOn(sessions.prototype, 'run').mockImplementation(function (this: ort.InferenceSession, feeds, ...more) {
       const tensors = Object.values(feeds as Record<string, ort.Tensor>).filter(({ location }) => location === 'cpu');
       const bytes = tensors.reduce((sum, { data }) => sum + (data as Float32Array).byteLength, 0);
       if ('written' in feeds) fed.push(bytes);
-      return (run as (...given: unknown[]) => ReturnType<typeof run>).call(this, feeds, ...more);
+      return run.call(this, feeds, ...more);
     });
     expect(await answersOf(gpu)).toEqual(wanted);
     const weights = [...gpu.model.weights.values()].reduce((bytes, { data }) => bytes + data.byteLength, 0);

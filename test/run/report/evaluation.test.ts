@@ -21,10 +21,15 @@ const scored = (value: number, measure: number): Outcome => ({
 const LOST: Outcome = { kind: 'unscored', reason: 'timeout', detail: 'late', parts: {} };
 
 /** An evaluation with the outcomes of each set's answers. */
-function evaluation(name: string, iteration: number, sets: Readonly<Record<string, readonly Outcome[]>>): RunPaths {
+function evaluation(
+  name: string,
+  iteration: number,
+  sets: Readonly<Record<string, readonly Outcome[]>>,
+  mode = 'viescore',
+): RunPaths {
   const paths = new RunPaths(base, name);
   mkdirSync(paths.episodesDir, { recursive: true });
-  const settings = { run_name: name, base_exp_dir: base, reward: { mode: 'viescore' } };
+  const settings = { run_name: name, base_exp_dir: base, reward: { mode } };
   writeFileSync(paths.record, JSON.stringify({ format: 1, run_name: name, settings, attempts: [] }));
   const journal = new MetricsJournal(paths);
   journal.append(iteration, {
@@ -90,4 +95,19 @@ it('reads means, errors and counts, and compares with another evaluation prompt 
     /^reward, greedy +6\.333 ± 1\.453 +3 +1$/,
   );
   expect(() => readEvaluation({ ...own, iteration: 7 })).toThrow('nothing was evaluated here');
+});
+
+it('compares two that different rewards score by their measures alone', () => {
+  const at = (name: string, value: number, measure: number, mode?: string) => ({
+    paths: evaluation(name, 1, { a: [scored(value, measure), scored(value, measure)] }, mode),
+    iteration: 1,
+  });
+  const own = at('vie', 4, 1);
+  const differencesTo = (other: typeof own): unknown[] =>
+    readEvaluation(own, other).numbers.map(({ by, difference }) => [by, difference?.mean]);
+  expect(differencesTo(at('ground', 1, 0, 'ground_score'))).toEqual([
+    [null, undefined],
+    ['judge two', 1],
+  ]);
+  expect(differencesTo(at('vie_too', 1, 0))[0]).toEqual([null, 3]);
 });
