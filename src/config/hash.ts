@@ -95,7 +95,7 @@ export function diffSettings(before: RunSettings, after: RunSettings, texts?: Te
   for (const key of new Set([...old.keys(), ...now.keys()])) {
     const [was, is] = [old.get(key), now.get(key)];
     if (canonicalJson(was?.counts) === canonicalJson(is?.counts) || isSamePath(was, is)) continue;
-    if (isIdle(was, before) && isIdle(is, after)) continue;
+    if (isIdle(key, was, before) && isIdle(key, is, after)) continue;
     const grew = is?.mark.mayGrow === true && growable(after) && Number(is.value) > Number(was?.value);
     if (!grew) changes.push({ key, before: was?.shown ?? null, after: is?.shown ?? null });
   }
@@ -115,14 +115,16 @@ function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<
   return new Map(found.map((leaf) => [leaf.path, { ...leaf, ...countedValue(settings, leaf, digestOf) }]));
 }
 
-function isIdle(leaf: Leaf | undefined, settings: RunSettings): boolean {
-  if (leaf === undefined) return false;
-  const idle = leaf.mark.idle?.((path) => getPath(settings, path)) === true;
-  return idle || isIdleSection(leaf.path.split('.', 1)[0], settings);
+/** Whether a field means nothing to these settings; one that they do not have, such as that of another term, is as idle as its section. */
+function isIdle(key: string, leaf: Leaf | undefined, settings: RunSettings): boolean {
+  const idle = leaf?.mark.idle?.((path) => getPath(settings, path)) === true;
+  return idle || isIdleSection(key.split('.', 1)[0], settings);
 }
 
 function isIdleSection(section: string, settings: RunSettings): boolean {
-  return markOf(sectionSchema(settings, section)).idle?.((path) => getPath(settings, path)) === true;
+  const schema = recipeOf(settings).schema.shape;
+  if (!Object.hasOwn(schema, section)) return false;
+  return markOf(schema[section] as z.ZodType).idle?.((path) => getPath(settings, path)) === true;
 }
 
 interface CountedLeaf extends Leaf {

@@ -128,6 +128,14 @@ describe('reward.terms', () => {
     expect((await load('reward.terms=[]', 'reward.mode=viescore')).resultHash).toBe((await load()).resultHash);
   });
 
+  it('may be added to what scores a supervised run, and taken away', async () => {
+    const scored = async (terms: string) =>
+      (await loadEvaluated({ ...base, file: 'configs/sft_s.jsonnet', sets: [terms] })).settings;
+    const [one, more] = [await scored('reward.terms=[{"name":"jpeg_size","weight":1}]'), await scored(two)];
+    expect(diffSettings(one, more)).toEqual([]);
+    expect(diffSettings(more, one)).toEqual([]);
+  });
+
   it('are known to the schema, with their marks', async () => {
     const { settings } = await load(two);
     const found = leaves(schema, settings).filter(({ path }) => path.startsWith('reward.terms'));
