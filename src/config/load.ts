@@ -200,6 +200,9 @@ export async function loadReferenced(
 ): Promise<LoadedConfig> {
   const request = { ...reachingRequest(parent, reference), env: { ...env, APP__RUN_NAME: reference.run } };
   const evaluation = await evaluate(request, true);
+  const { value } = evaluation;
+  // An overlay that names the run alone has reached this one, too.
+  if (isObject(value) && 'run_name' in value) value['run_name'] = reference.run;
   if (request.overlays.length > 0 && hasForeignKeys(evaluation.value)) {
     const own = await evaluate({ ...request, overlays: [] }, true);
     dropForeignKeys(evaluation.value, own.value);

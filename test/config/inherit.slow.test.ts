@@ -46,6 +46,14 @@ describe.each([
     expect(getPath(sft.settings, 'rollout.temperature')).toBe(0.8);
   });
 
+  it('leave each of them its name', async () => {
+    const { sft, vq } = await load(written("{ run_name: 'mine', seed: 9 }"));
+    expect([sft, vq].map(({ settings }) => [settings.run_name, settings.seed])).toEqual([
+      ['sft_s', 9],
+      ['tiny_vq', 9],
+    ]);
+  });
+
   it('stay out where they say so', async () => {
     const { rl, sft, vq } = await load(written('{ reaches_parents: false, seed: 9 }'));
     expect([rl, sft, vq].map(({ settings }) => settings.seed)).toEqual([9, 42, 42]);
