@@ -52,7 +52,7 @@ describe('where memory is for fewer runs than the cores', () => {
       /a sweep starts at most 1 run at once, as many as fit by their estimates into the [\d.]+ GiB of memory that are free \(the 3 that the cores would take need [\d.]+ GiB\); --max-parallel/,
     );
     const { at_once } = JSON.parse(await said('plan', file, '--json')) as ExperimentPlan;
-    expect(at_once).toMatchObject({ most: 1, by_cores: 3 });
+    expect(at_once).toMatchObject({ most: 1, unbounded: 3 });
   });
 
   it('a sweep says so, and warns where --max-parallel starts more', async () => {

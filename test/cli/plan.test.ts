@@ -125,7 +125,7 @@ describe('editrl plan', () => {
     vi.spyOn(process, 'constrainedMemory').mockReturnValue(1.5 * each);
     const experiment = await loadExperiment({ file });
     expect(await planExperiment(experiment, { gpus: [], cpus: 16 })).toMatchObject({
-      at_once: { most: 1, by_cores: 3, by_cores_bytes: 3 * each },
+      at_once: { most: 1, unbounded: 3, unbounded_bytes: 3 * each },
     });
     expect(
       (await planExperiment(experiment, { gpus: [], cpus: 16 }, { free: 2 * each, total: 4 * each })).at_once,

@@ -36,7 +36,7 @@ export const planResult = z.looseObject({
   cells: z.array(planned),
   parents: z.array(planned).describe('runs that cells start from'),
   at_once: z
-    .looseObject({ most: z.number(), by_cores: z.number(), by_cores_bytes: z.number(), free_bytes: z.number() })
+    .looseObject({ most: z.number(), unbounded: z.number(), unbounded_bytes: z.number(), free_bytes: z.number() })
     .nullable()
     .describe('how many runs a sweep starts at once on the CPU, where memory is for fewer than the cores'),
   downloads: texts,

@@ -18,26 +18,28 @@ export function sizeJobs(jobs: readonly PlannedJob[], devices: Devices): SizedJo
   });
 }
 
-/** The most that runs on the CPU take at once: each number by itself. */
-export interface AtOnce {
+/** What runs on the CPU take at one moment. */
+export interface Moment {
   readonly runs: number;
+  /** Of these, those whose estimate is known. */
+  readonly sized: number;
   readonly processes: number;
   readonly bytes: number;
 }
 
-/** The order in which runs would start if all took equally long, and the most that those on the CPU would take at once. */
+/** The order in which runs would start if all took equally long, and the moments between starts and ends. */
 export function playSchedule(
   schedule: Schedule,
   jobs: readonly SizedJob[],
   slots: Slots,
   maxParallel: number | null,
-): { readonly order: SizedJob[]; readonly most: AtOnce } {
+): { readonly order: SizedJob[]; readonly moments: Moment[] } {
   const limit = maxParallel ?? Number.POSITIVE_INFINITY;
   const byName = new Map(jobs.map((job) => [job.name, job]));
   const kinds = new Set(jobs.map(({ device }) => device));
   const running: { readonly job: SizedJob; readonly placement: Placement }[] = [];
   const order: SizedJob[] = [];
-  let most: AtOnce = { runs: 0, processes: 0, bytes: 0 };
+  const moments: Moment[] = [];
   for (;;) {
     for (const { job } of schedule.startable()) {
       if (running.length >= limit || !hasRoom(slots, kinds)) break;
@@ -48,25 +50,23 @@ export function playSchedule(
       running.push({ job: planned, placement });
       order.push(planned);
     }
-    most = larger(most, together(running.map(({ job }) => job)));
-    const first = running.shift();
-    if (first === undefined) return { order, most };
+    const first = running[0];
+    if (first === undefined) return { order, moments };
+    moments.push(together(running.map(({ job }) => job)));
+    running.shift();
     slots.release(first.placement);
     schedule.ended(first.job.name, { kind: 'finished' });
   }
 }
 
-function together(jobs: readonly SizedJob[]): AtOnce {
+function together(jobs: readonly SizedJob[]): Moment {
   const onCpu = jobs.filter(({ device }) => device === 'cpu');
   const sum = (of: (job: SizedJob) => number): number => onCpu.reduce((all, job) => all + of(job), 0);
-  return { runs: onCpu.length, processes: sum(({ processes }) => processes), bytes: sum(({ bytes }) => bytes) };
-}
-
-function larger(a: AtOnce, b: AtOnce): AtOnce {
   return {
-    runs: Math.max(a.runs, b.runs),
-    processes: Math.max(a.processes, b.processes),
-    bytes: Math.max(a.bytes, b.bytes),
+    runs: onCpu.length,
+    sized: onCpu.filter(({ bytes }) => bytes > 0).length,
+    processes: sum(({ processes }) => processes),
+    bytes: sum(({ bytes }) => bytes),
   };
 }
 
@@ -87,9 +87,9 @@ export interface SweepPlace {
 export interface TightMemory {
   /** Most runs at once: as many as fit, or as --max-parallel says. */
   readonly most: number;
-  /** Most runs at once whatever they take, and their bytes. */
-  readonly by_cores: number;
-  readonly by_cores_bytes: number;
+  /** The runs of the moment that would take the most if memory were no limit, and their bytes. */
+  readonly unbounded: number;
+  readonly unbounded_bytes: number;
   readonly free_bytes: number;
 }
 
@@ -110,16 +110,31 @@ export interface Room {
 export function roomFor({ jobs, devices, allowed, maxParallel, freeBytes, world }: SweepPlace): Room {
   const cores = coreSlots(jobs, devices, maxParallel);
   const seen = inspectedOnce(world);
-  const mostOf = (memoryBytes: number): AtOnce => {
+  const momentsOf = (memoryBytes: number): Moment[] => {
     const { schedule } = openSchedule({ jobs, retries: 0, failFast: false, halving: null }, seen);
-    return playSchedule(schedule, jobs, new DeviceSlots(devices, allowed, cores, memoryBytes), maxParallel).most;
+    return playSchedule(schedule, jobs, new DeviceSlots(devices, allowed, cores, memoryBytes), maxParallel).moments;
   };
   const memoryBytes = maxParallel === null ? freeBytes : Number.POSITIVE_INFINITY;
-  const whatever = mostOf(Number.POSITIVE_INFINITY);
-  if (whatever.bytes <= freeBytes || whatever.runs < 2) return { cpuSlots: cores, memoryBytes, tight: null };
-  const { runs: most, processes } = maxParallel === null ? mostOf(freeBytes) : whatever;
-  const found = { by_cores: whatever.runs, by_cores_bytes: whatever.bytes, free_bytes: freeBytes };
-  return { cpuSlots: Math.min(cores, processes), memoryBytes, tight: { most, ...found } };
+  const unbounded = momentsOf(Number.POSITIVE_INFINITY);
+  // A run goes alone even if it does not fit, and one of unknown size beside any other.
+  const crowded = unbounded.filter(({ sized, bytes }) => sized > 1 && bytes > freeBytes);
+  if (crowded.length === 0) return { cpuSlots: cores, memoryBytes, tight: null };
+  const played = maxParallel === null ? momentsOf(freeBytes) : unbounded;
+  const cpuSlots = Math.min(cores, Math.max(...played.map(({ processes }) => processes)));
+  return { cpuSlots, memoryBytes, tight: tightOf(crowded, maxParallel === null ? played : null, freeBytes) };
+}
+
+/** @param fitting The moments that fit; null where runs start although they do not. */
+function tightOf(
+  crowded: readonly Moment[],
+  fitting: readonly Moment[] | null,
+  free_bytes: number,
+): TightMemory | null {
+  const most = fitting === null ? null : Math.max(...fitting.map(({ runs }) => runs));
+  // Where as many go at once as fit, only the moments with more runs than that are held back.
+  const [largest] = crowded.filter(({ runs }) => most === null || runs > most).sort((a, b) => b.bytes - a.bytes);
+  if (largest === undefined) return null;
+  return { most: most ?? largest.runs, unbounded: largest.runs, unbounded_bytes: largest.bytes, free_bytes };
 }
 
 function coreSlots(jobs: readonly SizedJob[], devices: Devices, maxParallel: number | null): number {
@@ -141,11 +156,11 @@ function inspectedOnce(world: RunWorld): RunWorld {
 }
 
 /** That fewer runs go at once than the cores would take, in words. */
-export function fewerAtOnce({ most, by_cores, by_cores_bytes, free_bytes }: TightMemory): string {
-  return `at most ${most} ${most === 1 ? 'run' : 'runs'} at once, as many as fit by their estimates into the ${gibibytes(free_bytes)} of memory that are free (the ${by_cores} that the cores would take need ${gibibytes(by_cores_bytes)}); --max-parallel starts as many as it says`;
+export function fewerAtOnce({ most, unbounded, unbounded_bytes, free_bytes }: TightMemory): string {
+  return `at most ${most} ${most === 1 ? 'run' : 'runs'} at once, as many as fit by their estimates into the ${gibibytes(free_bytes)} of memory that are free (the ${unbounded} that the cores would take need ${gibibytes(unbounded_bytes)}); --max-parallel starts as many as it says`;
 }
 
 /** That the runs that --max-parallel lets start at once may not fit, in words. */
-export function tooManyAtOnce({ most, by_cores_bytes, free_bytes }: TightMemory): string {
-  return `the ${most} runs that --max-parallel lets go at once are estimated to need ${gibibytes(by_cores_bytes)} of memory together, and ${gibibytes(free_bytes)} are free: lower it, or leave it out, and as many go at once as fit`;
+export function tooManyAtOnce({ most, unbounded_bytes, free_bytes }: TightMemory): string {
+  return `the ${most} runs that --max-parallel lets go at once are estimated to need ${gibibytes(unbounded_bytes)} of memory together, and ${gibibytes(free_bytes)} are free: lower it, or leave it out, and as many go at once as fit`;
 }

@@ -26,7 +26,7 @@ describe('the room of a sweep', () => {
     expect(room(eight)).toEqual({
       cpuSlots: 6,
       memoryBytes: 64 * GIB,
-      tight: { most: 6, by_cores: 8, by_cores_bytes: 80 * GIB, free_bytes: 64 * GIB },
+      tight: { most: 6, unbounded: 8, unbounded_bytes: 80 * GIB, free_bytes: 64 * GIB },
     });
     expect(room(eight, null, 80)).toEqual({ cpuSlots: 8, memoryBytes: 80 * GIB, tight: null });
   });
@@ -40,7 +40,7 @@ describe('the room of a sweep', () => {
     expect(room(eight, 7)).toEqual({
       cpuSlots: 7,
       memoryBytes: Infinity,
-      tight: { most: 7, by_cores: 7, by_cores_bytes: 70 * GIB, free_bytes: 64 * GIB },
+      tight: { most: 7, unbounded: 7, unbounded_bytes: 70 * GIB, free_bytes: 64 * GIB },
     });
     expect(room(eight, 6).tight).toBeNull();
     expect(room(eight, 1, 4).tight).toBeNull();
@@ -49,16 +49,36 @@ describe('the room of a sweep', () => {
   it('is that of runs that can go at once: a large parent goes before its cells, and what is done takes nothing', () => {
     const cells = eight.map((cell) => ({ ...cell, parents: ['start'] }));
     const start = sized('start', 60);
-    expect(room([start, ...cells]).tight).toMatchObject({ most: 6, by_cores: 8 });
+    expect(room([start, ...cells]).tight).toMatchObject({ most: 6, unbounded: 8 });
     expect(room([start, ...cells.slice(0, 6)]).tight).toBeNull();
     const world = new FakeWorld();
     for (const { name } of eight.slice(0, 2)) world.states.set(name, { kind: 'finished', iteration: 100 });
     expect(room(eight, null, 64, world).tight).toBeNull();
   });
 
+  it('is judged by what runs take at one moment, not by the most runs and the most bytes of different ones', () => {
+    const small = eight.slice(0, 4).map((cell) => ({ ...cell, parents: ['start'], bytes: 5 * GIB }));
+    const start = sized('start', 100);
+    for (const maxParallel of [null, 4]) expect(room([start, ...small], maxParallel).tight).toBeNull();
+    // Two moments do not fit. Of the first no run is held back in number, since more go at once later.
+    const pair = [sized('start-a', 60), sized('start-b', 60)];
+    const cells = eight.map((cell) => ({ ...cell, parents: ['start-a', 'start-b'] }));
+    expect(room([...pair, ...cells]).tight).toMatchObject({ most: 6, unbounded: 8, unbounded_bytes: 80 * GIB });
+    expect(room([...pair, ...cells], 8).tight).toMatchObject({ most: 2, unbounded: 2, unbounded_bytes: 120 * GIB });
+  });
+
+  it('says nothing where as many runs go at once as the cores take, or one of unknown size beside one that is too large', () => {
+    const jobs = [sized('a', 60), sized('b', 60), sized('c', 1), sized('d', 1)];
+    const place = { devices: { gpus: [], cpus: 2 }, allowed: null, freeBytes: 64 * GIB, world: new FakeWorld() };
+    expect(roomFor({ ...place, jobs, maxParallel: null }).tight).toBeNull();
+    for (const maxParallel of [null, 2]) {
+      expect(room([sized('large', 100), fakeJob('unknown')], maxParallel).tight).toBeNull();
+    }
+  });
+
   it('holds back no run of unknown size, and none on a GPU', () => {
     const unknown = Array.from({ length: 4 }, (_, i) => fakeJob(`unknown-${i}`));
-    expect(room([...eight, ...unknown]).tight).toMatchObject({ most: 10, by_cores: 12 });
+    expect(room([...eight, ...unknown]).tight).toMatchObject({ most: 10, unbounded: 12 });
     const onGpu = sized('on-gpu', 100, [], { device: 'gpu' });
     const found = roomFor({
       jobs: [onGpu, ...eight.slice(0, 6)],
