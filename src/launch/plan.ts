@@ -112,9 +112,11 @@ export async function planExperiment(
   };
 }
 
-/** What a sweep would find of its runs on the CPU; those on GPUs have one each. A config alone trains its runs one after another. */
+/**
+ * What a sweep would find of its runs on the CPU; those on GPUs have one each. A config alone, which has no axes, trains its runs one after another.
+ */
 function atOnce(experiment: Experiment, devices: Devices, freeBytes: number): TightMemory | null {
-  if (experiment.cells.length < 2) return null;
+  if (experiment.cells.every(({ axes }) => Object.keys(axes).length === 0)) return null;
   const isOnCpu = ({ config }: Cell): boolean => deviceKind(config.settings, devices) === 'cpu';
   const cells = experiment.cells.filter(isOnCpu);
   const parents = experiment.parents.filter(isOnCpu);
@@ -122,7 +124,8 @@ function atOnce(experiment: Experiment, devices: Devices, freeBytes: number): Ti
   const among = (all: readonly Cell[]): Cell[] =>
     all.map((cell) => ({ ...cell, parents: cell.parents.filter((name) => names.has(name)) }));
   const matrix = { name: experiment.name, cells: among(cells), parents: among(parents) };
-  const jobs = sizeJobs(planJobs(matrix, devices), devices);
+  // A run on the CPU may have the shape of one on GPUs that it starts from.
+  const jobs = sizeJobs(planJobs(matrix, devices), devices, [...experiment.cells, ...experiment.parents]);
   return roomFor({ jobs, devices, allowed: [], maxParallel: null, freeBytes, world: runFolders }).tight;
 }
 

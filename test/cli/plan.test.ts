@@ -132,10 +132,42 @@ describe('editrl plan', () => {
     ).toMatchObject({
       most: 2,
     });
-    // A config alone trains its runs one after another.
+    // A config alone trains its runs one after another; one cell of an experiment may have several parents.
     const [first, ...parents] = experiment.cells;
-    const alone = { ...experiment, cells: [{ ...first, parents: parents.map(({ run_name }) => run_name) }], parents };
+    const one = { ...experiment, cells: [{ ...first, parents: parents.map(({ run_name }) => run_name) }], parents };
+    expect((await planExperiment(one, { gpus: [], cpus: 16 })).at_once).toMatchObject({ most: 1, unbounded: 2 });
+    const alone = { ...one, cells: [{ ...one.cells[0], axes: {} }] };
     expect((await planExperiment(alone, { gpus: [], cpus: 16 })).at_once).toBeNull();
+  });
+
+  it('knows the size of runs on the CPU that start from a run on GPUs', async () => {
+    const file = join(folder, 'across.jsonnet');
+    const cpu = join(folder, 'cpu.libsonnet');
+    writeFileSync(cpu, "{ policy+: { engine+: { provider: 'cpu' } } }");
+    writeFileSync(
+      file,
+      `{
+        name: 'across',
+        base: import '${resolve('configs/sft_s__rl_s.jsonnet')}',
+        with: ['${resolve('configs/lib/tiny.libsonnet')}', '${cpu}'],
+        axes: { seed: { '1': { seed: 1 }, '2': { seed: 2 } } },
+      }`,
+    );
+    const { cells, parents, ...rest } = await loadExperiment({ file });
+    const started = parents.map((parent) => {
+      const { policy } = parent.config.settings as unknown as { policy?: { engine: object } };
+      const onGpu = policy && { policy: { ...policy, engine: { ...policy.engine, provider: 'cuda' } } };
+      const settings = { ...parent.config.settings, ...onGpu };
+      return { ...parent, config: { ...parent.config, settings } };
+    });
+    const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
+    const found = await planExperiment(
+      { ...rest, cells, parents: started },
+      { gpus, cpus: 16 },
+      { free: 2 ** 20, total: 2 ** 40 },
+    );
+    expect(new Set(found.parents.map(({ device }) => device))).toContain('gpu');
+    expect(found.at_once).toMatchObject({ most: 1, unbounded: 2, unbounded_bytes: 2 * found.cells[0].memory_bytes! });
   });
 
   it('refuses two axes that set one key differently', async () => {

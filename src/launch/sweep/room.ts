@@ -4,18 +4,25 @@ import { must } from '../../core/errors.js';
 import { DeviceSlots, gibibytes, type Devices, type Placement } from '../machine/devices.js';
 import { mainMemoryOf } from '../machine/memory.js';
 import { takesMemoryHere } from '../preflight/checks.js';
-import type { PlannedJob, SizedJob } from './plan.js';
+import type { PlannedJob, SizedJob, SweepRun } from './plan.js';
 import type { Schedule } from './schedule.js';
 import { hasRoom, openSchedule, type RunWorld, type Slots } from './sweep.js';
 
-/** The jobs with what each takes of this machine's memory, by its estimate. The models that they share are looked at once. */
-export function sizeJobs(jobs: readonly PlannedJob[], devices: Devices): SizedJob[] {
-  const runs = new Map<string, RunSettings>(jobs.map(({ name, config }) => [name, config.settings]));
-  const bytesOf = mainMemoryOf(runs, devices);
-  return jobs.map((job) => {
-    const { settings } = job.config;
-    return { ...job, bytes: takesMemoryHere(settings) ? bytesOf(settings) : 0 };
-  });
+/**
+ * The jobs with what each takes of this machine's memory, by its estimate. The models that they share are looked at once.
+ * @param runs All runs that the jobs may start from.
+ */
+export function sizeJobs(
+  jobs: readonly PlannedJob[],
+  devices: Devices,
+  runs: readonly Pick<SweepRun, 'config'>[] = jobs,
+): SizedJob[] {
+  const settings = runs.map(({ config }): [string, RunSettings] => [config.settings.run_name, config.settings]);
+  const bytesOf = mainMemoryOf(new Map(settings), devices);
+  return jobs.map((job) => ({
+    ...job,
+    bytes: takesMemoryHere(job.config.settings) ? bytesOf(job.config.settings) : 0,
+  }));
 }
 
 /** What runs on the CPU take at one moment. */

@@ -61,7 +61,10 @@ export type SweepEvent =
   | { readonly kind: 'elsewhere'; readonly name: string; readonly holder: string }
   | Notice;
 
-/** Shows the sweep. `begin` comes first, with the schedule and the runs under way, which stay live; `end` comes last. */
+/**
+ * Shows the sweep. `begin` comes before any event, with the schedule and the runs under way, which stay live; no event comes after `end`. Remarks may
+ * come before `begin` and after `end`.
+ */
 export interface SweepView {
   begin(schedule: Schedule, running: ReadonlyMap<string, RunningJob>): void;
   tell(event: SweepEvent): void;
