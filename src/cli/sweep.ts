@@ -169,7 +169,7 @@ function oneLine(rows: readonly (readonly string[])[]): string[][] {
 }
 
 function dryRun(prepared: PreparedSweep, json: boolean, shown: View): number {
-  const { schedule, order, remark } = previewSchedule(prepared);
+  const { schedule, order, remark, tight } = previewSchedule(prepared);
   if (remark !== null) shown.say(remark);
   const { experiment } = prepared;
   const halving = experiment.options.stop_early ?? null;
@@ -184,6 +184,7 @@ function dryRun(prepared: PreparedSweep, json: boolean, shown: View): number {
         state: schedule.phase(name),
         reason: schedule.reason(name),
       })),
+      at_once: tight,
     });
     return 0;
   }

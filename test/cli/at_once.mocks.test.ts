@@ -63,4 +63,15 @@ describe('where memory is for fewer runs than the cores', () => {
     );
     expect(await said('sweep', file, '--dry-run', '--max-parallel', '1')).not.toContain('at once');
   });
+
+  it('the document of a sweep that is only shown has it too', async () => {
+    const atOnce = async (...flags: string[]): Promise<unknown> => {
+      const lines = await said('sweep', file, '--dry-run', '--json', ...flags);
+      return (JSON.parse(lines.slice(lines.indexOf('{'))) as { readonly at_once: unknown }).at_once;
+    };
+    expect(await atOnce()).toBeNull();
+    await forOneAndAHalf();
+    expect(await atOnce()).toMatchObject({ most: 1, unbounded: 3 });
+    expect(await atOnce('--max-parallel', '2')).toMatchObject({ most: 2, unbounded: 2 });
+  });
 });

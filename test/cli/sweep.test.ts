@@ -67,6 +67,7 @@ describe('editrl sweep --dry-run', () => {
         { run_name: 'trial__a-small__seed-2', processes: 1, parents: [] },
       ],
       would_not_start: [],
+      at_once: null,
     });
   });
 

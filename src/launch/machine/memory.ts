@@ -48,7 +48,35 @@ export interface Memory {
 export function machineMemory(): Memory {
   // 0 if no limit is known.
   const limit = process.constrainedMemory() || Infinity;
-  return { free: Math.min(availableMemory(), limit), total: Math.min(totalmem(), limit) };
+  // What the group uses includes files that are cached, which give way.
+  const left = process.availableMemory() + cachedInGroup();
+  return { free: Math.min(availableMemory(), limit, left), total: Math.min(totalmem(), limit) };
+}
+
+/**
+ * Bytes of cached files in this process's control group that its next allocations may take; 0 where that cannot be read.
+ * @param root Of the file system. Linux writes there what the group uses.
+ */
+export function cachedInGroup(root = '/'): number {
+  const groups = textOrEmpty(join(root, 'proc/self/cgroup'));
+  const folders = [...groups.matchAll(/^\d+:(memory)?:(.*)$/gm)].flatMap(([, controller = '', path]) => {
+    const mounted = join(root, 'sys/fs/cgroup', controller);
+    // In a container the group's own folder may be mounted as the root.
+    return [join(mounted, path), mounted];
+  });
+  for (const folder of folders) {
+    const found = /^inactive_file (\d+)$/m.exec(textOrEmpty(join(folder, 'memory.stat')));
+    if (found !== null) return Number(found[1]);
+  }
+  return 0;
+}
+
+function textOrEmpty(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
 }
 
 export interface MemoryVerdict {

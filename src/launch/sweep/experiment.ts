@@ -19,7 +19,7 @@ import { watchBudget } from './budget.js';
 import { lockExperiment } from './lock.js';
 import { measureFinished } from './measure.js';
 import { matcherOf, planJobs, requireChosen, type PlannedJob, type SizedJob, type SweepRun } from './plan.js';
-import { fewerAtOnce, playSchedule, roomFor, sizeJobs, tooManyAtOnce } from './room.js';
+import { fewerAtOnce, playSchedule, roomFor, sizeJobs, tooManyAtOnce, type TightMemory } from './room.js';
 import type { RunFolderState, Phase, Schedule } from './schedule.js';
 import { openSchedule, runSweep, type Runner, type SweepView } from './sweep.js';
 import { inspect, runFolders } from './run_folders.js';
@@ -46,8 +46,6 @@ export interface PreparedSweep {
   readonly jobs: readonly PlannedJob[];
   readonly limits: SweepLimits;
   readonly devices: Devices;
-  /** Bytes of the machine's memory that were free when it was prepared. */
-  readonly freeBytes: number;
   readonly baseExpDir: string;
 }
 
@@ -86,7 +84,7 @@ export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits
     const placement = slots.tryAcquire(processes, device);
     if (placement !== null) slots.release(placement);
   }
-  return { experiment, jobs, limits, devices, freeBytes: machineMemory().free, baseExpDir };
+  return { experiment, jobs, limits, devices, baseExpDir };
 }
 
 /** The record of an experiment: its runs, and which folders belong to another. */
@@ -116,13 +114,14 @@ export function previewSchedule(prepared: PreparedSweep): {
   schedule: Schedule;
   order: readonly PlannedJob[];
   remark: string | null;
+  tight: TightMemory | null;
 } {
-  const { jobs, slots, remark } = makeRoom(prepared);
+  const { jobs, slots, remark, tight } = makeRoom(prepared);
   const options = { jobs, retries: 0, failFast: false, halving: null };
   const halving = prepared.experiment.options.stop_early ?? null;
   const { schedule } = openSchedule({ ...options, halving }, runFolders);
   const play = openSchedule(options, runFolders).schedule;
-  return { schedule, order: playSchedule(play, jobs, slots, prepared.limits.maxParallel).order, remark };
+  return { schedule, order: playSchedule(play, jobs, slots, prepared.limits.maxParallel).order, remark, tight };
 }
 
 /**
@@ -170,11 +169,15 @@ export async function sweep(
   }
 }
 
-/** What a sweep's runs are given room from, and what is to be said of it. Models of the Hub have to be here: their sizes count. */
-function makeRoom({ experiment, jobs: planned, limits, devices, freeBytes }: PreparedSweep): {
+/**
+ * What a sweep's runs are given room from, and what is to be said of it. Models of the Hub have to be here: their sizes count. Servers have to run: their
+ * memory is not free.
+ */
+function makeRoom({ experiment, jobs: planned, limits, devices }: PreparedSweep): {
   readonly jobs: readonly SizedJob[];
   readonly slots: DeviceSlots;
   readonly remark: string | null;
+  readonly tight: TightMemory | null;
 } {
   const jobs = sizeJobs(planned, devices);
   const allowed = commonDevices(experiment, planned, devices);
@@ -184,14 +187,14 @@ function makeRoom({ experiment, jobs: planned, limits, devices, freeBytes }: Pre
     devices,
     allowed,
     maxParallel,
-    freeBytes,
+    freeBytes: machineMemory().free,
     world: runFolders,
   });
   const said = (): string | null => {
     if (tight === null) return null;
     return maxParallel === null ? fewerAtOnce(tight) : `warning: ${tooManyAtOnce(tight)}`;
   };
-  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes), remark: said() };
+  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes), remark: said(), tight };
 }
 
 /** The GPUs that the runs may share; null means all. Runs on the CPU beside GPUs do not matter. */

@@ -1,11 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { flowAdapterParameters } from '../../../src/recipes/memory.js';
 import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
-import { memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
+import { cachedInGroup, machineMemory, memoryOf, memoryVerdict, shapesOf } from '../../../src/launch/machine/memory.js';
 import { frozenBytes } from '../../../src/recipes/memory.js';
 import type { GraphsShape } from '../../../src/recipes/recipe.js';
 import { smallSettings } from '../../recipes/prompt_enhance/small.js';
@@ -14,6 +14,35 @@ import { smallSettings as textSettings } from '../../recipes/text_answers/small.
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('memory');
+
+describe('the memory that is free', () => {
+  afterEach(() => void vi.restoreAllMocks());
+
+  it('is what the control group may still take, where that is less than the machine has', () => {
+    const machine = machineMemory();
+    vi.spyOn(process, 'constrainedMemory').mockReturnValue(2 ** 20);
+    expect(machineMemory()).toEqual({ free: 2 ** 20, total: 2 ** 20 });
+    vi.spyOn(process, 'availableMemory').mockReturnValue(-cachedInGroup());
+    vi.spyOn(process, 'constrainedMemory').mockReturnValue(machine.total);
+    // The cache may change between two looks at it.
+    expect(machineMemory().free).toBeLessThan(machine.free / 2);
+  });
+
+  it.each([
+    ['4:memory:/jobs/one\n0::/\n', 'sys/fs/cgroup/memory/jobs/one'],
+    ['4:memory:/docker/abc\n', 'sys/fs/cgroup/memory'],
+    ['0::/user.slice/one\n', 'sys/fs/cgroup/user.slice/one'],
+    ['0::/\n', 'sys/fs/cgroup'],
+  ])('counts cached files of the group %j', (groups, folder) => {
+    const root = newFolder();
+    for (const made of ['proc/self', folder]) mkdirSync(join(root, made), { recursive: true });
+    expect(cachedInGroup(root)).toBe(0);
+    writeFileSync(join(root, 'proc/self/cgroup'), groups);
+    expect(cachedInGroup(root)).toBe(0);
+    writeFileSync(join(root, folder, 'memory.stat'), 'active_file 1\ninactive_file 20\ntotal_inactive_file 300\n');
+    expect(cachedInGroup(root)).toBe(20);
+  });
+});
 
 describe('whether the memory of a run fits', () => {
   const gpu = (free: number) => ({ index: 0, uuid: 'GPU-0', name: 'a GPU', memoryBytes: free + 5, usedBytes: 5 });

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
 import { loadExperiment } from '../../../src/config/experiment/load.js';
 import { mainMemoryOf } from '../../../src/launch/machine/memory.js';
 import { prepareSweep, sweep, type PreparedSweep } from '../../../src/launch/sweep/experiment.js';
@@ -8,6 +8,7 @@ import { testFolders } from '../../support/folder.js';
 import { FakeRunner, FakeView, settle } from './fakes.js';
 
 const newFolder = testFolders('sweep');
+afterEach(() => void vi.restoreAllMocks());
 const configs = resolve(import.meta.dirname, '../../../configs');
 
 class HearingView extends FakeView {
@@ -30,7 +31,10 @@ async function prepared(units: number, maxParallel: number | null): Promise<Prep
   const limits = { maxParallel, retries: 0, failFast: false, budget: null };
   const found = prepareSweep(await loadExperiment({ file, env }), { only: null, failed: false }, limits);
   const devices = { gpus: [], cpus: 4 };
-  return { ...found, devices, freeBytes: units * mainMemoryOf(new Map(), devices)(found.jobs[0].config.settings) };
+  const each = mainMemoryOf(new Map(), devices)(found.jobs[0].config.settings);
+  // After it was prepared: servers that start meanwhile take memory.
+  vi.spyOn(process, 'constrainedMemory').mockReturnValue(units * each);
+  return { ...found, devices };
 }
 
 it.each([
