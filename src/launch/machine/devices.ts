@@ -145,24 +145,24 @@ export function wholeMachinePlacement(
 export class DeviceSlots {
   readonly #gpus: readonly Gpu[];
   readonly #size: Readonly<Record<DeviceKind, number>>;
-  /** CPU threads of each slot. */
-  readonly #threads: Readonly<Record<DeviceKind, number>>;
+  readonly #cpus: number;
   readonly #taken = new Map<Placement, { readonly kind: DeviceKind; readonly slots: number; readonly bytes: number }>();
 
   /**
    * `allowed`: GPU indices, null for all. `cpuSlots`: how many slots the cores are divided into; null means one per core. `memoryBytes`: what runs may
-   * take of the machine's memory together. Raises ConfigError for an index that does not exist.
+   * take of the machine's memory together. `leastBytes`: what the smallest run on the CPU takes of it; 0 if that is not known. Raises ConfigError for
+   * an index that does not exist.
    */
   constructor(
     devices: Devices,
     allowed: readonly number[] | null,
     cpuSlots: number | null = null,
     private readonly memoryBytes = Number.POSITIVE_INFINITY,
+    private readonly leastBytes = 0,
   ) {
     this.#gpus = allowedGpus(devices.gpus, allowed);
     this.#size = { gpu: this.#gpus.length, cpu: cpuSlots ?? devices.cpus };
-    const share = (slots: number): number => Math.max(1, Math.floor(devices.cpus / Math.max(1, slots)));
-    this.#threads = { gpu: share(this.#size.gpu), cpu: share(this.#size.cpu) };
+    this.#cpus = devices.cpus;
   }
 
   /** How many slots there are. */
@@ -178,17 +178,20 @@ export class DeviceSlots {
 
   /**
    * Room for one run that takes so many bytes of the machine's memory, or null while there is none. A run with more processes than CPU slots waits for
-   * all of them, and one that takes more memory than there is for all of that. Raises ConfigError when it needs more GPUs than there are.
+   * all of them, and one that takes more memory than there is for all of that. One that leaves too little memory for any other on the CPU has all
+   * slots that are free. Raises ConfigError when it needs more GPUs than there are.
    */
   tryAcquire(processes: number, kind: DeviceKind, bytes = 0): Placement | null {
     const size = this.#size[kind];
     if (kind === 'gpu' && processes > size) throw tooManyProcesses(processes, this.#gpus);
-    const slots = Math.min(processes, size);
+    const needed = Math.min(processes, size);
     const memory = Math.min(bytes, this.memoryBytes);
-    if (slots > this.free(kind) || memory > this.#freeMemory()) return null;
+    const memoryLeft = this.#freeMemory() - memory;
+    if (needed > this.free(kind) || memoryLeft < 0) return null;
+    const slots = kind === 'cpu' && memoryLeft < this.leastBytes ? this.free(kind) : needed;
     const placement = {
       devices: kind === 'gpu' ? this.#freeGpus().slice(0, slots) : [],
-      threads: Math.max(1, Math.floor((slots * this.#threads[kind]) / processes)),
+      threads: Math.max(1, Math.floor((slots * this.#cpus) / size / processes)),
     };
     this.#taken.set(placement, { kind, slots, bytes: memory });
     return placement;

@@ -182,7 +182,7 @@ function makeRoom({ experiment, jobs: planned, limits, devices }: PreparedSweep)
   const jobs = sizeJobs(planned, devices);
   const allowed = commonDevices(experiment, planned, devices);
   const { maxParallel } = limits;
-  const { cpuSlots, memoryBytes, tight } = roomFor({
+  const { cpuSlots, memoryBytes, leastBytes, tight } = roomFor({
     jobs,
     devices,
     allowed,
@@ -194,7 +194,7 @@ function makeRoom({ experiment, jobs: planned, limits, devices }: PreparedSweep)
     if (tight === null) return null;
     return maxParallel === null ? fewerAtOnce(tight) : `warning: ${tooManyAtOnce(tight)}`;
   };
-  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes), remark: said(), tight };
+  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes, leastBytes), remark: said(), tight };
 }
 
 /** The GPUs that the runs may share; null means all. Runs on the CPU beside GPUs do not matter. */

@@ -106,16 +106,19 @@ export interface Room {
   readonly cpuSlots: number;
   /** What they may take of the memory together. */
   readonly memoryBytes: number;
+  /** What the smallest run on the CPU takes of it; 0 if one is of unknown size. */
+  readonly leastBytes: number;
   /** Null where memory is large enough, whichever run on the CPU. */
   readonly tight: TightMemory | null;
 }
 
 /**
  * Where nobody says how many runs go at once, their estimates have to fit into the memory that is free, or a run has all of it. There are as many slots
- * as can be used at once, so that a lone run has all cores.
+ * as can be used at once, so that a lone run has all cores, and so has one beside which no other fits.
  */
 export function roomFor({ jobs, devices, allowed, maxParallel, freeBytes, world }: SweepPlace): Room {
   const cores = coreSlots(jobs, devices, maxParallel);
+  const leastBytes = Math.min(...jobs.flatMap(({ device, bytes }) => (device === 'cpu' ? [bytes] : [])));
   const seen = inspectedOnce(world);
   const momentsOf = (memoryBytes: number): Moment[] => {
     const { schedule } = openSchedule({ jobs, retries: 0, failFast: false, halving: null }, seen);
@@ -125,10 +128,15 @@ export function roomFor({ jobs, devices, allowed, maxParallel, freeBytes, world 
   const unbounded = momentsOf(Number.POSITIVE_INFINITY);
   // A run goes alone even if it does not fit, and one of unknown size beside any other.
   const crowded = unbounded.filter(({ sized, bytes }) => sized > 1 && bytes > freeBytes);
-  if (crowded.length === 0) return { cpuSlots: cores, memoryBytes, tight: null };
+  if (crowded.length === 0) return { cpuSlots: cores, memoryBytes, leastBytes, tight: null };
   const played = maxParallel === null ? momentsOf(freeBytes) : unbounded;
   const cpuSlots = Math.min(cores, Math.max(...played.map(({ processes }) => processes)));
-  return { cpuSlots, memoryBytes, tight: tightOf(crowded, maxParallel === null ? played : null, freeBytes) };
+  return {
+    cpuSlots,
+    memoryBytes,
+    leastBytes,
+    tight: tightOf(crowded, maxParallel === null ? played : null, freeBytes),
+  };
 }
 
 /** @param fitting The moments that fit; null where runs start although they do not. */

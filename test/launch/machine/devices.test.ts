@@ -165,6 +165,17 @@ describe('slots on the CPU', () => {
     expect(slots.tryAcquire(1, 'cpu', 64)).not.toBeNull();
   });
 
+  it('are all had by a run that leaves too little memory for any other, with the threads of all', () => {
+    const slots = new DeviceSlots(cpuOnly, null, 6, 64, 5);
+    const large = slots.tryAcquire(1, 'cpu', 60);
+    expect([large?.threads, slots.free('cpu'), slots.tryAcquire(1, 'cpu', 5)]).toEqual([8, 0, null]);
+    slots.release(large!);
+    const small = slots.tryAcquire(1, 'cpu', 5);
+    expect([small?.threads, slots.tryAcquire(2, 'cpu', 58)?.threads, slots.free('cpu')]).toEqual([1, 3, 0]);
+    const none = new DeviceSlots(cpuOnly, null, 6, 64);
+    expect([none.tryAcquire(1, 'cpu', 60)?.threads, none.free('cpu')]).toEqual([1, 5]);
+  });
+
   it('are had beside GPUs, and neither kind waits for the other', () => {
     const slots = new DeviceSlots(four, [0], 2);
     const onCpu = [slots.tryAcquire(1, 'cpu'), slots.tryAcquire(1, 'cpu'), slots.tryAcquire(1, 'cpu')];

@@ -26,9 +26,10 @@ describe('the room of a sweep', () => {
     expect(room(eight)).toEqual({
       cpuSlots: 6,
       memoryBytes: 64 * GIB,
+      leastBytes: 10 * GIB,
       tight: { most: 6, unbounded: 8, unbounded_bytes: 80 * GIB, free_bytes: 64 * GIB },
     });
-    expect(room(eight, null, 80)).toEqual({ cpuSlots: 8, memoryBytes: 80 * GIB, tight: null });
+    expect(room(eight, null, 80)).toEqual({ cpuSlots: 8, memoryBytes: 80 * GIB, leastBytes: 10 * GIB, tight: null });
   });
 
   it('is for one run at least, whatever it takes', () => {
@@ -40,6 +41,7 @@ describe('the room of a sweep', () => {
     expect(room(eight, 7)).toEqual({
       cpuSlots: 7,
       memoryBytes: Infinity,
+      leastBytes: 10 * GIB,
       tight: { most: 7, unbounded: 7, unbounded_bytes: 70 * GIB, free_bytes: 64 * GIB },
     });
     expect(room(eight, 6).tight).toBeNull();
@@ -79,6 +81,7 @@ describe('the room of a sweep', () => {
   it('holds back no run of unknown size, and none on a GPU', () => {
     const unknown = Array.from({ length: 4 }, (_, i) => fakeJob(`unknown-${i}`));
     expect(room([...eight, ...unknown]).tight).toMatchObject({ most: 10, unbounded: 12 });
+    expect(room([...eight, ...unknown]).leastBytes).toBe(0);
     const onGpu = sized('on-gpu', 100, [], { device: 'gpu' });
     const found = roomFor({
       jobs: [onGpu, ...eight.slice(0, 6)],
