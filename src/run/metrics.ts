@@ -29,6 +29,26 @@ export function speedOf(metrics: Metrics): Speed | null {
   return unit === undefined ? null : { unit, value: metrics[unit] };
 }
 
+/**
+ * What the iterations learnt from over their seconds: a mean of their speeds would count a quick one as much as a slow one. Iterations without a
+ * speed or with nothing learnt from are left out; null if none is left.
+ */
+export function speedOver(lines: readonly MetricsLine[]): Speed | null {
+  for (const unit of SPEEDS) {
+    let count = 0;
+    let seconds = 0;
+    for (const { metrics } of lines) {
+      const [speed, time] = [metrics[unit] as number | undefined, metrics['time/total'] as number | undefined];
+      if (speed === undefined || time === undefined || !(speed > 0) || !Number.isFinite(speed * time)) continue;
+      // A speed is recorded as the count over the seconds of its whole iteration.
+      count += speed * time;
+      seconds += time;
+    }
+    if (seconds > 0) return { unit, value: count / seconds };
+  }
+  return null;
+}
+
 /** Appends the metrics of each iteration. Numbers that are not finite are kept as text and counted, never dropped. */
 export class MetricsJournal {
   #journal: Journal;

@@ -6,7 +6,7 @@ import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import type { Estimate, MeanDifference } from '../../core/estimate.js';
 import { average, standardError } from '../../core/statistics.js';
-import { readMetrics, SPEEDS, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
+import { readMetrics, speedOver, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord, type RunRecord } from '../record.js';
 import { readState, type BestCheckpoint, type RunStateName } from '../state.js';
@@ -80,7 +80,7 @@ export interface RunReport {
   readonly answers: readonly HeldOutAnswer[];
   /** Means over all iterations, in seconds; null if nothing was recorded. */
   readonly seconds_per_iteration: Readonly<Record<TimePart, number | null>>;
-  /** Mean over all iterations; null if nothing was counted. */
+  /** Of all iterations together (`speedOver`); null if nothing was counted. */
   readonly speed: Speed | null;
   /** Episodes that no judge scored, by reason, over the whole run. */
   readonly unscored: Readonly<Record<string, number>>;
@@ -149,7 +149,7 @@ function summarise(
     answers: heldOutAnswers(paths),
     training_loss: trained.at(-1)?.metrics['policy/loss'] ?? null,
     seconds_per_iteration: secondsPerIteration(trained),
-    speed: meanSpeed(trained),
+    speed: speedOver(trained),
     unscored: sumByPrefix(lines, 'reward/unscored/'),
     certificate: readCertificate(paths),
     exam: examOf(paths, settings),
@@ -344,14 +344,6 @@ function mean(lines: readonly MetricsLine[], name: string): number | null {
     .map((line) => line.metrics[name])
     .filter((value) => value !== undefined && Number.isFinite(value));
   return values.length === 0 ? null : average(values);
-}
-
-function meanSpeed(lines: readonly MetricsLine[]): RunReport['speed'] {
-  for (const unit of SPEEDS) {
-    const value = mean(lines, unit);
-    if (value !== null) return { unit, value };
-  }
-  return null;
 }
 
 function sumByPrefix(lines: readonly MetricsLine[], prefix: string): Record<string, number> {

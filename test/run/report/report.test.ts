@@ -127,6 +127,17 @@ describe('a report', () => {
     `);
   });
 
+  it('divides the tokens of all iterations by their seconds', () => {
+    const speeds = [
+      { 'tokens/s': 3000, 'time/total': 1 },
+      { 'tokens/s': 1000, 'time/total': 3 },
+      { 'tokens/s': 0, 'time/total': 50 },
+      { 'time/total': 50 },
+    ];
+    const paths = makeRun('uneven', (i) => (i === 0 ? {} : speeds[i - 1]), 4);
+    expect(readRun(paths).speed).toEqual({ unit: 'tokens/s', value: 1500 });
+  });
+
   it('pairs the same prompts before and after, over all sets and of each', () => {
     const paths = makeRun('paired', grpo, 20);
     const lines = (iteration: number, all: readonly (readonly [string, number | null])[]): void => {
