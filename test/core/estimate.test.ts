@@ -9,6 +9,11 @@ it('has the digits that tell an error from 0', () => {
   expect(showEstimate({ mean: 1, stderr: null })).toBe('1.000');
 });
 
+it('leaves out an error that is no number, and has a dash for a mean of nothing', () => {
+  expect(showEstimate({ mean: 0.238, stderr: NaN })).toBe('0.238');
+  expect(showEstimate({ mean: NaN, stderr: NaN })).toBe('–');
+});
+
 it('is the mean of differences, whose error a single one does not have', () => {
   // Variance 1 over two degrees of freedom: the error of the mean is sqrt(1 / 3).
   expect(meanDifference([1, 2, 3])).toEqual({ mean: 2, stderr: expect.closeTo(Math.sqrt(1 / 3), 12) as number, n: 3 });

@@ -4,12 +4,12 @@ import { NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
 import { MetricsTail } from '../../run/metrics_tail.js';
 import { secondsLeft } from '../../run/pace.js';
 import { activeAlarms } from '../../run/report/alarms.js';
-import { showLoss, showSpeed } from '../../run/report/numbers.js';
+import { showLoss, showSpeed, UNSCORED } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';
 import type { Phase } from '../sweep/schedule.js';
 import type { LiveProgress, RunInProgress } from './progress.js';
 
-const showReward = (value: number): string => value.toFixed(2);
+const showReward = (value: number): string => (Number.isNaN(value) ? UNSCORED : value.toFixed(2));
 
 /** The metric with the seconds of an iteration. */
 const TIME = 'time/total';
@@ -271,7 +271,7 @@ function heldOutCurves(lines: readonly MetricsLine[], rewardName: string | null)
       const mean = metrics[metric] as number | undefined;
       const stderr = metrics[error] as number | undefined;
       if (mean === undefined) return [];
-      const spread = stderr === undefined ? '' : ` ± ${show(stderr)}`;
+      const spread = stderr === undefined || Number.isNaN(stderr) || Number.isNaN(mean) ? '' : ` ± ${show(stderr)}`;
       return [{ iteration, shown: `${show(mean)}${spread}` }];
     });
     const named = label === HELD_OUT_REWARD && rewardName !== null ? `${label} ${rewardName}` : label;

@@ -1,7 +1,7 @@
 /** Compares runs: what they learned, by how much they differ on the same prompts, and which settings differ. */
 import { settingsDifferences, type Difference, type Side } from '../../config/diff.js';
 import { EditrlError, must } from '../../core/errors.js';
-import { meanDifference, showEstimate, type Estimate } from '../../core/estimate.js';
+import { meanDifference, type Estimate } from '../../core/estimate.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
@@ -10,7 +10,7 @@ import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
 import { pairedByPrompt, promptScores } from './measures.js';
-import { showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
+import { showHeldOut, showLoss, showScale, showSpeed, signedEstimate } from './numbers.js';
 import { showChange } from './held_out_rows.js';
 import { readRun, type HeldOutChange, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
@@ -189,7 +189,7 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
     label,
     values: runs.map(({ report }) => of(report) ?? '–'),
   });
-  const estimate = (value: Estimate | null): string | null => (value === null ? null : showEstimate(value));
+  const estimate = (value: Estimate | null): string | null => (value === null ? null : showHeldOut(value));
   const loss = (value: number | null): string | null => (value === null ? null : showLoss(value));
   const manners = paired.filter(
     ({ by, manner }, at) => paired.findIndex((one) => one.by === by && one.manner === manner) === at,

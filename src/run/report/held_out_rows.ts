@@ -1,6 +1,6 @@
 /** The held-out numbers of a run as rows of text. */
 import { showEstimate } from '../../core/estimate.js';
-import { showScale, showLoss, signed, signedEstimate, signedLoss } from './numbers.js';
+import { showHeldOut, showScale, showLoss, signed, signedEstimate, signedLoss } from './numbers.js';
 import type { BeforeAfter, HeldOutChange, HeldOut } from './read.js';
 
 export interface HeldOutRow {
@@ -25,7 +25,7 @@ export function heldOutRows({
   measures,
 }: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'parts' | 'loss' | 'scale' | 'measures'>): HeldOutRow[] {
   const reward = (label: string, values: HeldOutChange, of_set = false): HeldOutRow =>
-    rowOf(label, of_set, values, { show: showEstimate, change: () => showChange(values) ?? '' });
+    rowOf(label, of_set, values, { show: showHeldOut, change: () => showChange(values) ?? '' });
   const named = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
   return [
     reward(`${named}, sampled`, sampled),
@@ -39,7 +39,10 @@ export function heldOutRows({
       reward(`${set}, greedy`, values.greedy, true),
     ]),
     ...Object.entries(parts).map(([part, values]) =>
-      rowOf(part, false, values, { show: (mean) => mean.toFixed(3), change: (a, b) => signed(b - a) }),
+      rowOf(part, false, values, {
+        show: (mean) => showEstimate({ mean, stderr: null }),
+        change: (a, b) => signed(b - a),
+      }),
     ),
     rowOf('loss, lower is better', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) }),
   ].filter(({ before, after }) => before !== null || after !== null);

@@ -3,8 +3,17 @@ import type { Speed } from '../metrics.js';
 import { showEstimate, type Estimate } from '../../core/estimate.js';
 import type { HeldOutScale } from './read.js';
 
-/** With its sign; zero gets `+`. */
+/** What stands for a held-out mean, NaN, where no answer got a score. */
+export const UNSCORED = '– (unscored)';
+
+/** A held-out mean with its error, or that it has no score. */
+export function showHeldOut(estimate: Estimate): string {
+  return Number.isNaN(estimate.mean) ? UNSCORED : showEstimate(estimate);
+}
+
+/** With its sign; zero gets `+`, and NaN, where there is nothing to subtract, a dash. */
 export function signed(value: number, digits = 3): string {
+  if (Number.isNaN(value)) return '–';
   return `${value >= 0 ? '+' : ''}${value.toFixed(digits)}`;
 }
 

@@ -318,7 +318,9 @@ function heldOutParts(metric: string, names: readonly string[], both: Both): Hel
 
 function estimate(metrics: Metrics, prefix: string): Estimate | null {
   const value = metrics[`${prefix}/mean`];
-  return value === undefined ? null : { mean: value, stderr: metrics[`${prefix}/stderr`] ?? null };
+  // One scored answer has no standard error, and none has no mean either.
+  const stderr = metrics[`${prefix}/stderr`] ?? NaN;
+  return value === undefined ? null : { mean: value, stderr: Number.isNaN(stderr) ? null : stderr };
 }
 
 function lastReward(lines: readonly MetricsLine[]): RunReport['training_reward'] {

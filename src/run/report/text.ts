@@ -10,7 +10,7 @@ import { showSpent } from '../spending.js';
 import { certificateTable } from './certificate.js';
 import { examLines } from './exam.js';
 import { heldOutRows, showChange } from './held_out_rows.js';
-import { showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
+import { showHeldOut, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
 import { LOSS, SAMPLED, type RunReport } from './read.js';
 
 /** The lines of the report without a final newline, at most `width` columns wide if they can be broken. */
@@ -64,13 +64,15 @@ function headline({ heldout }: RunReport, width: number): string[] {
   const { metric, scale, before, after, sampled, greedy, iterations } = heldout;
   if (metric === null || before === null) return [];
   const isLoss = metric === LOSS;
-  const show = isLoss ? showLoss : (value: number): string => value.toFixed(3);
+  const show = isLoss ? showLoss : (mean: number): string => showHeldOut({ mean, stderr: null });
   const name = `held-out ${scale === null ? 'reward' : showScale(scale)}`;
   if (after === null) return wrap(`${name}: ${show(before)} at iteration ${iterations.before}`, width);
   const found = metric === SAMPLED ? sampled : greedy;
   const change = isLoss ? signedLoss(after - before) : (showChange(found) ?? '');
   const over = isLoss || found.change === undefined ? '' : ` over ${found.change.n} prompts`;
-  return wrap(`${name}: ${show(before)} → ${show(after)} (${change}${over})`, width);
+  // There is no change where one of both has no number.
+  const told = Number.isNaN(after - before) ? '' : ` (${change}${over})`;
+  return wrap(`${name}: ${show(before)} → ${show(after)}${told}`, width);
 }
 
 function training(report: RunReport, width: number): string[] {

@@ -1,6 +1,6 @@
 /** Runs side by side as a report. */
 import { comparisonRows, letterOf, type Comparison } from '../../run/report/compare.js';
-import { showScale, signedEstimate } from '../../run/report/numbers.js';
+import { showHeldOut, showScale, signedEstimate } from '../../run/report/numbers.js';
 import type { WireBlock, WireFact, WireReport } from '../wire.js';
 import { reportCurves } from './curves.js';
 import * as parts from './parts.js';
@@ -88,7 +88,8 @@ function facts({ runs, paired }: Comparison): WireFact[] {
           ? 'the others are compared with it'
           : 'no prompt that both were evaluated on, by the same reward or measure'
         : `${signedEstimate(found)} against ${letterOf(0)}${found.by === null ? '' : `, ${found.by}`}, paired over ${found.n} prompts, ${found.manner}`;
-    const value = `${before?.toFixed(3) ?? NONE} → ${after?.toFixed(3) ?? NONE}`;
+    const shown = (mean: number | null): string => (mean === null ? NONE : showHeldOut({ mean, stderr: null }));
+    const value = `${shown(before)} → ${shown(after)}`;
     return { name: letteredName(report.run_name, at), value, more };
   });
 }

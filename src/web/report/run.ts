@@ -7,7 +7,15 @@ import type { Certificate } from '../../run/certificate.js';
 import { certificateCaption, CERTIFICATE_TITLES, certificateRows } from '../../run/report/certificate.js';
 import { examCaption, examSentences, type ExamSummary } from '../../run/report/exam.js';
 import { heldOutRows } from '../../run/report/held_out_rows.js';
-import { showLoss, showScale, showSpeed, signed, signedEstimate, signedLoss } from '../../run/report/numbers.js';
+import {
+  showHeldOut,
+  showLoss,
+  showScale,
+  showSpeed,
+  signed,
+  signedEstimate,
+  signedLoss,
+} from '../../run/report/numbers.js';
 import type { RunReport } from '../../run/report/read.js';
 import { showSpent } from '../../run/spending.js';
 import type { WireBlock, WireContent, WireFact, WireReport } from '../wire.js';
@@ -56,7 +64,8 @@ function facts(report: RunReport, record: RunRecord | null): WireFact[] {
   const { heldout, training_reward: reward, speed, seconds_per_iteration: time } = report;
   const { before, after, metric } = heldout;
   const isLoss = metric === 'validation/loss';
-  const shown = (value: number | null): string => (value === null ? NONE : isLoss ? showLoss(value) : value.toFixed(3));
+  const shown = (value: number | null): string =>
+    value === null ? NONE : isLoss ? showLoss(value) : showHeldOut({ mean: value, stderr: null });
   const estimates = metric === 'validation/greedy/mean' ? heldout.greedy : heldout.sampled;
   const change = estimates.change;
   const more =

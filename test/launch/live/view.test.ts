@@ -6,6 +6,7 @@ import { LiveView, PlainView, openView } from '../../../src/launch/live/view.js'
 import { RunWatcher } from '../../../src/launch/live/watch.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
 import { Schedule } from '../../../src/launch/sweep/schedule.js';
+import { encodeLine } from '../../../src/run/journal.js';
 import { MetricsTail } from '../../../src/run/metrics_tail.js';
 import { Progress } from '../../../src/run/progress.js';
 import { RunPaths } from '../../../src/run/paths.js';
@@ -35,7 +36,7 @@ class WatchedRun {
   }
 
   measure(iteration: number, metrics: Record<string, number>): void {
-    appendFileSync(this.run.paths.metrics, `${JSON.stringify({ iteration, ...metrics })}\n`);
+    appendFileSync(this.run.paths.metrics, `${encodeLine({ iteration, ...metrics }).line}\n`);
   }
 
   state(state: string, iteration: number, reason: string | null = null): void {
@@ -94,6 +95,19 @@ describe('without a terminal', () => {
     const ended = out;
     vi.advanceTimersByTime(600_000);
     expect(out).toBe(ended);
+  });
+
+  it('leaves out the error of one answer, and says where none was scored', () => {
+    const one = new WatchedRun('mine');
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    view.begin(one.progress);
+    one.measure(0, { 'validation/sampled/mean': NaN, 'validation/sampled/stderr': NaN });
+    one.measure(1, { 'validation/sampled/mean': 0.238, 'validation/sampled/stderr': NaN });
+    view.finished('mine', 2);
+    view.end();
+    expect(out).toContain('mine  held-out at 0: – (unscored)\n');
+    expect(out).toContain('held-out – (unscored) -> 0.24\n');
   });
 
   it('says each evaluation of several between two looks', () => {

@@ -127,6 +127,19 @@ describe('a report', () => {
     `);
   });
 
+  it('has no error for one scored answer, and says where none was scored', () => {
+    const evaluated = (mean: number): Record<string, number> => ({
+      'validation/sampled/mean': mean,
+      'validation/sampled/stderr': NaN,
+    });
+    const one = makeRun('one', (i) => evaluated(0.25 + i / 4), 1);
+    expect(readRun(one).heldout.sampled.after).toEqual({ mean: 0.5, stderr: null });
+    expect(formatReport(readRun(one))).toMatch(/reward, sampled +0\.250 +0\.500 +\+0\.250\n/);
+    const none = formatReport(readRun(makeRun('none', () => evaluated(NaN), 1)));
+    expect(none).toMatch(/reward, sampled +– \(unscored\) +– \(unscored\) +–\n/);
+    expect(none).toMatch(/held-out reward: – \(unscored\) → – \(unscored\)$/);
+  });
+
   it('divides the tokens of all iterations by their seconds', () => {
     const speeds = [
       { 'tokens/s': 3000, 'time/total': 1 },
