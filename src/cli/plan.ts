@@ -153,6 +153,7 @@ function footer(runs: readonly PlannedRun[]): string[] {
   const time = unknown === runs.length ? 'not known before a run of each kind is finished' : formatDuration(left);
   const partly = unknown > 0 && unknown < runs.length ? `, and ${count(unknown, 'run')} of unknown length` : '';
   const changed = runs.filter(({ state }) => state === 'changed').length;
+  const extended = runs.filter(({ state }) => state === 'extended').length;
   const tight = runs.find(({ memory_advice }) => memory_advice !== null);
   return [
     `\n${done} of ${count(runs.length, 'run')} finished; time left, one after another: ${time}${partly}`,
@@ -162,6 +163,11 @@ function footer(runs: readonly PlannedRun[]): string[] {
       ? []
       : [
           `${count(changed, 'run')} changed: their directories were made with other settings; rename the experiment or move them away`,
+        ]),
+    ...(extended === 0
+      ? []
+      : [
+          `${count(extended, 'run')} extended: finished with fewer iterations than are set, and a sweep trains the rest`,
         ]),
     ...(tight === undefined ? [] : [`! does not fit the free memory: ${String(tight.memory_advice)}`]),
   ];

@@ -1,11 +1,10 @@
 /** What an experiment would do and what has been done: one line per run, without starting anything. */
 import type { Cell, Experiment } from '../config/experiment/load.js';
 import { isTrainable } from '../recipes/settings.js';
-import { changedFrom } from '../run/claim_request.js';
 import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
-import { readState, type RunStateName } from '../run/state.js';
+import { isDone, readState, type RunStateName } from '../run/state.js';
 import { deviceKind } from './machine/device_kind.js';
 import type { DeviceKind, Devices } from './machine/devices.js';
 import { machineMemory, memoryOf, type Memory } from './machine/memory.js';
@@ -13,7 +12,7 @@ import { describeParts } from './machine/placement.js';
 import { findObstacles } from './preflight/preflight.js';
 import { planJobs } from './sweep/plan.js';
 import { roomFor, sizeJobs, type TightMemory } from './sweep/room.js';
-import { runFolders } from './sweep/run_folders.js';
+import { refusedChanges, runFolders } from './sweep/run_folders.js';
 import { episodeRange } from './episodes.js';
 import { judgeQuestions, type JudgeQuestions } from './judge_questions.js';
 import { servedTokens, type ServedTokens } from './served_tokens.js';
@@ -23,8 +22,11 @@ export interface PlannedRun {
   readonly run_name: string;
   readonly axes: Readonly<Record<string, string>>;
   readonly hash: string;
-  /** `new`, `changed` (its directory was made with other settings), or what the run directory says. */
-  readonly state: RunStateName | 'new' | 'changed';
+  /**
+   * `new`, `changed` (its directory was made with other settings), `extended` (it finished with fewer iterations than its settings give, and a sweep
+   * trains the rest), or what the run directory says.
+   */
+  readonly state: RunStateName | 'new' | 'changed' | 'extended';
   readonly parents: readonly string[];
   /** Processes, each with a device of its own: a GPU, or a share of the cores. */
   readonly devices: number;
@@ -139,8 +141,10 @@ function readFolderState({ config, run_name }: Cell): FolderState {
   const state = readState(paths);
   if (state === null) return { state: 'new', iteration: 0 };
   const record = readRecord(paths);
-  const changed = record !== null && changedFrom(record, config).length > 0;
-  return { state: changed ? 'changed' : state.state, iteration: state.iteration };
+  const { iteration } = state;
+  if (record !== null && refusedChanges(record, config).length > 0) return { state: 'changed', iteration };
+  const goesOn = state.state === 'finished' && !isDone(state, config.settings.num_iterations);
+  return { state: goesOn ? 'extended' : state.state, iteration };
 }
 
 /** Runs with the same recipe and algorithm are assumed to be equally fast. */
@@ -148,10 +152,13 @@ function kindOf({ config: { settings } }: Cell): string {
   return isTrainable(settings) ? `${settings.task} ${settings.algorithm.type}` : settings.task;
 }
 
+/** The states of runs whose iterations tell how fast others of their kind will be. */
+const MEASURED: ReadonlySet<PlannedRun['state'] | undefined> = new Set(['finished', 'extended']);
+
 function secondsPerIteration(cells: readonly Cell[], looks: ReadonlyMap<string, FolderState>): Map<string, number> {
   const times = new Map<string, number[]>();
   for (const cell of cells) {
-    if (looks.get(cell.run_name)?.state !== 'finished') continue;
+    if (!MEASURED.has(looks.get(cell.run_name)?.state)) continue;
     const lines = readMetrics(new RunPaths(cell.config.settings.base_exp_dir, cell.run_name));
     const seconds = lines.flatMap(({ metrics }) => metrics['time/total'] ?? []).filter(Number.isFinite);
     if (seconds.length > 0) times.set(kindOf(cell), [...(times.get(kindOf(cell)) ?? []), ...seconds]);

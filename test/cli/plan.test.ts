@@ -4,6 +4,7 @@ import { delimiter, join, resolve } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { loadExperiment } from '../../src/config/experiment/load.js';
+import { finishedRun } from '../run/report/recorded_runs.js';
 import { planExperiment, type ExperimentPlan } from '../../src/launch/plan.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'editrl-plan-'));
@@ -50,6 +51,27 @@ describe('editrl plan', () => {
     expect(await main(['plan', ...config])).toBe(0);
     // The run: 80 iterations of 512 and 3 evaluations of 1024. Its start: 41 evaluations of 1024.
     expect(written.out).toContain('left to ask judges: at most 86,016 questions, if each is asked once');
+  });
+
+  it('says what a sweep would still train of a run that finished with fewer iterations', async () => {
+    vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'extended'));
+    const config = ['configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];
+    const { cells } = await loadExperiment({ file: config[0], overlays: [config[2]], sets: ['num_iterations=40'] });
+    finishedRun(cells[0].config, 4);
+    const cell = async (iterations: number) => {
+      written.out = '';
+      return (await plan(...config, '--set', `num_iterations=${iterations}`)).cells[0];
+    };
+    expect(await cell(40)).toMatchObject({ state: 'finished', seconds_left: 0, judge_questions: { left: 0 } });
+    // An iteration took a second; evaluations at 80 and 120.
+    expect(await cell(120)).toMatchObject({
+      state: 'extended',
+      seconds_left: 80,
+      judge_questions: { left: 80 * 512 + 2 * 1024 },
+    });
+    written.out = '';
+    expect(await main(['plan', ...config, '--set', 'num_iterations=120'])).toBe(0);
+    expect(written.out).toContain('1 run extended: finished with fewer iterations than are set');
   });
 
   it('takes parts of names, and patterns, as a sweep does', async () => {

@@ -6,7 +6,7 @@ import { changedFrom } from '../../run/claim_request.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
 import { readMetrics } from '../../run/metrics.js';
 import { RunPaths } from '../../run/paths.js';
-import { formatChanges, readRecord } from '../../run/record.js';
+import { formatChanges, readRecord, type RunRecord } from '../../run/record.js';
 import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
 import type { RunFolderState } from './schedule.js';
 import type { RunWorld } from './sweep.js';
@@ -20,14 +20,19 @@ export function inspect(config: LoadedConfig): RunFolderState {
     if (holder !== null) return { kind: 'elsewhere', holder: holder.holder };
     const record = readRecord(paths);
     if (record === null) return { kind: 'open', iteration: 0, failed: null, interrupted: false };
-    const allowed = config.allowChanges ?? [];
-    const changes = changedFrom(record, config).filter(({ key }) => !allowed.includes(key));
+    const changes = refusedChanges(record, config);
     if (changes.length > 0) return { kind: 'refused', reason: otherSettings(changes, config) };
     return ofState(paths, config.settings.num_iterations);
   } catch (error) {
     if (!(error instanceof RunError)) throw error;
     return { kind: 'refused', reason: error.toText() };
   }
+}
+
+/** What decides a run's result and has changed since its directory was made, but for what its config allows to change. */
+export function refusedChanges(record: RunRecord, config: LoadedConfig): SettingChange[] {
+  const allowed = config.allowChanges ?? [];
+  return changedFrom(record, config).filter(({ key }) => !allowed.includes(key));
 }
 
 function ofState(paths: RunPaths, numIterations: number): RunFolderState {
