@@ -1,4 +1,5 @@
-/** How many questions a run asks judges, from its settings alone. */
+/** How many questions a run asks judges, from its settings and the lengths of its held-out lists. */
+import { countRows } from '../data/row_count.js';
 import { isSupervised } from '../recipes/training_rules.js';
 import { rewardOf } from '../recipes/settings.js';
 import { decidingTerms, measuredTerms, questionsOf, recordedTerms } from '../rewards/score/choice.js';
@@ -39,9 +40,8 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   const answersOf = rollout?.generations_per_sample ?? 1;
   const perEpisode = questionsOf(training, answersOf + beside) / answersOf;
   const iteration = episodes * perEpisode;
-  const sets = Math.max(1, (getPath(settings, 'data.validation') as readonly unknown[] | undefined)?.length ?? 1);
   const controls = getPath(settings, 'validation.shuffled_frames') === true ? 1 : 0;
-  const answers = validation.prompts * sets * (validation.greedy ? 2 : 1) * (1 + controls);
+  const answers = heldOutPrompts(settings, validation.prompts) * (validation.greedy ? 2 : 1) * (1 + controls);
   const evaluation = answers * questionsOf([...training, ...measuredTerms(reward)], 1);
   if (iteration === 0 && evaluation === 0) return null;
   const left = Math.max(0, settings.num_iterations - done);
@@ -50,6 +50,13 @@ export function judgeQuestions(settings: RunSettings, done: number): JudgeQuesti
   const of = (each: number): number =>
     left * each * perEpisode + evaluations * evaluation + ofHeldOutJudge(reward, each, answersOf) * turns;
   return { iteration, evaluation, left: of(episodes), forecast: of(fewest) };
+}
+
+/** Held-out prompts of an evaluation: `prompts` of each set, or all where its list is known to be shorter. */
+function heldOutPrompts(settings: RunSettings, prompts: number): number {
+  const sets = (getPath(settings, 'data.validation') ?? []) as readonly { readonly path: string }[];
+  if (sets.length === 0) return prompts;
+  return sets.reduce((sum, { path }) => sum + (countRows(path, prompts) ?? prompts), 0);
 }
 
 /** Most questions that `reward.held_out_judge` is asked in an iteration in which it is asked, of groups of so many answers. */

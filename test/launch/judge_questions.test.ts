@@ -1,5 +1,8 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../src/config/load.js';
+import { testFolder } from '../support/folder.js';
 import { judgeQuestions, type JudgeQuestions } from '../../src/launch/judge_questions.js';
 
 async function asked(sets: readonly string[] = [], done = 0, file = 'sft_s__rl_s'): Promise<JudgeQuestions | null> {
@@ -56,6 +59,18 @@ describe('the questions that a run asks judges', () => {
     });
     const twice = 'data.validation=[{"path": "a"}, {"path": "b"}]';
     expect(await asked([twice])).toMatchObject({ iteration: 512, evaluation: 2048 });
+  });
+
+  it('are of no more held-out prompts than a list has', async () => {
+    const folder = testFolder('held_out');
+    const file = join(folder, 'three.jsonl');
+    writeFileSync(file, '{"prompt": "a"}\n\n{"prompt": "b"}\n{"prompt": "c"}');
+    const sets = (...paths: readonly string[]): string =>
+      `data.validation=${JSON.stringify(paths.map((path) => ({ path })))}`;
+    // Three prompts, sampled and greedy, two questions each; a list that is not there counts as long enough.
+    expect(await asked([sets(file)])).toMatchObject({ evaluation: 12, left: 80 * 512 + 3 * 12 });
+    expect(await asked([sets(file, join(folder, 'none.jsonl'))])).toMatchObject({ evaluation: 12 + 1024 });
+    expect(await asked([sets(file), 'validation.prompts=2'])).toMatchObject({ evaluation: 8 });
   });
 
   it('are those of a second judge, too, in the iterations in which it is asked', async () => {
