@@ -3,7 +3,7 @@ import { condense, finiteCurve, type Curve } from '../core/curves.js';
 import type { RunPaths } from '../run/paths.js';
 import { alarmsIn } from '../run/report/alarms.js';
 import { errorMetricOf, SERIES_COLOURS } from './panels.js';
-import { alarmMarks, groupCurve, rounded } from './report/curves.js';
+import { alarmMarks, groupCurve } from './report/curves.js';
 import { sampleLines, type Columns, type MetricsSeries, type SeriesCache } from './series.js';
 import type { WireCurves } from './wire.js';
 
@@ -60,9 +60,8 @@ export async function groupCurvesOf(
     ...summaryOf(read),
     curves: request.metrics.flatMap((metric) =>
       groups.map(({ label }, at) => {
-        const curves = columns[at].map((one) => rawCurve(metric, one, request)).filter(({ mean }) => mean.length > 0);
-        const curve = curves.length === 0 ? { iterations: [], mean: [] } : groupCurve(curves, metric, request.points);
-        return { metric, group: label, ...rounded(curve) };
+        const curves = columns[at].map((one) => rawCurve(metric, one, request));
+        return { metric, group: label, ...groupCurve(curves, metric, request.points) };
       }),
     ),
     groups: groups.map(({ label }) => label),

@@ -130,6 +130,8 @@ export interface WireCurve extends Curve {
   readonly metric: string;
   /** Its run or cell, if `WireCurves.groups` names several. */
   readonly group?: string;
+  /** Its last value before it was smoothed, a mean over the runs of a cell; absent for the curve of one run, which arrives as it is. */
+  readonly last?: number;
 }
 
 export interface WireCurves {

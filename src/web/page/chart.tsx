@@ -138,9 +138,9 @@ export function Chart({
 }
 
 /** A summary of a curve, for people who cannot see it. */
-function inWords({ label, curve: { iterations, mean } }: Line): string {
+function inWords({ label, curve: { iterations, mean, last } }: Line): string {
   if (mean.length === 0) return `${label} has no values`;
-  const ends = `${showNumber(mean[0])} at iteration ${iterations[0]}, ${showNumber(mean.at(-1))} at ${iterations.at(-1)}`;
+  const ends = `${showNumber(mean[0])} at iteration ${iterations[0]}, ${showNumber(last ?? mean.at(-1))} at ${iterations.at(-1)}`;
   return `${label} ${ends}`;
 }
 
@@ -294,11 +294,11 @@ function shadeSpans(plot: uPlot, spans: readonly Span[], line: () => string, bac
 
 /** Writes each line's value at an iteration, or its last one, directly into the element: this happens many times a second. */
 function showValues(element: HTMLElement | null, lines: readonly Line[], iteration: number | null | undefined): void {
-  lines.forEach(({ curve: { iterations, mean } }, at) => {
+  lines.forEach(({ curve: { iterations, mean, last } }, at) => {
     const target = element?.querySelectorAll('b')[at];
     if (target === undefined) return;
     const here = iteration ?? null;
     target.textContent =
-      here === null ? showNumber(mean.at(-1)) : `${showNumber(mean[iterations.indexOf(here)])} @ ${here}`;
+      here === null ? showNumber(last ?? mean.at(-1)) : `${showNumber(mean[iterations.indexOf(here)])} @ ${here}`;
   });
 }

@@ -1,7 +1,7 @@
 /** The curves in a report: of one run by metric, or of several runs and cells side by side. */
 import { condense, finiteCurve, smooth, type Curve } from '../../core/curves.js';
 import { must } from '../../core/errors.js';
-import { spreadOf } from '../../core/statistics.js';
+import { average, spreadOf } from '../../core/statistics.js';
 import type { MetricsLine } from '../../run/metrics.js';
 import { readAlarms, type AlarmSpan } from '../../run/report/alarms.js';
 import { errorMetricOf, isSmoothed, panelsOf, SERIES_COLOURS } from '../panels.js';
@@ -33,7 +33,7 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
     groups.map(({ label, runs }): WireCurve => {
       const of = (some: readonly MetricsLine[]): Curve => curveOf(some, metric);
       if (groups.length === 1 && runs.length === 1) return { metric, ...rounded(condense(of(runs[0]), MOST_POINTS)) };
-      return { metric, group: label, ...rounded(groupCurve(runs.map(of), metric, MOST_POINTS)) };
+      return { metric, group: label, ...groupCurve(runs.map(of), metric, MOST_POINTS) };
     }),
   );
   if (groups.length === 1 && groups[0].runs.length === 1) {
@@ -65,12 +65,15 @@ function curveOf(lines: readonly MetricsLine[], metric: string): Curve {
 
 /**
  * The curve of a run among others, or of the seeds of a cell, of at most so many points: smoothed, because several raw curves in a chart hide each
- * other. A run's points are put together before, which costs less for long runs and leaves no band of extremes.
+ * other. A run's points are put together before, which costs less for long runs and leaves no band of extremes. Runs without a point are left out.
  */
-export function groupCurve(curves: readonly Curve[], metric: string, points: number): Curve {
-  return curves.length === 1
-    ? smoothed(metric, condense(curves[0], points))
-    : condense(meanWithSpread(curves, metric), points);
+export function groupCurve(curves: readonly Curve[], metric: string, points: number): Curve & Pick<WireCurve, 'last'> {
+  const found = curves.filter(({ mean }) => mean.length > 0);
+  if (found.length === 0) return { iterations: [], mean: [] };
+  const last = digits(average(found.flatMap(({ mean }) => mean.slice(-1))));
+  const curve =
+    found.length === 1 ? smoothed(metric, condense(found[0], points)) : condense(meanWithSpread(found, metric), points);
+  return { ...rounded(curve), last };
 }
 
 /** Smooths curves of seeds before averaging, so that the band shows the spread of the smoothed curves. */
@@ -97,9 +100,13 @@ export function meanWithSpread(curves: readonly Curve[], metric: string): Curve 
   );
 }
 
+function digits(value: number): number {
+  return Number(value.toPrecision(DIGITS));
+}
+
 /** A curve with as many digits as a chart can show. */
-export function rounded(curve: Curve): Curve {
-  const all = (values: readonly number[]): number[] => values.map((value) => Number(value.toPrecision(DIGITS)));
+function rounded(curve: Curve): Curve {
+  const all = (values: readonly number[]): number[] => values.map(digits);
   const { iterations, mean, low, high } = curve;
   return {
     iterations,

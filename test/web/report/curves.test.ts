@@ -49,6 +49,8 @@ it('smooths the long training curves of what is compared, and has colours for te
   expect(Math.max(...curves[0].mean.slice(5, 35))).toBeLessThan(0.7);
   const seeds = reportCurves([{ label: 'a', runs: [run, run] }], null);
   expect(seeds.over_seeds).toBe(true);
+  // The legend has the last value as it was measured.
+  expect([curves[0].last, seeds.curves[0].last]).toEqual([1, 1]);
   expect(Math.max(...seeds.curves[0].mean.slice(5, 35))).toBeLessThan(0.7);
   const [few] = reportCurves(
     [groups[0], groups[1]].map((one) => ({ ...one, runs: [run.slice(0, 10)] })),
