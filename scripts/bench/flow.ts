@@ -2,7 +2,8 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Session, type TensorData } from '../../src/engines/onnx/session.js';
+import { Session } from '../../src/engines/onnx/session.js';
+import type { TensorData } from '../../src/engines/onnx/tensor_cell.js';
 import { gradients } from '../../src/graph/differentiate.js';
 import { Graph, sizeOf, type Value, type ValueType } from '../../src/graph/ir.js';
 import type { FluxConfig } from '../../src/nets/flow/config.js';

@@ -1,7 +1,7 @@
 /** Composites against PyTorch; scripts/fixtures/graph_gradients.py makes the numbers. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import type { TensorData } from '../../src/engines/onnx/session.js';
+import type { TensorData } from '../../src/engines/onnx/tensor_cell.js';
 import * as g from '../../src/graph/build.js';
 import { gradients } from '../../src/graph/differentiate.js';
 import type { Value } from '../../src/graph/ir.js';

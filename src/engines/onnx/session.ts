@@ -13,13 +13,10 @@ import type * as Ort from 'onnxruntime-node';
 import { BusyTime } from './busy_time.js';
 import { keyOf, SessionPool, type FedWeights, type WeightData } from './pool.js';
 import { residentTensor } from './resident.js';
-import { leavesTensors, TensorCell } from './tensor_cell.js';
+import { leavesTensors, TensorCell, type TensorData } from './tensor_cell.js';
 import { allCores } from './threads.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
-
-/** The elements of a tensor: float32, int64, or bool as bytes of 0 and 1. */
-export type TensorData = Float32Array | BigInt64Array | Uint8Array;
 
 /** What a run is fed, or writes into. */
 export type Fed = TensorData | TensorCell;

@@ -2,7 +2,9 @@
 import { InternalError } from '../../core/errors.js';
 import { formatShape, sameShape, type ValueType } from '../../graph/ir.js';
 import type * as Ort from 'onnxruntime-node';
-import type { TensorData } from './session.js';
+
+/** The elements of a tensor: float32, int64, or bool as bytes of 0 and 1. */
+export type TensorData = Float32Array | BigInt64Array | Uint8Array;
 
 /** Whether sessions with this provider can leave what they give on the device: onnxruntime-node has WebGPU's buffers as tensors, and CUDA's not. */
 export function leavesTensors({ provider = 'cpu' }: { readonly provider?: string }): boolean {

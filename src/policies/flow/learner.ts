@@ -1,6 +1,7 @@
 /** Log-probabilities of given actions of a flow policy and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { InternalError, must } from '../../core/errors.js';
-import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { TensorData } from '../../engines/onnx/tensor_cell.js';
 import { slice } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';

@@ -1,6 +1,7 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { must } from '../../core/errors.js';
-import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { TensorData } from '../../engines/onnx/tensor_cell.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';

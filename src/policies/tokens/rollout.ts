@@ -1,7 +1,7 @@
 /** Samples answers: each prompt is prefilled once, and its answers decode together over caches that the graph only reads. */
 import type { RandomStream } from '../../core/random.js';
-import type { Fed, Session, SessionOptions, TensorData } from '../../engines/onnx/session.js';
-import { leavesTensors, TensorCell } from '../../engines/onnx/tensor_cell.js';
+import type { Fed, Session, SessionOptions } from '../../engines/onnx/session.js';
+import { leavesTensors, TensorCell, type TensorData } from '../../engines/onnx/tensor_cell.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape, PromptShape } from '../../nets/decoder/inputs.js';

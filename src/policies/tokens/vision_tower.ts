@@ -5,7 +5,8 @@
 import { LRUCache } from 'lru-cache';
 import { InternalError, must } from '../../core/errors.js';
 import { poolFor } from '../../engines/onnx/pool.js';
-import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { TensorData } from '../../engines/onnx/tensor_cell.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { KEPT_BYTES, patchWidth, tokensOf, writePatches, type Picture } from '../../models/pictures/picture.js';
 import { hasVision, type SeeingConfig } from '../../nets/decoder/config.js';
