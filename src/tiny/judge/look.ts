@@ -6,6 +6,7 @@ import { decodeImage, type RgbImage } from '../../core/image.js';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest } from '../../http/refusal.js';
 import { decodedBytes } from '../../rewards/server/images.js';
+import { parseInstruction } from '../world/edits.js';
 import type { Geometry } from '../world/world.js';
 import type { Answer } from './answer.js';
 import { biasedLook, isUnreadable, withBiases, type Biases } from './biases.js';
@@ -49,6 +50,7 @@ class PictureReader<T extends object> {
 
 /** What pictures are read with. */
 export interface Sight {
+  readonly geometry: Geometry;
   readonly scenes: PictureReader<Reading>;
   /** Pictures as they came. */
   readonly plain: PictureReader<RgbImage>;
@@ -60,7 +62,7 @@ export function openSight(geometry: Geometry): Sight {
   const decoded = new Semaphore(DECODED_BYTES);
   const scenes = new PictureReader(decoded, (image) => readScene(image, geometry));
   const plain = new PictureReader(decoded, (image) => image);
-  return { scenes, plain, signs: new PictureReader(decoded, nativeSize) };
+  return { geometry, scenes, plain, signs: new PictureReader(decoded, nativeSize) };
 }
 
 async function decode(bytes: Uint8Array): Promise<RgbImage> {
@@ -102,6 +104,32 @@ const GRADED: Record<
   },
 };
 
+/** Whether an answer to a question of this kind follows from the rules that its instruction names. */
+const NEEDS_EDIT: Readonly<Record<QuestionKind, boolean>> = {
+  consistency: true,
+  quality: false,
+  ground: true,
+  alignment: true,
+  // These have rules of their own for what they can read.
+  sign: false,
+  answer: false,
+  digit: true,
+  pair: true,
+  checks: true,
+  rubric: true,
+};
+
+/** Says so, without a score: a picture is not at fault for an instruction that its judge does not know. */
+export const NOT_READ: Answer = {
+  form: 'list',
+  scores: [],
+  reasoning: 'The instruction is none that can be read: this judge grades edits of the tiny world alone.',
+};
+
+function isRead({ kind, instruction }: Question, { geometry }: Sight): boolean {
+  return !NEEDS_EDIT[kind] || parseInstruction(instruction, geometry) !== null;
+}
+
 async function seen<T extends object>({ images }: Question, reader: PictureReader<T>): Promise<T[]> {
   const pictures: T[] = [];
   for (const url of images) pictures.push(await reader.read(url));
@@ -120,9 +148,15 @@ function answerLooks(
   return kind === 'pair' ? compareLooks(looks) : checkStatements(statements, looks[0]);
 }
 
-/** The answer of a sound judge; null where it comes to none. Raises Refusal. */
-export async function look(question: Question, { scenes, signs }: Sight): Promise<Answer | null> {
+/** The answer of a sound judge, without scores where it cannot read the instruction; null where it comes to none. Raises Refusal. */
+export async function look(question: Question, sight: Sight): Promise<Answer | null> {
   const { kind, instruction } = question;
+  const { scenes, signs } = sight;
+  if (!isRead(question, sight)) {
+    // Pictures that cannot be decoded are refused all the same.
+    await seen(question, sight.plain);
+    return NOT_READ;
+  }
   switch (kind) {
     case 'sign': {
       const pictures = await seen(question, signs);
@@ -152,6 +186,7 @@ export async function look(question: Question, { scenes, signs }: Sight): Promis
 export async function lookBiased(question: Question, sight: Sight, biases: Biases): Promise<Answer | null> {
   const { kind } = question;
   const pictures = await seen(question, sight.plain);
+  if (!isRead(question, sight)) return NOT_READ;
   if (kind !== 'pair' && kind !== 'rubric') {
     const answer = await look(question, sight);
     return answer === null ? null : withBiases(answer, { question, pictures }, biases);

@@ -15,7 +15,7 @@ import type { Biases } from './biases.js';
 import { digitReply } from './digit.js';
 import type { Effect, Faults } from './faults.js';
 import { Load, type JudgeStats } from './load.js';
-import { look, lookBiased, openSight } from './look.js';
+import { look, lookBiased, NOT_READ, openSight } from './look.js';
 import { completion, parseRequest, readQuestion, type ChatReply, type Question } from './protocol.js';
 
 export const JUDGE_MODEL = 'editrl-rule-judge';
@@ -151,6 +151,8 @@ async function serveChat({ request, response, gone, read }: Call, service: Servi
 }
 
 function replyTo(question: Question, answer: Answer, effect: Extract<Effect, { does: 'delay' | 'garble' }>): ChatReply {
+  // A reply without a score has none that could be garbled.
+  if (answer === NOT_READ) return { content: writeAnswer(answer), finishReason: 'stop' };
   if (effect.does === 'garble') return effect.garble(answer);
   if (question.kind === 'digit') return digitReply(answer.scores[0], question.topLogprobs ?? 0);
   return { content: writeAnswer(answer), finishReason: 'stop' };

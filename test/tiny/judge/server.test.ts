@@ -2,7 +2,9 @@ import { connect, createServer, type AddressInfo } from 'node:net';
 import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { instructionOf, type Plan } from '../../../src/tiny/world/edits.js';
+import { Faults, readFaultSpec } from '../../../src/tiny/judge/faults.js';
 import { JUDGE_MODEL, serveConnections, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
+import { parseScores } from '../../../src/rewards/judge/parse.js';
 import { encodePlainPng } from '../../../src/core/png.js';
 import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
 import { example, sourceOf, truthOf } from '../pictures.js';
@@ -99,7 +101,46 @@ describe('the judge over HTTP', () => {
   it('answers without an instruction, as a check of the connection sends', async () => {
     const { status, reply } = await post(ask([say('Two images follow.'), source, truth]));
     expect(status).toBe(200);
-    expect(scores(reply)).toEqual([0, expect.any(Number)]);
+    expect(reply.choices[0].message.content).toMatch(/^The instruction is none that can be read/);
+  });
+
+  it('gives no score, in any form of question, for an instruction that it cannot read', async () => {
+    const asked = (line: string): string => `Judge this.\n${line}: make the sky look stormy`;
+    const instruction = say(asked('Instruction'));
+    const statements = say(`${asked('Instruction')}\nStatements:\n1. Beside it nothing else differs.`);
+    const tag = { role: 'system', content: 'End with <score>N</score>.' };
+    const ground = { model: JUDGE_MODEL, messages: [tag, { role: 'user', content: [instruction, truth, truth] }] };
+    const bodies: Readonly<Record<string, unknown>> = {
+      consistency: ask([instruction, source, truth]),
+      alignment: ask([say(asked('Request')), source, truth]),
+      digit: ask([instruction, source, truth], { logprobs: true, top_logprobs: 20 }),
+      pair: ask([instruction, source, truth, source]),
+      checks: ask([say(`${asked('Instruction')}\nmust: what is to hold`), source]),
+      rubric: ask([statements, source, truth]),
+      ground,
+    };
+    for (const [form, body] of Object.entries(bodies)) {
+      const { status, reply } = await post(body);
+      expect(status, form).toBe(200);
+      const { content } = reply.choices[0].message;
+      expect(content, form).toMatch(/^The instruction is none that can be read/);
+      expect(parseScores(content, 2).ok, form).toBe(false);
+      expect(reply.choices[0], form).toMatchObject({ logprobs: null });
+    }
+    expect(scores((await post(ask([say('How does it look?'), truth]))).reply)).toEqual([10, 10]);
+  });
+
+  it('gives none either where its answers are garbled or biased', async () => {
+    const content = [say('Judge this.\nInstruction: make the sky look stormy'), source, truth];
+    const faults = new Faults(readFaultSpec('two_objects=1'), 0);
+    for (const more of [{ faults }, { biases: { lenient: 1, overedits: 1, blind: 1 } }]) {
+      const other = await startJudge({ port: 0, host: '127.0.0.1', ...more });
+      const body = JSON.stringify(ask(content));
+      const response = await fetch(`${other.url}/chat/completions`, { method: 'POST', body });
+      const [{ message }] = ((await response.json()) as Reply).choices;
+      expect(message.content).toMatch(/^The instruction is none that can be read/);
+      await other.close();
+    }
   });
 
   const broken = image(url(encodePlainPng(truthOf(plan)).slice(0, 60)));
