@@ -179,9 +179,9 @@ function compare(record: ExamRecord, other: ExamRecord): Compared {
 
 /** What a terminal shows of an exam. */
 function examText(record: ExamRecord): string {
-  const tests = examTestRows(record).map(({ cells, fault }) => [
+  const tests = examTestRows(record).map(({ cells, verdict: found, isFault }) => [
     ...cells,
-    fault === null ? 'ok' : styled(`fault: ${fault}`, 'red'),
+    isFault ? styled(found, 'red') : found,
   ]);
   const { marks, verdict, reward, repeats } = record;
   return [

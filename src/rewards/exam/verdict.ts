@@ -37,8 +37,11 @@ function faultText({ name, estimate }: Finding): string {
 
 const round = (value: number): string => value.toFixed(2);
 
-function teachesOf({ signal, findings, cases }: ExamMarks): Verdict['teaches'] {
-  if (cases < FEWEST_CASES || Number.isNaN(signal.mean)) return 'unknown';
+function teachesOf({ signal, findings, cases, understood }: ExamMarks): Verdict['teaches'] {
+  if (cases < FEWEST_CASES) return 'unknown';
+  // Where no answer gets a score there is nothing to learn from.
+  if (understood.mean === 0) return 'no';
+  if (Number.isNaN(signal.mean)) return 'unknown';
   const has = (fault: string): boolean => findings.some(({ name, accused }) => accused && name === fault);
   const least = has('copies') ? SIGNAL.leastWithCopies : SIGNAL.least;
   if (has('blind') || has('misses_copy') || signal.mean < least) return 'no';
@@ -51,8 +54,15 @@ const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {
   yes: 'GRPO will learn from it.',
   weakly: 'GRPO will learn from it, but less than from a sound judge.',
   no: 'GRPO will not learn from it what it is meant to.',
-  unknown: `An exam of fewer than ${FEWEST_CASES} cases says nothing for certain: nobody is accused.`,
+  unknown: 'Whether its scores follow how good an answer is could not be measured.',
 };
+const TOO_FEW = `An exam of fewer than ${FEWEST_CASES} cases says nothing for certain: nobody is accused.`;
+
+/** Tests for which there were no scores are neither passed nor failed. */
+function unmeasuredText({ findings }: ExamMarks): string[] {
+  const open = findings.filter(({ estimate }) => Number.isNaN(estimate.mean)).length;
+  return open === 0 ? [] : [`${open} of ${findings.length} tests could not be measured: there are no scores for them.`];
+}
 
 /** What to think of a judge. */
 export function verdictOf(marks: ExamMarks): Verdict {
@@ -61,9 +71,10 @@ export function verdictOf(marks: ExamMarks): Verdict {
   return {
     teaches,
     sentences: [
-      TEACHES[teaches],
+      marks.cases < FEWEST_CASES ? TOO_FEW : TEACHES[teaches],
       ...accused.map(faultText),
       ...(accused.length === 0 && teaches !== 'unknown' ? ['No fault was found.'] : []),
+      ...unmeasuredText(marks),
       ...repeatsText(marks),
     ],
   };

@@ -1,6 +1,7 @@
 /** An exam's marks, tests and costs as rows of tables. */
 import { showEstimate } from '../../core/estimate.js';
 import type { ExamCosts } from '../../rewards/exam/costs.js';
+import type { CaseEstimate } from '../../rewards/exam/findings.js';
 import type { Tokens } from '../../rewards/score/types.js';
 import type { ExamRecord } from '../exams.js';
 
@@ -9,25 +10,37 @@ export function examMarkRows({ marks }: ExamRecord): string[][] {
   const noise =
     marks.noise === null ? [] : [['noise', marks.noise.toFixed(3), 'standard deviation of scores of one answer, of 1']];
   return [
-    ['signal', showEstimate(marks.signal), 'fidelity times the root of the share understood'],
-    ['understood', showEstimate(marks.understood), 'share of questions that got a score'],
-    ['agreement', showEstimate(marks.agreement), 'share of pairs in the right order'],
-    ['fidelity', showEstimate(marks.fidelity), 'correlation of scores with quality in a case'],
-    ['reliability', showEstimate(marks.reliability), 'share of the variance that is no noise'],
+    ['signal', shown(marks.signal), 'fidelity times the root of the share understood'],
+    ['understood', shown(marks.understood), 'share of questions that got a score'],
+    ['agreement', shown(marks.agreement), 'share of pairs in the right order'],
+    ['fidelity', shown(marks.fidelity), 'correlation of scores with quality in a case'],
+    ['reliability', shown(marks.reliability), 'share of the variance that is no noise'],
     ...noise,
-    ['teaching', showEstimate(marks.teaching), 'share of cases that differ by more than noise'],
+    ['teaching', shown(marks.teaching), 'share of cases that differ by more than noise'],
   ];
 }
 
-/** What each test looked at, what it found and what is allowed; the name of its fault where the judge has it. */
-export function examTestRows({
-  marks,
-}: ExamRecord): { readonly cells: readonly string[]; readonly fault: string | null }[] {
+export interface ExamTestRow {
+  /** What the test looked at, what it found and what is allowed. */
+  readonly cells: readonly string[];
+  /** `ok`, `fault: <name>`, or that there was nothing to measure. */
+  readonly verdict: string;
+  readonly isFault: boolean;
+}
+
+/** What each test found. One without a value, for want of scores, has passed nothing. */
+export function examTestRows({ marks }: ExamRecord): ExamTestRow[] {
   return marks.findings.map(({ name, what, estimate, allowed, accused }) => ({
-    cells: [what, showEstimate(estimate), allowed],
-    fault: accused ? name : null,
+    cells: [what, shown(estimate), allowed],
+    verdict: accused ? `fault: ${name}` : isMeasured(estimate) ? 'ok' : 'not measured',
+    isFault: accused,
   }));
 }
+
+/** A record on disk has null for what is not a number. */
+const isMeasured = ({ mean }: CaseEstimate): boolean => Number.isFinite(mean);
+
+const shown = (estimate: CaseEstimate): string => (isMeasured(estimate) ? showEstimate(estimate) : '–');
 
 /** How many judgements there were, and which had no scores. */
 export function judgementsText({ judgements }: ExamRecord): string {

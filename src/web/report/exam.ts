@@ -79,8 +79,8 @@ async function answersShown(
 }
 
 function testRows(record: ExamRecord): (string | { readonly text: string; readonly as: 'bad' })[][] {
-  return examTestRows(record).map(({ cells, fault }) => [
+  return examTestRows(record).map(({ cells, verdict, isFault }) => [
     ...cells,
-    fault === null ? 'ok' : { text: `fault: ${fault}`, as: 'bad' },
+    isFault ? { text: verdict, as: 'bad' } : verdict,
   ]);
 }

@@ -10,6 +10,8 @@ import {
 } from '../../../src/rewards/exam/findings.js';
 import { trickNames, tricks } from '../../../src/rewards/exam/tricks.js';
 import { verdictOf } from '../../../src/rewards/exam/verdict.js';
+import type { ExamRecord } from '../../../src/run/exams.js';
+import { examTestRows } from '../../../src/run/report/exam_text.js';
 import { RandomStream } from '../../../src/core/random.js';
 
 const ANSWERS = [
@@ -143,6 +145,40 @@ describe('the marks of an exam', () => {
     expect(accused(24, (answer, trick) => (trick === 'text' || trick === 'brightness' ? -1 : SOUND[answer]))).toEqual(
       [],
     );
+  });
+
+  it('pass nothing that has no value: a judge without scores teaches nothing, however many cases there were', () => {
+    const marks = marksOf(cases(20, () => null));
+    expect(marks.findings.filter((finding) => finding.accused).map(({ name }) => name)).toEqual(['unreadable']);
+    const { teaches, sentences } = verdictOf(marks);
+    expect(teaches).toBe('no');
+    expect(sentences).toEqual([
+      'GRPO will not learn from it what it is meant to.',
+      'Too many of its replies hold no score.',
+      expect.stringMatching(/^(\d+) of \d+ tests could not be measured: there are no scores for them\.$/),
+    ]);
+    const rows = examTestRows({ marks } as ExamRecord);
+    expect(rows.filter(({ verdict }) => verdict === 'ok')).toEqual([]);
+    expect(rows[0]).toEqual({
+      cells: ['pairs in the right order', '–', 'at least 0.6'],
+      verdict: 'not measured',
+      isFault: false,
+    });
+    expect(rows.at(-1)).toMatchObject({ verdict: 'fault: unreadable', isFault: true });
+    const written = JSON.parse(JSON.stringify({ marks })) as ExamRecord;
+    expect(examTestRows(written)[0].verdict).toBe('not measured');
+    expect(sentences.join(' ')).not.toContain('fewer than');
+  });
+
+  it('say that nothing was measured where no quality is known', () => {
+    const unknown = cases(20, sound).map((one) => ({
+      ...one,
+      answers: one.answers.map((answer) => ({ ...answer, truth: null })),
+    }));
+    expect(verdictOf(marksOf(unknown))).toMatchObject({
+      teaches: 'unknown',
+      sentences: [expect.stringMatching(/^Whether its scores follow .* could not be measured\.$/)],
+    });
   });
 
   it('accuse nobody on fewer than 20 cases, and say so', () => {
