@@ -94,6 +94,17 @@ export const alarms = section(
           })
           .prefault({}),
       ),
+      unscored: section(
+        'Share of what was judged that has no score: nothing is learnt from it.',
+        z
+          .strictObject({
+            max: operation(
+              'Alarm when the mean of the last over_iterations is above this; null means never.',
+              positive.nullable().default(0.2),
+            ),
+          })
+          .prefault({}),
+      ),
       at_limit: section(
         'Share of the scores at a limit of their scale, where a reward tells no differences any more; of the term with the largest.',
         z

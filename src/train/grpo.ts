@@ -19,7 +19,14 @@ import { collectRounds, type CollectRequest, type Collected, type Collector } fr
 import { Draws } from './draws.js';
 import { gatherEpisodes, type IterationRecord } from './episodes.js';
 import { episodeMetrics, outcomeMetrics } from './grpo_metrics.js';
-import { limitMetrics, hackMetrics, measureAnswer, type HackAlarms, type AnswerStatistics } from './hack_alarms.js';
+import {
+  limitMetrics,
+  hackMetrics,
+  measureAnswer,
+  unscoredMetrics,
+  type HackAlarms,
+  type AnswerStatistics,
+} from './hack_alarms.js';
 import { secondGapMetrics } from './word_statistics.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
@@ -160,7 +167,9 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...((deps.rollout.originals ?? 0) === 0 ? {} : originalMetrics(all.outcomes, all.originals.outcomes)),
       ...(deps.rollout.refill === null ? {} : taught.metrics()),
       ...(draws.walk === null ? {} : { 'group/passed_over': draws.walk.passedOver }),
-      ...(all.measured === null ? {} : hackMetrics(sampled, all.measured)),
+      ...(all.measured === null
+        ? {}
+        : { ...unscoredMetrics(all.outcomes.flat()), ...hackMetrics(sampled, all.measured) }),
       ...(await secondOpinion()),
     };
     const times = watch.times();

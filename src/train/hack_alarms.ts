@@ -6,7 +6,8 @@
 import type { AlarmName, AlarmSettings } from '../schema/alarms.js';
 import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/score/image_statistics.js';
 import type { Answer, AnsweredPrompt } from '../policies/policy.js';
-import type { JudgeItem } from '../rewards/score/types.js';
+import { summariseUnscored } from '../rewards/score/iteration.js';
+import type { JudgeItem, Outcome } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import { promptKey, type Prompt } from '../scoring/task.js';
 import { average } from '../core/statistics.js';
@@ -100,6 +101,11 @@ export function limitMetrics(metrics: Metrics): Record<string, number> {
   return shares.length === 0 ? {} : { 'hack/at_limit': Math.max(...shares) };
 }
 
+/** `hack/unscored`: the share of what was judged that has no score, also where that is all of it and the reward has no mean. */
+export function unscoredMetrics(outcomes: readonly Outcome[]): Record<string, number> {
+  return { 'hack/unscored': summariseUnscored(outcomes).fraction };
+}
+
 interface AlarmKind {
   readonly label: string;
   /** What limits are relative to: the first value, its distance to 1, or nothing (they are in the statistic's own unit). */
@@ -125,6 +131,11 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
     relativeTo: 'unit',
     above:
       'they score 0 by rule; start from a policy that writes whole pictures, or let it sample only what may follow',
+  },
+  unscored: {
+    label: 'the share of answers without a score',
+    relativeTo: 'unit',
+    above: 'nothing is learnt from them; look at why (reward/unscored/…), and at what the judge says of them',
   },
   at_limit: {
     label: 'the share of scores at a limit of their scale',

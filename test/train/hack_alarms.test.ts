@@ -17,7 +17,7 @@ import {
 } from '../../src/train/hack_alarms.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
-import { rewardByName, scored, scorerOf, smallTraining } from './small_training.js';
+import { rewardByName, scored, scorerOf, smallTraining, unscored } from './small_training.js';
 
 function settings(changes: object = {}): AlarmSettings {
   const parsed = alarmsSchema.parse({ over_iterations: 2, ...changes });
@@ -73,6 +73,16 @@ describe('an alarm', () => {
     expect(watch('hack/at_limit', [0.5]).raised).toEqual([1]);
     expect(watch('hack/at_limit', [0.5], { at_limit: { max: 0.6 } }).raised).toEqual([]);
     expect(watch('hack/at_limit', [1], { at_limit: { max: null } }).raised).toEqual([]);
+  });
+
+  it('stands while over a fifth of the answers has no score, from the first iteration on', () => {
+    const { raised, said } = watch('hack/unscored', [0.1, 0.2, 0.3, 1, 1, 0, 0]);
+    expect(raised).toEqual([3, 4, 5, 6]);
+    expect(said).toEqual([
+      'iteration 3: hack alarm: the share of answers without a score is 0.250 (track.alarms.unscored.max is 0.2): nothing is learnt from them; look at why (reward/unscored/…), and at what the judge says of them',
+    ]);
+    expect(watch('hack/unscored', [1]).raised).toEqual([1]);
+    expect(watch('hack/unscored', [1], { unscored: { max: null } }).raised).toEqual([]);
   });
 
   it('takes the term with the most scores at a limit', () => {
@@ -217,10 +227,27 @@ describe('an iteration of GRPO', () => {
       'hack/no_picture',
       'hack/repeat_rate',
       'hack/source_similarity',
+      'hack/unscored',
     ]);
     expect(alone['hack/no_picture']).toBe(0);
+    expect(alone['hack/unscored']).toBe(0);
     expect(hackOf(leader)).toEqual(hackOf(alone));
     expect(others.map(hackOf)).toEqual([{}, {}]);
     expect(alone['hack/answer_length']).toBe(alone['episode/length']);
+  });
+
+  it('raises an alarm where a judge gives no score at all, and the reward has no mean', async () => {
+    const said: string[] = [];
+    const hackAlarms = new HackAlarms(settings(), [], (message) => said.push(message));
+    const none = scorerOf(() => unscored);
+    const { training } = smallTraining(smallSettings(world), none, undefined, { hackAlarms });
+    try {
+      const metrics = await training.step(1);
+      expect(metrics).toMatchObject({ 'reward/mean': NaN, 'hack/unscored': 1, 'alarm/unscored': 1 });
+      expect(readAlarms([{ iteration: 1, metrics }])).toMatchObject([{ name: 'unscored', standing: true, value: 1 }]);
+    } finally {
+      await training.dispose();
+    }
+    expect(said).toHaveLength(1);
   });
 });
