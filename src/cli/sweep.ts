@@ -148,7 +148,7 @@ function printOutcome({ experiment }: PreparedSweep, { runs, results }: SweepOut
 function showOutcome(outcome: SweepOutcome, interrupted: boolean): void {
   const { runs, results, resultsFile } = outcome;
   printLine(`\n${formatResults(results)}`);
-  printLine(`\ntable: ${resultsFile}.md`);
+  if (resultsFile !== null) printLine(`\ntable: ${resultsFile}.md`);
   const open = runs.filter(({ state }) => state !== 'finished' && state !== 'stopped');
   if (open.length > 0) printLine(`\n${unfinishedLines(open)}`);
   if (interrupted) printLine('\nStopped; the same command goes on where it stopped.');
@@ -163,9 +163,14 @@ function unfinishedLines(runs: readonly RunOutcome[]): string {
   return formatTable([{ title: 'not finished' }, { title: 'state' }, { title: 'why' }], oneLine(rows));
 }
 
-/** A table cell holds one line; the full reason is printed where it happened. */
+/** A table cell holds one line, with the first of what it announces; the full reason is printed where it happened. */
 function oneLine(rows: readonly (readonly string[])[]): string[][] {
-  return rows.map((row) => row.map((cell) => cell.split('\n')[0]));
+  return rows.map((row) =>
+    row.map((cell) => {
+      const [first, second = ''] = cell.split('\n');
+      return first.endsWith(':') ? `${first} ${second.trim()}` : first;
+    }),
+  );
 }
 
 function dryRun(prepared: PreparedSweep, json: boolean, shown: View): number {

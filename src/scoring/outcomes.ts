@@ -44,11 +44,11 @@ export function scoreParts(outcomes: readonly Outcome[]): Map<string, number[]> 
   return out;
 }
 
-/** An outcome for a person: `7.4`, `0 (undecodable)`, `timeout`. */
+/** An outcome for a person: `7.4`, `0.74` of 1, `0 (undecodable)`, `timeout`. */
 export function showOutcome(outcome: Outcome): string {
   switch (outcome.kind) {
     case 'scored':
-      return outcome.value.toFixed(1);
+      return outcome.value.toFixed(outcome.value === outcome.normalised && outcome.value !== 0 ? 2 : 1);
     case 'zero_by_rule':
       return `0 (${outcome.reason})`;
     case 'unscored':

@@ -60,7 +60,8 @@ export interface SweepOutcome {
   readonly runs: readonly RunOutcome[];
   readonly results: Results;
   /** Path of the written table, without its extension. */
-  readonly resultsFile: string;
+  /** Without its ending; null where nothing was written, because every cell's folder was made with other settings. */
+  readonly resultsFile: string | null;
 }
 
 /** The cells that a sweep should run. Raises UsageError when a pattern matches none. */
@@ -147,7 +148,11 @@ export async function sweep(
     lost.abort();
   });
   try {
-    writeExperiment(baseExpDir, recordOf(experiment));
+    const record = recordOf(experiment);
+    // What is on record is of the cells as they were swept, and has nothing to do with these.
+    const isOther = record.cells.every(({ refused }) => refused !== null);
+    if (isOther) view.remark(OTHER_CELLS);
+    else writeExperiment(baseExpDir, record);
     if (remark !== null) view.remark(remark);
     const schedule = await runSweep(
       { jobs, ...limited, halving: experiment.options.stop_early ?? null },
@@ -162,12 +167,16 @@ export async function sweep(
     if (lostTo !== null) throw lostTo as Error;
     await measureFinished(experiment, (sentence) => view.remark(sentence), stop);
     const results = collectResults(experiment, schedule);
-    return { runs: outcomes(schedule), results, resultsFile: writeResults(results, baseExpDir) };
+    const resultsFile = isOther ? null : writeResults(results, baseExpDir);
+    return { runs: outcomes(schedule), results, resultsFile };
   } finally {
     watch?.close();
     unlock();
   }
 }
+
+const OTHER_CELLS =
+  "warning: no cell's folder is of these settings, so the experiment's record and results stay as they are: sweep it as before, with the same --with and --set, or by another name";
 
 /**
  * What a sweep's runs are given room from, and what is to be said of it. Models of the Hub have to be here: their sizes count. Servers have to run: their

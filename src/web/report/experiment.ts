@@ -113,12 +113,21 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
 }
 
 /** The best cell is a winner only if its difference is more than noise may give. */
-function winnerFact({ against, difference }: Verdict, name: string, numbers: string): WireFact {
-  const isNoise =
-    difference !== null && difference.stderr !== null && Math.abs(difference.mean) < CLEAR * difference.stderr;
-  if (isNoise) return { name: 'Winner', value: 'no clear winner', more: `${name} has the best mean: ${numbers}` };
+function winnerFact(verdict: Verdict, name: string, numbers: string): WireFact {
+  if (isNoise(verdict))
+    return { name: 'Winner', value: 'no clear winner', more: `${name} has the best mean: ${numbers}` };
+  return { name: standingOf(verdict), value: name, more: numbers };
+}
+
+function isNoise({ difference }: Verdict): boolean {
+  return difference !== null && difference.stderr !== null && Math.abs(difference.mean) < CLEAR * difference.stderr;
+}
+
+/** What the best cell may be called. */
+function standingOf(verdict: Verdict): 'Winner' | 'Best mean' {
+  const { against, difference } = verdict;
   const isKnown = against === null || (difference !== null && difference.stderr !== null);
-  return { name: isKnown ? 'Winner' : 'Best mean', value: name, more: numbers };
+  return isKnown && !isNoise(verdict) ? 'Winner' : 'Best mean';
 }
 
 function differenceFact(verdict: Verdict | null, { experiment, incomparable }: Results): WireFact {
@@ -242,7 +251,7 @@ function meanSeconds(runs: readonly ExperimentRun[]): RunReport['seconds_per_ite
   return Object.fromEntries(TIME_PARTS.map((part) => [part, mean(part)])) as RunReport['seconds_per_iteration'];
 }
 
-/** Contact sheets and answers of the winner and of the cell it is compared with, one seed each. */
+/** Contact sheets and answers of the best cell and of the cell it is compared with, one seed each. */
 async function sheets(
   pictures: parts.Pictures,
   cells: readonly Cell[],
@@ -251,10 +260,12 @@ async function sheets(
 ): Promise<WireBlock[]> {
   const winner = cells.find(({ cell }) => cell === verdict?.winner);
   const blocks: WireBlock[] = [];
-  for (const cell of new Set([winner, base])) {
+  const other = cells.find(({ cell }) => cell === verdict?.against) ?? base;
+  for (const cell of new Set([winner, other])) {
     const run = cell?.runs.find(({ report }) => report !== null);
     if (cell === undefined || cell === null || run === undefined) continue;
-    const title = `${cell === winner ? 'Winner' : 'Compared with'}: ${cell.name} (${run.run_name})`;
+    const standing = cell === winner && verdict !== null ? standingOf(verdict) : 'Compared with';
+    const title = `${standing}: ${cell.name} (${run.run_name})`;
     const answers = parts.answers(run.report?.answers ?? []);
     blocks.push(...(await pictures.sheets(title, run.paths)), ...(answers === null ? [] : [answers]));
   }

@@ -1,8 +1,8 @@
 /** What a sweep makes of finished cells and of a measure that was named, or changed, since. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { loadExperiment, type Experiment } from '../../../src/config/experiment/load.js';
 import { prepareSweep, sweep } from '../../../src/launch/sweep/experiment.js';
 import { measureFinished } from '../../../src/launch/sweep/measure.js';
@@ -20,13 +20,13 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
-async function measuredBy(match: 'iou' | 'exact'): Promise<Experiment> {
+async function measuredBy(match: 'iou' | 'exact', changes = '{}'): Promise<Experiment> {
   const file = join(dir, `${match}.jsonnet`);
   writeFileSync(
     file,
     `{
       name: 'e',
-      base: import '${configs}/text_start.jsonnet',
+      base: (import '${configs}/text_start.jsonnet') + ${changes},
       with: ['${configs}/lib/text_tiny.libsonnet'],
       measure: [{ name: 'format_accuracy', match: '${match}' }],
     }`,
@@ -75,6 +75,29 @@ it('takes no number of other fields for the measure in its table', async () => {
   };
   expect(await table('iou')).toMatchObject({ unmeasured: [], cells: [{ after: { mean: 0.25 } }] });
   expect(await table('exact')).toMatchObject({ unmeasured: ['e'], cells: [{ after: null }] });
+});
+
+it('writes nothing over the record and the results of cells that were swept with other settings', async () => {
+  finish(await measuredBy('iou'), [0, 80], [0, 80]);
+  const limits = { maxParallel: null, retries: 0, failFast: false, budget: null };
+  const swept = async (experiment: Experiment) => {
+    const view = new FakeView();
+    const remark = vi.spyOn(view, 'remark');
+    const prepared = prepareSweep(experiment, { only: null, failed: false }, limits);
+    const { resultsFile } = await sweep(prepared, new FakeRunner(), view, new AbortController().signal);
+    const written = ['e.results.md', 'e.results.json', 'e.experiment.json'].map((name) =>
+      readFileSync(join(dir, 'runs', name), 'utf8'),
+    );
+    return { resultsFile, written, remarks: remark.mock.calls.flat() };
+  };
+  const before = await swept(await measuredBy('iou'));
+  expect([before.resultsFile, before.remarks]).toEqual([join(dir, 'runs', 'e.results'), []]);
+  const after = await swept(await measuredBy('iou', '{ seed: 99 }'));
+  expect(after).toEqual({
+    resultsFile: null,
+    written: before.written,
+    remarks: [expect.stringContaining("no cell's folder is of these settings")],
+  });
 });
 
 it('scores the records again of a cell that has a later evaluation than those that were scored', async () => {

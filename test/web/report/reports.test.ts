@@ -125,6 +125,9 @@ describe('reports', () => {
     expect(await withError(0.3126)).toContain('Winner no clear winner kl 0 has the best mean: 3.000');
     expect(await withError(0.3124)).toContain('Winner kl 0 3.000');
     expect(await withError(null)).toContain('Best mean kl 0 3.000');
+    // Above its contact sheet it is called the same.
+    expect(await withError(0.3126)).toContain('Best mean: kl 0 (x__kl-0__seed-1)');
+    expect(await withError(0.3124)).toContain('Winner: kl 0 (x__kl-0__seed-1)');
   });
 
   it('of an experiment say what is missing', async () => {
