@@ -9,7 +9,7 @@ describe('outcomes', () => {
 
   it('are shown with as many digits as tell answers apart on their scale', () => {
     const of = (value: number, most: number): string =>
-      showOutcome({ ...scored(value), value, normalised: value / most });
+      showOutcome({ kind: 'scored', value, normalised: value / most, parts: {} });
     expect([of(7.44, 10), of(0, 10), of(0.071, 1), of(0.125, 1), of(1, 1)]).toEqual([
       '7.4',
       '0.0',

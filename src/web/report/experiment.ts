@@ -114,8 +114,9 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
 
 /** The best cell is a winner only if its difference is more than noise may give. */
 function winnerFact(verdict: Verdict, name: string, numbers: string): WireFact {
-  if (isNoise(verdict))
+  if (isNoise(verdict)) {
     return { name: 'Winner', value: 'no clear winner', more: `${name} has the best mean: ${numbers}` };
+  }
   return { name: standingOf(verdict), value: name, more: numbers };
 }
 
