@@ -7,7 +7,6 @@ import { parseSet } from '../config/sets.js';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
-import { rewardScale } from '../rewards/score/identity.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { listCheckpoints, manifestDigest, requireWhole } from '../run/checkpoints.js';
@@ -16,10 +15,9 @@ import { findRun } from '../run/find.js';
 import { linkFolder } from '../run/fork.js';
 import { iterationName, RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
-import { differ } from '../run/report/evaluation.js';
+import { differ, scalesOf } from '../run/report/evaluation.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { liveLock } from '../run/status.js';
-import type { ReadSettings } from '../schema/mark.js';
 import { hubReference, runReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { getPath } from '../schema/paths.js';
@@ -175,14 +173,10 @@ function modelOf(model: string, expDir: string): unknown {
 /** Raises UsageError where two subjects are scored by different rewards, and by no measure that both have. */
 export function requireCommonNumber([own, other]: readonly Pick<EvaluationSubject, 'label' | 'config'>[]): void {
   if (other === undefined) return;
-  const [read, readOther] = [own, other].map(
-    ({ config }) =>
-      (path: string) =>
-        getPath(config.settings, path),
-  );
-  const [scale, otherScale] = [rewardScale(read), rewardScale(readOther)];
-  if (!differ(scale, otherScale) || measured(read).some((one) => measured(readOther).includes(one))) return;
-  const labels = [scale, otherScale].map((one) => one?.label ?? '');
+  const [scales, others] = [own, other].map(({ config }) => scalesOf((path) => getPath(config.settings, path)));
+  const isCommon = ([name, identity]: readonly [string, string]): boolean => others.measures.get(name) === identity;
+  if (!differ(scales, others, null) || [...scales.measures].some(isCommon)) return;
+  const labels = [scales, others].map(({ reward }) => reward?.label ?? '');
   const said = labels[0] === labels[1] ? `${labels[0]}, with other fields or another judge` : labels.join(' and ');
   throw new UsageError(
     `--against: the rewards of ${own.label} and of ${other.label} differ (${said}), and a difference of their numbers means nothing`,
@@ -190,12 +184,6 @@ export function requireCommonNumber([own, other]: readonly Pick<EvaluationSubjec
       next: 'Score both by one term: --measure TERM, or by one reward: --set reward.terms=[{"name":"TERM","weight":1}], which holds for both.',
     },
   );
-}
-
-/** What its answers are measured by besides the reward. */
-function measured(read: ReadSettings): string[] {
-  const found = read('validation.measure');
-  return Array.isArray(found) ? found.map((one) => JSON.stringify(one)) : [];
 }
 
 const HELD = '.weights-';

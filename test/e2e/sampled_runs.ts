@@ -11,6 +11,17 @@ export function storedAnswers(place: Place, run: string): number {
   return existsSync(file) ? readFileSync(file, 'utf8').split('\n').length - 1 : 0;
 }
 
+/** That so many iterations learnt from answers whose log-probabilities are the trainer's own, but for rounding. */
+export function expectFollowed(lines: readonly Readonly<Record<string, unknown>>[], iterations: number): void {
+  expect(lines).toHaveLength(iterations);
+  for (const line of lines) {
+    expect(line['policy/rollout_mismatch']).toBeGreaterThan(0);
+    expect(line['policy/rollout_mismatch']).toBeLessThan(1e-4);
+    expect(line['policy/importance_mean']).toBeCloseTo(1, 4);
+    expect(line['policy/importance_cut']).toBe(0);
+  }
+}
+
 /** A run that is to be killed within an iteration. */
 export interface CutOff {
   readonly place: Place;

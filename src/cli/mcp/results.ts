@@ -22,7 +22,11 @@ const ended = z
 const planned = z.looseObject({
   run_name: z.string(),
   axes: words,
-  state: z.string().describe('new, changed (its folder was made with other settings), or what its folder says'),
+  state: z
+    .string()
+    .describe(
+      'new, changed (its folder was made with other settings), extended (finished with fewer iterations than are set), or what its folder says',
+    ),
   parents: texts,
   devices: z.number(),
   memory_bytes: z.number().nullable(),

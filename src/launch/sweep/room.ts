@@ -118,17 +118,20 @@ export interface Room {
  */
 export function roomFor({ jobs, devices, allowed, maxParallel, freeBytes, world }: SweepPlace): Room {
   const cores = coreSlots(jobs, devices, maxParallel);
+  const memoryBytes = maxParallel === null ? freeBytes : Number.POSITIVE_INFINITY;
   const leastBytes = Math.min(...jobs.flatMap(({ device, bytes }) => (device === 'cpu' ? [bytes] : [])));
   const seen = inspectedOnce(world);
   const momentsOf = (memoryBytes: number): Moment[] => {
     const { schedule } = openSchedule({ jobs, retries: 0, failFast: false, halving: null }, seen);
     return playSchedule(schedule, jobs, new DeviceSlots(devices, allowed, cores, memoryBytes), maxParallel).moments;
   };
-  const memoryBytes = maxParallel === null ? freeBytes : Number.POSITIVE_INFINITY;
+  const all = { cpuSlots: cores, memoryBytes, leastBytes, tight: null };
+  // Nothing has to be played where all fit together.
+  if (jobs.reduce((sum, { bytes }) => sum + bytes, 0) <= freeBytes) return all;
   const unbounded = momentsOf(Number.POSITIVE_INFINITY);
   // A run goes alone even if it does not fit, and one of unknown size beside any other.
   const crowded = unbounded.filter(({ sized, bytes }) => sized > 1 && bytes > freeBytes);
-  if (crowded.length === 0) return { cpuSlots: cores, memoryBytes, leastBytes, tight: null };
+  if (crowded.length === 0) return all;
   const played = maxParallel === null ? momentsOf(freeBytes) : unbounded;
   const cpuSlots = Math.min(cores, Math.max(...played.map(({ processes }) => processes)));
   return {

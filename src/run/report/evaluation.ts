@@ -1,7 +1,8 @@
 /** The numbers of an evaluation without training, read from its run directory, and how two of them differ prompt by prompt. */
 import { meanDifference, type Estimate, type MeanDifference } from '../../core/estimate.js';
 import { RunError } from '../../core/errors.js';
-import { rewardScale, type Scale } from '../../rewards/score/identity.js';
+import { measureScale, readMeasure, rewardScale, type Scale } from '../../rewards/score/identity.js';
+import type { ReadSettings } from '../../schema/mark.js';
 import { getPath } from '../../schema/paths.js';
 import { readMetrics, type Metrics } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
@@ -44,27 +45,39 @@ export function readEvaluation(
   const metrics = evaluatedAt(paths, iteration);
   const record = readRecord(paths);
   if (metrics === null || record === null) throw new RunError('nothing was evaluated here', { where: paths.dir });
-  const found = scaleOf(record);
-  const other = base === null ? null : scaleOf(readRecord(base.paths));
+  const scales = scalesOf((path) => getPath(record.settings, path));
+  const otherRecord = base === null ? null : readRecord(base.paths);
+  const other = otherRecord === null ? null : scalesOf((path) => getPath(otherRecord.settings, path));
   const measures = [null, ...measuresIn(metrics)];
   const numbers = measures.flatMap((by) => {
     const measure = by === null ? null : { name: by, identity: null };
     const own = promptScores(paths, measure, iteration);
-    const isCompared = base !== null && (by !== null || !differ(found, other));
+    const isCompared = base !== null && (other === null || !differ(scales, other, by));
     const others = isCompared ? promptScores(base.paths, measure, base.iteration) : null;
     return numbersBy(by, metrics, own, others);
   });
-  const scale = found === null ? null : { label: found.label, most: found.most };
+  const { reward } = scales;
+  const scale = reward === null ? null : { label: reward.label, most: reward.most };
   return { iteration, scale, numbers, loss: metrics['validation/loss'] ?? null, metrics };
 }
 
-function scaleOf(record: { readonly settings: object } | null): Scale | null {
-  return record === null ? null : rewardScale((path) => getPath(record.settings, path));
+/** What the numbers of an evaluation mean. */
+export interface Scales {
+  /** Null if there is no reward, or if this version does not know it. */
+  readonly reward: Scale | null;
+  /** The identity of each measure by its name. */
+  readonly measures: ReadonlyMap<string, string>;
 }
 
-/** Whether two rewards are known to be of two scales, so that what one gave says nothing beside what the other gave. */
-export function differ(a: Scale | null, b: Scale | null): boolean {
-  return a !== null && b !== null && a.identity !== b.identity;
+export function scalesOf(read: ReadSettings): Scales {
+  const measures = readMeasure(read('validation.measure')).map((term) => measureScale(term, read));
+  return { reward: rewardScale(read), measures: new Map(measures.map(({ label, identity }) => [label, identity])) };
+}
+
+/** Whether the numbers of two evaluations, by a measure or, for null, by the reward, are known to be of two scales: one says nothing beside the other. */
+export function differ(a: Scales, b: Scales, by: string | null): boolean {
+  const [one, other] = [a, b].map(({ reward, measures }) => (by === null ? reward?.identity : measures.get(by)));
+  return one !== undefined && other !== undefined && one !== other;
 }
 
 /** The run directory that holds an evaluation, and the iteration that it is recorded as. */

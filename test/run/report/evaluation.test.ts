@@ -26,10 +26,11 @@ function evaluation(
   iteration: number,
   sets: Readonly<Record<string, readonly Outcome[]>>,
   mode = 'viescore',
+  measure: readonly object[] = [],
 ): RunPaths {
   const paths = new RunPaths(base, name);
   mkdirSync(paths.episodesDir, { recursive: true });
-  const settings = { run_name: name, base_exp_dir: base, reward: { mode } };
+  const settings = { run_name: name, base_exp_dir: base, reward: { mode }, validation: { measure } };
   writeFileSync(paths.record, JSON.stringify({ format: 1, run_name: name, settings, attempts: [] }));
   const journal = new MetricsJournal(paths);
   journal.append(iteration, {
@@ -110,4 +111,19 @@ it('compares two that different rewards score by their measures alone', () => {
     ['judge two', 1],
   ]);
   expect(differencesTo(at('vie_too', 1, 0))[0]).toEqual([null, 3]);
+});
+
+it('compares by a measure only where both have it with the same fields', () => {
+  const at = (name: string, match: string) => {
+    const outcome = scored(4, 1) as Outcome & { kind: 'scored' };
+    const { 'judge two': measured } = outcome.measures ?? {};
+    const own = { ...outcome, measures: { format_accuracy: measured } };
+    const measure = [{ name: 'format_accuracy', match }];
+    return { paths: evaluation(name, 1, { a: [own, own] }, 'viescore', measure), iteration: 1 };
+  };
+  const own = at('iou', 'iou');
+  const compared = (other: typeof own): unknown[] =>
+    readEvaluation(own, other).numbers.flatMap(({ by, difference }) => (difference === undefined ? [] : [by]));
+  expect(compared(at('iou_too', 'iou'))).toEqual([null, 'format_accuracy']);
+  expect(compared(at('exact', 'exact'))).toEqual([null]);
 });
