@@ -19,7 +19,9 @@ export interface JudgeItem {
   readonly edited: RgbImage | null;
   /** The labelled result, where the dataset has one (ground score needs it). */
   readonly truth: RgbImage | null;
-  /** White where the picture was painted and black elsewhere, of the size of `edited`; absent where nothing is masked. */
+  /**
+   * White inside the region of `edited` that was painted, black outside it; absent if the whole image was. It is stretched to the size of `edited`.
+   */
   readonly mask?: RgbImage;
   /** The answer's own words, where a reward reads them. */
   readonly answer?: string;

@@ -80,7 +80,7 @@ export class ItemScorer {
   async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
     const { pixels, decodedBytes: room, concurrency } = this.limits;
     let bytes = 0;
-    for (const text of [item.source, item.image, item.truth]) {
+    for (const text of [item.source, item.image, item.truth, item.mask]) {
       if (typeof text === 'string' && !signal.aborted) bytes += await decodedBytes(text, pixels);
     }
     const read = (): Promise<JudgeItem> => this.#judgeItem(item);
@@ -130,6 +130,7 @@ export class ItemScorer {
     const source = await read(item.source, 'source');
     const edited = await read(item.image, 'image');
     const truth = await read(item.truth, 'truth');
+    const mask = await read(item.mask, 'mask');
     return {
       // Terms tell items apart by their keys, and two clients may use the same one.
       key: `request-${this.#unnamed++}`,
@@ -137,6 +138,7 @@ export class ItemScorer {
       source,
       edited,
       truth,
+      ...(mask === null ? {} : { mask }),
       ...(item.answer === undefined ? {} : { answer: item.answer }),
       ...(item.expected === undefined ? {} : { expected: item.expected }),
       finished: item.finished ?? true,

@@ -5,7 +5,7 @@
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
 import { Semaphore } from '../../core/semaphore.js';
-import { Refusal } from '../../http/refusal.js';
+import { badRequest, Refusal } from '../../http/refusal.js';
 import { json, metricsPage, type Reply } from '../../http/reply.js';
 import { HttpServer, type Call } from '../../http/server.js';
 import type { CanaryResult } from '../judge/client.js';
@@ -13,7 +13,7 @@ import { defaultLimits, type ServerLimits } from './limits.js';
 import { ServerMetrics } from './metrics.js';
 import { parseScoreRequest, type ScoreRequest } from './request.js';
 import { ItemScorer, type ServedReward } from './scorer.js';
-import type { HealthReply } from './wire.js';
+import type { HealthReply, ReplyItem } from './wire.js';
 
 export interface RewardServerOptions {
   readonly host: string;
@@ -58,6 +58,22 @@ export async function startRewardServer(options: RewardServerOptions): Promise<R
   return { url, port: Number(new URL(url).port), close: () => server.drain() };
 }
 
+/** Seconds after which a client may ask about an item again that the judge left unscored. */
+const RETRY_UNSCORED_S = 5;
+
+/**
+ * A client that sends one item reads numbers, and a null in their place would count as a score of 0. Raises Refusal if the item has no score: 400 if
+ * its content is at fault, else 503.
+ */
+function refuseUnscored({ outcome, terms, vlm_score: vlm, ocr_confidence: ocr }: ReplyItem): void {
+  if (outcome.kind !== 'unscored' && vlm !== null && ocr !== null) return;
+  const [name, failed] = Object.entries(terms).find(([, { kind }]) => kind === 'unscored') ?? ['the reward', outcome];
+  const { reason, detail } = failed;
+  const message = `${name} gave no score (${reason}): ${detail}`;
+  if (reason === 'bad_request') throw badRequest(message);
+  throw new Refusal('unavailable', message, { retryAfterS: RETRY_UNSCORED_S });
+}
+
 class Service {
   readonly #metrics = new ServerMetrics();
   readonly #scorer: ItemScorer;
@@ -88,7 +104,9 @@ class Service {
     try {
       const items = await this.#scorer.score(asked.items, call.gone);
       const reward = this.reward.digest;
-      return json(200, asked.single ? { reward, ...items[0] } : { reward, items });
+      if (!asked.single) return json(200, { reward, items });
+      refuseUnscored(items[0]);
+      return json(200, { reward, ...items[0] });
     } finally {
       this.#underWay--;
     }

@@ -15,6 +15,10 @@ export const requestItemSchema = z.strictObject({
   image: image.optional(),
   source: image.optional(),
   truth: image.optional(),
+  /** White inside the region that was painted. Terms that read text read nothing outside it. */
+  mask: image.optional(),
+  /** A label for the client's own logs. It does not change the score. */
+  timestep: text.nullish(),
   answer: text.optional(),
   expected: text.optional(),
   finished: z.boolean().optional(),

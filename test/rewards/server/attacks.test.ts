@@ -88,9 +88,9 @@ describe('memory', () => {
     const { url } = await here.start(readsAndJudges, { limits: { items: 4 } });
     const part = '--x\r\ncontent-disposition: form-data; name="prompt"\r\n\r\n\r\n';
     const type = { 'content-type': 'multipart/form-data; boundary="x"' };
-    const refused = await post(url, `${part.repeat(40)}--x--\r\n`, type);
+    const refused = await post(url, `${part.repeat(48)}--x--\r\n`, type);
     expect(refused).toMatchObject({ status: 413 });
-    expect(refused.body.error?.message).toContain('more than 36 parts');
+    expect(refused.body.error?.message).toContain('more than 44 parts');
     // Four items are taken.
     expect((await post(url, `${part.repeat(4)}--x--\r\n`, type)).status).toBe(200);
   });

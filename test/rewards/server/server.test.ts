@@ -68,8 +68,8 @@ describe('POST /score', () => {
         align_quality: { weight: 0.4, score: () => silent },
       }),
     );
-    const { body } = await postJson(url, { prompt: 'x', image: await picture(2) });
-    expect(body).toMatchObject({
+    const { body } = await postJson(url, { items: [{ prompt: 'x', image: await picture(2) }] });
+    expect(body.items?.[0]).toMatchObject({
       vlm_score: null,
       combined_score: null,
       ocr_confidence: fingerprint(pictureOf(2)),
@@ -147,6 +147,7 @@ describe('POST /score', () => {
       source: `data:image/png;base64,${await picture(1)}`,
       image: (await picture(2)).replace(/.{76}/g, '$&\n'),
       truth: await picture(3),
+      mask: await picture(4),
       answer: '<answer>(1)</answer>',
       expected: '(1)',
       finished: false,
@@ -159,6 +160,7 @@ describe('POST /score', () => {
         source: pictureOf(1),
         edited: pictureOf(2),
         truth: pictureOf(3),
+        mask: pictureOf(4),
         answer: '<answer>(1)</answer>',
         expected: '(1)',
         finished: false,
@@ -291,10 +293,14 @@ describe('images', () => {
     ['a small file of somewhat too many', bomb(400, 400).toString('base64'), 'more than the 100000 that are decoded'],
   ])('%s is unscored, as what it is', async (_what, image, message) => {
     const { url } = await here.start(readsAndJudges, { limits: { pixels: 100_000 } });
-    const { status, body } = await postJson(url, { prompt: 'x', image });
+    const { status, body } = await postJson(url, { items: [{ prompt: 'x', image }] });
     expect(status).toBe(200);
-    expect(body).toMatchObject({ vlm_score: null, outcome: { kind: 'unscored', reason: 'bad_request' } });
-    expect(JSON.stringify(body['outcome'])).toContain(message);
+    const item = body.items?.[0];
+    expect(item).toMatchObject({ vlm_score: null, outcome: { kind: 'unscored', reason: 'bad_request' } });
+    expect(item?.outcome.detail).toContain(message);
+    const alone = await postJson(url, { prompt: 'x', image });
+    expect(alone.status).toBe(400);
+    expect(alone.body.error?.message).toContain(message);
   });
 });
 

@@ -15,10 +15,11 @@ export class ItemEncoder {
 
   /** The body of a request that scores this item alone. */
   async body(item: JudgeItem): Promise<string> {
-    const [source, image, truth] = await Promise.all([
+    const [source, image, truth, mask] = await Promise.all([
       this.image(item.source),
       this.image(item.edited),
       this.image(item.truth),
+      this.image(item.mask ?? null),
     ]);
     const request: RequestItem = {
       key: item.key,
@@ -26,6 +27,7 @@ export class ItemEncoder {
       image,
       source,
       truth,
+      ...(mask === null ? {} : { mask }),
       ...(item.answer === undefined ? {} : { answer: item.answer }),
       ...(item.expected === undefined ? {} : { expected: item.expected }),
       finished: item.finished,
@@ -59,11 +61,11 @@ function addImage(hash: Hash, image: RgbImage | null): Hash {
   return hash.update(`${image.width}x${image.height}:`).update(image.data);
 }
 
-/** SHA-256 over everything that a server is told about an item, except its key and its mask, which belongs to the sample as its source does. */
+/** SHA-256 over everything that a server receives about an item, except its key. */
 export function hashItem(item: JudgeItem): string {
   const hash = createHash('sha256');
   const { instruction, answer = null, expected = null, finished } = item;
   hash.update(JSON.stringify({ instruction, answer, expected, finished }));
-  for (const image of [item.source, item.edited, item.truth]) addImage(hash, image);
+  for (const image of [item.source, item.edited, item.truth, item.mask ?? null]) addImage(hash, image);
   return hash.digest('hex');
 }

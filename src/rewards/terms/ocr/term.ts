@@ -3,6 +3,7 @@ import { EngineError } from '../../../core/errors.js';
 import type { Term } from '../term.js';
 import type { JudgeItem, Outcome, ScoreParts } from '../../score/types.js';
 import type { OcrLine, OcrSettings } from './engine.js';
+import { readRegion } from './mask.js';
 import { borrowEngine } from './open.js';
 import type { ConfidenceRule } from '../../schema/ocr_confidence.js';
 import { confidenceOf, joinLines, similarity, targetOf } from './similarity.js';
@@ -46,7 +47,7 @@ async function readingTerm(name: string, settings: OcrSettings, scorer: Scorer):
     const scoreLines = scorer(item);
     if (item.edited === null) return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
     try {
-      const { lines } = await engine.read(item.edited, signal);
+      const { lines } = await engine.read(readRegion(item.edited, item.mask), signal);
       const { value, parts } = scoreLines(lines);
       return { kind: 'scored', value, normalised: value, parts };
     } catch (error) {

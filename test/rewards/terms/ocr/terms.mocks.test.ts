@@ -95,6 +95,19 @@ describe('the confidence of several lines', () => {
   });
 });
 
+it.each([ocr, ocrConfidence, ocrVlm])("$name reads nothing outside an item's mask", async (kind) => {
+  const shown: RgbImage[] = [];
+  engineThat(async (image) => {
+    shown.push(image);
+    return { lines: reads };
+  });
+  const term = await (kind as typeof ocr).create(defaults(kind.fields), services());
+  const { width, height } = sign;
+  await term.score({ ...item(sign), mask: { width, height, data: new Uint8Array(sign.data.length) } });
+  expect(shown).toEqual([{ width, height, data: new Uint8Array(sign.data.length).fill(255) }]);
+  await term.close();
+});
+
 describe('ocr', () => {
   it('reads a drawn word with similarity 1, and nothing on a blank image', async () => {
     const term = await ocr.create(defaults(ocr.fields), services());
