@@ -3,6 +3,7 @@ import { defineConfig } from 'vitest/config';
 import { scratch } from './test/support/scratch.js';
 
 const e2e = 'test/e2e/**/*.test.ts';
+const RECIPES = ['image_edit_tokens', 'edit_response', 'ip_adapter', 'prompt_enhance', 'text_answers', 'video_actions'];
 const mocks = 'test/**/*.mocks.test.ts';
 const slow = 'test/**/*.slow.test.ts';
 export const inScratch = {
@@ -41,6 +42,17 @@ export default defineConfig({
       // Files that replace a module need modules of their own.
       { extends: true, test: { name: 'unit-mocks', ...inScratch, include: [mocks], exclude: [e2e] } },
       { extends: true, test: { name: 'slow', ...inScratch, include: [slow], exclude: [e2e], testTimeout: 240_000 } },
+      // One short run of each recipe.
+      {
+        extends: true,
+        test: {
+          name: 'recipes',
+          include: RECIPES.map((name) => `test/e2e/recipes/${name}.test.ts`),
+          env: { EDITRL_CONTRACT: 'run' },
+          globalSetup: 'test/e2e/setup.ts',
+          testTimeout: 180_000,
+        },
+      },
       // Its set-up builds dist/ and trains a chain of runs that the tests begin with.
       {
         extends: true,

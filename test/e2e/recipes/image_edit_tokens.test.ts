@@ -5,7 +5,7 @@ import { inject } from 'vitest';
 import { openAiError, startStubJudge } from '../../rewards/judge/stub_judge.js';
 import { configFile, Place, RL, ROOT } from '../editrl.js';
 import { isCanary, scoreByPictures } from '../scorer.js';
-import { recipeContract, type TestJudge, type TestServer } from './contract.js';
+import { recipeContract, variantContract, type TestJudge, type TestServer } from './contract.js';
 
 async function startJudge(): Promise<TestJudge> {
   const stub = await startStubJudge((request) => {
@@ -46,13 +46,9 @@ function emu3Folder(): TestServer {
 }
 
 /** Its start is trained first. */
-recipeContract(
-  "image_edit_tokens with Emu3's forms",
-  {
-    ...given,
-    makePlace: () => Place.make(null),
-    overlays: ['test/e2e/recipes/emu3_small.libsonnet', 'test/e2e/recipes/emu3_judged.libsonnet', JUDGED],
-    startEnvironment: () => Promise.resolve(emu3Folder()),
-  },
-  'run',
-);
+variantContract("image_edit_tokens with Emu3's forms", {
+  ...given,
+  makePlace: () => Place.make(null),
+  overlays: ['test/e2e/recipes/emu3_small.libsonnet', 'test/e2e/recipes/emu3_judged.libsonnet', JUDGED],
+  startEnvironment: () => Promise.resolve(emu3Folder()),
+});

@@ -1,7 +1,7 @@
 import { RandomStream } from '../../../src/core/random.js';
 import { StubImages, type Fault } from '../../environments/images_api/stub_images.js';
 import { Place } from '../editrl.js';
-import { recipeContract, type TestServer } from './contract.js';
+import { recipeContract, variantContract, type TestServer } from './contract.js';
 import { likesDarkPictures } from './reward_server.js';
 
 /** Its policy, its image model and its CLIP are runs that are trained first. */
@@ -14,20 +14,15 @@ const given = {
 };
 const SMALL = ['test/e2e/recipes/enhance_small.libsonnet'];
 recipeContract('prompt_enhance', { ...given, overlays: SMALL });
-recipeContract(
-  'prompt_enhance with adapters',
-  {
-    ...given,
-    overlays: [...SMALL, 'test/e2e/recipes/enhance_adapters.libsonnet'],
-  },
-  'run',
-);
+variantContract('prompt_enhance with adapters', {
+  ...given,
+  overlays: [...SMALL, 'test/e2e/recipes/enhance_adapters.libsonnet'],
+});
 
-recipeContract(
-  'prompt_enhance with Stable Diffusion 3',
-  { ...given, overlays: [...SMALL, 'test/e2e/recipes/enhance_sd3.libsonnet'] },
-  'run',
-);
+variantContract('prompt_enhance with Stable Diffusion 3', {
+  ...given,
+  overlays: [...SMALL, 'test/e2e/recipes/enhance_sd3.libsonnet'],
+});
 
 /** An images server that fails some requests, by their order. */
 async function faultyImages(): Promise<TestServer> {
@@ -39,7 +34,7 @@ async function faultyImages(): Promise<TestServer> {
   return { env: { APP__IMAGES: stub.url }, close: () => stub.close() };
 }
 
-recipeContract(
+variantContract(
   'prompt_enhance with an images server',
   {
     ...given,
