@@ -1,7 +1,7 @@
 /** `editrl stop RUN…`: asks runs, or the sweeps that start them, to checkpoint and end, and waits until they have. */
 import { EditrlError, UsageError } from '../core/errors.js';
 import { describeJob, type SlurmJob } from '../launch/slurm/queue.js';
-import { stopOnSlurm } from '../launch/slurm/status.js';
+import { stopOnSlurm, submittedRun } from '../launch/slurm/status.js';
 import { realStopWorld, stopRun, type StopOptions, type StopResult } from '../launch/ownership/stop.js';
 import { liveSweeps, type LiveSweep } from '../launch/sweep/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
@@ -143,7 +143,8 @@ function chosen(names: readonly string[], all: boolean, expDir: string): Chosen 
   }
   const sweeps = liveSweeps(folders).filter(({ experiment }) => names.includes(experiment));
   const swept = sweeps.map(({ experiment }) => experiment);
-  return { sweeps, runs: names.filter((name) => !swept.includes(name)).map((name) => findRun(name, expDir)) };
+  const runs = names.filter((name) => !swept.includes(name));
+  return { sweeps, runs: runs.map((name) => submittedRun(name, folders) ?? findRun(name, expDir)) };
 }
 
 function sentence({ run_name, outcome, status }: StopResult): string {

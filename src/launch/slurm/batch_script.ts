@@ -1,5 +1,6 @@
 /** Generates batch scripts. Pure: settings in, text out. */
 import { shellQuote } from '../../core/shell.js';
+import { onCluster } from './commands.js';
 import type { Resources } from './jobs.js';
 
 /** What all jobs of a submission share. */
@@ -15,6 +16,8 @@ interface Job {
   readonly signalBeforeS: number;
   /** Such as `afterok:12_0:12_1`; null for none. */
   readonly dependency: string | null;
+  /** The cluster of the jobs that it depends on; null if it is the default one, or there are none. */
+  readonly cluster: string | null;
 }
 
 export interface ArrayJob extends Job {
@@ -26,12 +29,6 @@ export interface ArrayJob extends Job {
   readonly program: readonly string[];
   /** Absolute path of the file of cells. */
   readonly cells: string;
-  /** How often a failed task is requeued. */
-  readonly retries: number;
-  /** Absolute prefix of the files in which the tasks count their retries. */
-  readonly retriesPrefix: string;
-  /** The names of all jobs to end with the first task that fails for good; null if the others continue. */
-  readonly failFast: readonly string[] | null;
 }
 
 export interface JudgeJob extends Job {
@@ -53,8 +50,7 @@ trap ask_to_stop TERM`;
 
 /**
  * Runs one cell per task. On the warning signal the cell is asked to stop, which it does after a checkpoint (exit code 130), and the task requeues
- * itself. On SIGTERM the cell stops in the same way, and the task ends. A failed task is retried as often as allowed; one that fails for good may end
- * the others.
+ * itself. On SIGTERM the cell stops in the same way, and the task ends.
  */
 export function arrayScript(job: ArrayJob): string {
   const array = `0-${job.tasks - 1}${job.maxParallel === null ? '' : `%${job.maxParallel}`}`;
@@ -73,37 +69,8 @@ if [[ -n "$requeue" && ( "$code" == 130 || "$code" == 143 ) ]]; then
   # Slurm ends this script as soon as it has put the task back.
   scontrol requeue "\${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID}" && sleep 300
 fi
-${afterFailure(job)}exit "$code"
+exit "$code"
 `;
-}
-
-/** Exit codes of a cell that a retry cannot change, or that are not failures: done, bad config, stopped, stopped early. */
-const FINAL_CODES = [0, 2, 130, 143];
-
-function afterFailure({ retries, retriesPrefix, failFast }: ArrayJob): string {
-  const retry = `
-# How often is kept in a file: Slurm's own count of restarts also has those at time limits.
-tries_file=${shellQuote(retriesPrefix)}"$SLURM_ARRAY_TASK_ID"
-tries="$(cat "$tries_file" 2>/dev/null || echo 0)"
-case "$code" in ${FINAL_CODES.join(' | ')}) tries=${retries} ;; esac
-if (( tries < ${retries} )); then
-  echo $((tries + 1)) >"$tries_file"
-  echo "failed with exit code $code: back into the queue, retry $((tries + 1)) of ${retries}"
-  scontrol requeue "\${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID}" && sleep 300
-fi
-`;
-  const end = `
-case "$code" in
-  0 | 130 | 143) ;;
-  *)
-    echo "failed with exit code $code: the other jobs of this sweep end too (--fail-fast)"
-    # Waiting ones first, so that none of them starts in the room that the others make.
-    for name in ${shellWords(failFast ?? [])}; do scancel --state=PENDING --name="$name"; done
-    for name in ${shellWords(failFast ?? [])}; do scancel --state=RUNNING --batch --signal=TERM --name="$name"; done
-    ;;
-esac
-`;
-  return `${retries > 0 ? retry : ''}${failFast === null ? '' : end}`;
 }
 
 /** Serves a judge, and writes its node's name into a file. Near its time limit it is requeued too. */
@@ -128,35 +95,14 @@ exit "$code"
 `;
 }
 
-export interface FarewellJob extends Job {
-  /** The id of the judge's job. */
-  readonly judge: string;
-  /** Absolute path of the file in which every submission that uses the judge writes the name of its own farewell job. */
-  readonly lastUse: string;
-}
-
-/**
- * Ends a judge once nothing needs it any more. A later submission that uses it has its own farewell, which runs after this one and ends it instead; a
- * submission that failed midway has none, even two minutes later.
- */
-export function farewellScript(job: FarewellJob): string {
+/** Ends a judge. */
+export function farewellScript(job: Job & { /** The id of the judge's job. */ readonly judge: string }): string {
   return `#!/bin/bash
 ${directives(job, [])}
 
-last_use=${shellQuote(job.lastUse)}
-for _ in {1..20}; do
-  last="$(cat "$last_use" 2>/dev/null || echo ${shellQuote(job.name)})"
-  [[ "$last" != ${shellQuote(job.name)} ]] || break
-  if [[ -n "$(squeue --noheader --name="$last")" ]]; then
-    echo "a later submission uses the judge: $last ends it"
-    exit 0
-  fi
-  sleep 6
-done
 scancel --batch --signal=TERM ${shellQuote(job.judge)} || true
 sleep 1
 scancel ${shellQuote(job.judge)} || true
-rm -f "$last_use"
 `;
 }
 
@@ -195,6 +141,8 @@ function directives(job: Job, more: readonly string[]): string {
     // A job that depends on a failed one would wait forever.
     '--kill-on-invalid-dep=yes',
     ...resources.extra,
+    // Ids of jobs count within one cluster. The last flag applies.
+    ...onCluster(job.cluster),
   ];
   return flags.map((flag) => `#SBATCH ${directive(flag)}`).join('\n');
 }

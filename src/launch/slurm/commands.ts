@@ -23,8 +23,20 @@ export function runSlurm(program: Program, args: readonly string[]): Promise<Slu
   });
 }
 
-/** Submits a batch script and returns the job's id. Raises RunError with sbatch's message. */
-export async function submit(script: string): Promise<string> {
+/** A job as sbatch names it. */
+export interface JobId {
+  readonly id: string;
+  /** The cluster that has it; null if it is the default one. */
+  readonly cluster: string | null;
+}
+
+/** The flag that asks one cluster instead of the default one. */
+export function onCluster(cluster: string | null): string[] {
+  return cluster === null ? [] : [`--clusters=${cluster}`];
+}
+
+/** Submits a batch script and returns the job. Raises RunError with sbatch's message. */
+export async function submit(script: string): Promise<JobId> {
   const called = await runSlurm('sbatch', ['--parsable', script]);
   if (called.kind === 'missing') {
     throw new RunError("sbatch was not found: Slurm's programs are not on this machine's PATH", {
@@ -37,11 +49,24 @@ export async function submit(script: string): Promise<string> {
       next: 'Correct launch.slurm in the config (account, partition, time, gres, mem, extra), then do the same again: what was accepted is not submitted twice.',
     });
   }
-  // `12345` or, in a federation, `12345;cluster`.
-  const id = called.out.trim().split(';')[0];
-  if (/^\d+$/.test(id)) return id;
+  const job = parseJobId(called.out);
+  if (job !== null) return job;
   throw new RunError(`sbatch was expected to print the job's id, but printed ${JSON.stringify(called.out)}`, {
     where: script,
     next: 'See with squeue whether it was submitted, and what wraps sbatch on this machine.',
   });
+}
+
+/**
+ * The job in sbatch's output: its last line of the form `12345`, `12345;cluster` or `Submitted batch job 12345 on cluster alpha`. Sites print banners
+ * before it. Null if there is no such line.
+ */
+export function parseJobId(out: string): JobId | null {
+  const found = out
+    .split('\n')
+    .map((line) => /^\s*(?:(\d+)(?:;([\w.-]+))?|Submitted batch job (\d+)(?: on cluster ([\w.-]+))?)\s*$/.exec(line))
+    .findLast((line) => line !== null);
+  if (found == null) return null;
+  const [, parsable, cluster, spoken, spokenCluster] = found as readonly (string | undefined)[];
+  return { id: parsable ?? spoken ?? '', cluster: cluster ?? spokenCluster ?? null };
 }

@@ -1,8 +1,8 @@
 /** What Slurm says about submitted runs, and what that means for a run whose own records cannot know it. */
 import type { RunState, RunStateName } from '../../run/state.js';
-import { RunError } from '../../core/errors.js';
-import { runSlurm } from './commands.js';
-import { readSubmissions, type ArrayRecord, type Submission } from './record.js';
+import { must, RunError } from '../../core/errors.js';
+import { onCluster, runSlurm, type JobId } from './commands.js';
+import { readSubmissions, type Submission } from './record.js';
 
 /** `gone`: Slurm has ended the job, or has forgotten it. */
 type Phase = 'queued' | 'running' | 'ended' | 'gone';
@@ -12,6 +12,8 @@ export interface SlurmJob {
   readonly run_name: string;
   /** In the notation of Slurm's programs: `12_3`; null if it was never submitted. */
   readonly job: string | null;
+  /** The cluster that has it; null if it is the default one. */
+  readonly cluster: string | null;
   readonly phase: Phase;
   /** Slurm's state, such as PENDING or NODE_FAIL; '' if it has none. */
   readonly state: string;
@@ -78,43 +80,71 @@ export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJo
   const submissions = readSubmissions(baseExpDir);
   const arrays = submissions.flatMap((submission) => submission.arrays);
   if (arrays.length === 0) return new Map();
-  const squeue = await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]);
-  const heard = parseSqueue(squeue);
-  const forgotten = arrays.filter(({ job_id }) => job_id !== null && !heard.ids.has(job_id));
-  const older = forgotten.length === 0 ? new Map<string, TaskReport>() : await askAccounting(forgotten);
-  return jobsOf(submissions, { ids: heard.ids, names: heard.names, tasks: new Map([...older, ...heard.tasks]) });
+  const heard = await hear(arrays.map(({ cluster }) => cluster));
+  for (const [cluster, { ids, tasks }] of heard) {
+    const forgotten = arrays.filter((array) => array.cluster === cluster).flatMap(({ job_id }) => job_id ?? []);
+    const missing = forgotten.filter((id) => !ids.has(id));
+    if (missing.length > 0) for (const [id, report] of await askAccounting(missing, cluster)) tasks.set(id, report);
+  }
+  return jobsOf(submissions, heard);
 }
 
-/** Jobs that have not ended, of the judges submitted from a folder of runs. */
-export interface LiveJudges {
-  /** The jobs that serve: their ids by node file. */
-  readonly serving: ReadonlyMap<string, string>;
-  /** The jobs that will end them: their ids by node file, in the order of their submissions. */
-  readonly farewells: ReadonlyMap<string, readonly string[]>;
+/** The jobs of each cluster; ids count within a cluster. Raises RunError with Slurm's message. */
+async function hear(clusters: readonly (string | null)[]): Promise<Map<string | null, Heard>> {
+  const heard = new Map<string | null, Heard>();
+  for (const cluster of new Set(clusters)) {
+    const args = [...onCluster(cluster), '--noheader', '--array', '--states=all', `--format=${squeueFormat}`];
+    heard.set(cluster, parseSqueue(await ask('squeue', args)));
+  }
+  return heard;
 }
 
-/** Asks Slurm if a judge was ever submitted. Raises RunError with Slurm's message when it does not answer. */
-export async function liveJudges(baseExpDir: string): Promise<LiveJudges> {
+/** A judge's job that has not ended. */
+export interface LiveJudge extends JobId {
+  /** Waiting jobs that would end it. */
+  readonly farewells: readonly JobId[];
+  /** Ids of the arrays that have not ended and that those wait for. */
+  readonly users: readonly string[];
+}
+
+/**
+ * The judges' jobs of a folder of runs, by node file, without those that are being ended. Asks Slurm if a judge was ever submitted. Raises RunError
+ * with Slurm's message when it does not answer.
+ */
+export async function liveJudges(baseExpDir: string): Promise<ReadonlyMap<string, LiveJudge>> {
   const submissions = readSubmissions(baseExpDir);
   const judges = submissions.flatMap((submission) => submission.judges);
-  if (judges.length === 0) return { serving: new Map(), farewells: new Map() };
-  const { tasks, names } = parseSqueue(
-    await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]),
-  );
-  const live = (job: { readonly job_id: string | null; readonly name: string }): string[] => {
-    const id = job.job_id ?? names.get(job.name);
-    const state = id === undefined ? undefined : tasks.get(id)?.state;
-    return id !== undefined && state !== undefined && phaseOf(state) !== 'ended' ? [id] : [];
-  };
-  const farewells = new Map<string, string[]>();
-  for (const farewell of submissions.flatMap((submission) => submission.farewells ?? [])) {
-    const { node_file } = farewell;
-    farewells.set(node_file, [...(farewells.get(node_file) ?? []), ...live(farewell)]);
+  const heard = await hear(judges.map(({ cluster }) => cluster));
+  const farewells = submissions.flatMap((submission) => submission.farewells);
+  const live = new Map<string, LiveJudge>();
+  for (const judge of judges) {
+    const here = must(heard.get(judge.cluster), 'the jobs of a cluster');
+    const phase = (id: string): Phase => {
+      const states = [...here.tasks].flatMap(([task, { state }]) =>
+        task.split('_')[0] === id ? [phaseOf(state)] : [],
+      );
+      return states.find((each) => each !== 'ended') ?? 'gone';
+    };
+    const isEnding = (id: string): boolean => here.tasks.get(id)?.state === 'COMPLETING';
+    const find = (job: { readonly job_id: string | null; readonly name: string }): string | null =>
+      job.job_id ?? here.names.get(job.name) ?? null;
+    const id = find(judge);
+    if (id === null || phase(id) === 'gone' || isEnding(id)) continue;
+    const ends = farewells
+      .filter(({ node_file, cluster }) => node_file === judge.node_file && cluster === judge.cluster)
+      .flatMap((farewell) => {
+        const found = find(farewell);
+        return found === null || phase(found) === 'gone' ? [] : [{ id: found, after: farewell.after }];
+      });
+    if (ends.some((end) => phase(end.id) !== 'queued')) continue;
+    live.set(judge.node_file, {
+      id,
+      cluster: judge.cluster,
+      farewells: ends.map((end) => ({ id: end.id, cluster: judge.cluster })),
+      users: [...new Set(ends.flatMap(({ after }) => after))].filter((array) => phase(array) !== 'gone'),
+    });
   }
-  return {
-    serving: new Map(judges.flatMap((judge) => live(judge).map((id) => [judge.node_file, id] as const))),
-    farewells,
-  };
+  return live;
 }
 
 /** Whether a job is waiting or running. */
@@ -158,24 +188,32 @@ export function reconcileState(
  * its own grace time (KillWait). Raises RunError with scancel's message.
  */
 export async function stopJobs(jobs: readonly SlurmJob[], options: { readonly atOnce?: boolean } = {}): Promise<void> {
-  const ids = (phase: Phase): string[] =>
-    jobs.flatMap((job) => (job.phase === phase && job.job !== null ? [job.job] : []));
-  const asked = options.atOnce === true ? [] : ids('running');
-  const cancelled = options.atOnce === true ? [...ids('queued'), ...ids('running')] : ids('queued');
-  if (cancelled.length > 0) await ask('scancel', cancelled);
-  if (asked.length > 0) await ask('scancel', ['--batch', '--signal=TERM', ...asked]);
+  for (const cluster of new Set(jobs.map((job) => job.cluster))) {
+    const ids = (phase: Phase): string[] =>
+      jobs.flatMap((job) => (job.cluster === cluster && job.phase === phase && job.job !== null ? [job.job] : []));
+    const asked = options.atOnce === true ? [] : ids('running');
+    const cancelled = options.atOnce === true ? [...ids('queued'), ...ids('running')] : ids('queued');
+    if (cancelled.length > 0) await ask('scancel', [...onCluster(cluster), ...cancelled]);
+    if (asked.length > 0) await ask('scancel', [...onCluster(cluster), '--batch', '--signal=TERM', ...asked]);
+  }
 }
 
-/** Lines of squeue in `squeueFormat`: by task, the ids of jobs, and the jobs' ids by name. */
-export function parseSqueue(text: string): {
-  readonly tasks: ReadonlyMap<string, TaskReport>;
+/** What squeue says of one cluster. */
+interface Heard {
+  /** By task. */
+  readonly tasks: Map<string, TaskReport>;
+  /** The ids of jobs. */
   readonly ids: ReadonlySet<string>;
+  /** The jobs' ids by name. */
   readonly names: ReadonlyMap<string, string>;
-} {
+}
+
+/** Lines of squeue in `squeueFormat`. With --clusters it prints the cluster's name above them. */
+export function parseSqueue(text: string): Heard {
   const tasks = new Map<string, TaskReport>();
   const ids = new Set<string>();
   const names = new Map<string, string>();
-  for (const line of text.split('\n').filter((each) => each !== '')) {
+  for (const line of text.split('\n').filter((each) => each.includes('|'))) {
     const [task, name, state, reason, node] = line.split('|');
     const id = task.split('_')[0];
     ids.add(id);
@@ -196,17 +234,19 @@ export function parseSacct(text: string): Map<string, TaskReport> {
   return tasks;
 }
 
-function jobsOf(submissions: readonly Submission[], heard: ReturnType<typeof parseSqueue>): Map<string, SlurmJob> {
+function jobsOf(submissions: readonly Submission[], heard: ReadonlyMap<string | null, Heard>): Map<string, SlurmJob> {
   const jobs = new Map<string, SlurmJob>();
   // A later submission of a run replaces earlier ones.
   for (const array of submissions.flatMap((submission) => submission.arrays)) {
-    const id = array.job_id ?? heard.names.get(array.name) ?? null;
+    const { names, tasks } = must(heard.get(array.cluster), 'the jobs of a cluster');
+    const id = array.job_id ?? names.get(array.name) ?? null;
     for (const [index, run_name] of array.runs.entries()) {
       const job = id === null ? null : `${id}_${index}`;
-      const task = job === null ? undefined : heard.tasks.get(job);
+      const task = job === null ? undefined : tasks.get(job);
       jobs.set(run_name, {
         run_name,
         job,
+        cluster: array.cluster,
         phase: task === undefined ? 'gone' : phaseOf(task.state),
         state: task?.state ?? '',
         reason: task?.reason ?? null,
@@ -223,9 +263,9 @@ function phaseOf(state: string): Phase {
 }
 
 /** What accounting knows of jobs that the controller has dropped; empty if the cluster has no accounting. */
-async function askAccounting(arrays: readonly ArrayRecord[]): Promise<Map<string, TaskReport>> {
-  const ids = arrays.flatMap(({ job_id }) => job_id ?? []).join(',');
-  const args = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList', `--jobs=${ids}`];
+async function askAccounting(ids: readonly string[], cluster: string | null): Promise<Map<string, TaskReport>> {
+  const format = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList'];
+  const args = [...onCluster(cluster), ...format, `--jobs=${ids.join(',')}`];
   const called = await runSlurm('sacct', args);
   return called.kind === 'done' ? parseSacct(called.out) : new Map();
 }

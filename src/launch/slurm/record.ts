@@ -13,6 +13,8 @@ export interface ArrayRecord {
   readonly name: string;
   /** Null until sbatch has answered. */
   readonly job_id: string | null;
+  /** The cluster that has it; null if it is the default one. */
+  readonly cluster: string | null;
   /** Run names by task index. */
   readonly runs: readonly string[];
 }
@@ -20,16 +22,20 @@ export interface ArrayRecord {
 export interface JudgeRecord {
   readonly name: string;
   readonly job_id: string | null;
+  readonly cluster: string | null;
   readonly node_file: string;
 }
 
-/** A job that ends a judge after the runs of its submission, unless a later submission uses the judge by then. */
+/** A job that ends a judge after the arrays that use it. A later submission that uses the judge replaces it by its own. */
 export interface FarewellRecord {
   /** Slurm's name of the job, unique to it. */
   readonly name: string;
   readonly job_id: string | null;
+  readonly cluster: string | null;
   /** The node file of the judge that it ends. */
   readonly node_file: string;
+  /** Ids of the arrays that it waits for. */
+  readonly after: readonly string[];
 }
 
 export interface Submission {
@@ -37,8 +43,7 @@ export interface Submission {
   readonly submitted_at: string;
   readonly arrays: readonly ArrayRecord[];
   readonly judges: readonly JudgeRecord[];
-  /** Absent until there is one. */
-  readonly farewells?: readonly FarewellRecord[];
+  readonly farewells: readonly FarewellRecord[];
 }
 
 export function submissionsDir(baseExpDir: string): string {

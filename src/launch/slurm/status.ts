@@ -8,6 +8,7 @@ import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
 import { waitingRuns } from '../../run/waiting.js';
 import { liveSweeps } from '../sweep/lock.js';
 import { describeJob, isUnderWay, reconcile, reconcileState, stopJobs, type SlurmJob } from './queue.js';
+import { readSubmissions } from './record.js';
 
 export interface SlurmStatuses {
   readonly statuses: readonly RunStatus[];
@@ -48,6 +49,14 @@ function corrected(run: RunPaths, job: SlurmJob | undefined): RunStatus {
   if (!isUnderWay(job) && liveLock(run) !== null) return status;
   const { state, reason } = reconcileState(readState(run), job);
   return { ...status, state, reason, where: status.where ?? (isUnderWay(job) ? describeJob(job) : null) };
+}
+
+/** A run that was submitted from one of these folders and has not begun; undefined if there is none of this name. Raises RunError. */
+export function submittedRun(name: string, folders: readonly string[]): RunPaths | undefined {
+  return folders
+    .filter((base) => readSubmissions(base).some(({ arrays }) => arrays.some(({ runs }) => runs.includes(name))))
+    .map((base) => new RunPaths(base, name))
+    .find((paths) => !existsSync(paths.record));
 }
 
 /**

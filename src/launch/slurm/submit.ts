@@ -11,8 +11,8 @@ import type { SlurmSettings } from '../../schema/launch.js';
 import type { RunFolderState } from '../sweep/schedule.js';
 import { inspect } from '../sweep/run_folders.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
-import { runSlurm, submit } from './commands.js';
-import { planArrays, resourcesOf, type ArrayPlan, type SlurmRun } from './jobs.js';
+import { onCluster, runSlurm, submit, type JobId } from './commands.js';
+import { planArrays, resourcesOf, type ArrayPlan, type Resources, type SlurmRun } from './jobs.js';
 import { isUnderWay, liveJudges, reconcile, type SlurmJob } from './queue.js';
 import {
   submissionsDir,
@@ -30,10 +30,6 @@ export interface SubmitOptions {
   readonly name: string;
   /** Maximum number of tasks of one array that run at once; null means as many as fit. */
   readonly maxParallel?: number | null;
-  /** How often a failed run is requeued; default: 0. */
-  readonly retries?: number;
-  /** Whether the first run that fails for good ends the others: waiting ones leave the queue, running ones checkpoint and end. */
-  readonly failFast?: boolean;
 }
 
 /** The result of a submission. */
@@ -83,7 +79,7 @@ export async function submitCells(
   const submission = new SubmissionInProgress(base, options);
   try {
     await submission.judges(todo.map(({ config }) => config));
-    for (const plan of plans) await submission.array(plan, jobs, plans.length);
+    for (const plan of plans) await submission.array(plan, jobs);
   } catch (error) {
     await submission.farewells(error);
     throw error;
@@ -93,16 +89,10 @@ export async function submitCells(
 }
 
 /** A judge that a submission's runs use. */
-interface UsedJudge {
-  /** The id of its job. */
-  readonly id: string;
+interface UsedJudge extends JobId {
   readonly slurm: SlurmSettings;
-  /** Whether this submission started it. */
-  readonly own: boolean;
-  /** The name of the job that ends it. */
-  readonly farewell: string;
-  /** Jobs of earlier submissions that would end it, and will leave that to this one. */
-  readonly earlier: readonly string[];
+  /** Ids of arrays of earlier submissions that use it; null if this submission started it. */
+  readonly users: readonly string[] | null;
 }
 
 /** The lists of jobs that a submission records. */
@@ -116,7 +106,7 @@ interface Jobs {
 class SubmissionInProgress {
   readonly dir: string;
   readonly #id: string;
-  readonly #tasks = new Map<string, string>();
+  readonly #tasks = new Map<string, JobId>();
   /** The judges that its runs use, by node file. */
   readonly #judges = new Map<string, UsedJudge>();
   record: Submission;
@@ -127,7 +117,7 @@ class SubmissionInProgress {
   ) {
     this.#id = `${new Date().toISOString().replace(/[-:.Z]/g, '')}_${process.pid}`;
     this.dir = resolve(submissionsDir(base), this.#id);
-    this.record = { format: 1, submitted_at: new Date().toISOString(), arrays: [], judges: [] };
+    this.record = { format: 1, submitted_at: new Date().toISOString(), arrays: [], judges: [], farewells: [] };
     try {
       mkdirSync(this.dir, { recursive: true });
     } catch (cause) {
@@ -138,17 +128,14 @@ class SubmissionInProgress {
   async judges(configs: readonly LoadedConfig[]): Promise<void> {
     const wanted = new Map(configs.flatMap((config) => judgeOf(config) ?? []).map((judge) => [judge.nodeFile, judge]));
     if (wanted.size === 0) return;
-    // Done first, so that a judge which is still running now is not ended on account of earlier runs only.
-    for (const [index, nodeFile] of [...wanted.keys()].entries()) {
-      mkdirSync(dirname(nodeFile), { recursive: true });
-      writeFileAtomic(lastUseOf(nodeFile), this.#farewellName(index));
-    }
     const live = await liveJudges(this.base);
-    for (const [place, { nodeFile, slurm, settings }] of [...wanted.values()].entries()) {
-      const running = live.serving.get(nodeFile);
-      const used = { slurm, farewell: this.#farewellName(place), earlier: live.farewells.get(nodeFile) ?? [] };
+    for (const { nodeFile, slurm, settings } of wanted.values()) {
+      mkdirSync(dirname(nodeFile), { recursive: true });
+      const running = live.get(nodeFile);
       if (running !== undefined) {
-        this.#judges.set(nodeFile, { ...used, id: running, own: false });
+        // Before anything else, so that the judge is not ended while runs are submitted that use it.
+        for (const farewell of running.farewells) await cancel(farewell);
+        this.#judges.set(nodeFile, { ...running, slurm });
         continue;
       }
       const index = this.record.judges.length;
@@ -157,49 +144,45 @@ class SubmissionInProgress {
         ...this.#common(slurm, name, `judge_${index}`),
         resources: resourcesOf(settings),
         dependency: null,
+        cluster: null,
         command: settings.command,
         nodeFile,
       });
       // An earlier judge left the name of a node that no longer serves.
       rmSync(nodeFile, { force: true });
-      const id = await this.#enter('judges', { name, node_file: nodeFile }, `judge_${index}.sh`, script);
-      this.#judges.set(nodeFile, { ...used, id, own: true });
+      const job = await this.#enter('judges', { name, node_file: nodeFile }, settings, `judge_${index}.sh`, script);
+      this.#judges.set(nodeFile, { ...job, slurm, users: null });
     }
   }
 
-  /** `earlier`: jobs of parents submitted earlier; `arrays`: the number of arrays of this submission. */
-  async array(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>, arrays: number): Promise<void> {
+  /** `earlier`: jobs of parents submitted earlier. */
+  async array(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>): Promise<void> {
     const index = this.record.arrays.length;
     const cells = join(this.dir, `cells_${index}.jsonl`);
     writeFileAtomic(cells, plan.runs.map(({ config }) => `${JSON.stringify(config)}\n`).join(''));
     for (const [task, { config }] of plan.runs.entries()) this.#linkLog(config, index, task);
-    const names = Array.from({ length: arrays }, (_, each) => `${this.options.name}-${this.#id}-${each}`);
-    const name = names[index];
+    const name = `${this.options.name}-${this.#id}-${index}`;
     const { slurm } = plan.runs[0].config.settings.launch;
     const script = arrayScript({
       ...this.#common(slurm, name, `array_${index}_%a`),
       resources: plan.resources,
-      dependency: this.#dependency(plan, earlier),
+      ...this.#dependency(plan, earlier),
       tasks: plan.runs.length,
       maxParallel: this.options.maxParallel ?? null,
       program: [...this.options.program, 'cell'],
       cells,
-      retries: this.options.retries ?? 0,
-      retriesPrefix: join(this.dir, `retries_${index}_`),
-      failFast: this.options.failFast === true ? names : null,
     });
     const runs = plan.runs.map(({ run_name }) => run_name);
-    const id = await this.#enter('arrays', { name, runs }, `array_${index}.sh`, script);
+    const job = await this.#enter('arrays', { name, runs }, plan.resources, `array_${index}.sh`, script);
     for (const [task, run] of plan.runs.entries()) {
-      this.#tasks.set(run.run_name, `${id}_${task}`);
-      recordQueued(run.config, `${id}_${task}`);
+      this.#tasks.set(run.run_name, { id: `${job.id}_${task}`, cluster: job.cluster });
+      recordQueued(run.config, `${job.id}_${task}`);
     }
   }
 
   /**
-   * A judge ends when the runs of every submission that uses it have ended. A judge that this submission started in vain, because none of its arrays
-   * was accepted, ends at once. `failure` is what ended the submission early, null if nothing did; the RunError raised when ending the judge is
-   * refused too mentions it.
+   * A judge ends when the arrays that use it have ended, at once if there are none. `failure` is what ended the submission early, null if nothing did;
+   * the RunError raised when ending the judge is refused too mentions it.
    */
   async farewells(failure: unknown): Promise<void> {
     for (const [nodeFile, judge] of this.#judges) {
@@ -209,35 +192,28 @@ class SubmissionInProgress {
         const why = [failure, error].flatMap((each) => (each === null ? [] : [textOf(each)]));
         throw new RunError(`${why.join('\n')}\nso nothing ends the judge, Slurm job ${judge.id}`, {
           where: this.dir,
-          next: `Once no run needs it any more: scancel ${judge.id}`,
+          next: `Once no run needs it: scancel ${[...onCluster(judge.cluster), judge.id].join(' ')}`,
           cause: failure ?? error,
         });
       }
     }
   }
 
-  async #farewell(nodeFile: string, { id, slurm, own, farewell: name, earlier }: UsedJudge): Promise<void> {
-    const arrays = this.record.arrays.flatMap(({ job_id }) => job_id ?? []);
-    if (own && arrays.length === 0) {
-      const called = await runSlurm('scancel', [id]);
-      if (called.kind !== 'done') throw new RunError(`scancel refused: ${called.words}`);
-      return;
-    }
-    const after = [...arrays, ...earlier];
-    const index = this.record.farewells?.length ?? 0;
+  async #farewell(nodeFile: string, judge: UsedJudge): Promise<void> {
+    const after = [...this.record.arrays.flatMap(({ job_id }) => job_id ?? []), ...(judge.users ?? [])];
+    if (after.length === 0) return cancel(judge);
+    const index = this.record.farewells.length;
+    const name = `${this.options.name}-judge-end-${this.#id}-${index}`;
+    const resources = { time: '00:05:00', gres: null, cpus_per_task: 1, mem: null, extra: [] };
     const script = farewellScript({
-      ...this.#common(slurm, name, `judge_end_${index}`),
+      ...this.#common(judge.slurm, name, `judge_end_${index}`),
       signalBeforeS: 60,
-      resources: { time: '00:05:00', gres: null, cpus_per_task: 1, mem: null, extra: [] },
-      dependency: after.length === 0 ? null : `afterany:${after.join(':')}`,
-      judge: id,
-      lastUse: lastUseOf(nodeFile),
+      resources,
+      dependency: `afterany:${after.join(':')}`,
+      cluster: judge.cluster,
+      judge: judge.id,
     });
-    await this.#enter('farewells', { name, node_file: nodeFile }, `judge_end_${index}.sh`, script);
-  }
-
-  #farewellName(index: number): string {
-    return `${this.options.name}-judge-end-${this.#id}-${index}`;
+    await this.#enter('farewells', { name, node_file: nodeFile, after }, resources, `judge_end_${index}.sh`, script);
   }
 
   #common(slurm: SlurmSettings, name: string, output: string) {
@@ -251,40 +227,51 @@ class SubmissionInProgress {
     };
   }
 
-  #dependency(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>): string | null {
-    const parents = plan.after.map((parent) =>
-      must(this.#tasks.get(parent) ?? earlier.get(parent)?.job, `the job of ${parent}`),
-    );
+  /** The jobs that an array waits for, and their cluster. Raises ConfigError if they are on several, or the array asks for another one. */
+  #dependency(
+    plan: ArrayPlan,
+    earlier: ReadonlyMap<string, SlurmJob>,
+  ): { readonly dependency: string | null; readonly cluster: string | null } {
+    const parents = plan.after.map((parent): JobId => {
+      const before = earlier.get(parent);
+      return must(
+        this.#tasks.get(parent) ?? (before?.job == null ? undefined : { id: before.job, cluster: before.cluster }),
+        `the job of ${parent}`,
+      );
+    });
     const judges = plan.runs.flatMap(({ config }) => {
       const judge = judgeOf(config);
-      return judge === null ? [] : (this.#judges.get(judge.nodeFile)?.id ?? []);
+      return judge === null ? [] : (this.#judges.get(judge.nodeFile) ?? []);
     });
+    const idsOf = (jobs: readonly JobId[]): string => [...new Set(jobs.map(({ id }) => id))].join(':');
     const parts = [
-      ...(parents.length === 0 ? [] : [`afterok:${parents.join(':')}`]),
+      ...(parents.length === 0 ? [] : [`afterok:${idsOf(parents)}`]),
       // Workers get their devices once the judge has its own; whether it is loaded, they check themselves.
-      ...(judges.length === 0 ? [] : [`after:${[...new Set(judges)].join(':')}`]),
+      ...(judges.length === 0 ? [] : [`after:${idsOf(judges)}`]),
     ];
-    return parts.length === 0 ? null : parts.join(',');
+    if (parts.length === 0) return { dependency: null, cluster: null };
+    return { dependency: parts.join(','), cluster: commonCluster(plan, [...parents, ...judges]) };
   }
 
-  /** Submits a job, recorded before and after; returns its id. */
+  /** Submits a job, recorded before and after. */
   async #enter<K extends keyof Jobs>(
     kind: K,
-    job: Omit<Jobs[K], 'job_id'>,
+    job: Omit<Jobs[K], 'job_id' | 'cluster'>,
+    resources: Resources,
     file: string,
     script: string,
-  ): Promise<string> {
-    const before = this.record[kind] ?? [];
-    const write = (job_id: string | null): void => {
-      this.record = { ...this.record, [kind]: [...before, { ...job, job_id }] };
+  ): Promise<JobId> {
+    const before = this.record[kind];
+    const write = (job_id: string | null, cluster: string | null): void => {
+      this.record = { ...this.record, [kind]: [...before, { ...job, job_id, cluster }] };
       writeSubmission(this.dir, this.record);
     };
-    write(null);
+    write(null, askedCluster(resources));
     const path = join(this.dir, file);
     writeFileAtomic(path, script);
-    const id = await submit(path);
-    write(id);
-    return id;
+    const { id, cluster } = await submit(path);
+    write(id, cluster);
+    return { id, cluster };
   }
 
   /** Links a task's output, including Slurm's own messages, into its run's directory. */
@@ -366,9 +353,32 @@ function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<strin
   });
 }
 
-/** The file beside the node file with the name of the farewell that ends the judge: that of the last submission to use it. */
-function lastUseOf(nodeFile: string): string {
-  return `${nodeFile}.last_use`;
+/** The cluster, or several, that sbatch flags ask for; null if they leave that to sbatch. */
+function askedCluster({ extra }: Resources): string | null {
+  const asked = extra.map((flag) => /^(?:-M\s*|--clu\w*[=\s]\s*)(\S+)$/.exec(flag)?.[1] ?? null);
+  return asked.findLast((cluster) => cluster !== null) ?? null;
+}
+
+/** The cluster of the jobs that an array waits for: ids of jobs count within one cluster. Raises ConfigError if the array cannot be there. */
+function commonCluster({ runs, resources }: ArrayPlan, jobs: readonly JobId[]): string | null {
+  const [cluster, ...others] = new Set(jobs.map((job) => job.cluster));
+  const asked = askedCluster(resources);
+  if (others.length === 0 && (asked === null || (cluster !== null && asked.split(',').includes(cluster))))
+    return cluster;
+  const found = [cluster, ...others].map((each) => each ?? 'the default cluster').join(' and ');
+  throw new ConfigError(
+    `${runs[0].run_name} waits for jobs on ${found}${asked === null ? '' : ` and asks for ${asked}`}`,
+    {
+      where: `${runs[0].config.file}: launch.slurm.extra`,
+      next: 'Give a run, its parents and its judge the same --clusters flag: jobs of one cluster cannot wait for jobs of another.',
+    },
+  );
+}
+
+/** Takes a job out of the queue or ends it. Raises RunError with scancel's message. */
+async function cancel({ id, cluster }: JobId): Promise<void> {
+  const called = await runSlurm('scancel', [...onCluster(cluster), id]);
+  if (called.kind !== 'done') throw new RunError(`scancel refused: ${called.words}`);
 }
 
 function textOf(error: unknown): string {

@@ -35,11 +35,15 @@ export async function submitSweep(
   limits: SweepLimits,
   program: readonly string[],
 ): Promise<Submitted> {
-  const { budget, ...limited } = limits;
-  if (budget !== null) {
-    throw new UsageError(
-      `--budget: found ${budget} on Slurm, where nobody adds up what runs spend; allowed: launch.budget, for each run`,
-    );
+  const asked = Object.entries({
+    '--retries': limits.retries > 0,
+    '--fail-fast': limits.failFast,
+    '--budget': limits.budget !== null,
+  }).flatMap(([name, given]) => (given ? [name] : []));
+  if (asked.length > 0) {
+    throw new UsageError(`${asked.join(', ')}: found with launch.backend slurm; allowed: with local`, {
+      next: 'Leave it out: no process watches jobs on Slurm. Give the same command again to submit the runs that failed.',
+    });
   }
   const { submitCells } = await import('../slurm/submit.js');
   const cells = chooseCells(experiment, choice);
@@ -52,6 +56,6 @@ export async function submitSweep(
   return submitCells(cells, experiment.parents, {
     program,
     name: experiment.name,
-    ...limited,
+    maxParallel: limits.maxParallel,
   });
 }

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -35,9 +35,7 @@ const job: ArrayJob = {
   maxParallel: 2,
   program: ['/opt/node', "/it's/main.js", 'cell'],
   cells: '/runs/.slurm/x/cells_0.jsonl',
-  retries: 0,
-  retriesPrefix: join(dir, 'retries_0_'),
-  failFast: null,
+  cluster: null,
 };
 
 function directives(script: string): string[] {
@@ -45,16 +43,11 @@ function directives(script: string): string[] {
 }
 
 /** Runs a script as Slurm would; `signal` goes to the script alone once the child says that it is there. */
-function play(
-  child: string,
-  signal: 'USR1' | 'TERM' | null,
-  more: Partial<ArrayJob> = {},
-): { code: number | null; out: string } {
+function play(child: string, signal: 'USR1' | 'TERM' | null): { code: number | null; out: string } {
   writeFileSync(join(dir, 'child.sh'), child);
-  const script = arrayScript({ ...job, program: ['bash', join(dir, 'child.sh')], ...more });
+  const script = arrayScript({ ...job, program: ['bash', join(dir, 'child.sh')] });
   writeFileSync(join(dir, 'script.sh'), script);
-  const requeued =
-    'scontrol() { echo "scontrol $*"; return 1; }; scancel() { echo "scancel $*"; }; export -f scontrol scancel';
+  const requeued = 'scontrol() { echo "scontrol $*"; return 1; }; export -f scontrol';
   const send = signal === null ? '' : `(until [ -e ready ]; do sleep 0.02; done; kill -${signal} $pid) &`;
   const driver = `${requeued}; rm -f ready; bash script.sh & pid=$!; ${send} wait $pid; exit $?`;
   const played = spawnSync('bash', ['-c', driver], {
@@ -93,6 +86,7 @@ describe('the script of an array', () => {
     expect(arrayScript(job)).toContain(
       `/opt/node '/it'\\''s/main.js' cell /runs/.slurm/x/cells_0.jsonl "$SLURM_ARRAY_TASK_ID" &`,
     );
+    expect(directives(arrayScript({ ...job, cluster: 'alpha' })).at(-1)).toBe('--clusters=alpha');
     expect(literalPath('/runs/100%')).toBe('/runs/100%%');
   });
 
@@ -139,38 +133,6 @@ describe('the script of an array', () => {
     });
   });
 
-  it('tries a cell that failed again, as often as it may, and not one that is wrong or was stopped', () => {
-    const twice = { retries: 2 };
-    for (const retry of [1, 2]) {
-      const { code, out } = play('exit 3', null, twice);
-      expect(out).toContain(
-        `failed with exit code 3: back into the queue, retry ${retry} of 2\nscontrol requeue 12_3\n`,
-      );
-      expect(code).toBe(3);
-    }
-    expect(play('exit 3', null, twice).out).not.toContain('scontrol');
-    rmSync(join(dir, 'retries_0_3'));
-    for (const code of [0, 2, 130]) expect(play(`exit ${code}`, null, twice).out).not.toContain('scontrol');
-    expect(existsSync(join(dir, 'retries_0_3'))).toBe(false);
-  });
-
-  it('ends the others once it has failed for good, where it is to', () => {
-    const failFast = ['table-7-0', 'table-7-1'];
-    const { code, out } = play('exit 3', null, { failFast });
-    expect(code).toBe(3);
-    expect(out).toContain(
-      [
-        'scancel --state=PENDING --name=table-7-0',
-        'scancel --state=PENDING --name=table-7-1',
-        'scancel --state=RUNNING --batch --signal=TERM --name=table-7-0',
-        'scancel --state=RUNNING --batch --signal=TERM --name=table-7-1',
-      ].join('\n'),
-    );
-    expect(play('exit 2', null, { failFast }).out).toContain('scancel');
-    for (const fine of [0, 130]) expect(play(`exit ${fine}`, null, { failFast }).out).not.toContain('scancel');
-    expect(play('exit 3', null).out).not.toContain('scancel');
-  });
-
   it('checkpoints and ends when it is asked to stop', () => {
     const { code, out } = play(STOPS, 'TERM');
     expect(out).toContain('checkpoint\n');
@@ -198,28 +160,11 @@ describe("the judge's script", () => {
 });
 
 describe("the script of a judge's farewell", () => {
-  const lastUse = join(dir, 'last use');
-  /** `queue`: what squeue prints, by the number of the call. */
-  function end(last: string | null, queue: string): string {
-    rmSync(lastUse, { force: true });
-    if (last !== null) writeFileSync(lastUse, last);
-    writeFileSync(join(dir, 'farewell.sh'), farewellScript({ ...job, judge: '11', lastUse }));
-    const programs = `scancel() { echo "scancel $*"; }; sleep() { echo "sleep $1"; }; squeue() { ${queue}; }; export -f scancel sleep squeue`;
+  it('ends the judge', () => {
+    writeFileSync(join(dir, 'farewell.sh'), farewellScript({ ...job, judge: '11' }));
+    const programs = 'scancel() { echo "scancel $*"; }; sleep() { echo "sleep $1"; }; export -f scancel sleep';
     const played = spawnSync('bash', ['-c', `${programs}; bash farewell.sh`], { cwd: dir, encoding: 'utf8' });
     expect(played).toMatchObject({ status: 0, stderr: '' });
-    return played.stdout;
-  }
-  const ends = 'scancel --batch --signal=TERM 11\nsleep 1\nscancel 11\n';
-
-  it('ends the judge of the submission that used it last, and nobody else', () => {
-    expect(end(job.name, 'echo 1')).toBe(ends);
-    expect(existsSync(lastUse)).toBe(false);
-    expect(end(null, 'echo 1')).toBe(ends);
-    expect(end('later', 'echo "15 $2"')).toBe('a later submission uses the judge: later ends it\n');
-    expect(existsSync(lastUse)).toBe(true);
-  });
-
-  it('ends it too where the later submission broke off', () => {
-    expect(end('later', 'true')).toBe(`${'sleep 6\n'.repeat(20)}${ends}`);
+    expect(played.stdout).toBe('scancel --batch --signal=TERM 11\nsleep 1\nscancel 11\n');
   });
 });

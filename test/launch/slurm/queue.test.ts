@@ -32,18 +32,23 @@ function fakeSlurm(answers: Readonly<Record<string, string>>): void {
   vi.stubEnv('PATH', `${bin}:/usr/bin:/bin`);
 }
 
-function submitted(id: string, arrays: readonly { job_id: string | null; name?: string; runs: string[] }[]): void {
+function submitted(
+  id: string,
+  arrays: readonly { job_id: string | null; cluster?: string; name?: string; runs: string[] }[],
+): void {
   writeSubmission(join(submissionsDir(base), id), {
     format: 1,
     submitted_at: '',
-    arrays: arrays.map((array, index) => ({ name: `${id}-${index}`, ...array })),
+    arrays: arrays.map((array, index) => ({ name: `${id}-${index}`, cluster: null, ...array })),
     judges: [],
+    farewells: [],
   });
 }
 
 const job = (change: Partial<SlurmJob>): SlurmJob => ({
   run_name: 'a',
   job: '12_0',
+  cluster: null,
   phase: 'running',
   state: 'RUNNING',
   reason: null,
@@ -85,6 +90,25 @@ describe('what Slurm says about runs', () => {
     expect((await reconcile(base)).get('a')).toMatchObject({ job: '31_0', phase: 'queued' });
     fakeSlurm({ squeue: '' });
     expect((await reconcile(base)).get('a')).toMatchObject({ job: null, phase: 'gone' });
+  });
+
+  it('comes from the cluster that has the job', async () => {
+    submitted('2026a', [{ job_id: '11', cluster: 'alpha', runs: ['a'] }]);
+    submitted('2026b', [{ job_id: '11', runs: ['b'] }]);
+    submitted('2026c', [{ job_id: '12', cluster: 'beta', runs: ['c'] }]);
+    fakeSlurm({
+      squeue: `case "$*" in
+        *--clusters=alpha*) printf 'CLUSTER: alpha\\n11_0|n|PENDING|Priority|\\n' ;;
+        *--clusters=beta*) printf 'CLUSTER: beta\\n' ;;
+        *--clusters*) exit 1 ;;
+        *) printf '11_0|n|RUNNING|None|node7\\n' ;;
+      esac`,
+      sacct: `case "$*" in *--clusters=beta*) printf '12_0|NODE_FAIL|node1\\n' ;; esac`,
+    });
+    const jobs = await reconcile(base);
+    expect(jobs.get('a')).toMatchObject({ job: '11_0', cluster: 'alpha', phase: 'queued' });
+    expect(jobs.get('b')).toMatchObject({ job: '11_0', cluster: null, phase: 'running' });
+    expect(jobs.get('c')).toMatchObject({ job: '12_0', cluster: 'beta', phase: 'ended', state: 'NODE_FAIL' });
   });
 
   it('is nothing where jobs are forgotten and no accounts are kept', async () => {
@@ -151,6 +175,15 @@ describe('stopping', () => {
     const { readFileSync } = await import('node:fs');
     expect(readFileSync(join(base, 'calls'), 'utf8')).toBe(
       'scancel 12_1\nscancel --batch --signal=TERM 12_0\nscancel 12_1 12_0\n',
+    );
+  });
+
+  it('asks each cluster to end its own jobs', async () => {
+    fakeSlurm({ scancel: '' });
+    await stopJobs([job({ phase: 'queued' }), job({ phase: 'queued', cluster: 'alpha' }), job({ cluster: 'alpha' })]);
+    const { readFileSync } = await import('node:fs');
+    expect(readFileSync(join(base, 'calls'), 'utf8')).toBe(
+      'scancel 12_0\nscancel --clusters=alpha 12_0\nscancel --clusters=alpha --batch --signal=TERM 12_0\n',
     );
   });
 });
