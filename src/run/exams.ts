@@ -7,7 +7,9 @@ import { readPlainText } from '../core/plain_file.js';
 import type { ExamCosts } from '../rewards/exam/costs.js';
 import type { ExamMarks } from '../rewards/exam/findings.js';
 import type { Verdict } from '../rewards/exam/verdict.js';
+import { isModel, JUDGE_MODEL } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
+import { decidingTerms } from '../rewards/score/choice.js';
 import { rewardDigest } from './reward_digest.js';
 
 /** What was found of a case; null where it has no score. */
@@ -27,10 +29,13 @@ export interface ExamRecord {
   readonly repeats: number;
   readonly reward: {
     readonly name: string;
+    /** The name by which the judge was asked. */
+    readonly asked: string;
+    /** The model that answered, as its replies name it. */
     readonly model: string;
     /** As the reward section has it. */
     readonly endpoint: RewardSettings['endpoint'];
-    /** Equal for rewards that ask the same questions of the same model and weigh the answers alike. */
+    /** See `examDigest`. */
     readonly digest: string;
   };
   readonly marks: ExamMarks;
@@ -55,8 +60,42 @@ export const EXAMS = 'exams';
 
 /** The folder of a reward's exam on a set among runs. */
 export function examFolder(runs: string, settings: RewardSettings, set: string): string {
-  const model = settings.model.replace(/[^A-Za-z0-9.]+/g, '_');
-  return join(runs, EXAMS, `${model}-${rewardDigest(settings).slice(0, 8)}-${set}`);
+  const model = answeringModel(settings).replace(/[^A-Za-z0-9.]+/g, '_');
+  return join(runs, EXAMS, `${model}-${examDigest(settings).slice(0, 8)}-${set}`);
+}
+
+/** The model that answers a reward's questions, as far as its settings say: the embedded judge answers by any name that it is asked by. */
+export function answeringModel({ endpoint, model }: Pick<RewardSettings, 'endpoint' | 'model'>): string {
+  return endpoint === 'embedded' ? JUDGE_MODEL : model;
+}
+
+/**
+ * SHA-256 over what a reward asks and how it weighs the replies, whoever answers. A mode equals its term alone with weight 1. Nothing counts that an
+ * exam's answers do not depend on: terms that are only recorded, and what becomes of unfinished answers.
+ */
+export function examDigest(settings: RewardSettings): string {
+  const terms = decidingTerms(settings).map(({ kind: { name }, fields, weight }) => ({
+    ...fields,
+    name,
+    weight,
+    credit: 'all',
+  }));
+  return rewardDigest({
+    ...settings,
+    mode: null,
+    terms: terms as unknown as RewardSettings['terms'],
+    also_compute: [],
+    defaults: 2,
+    zero_if_unfinished: true,
+    model: '',
+  });
+}
+
+/** Whether the model that answered at an exam may answer a reward's questions. */
+function mayAnswer(settings: RewardSettings, { asked, model }: ExamRecord['reward']): boolean {
+  const { model_alias: alias, endpoint } = settings;
+  const names = [answeringModel(settings), ...(typeof alias === 'boolean' || endpoint === 'embedded' ? [] : alias)];
+  return names.some((name) => isModel(model, name)) || (alias === true && asked === names[0]);
 }
 
 const estimate = z.looseObject({ mean: z.number().nullable(), stderr: z.number().nullable() });
@@ -78,7 +117,7 @@ const recordSchema = z.looseObject({
   format: z.literal(1),
   made_at: z.string(),
   set: z.string(),
-  reward: z.looseObject({ digest: z.string(), model: z.string() }),
+  reward: z.looseObject({ digest: z.string(), asked: z.string(), model: z.string() }),
   marks: z.looseObject({
     cases: z.number(),
     signal: estimate,
@@ -111,11 +150,11 @@ export interface FoundExam {
   readonly record: ExamRecord;
 }
 
-/** The exams among the runs of a folder that asked what this reward asks, the latest last. What is no exam there is passed over. */
+/** The exams among the runs of a folder that asked this reward's judge what this reward asks, the latest last. Skips folders without a valid exam. */
 export function examsOf(runs: string, settings: RewardSettings): FoundExam[] {
   const folder = join(runs, EXAMS);
   if (!existsSync(folder)) return [];
-  const digest = rewardDigest(settings);
+  const digest = examDigest(settings);
   return readdirSync(folder)
     .map((name) => join(folder, name))
     .filter((path) => existsSync(join(path, EXAM_FILE)))
@@ -127,6 +166,6 @@ export function examsOf(runs: string, settings: RewardSettings): FoundExam[] {
         throw error;
       }
     })
-    .filter(({ record }) => record.reward.digest === digest)
+    .filter(({ record: { reward } }) => reward.digest === digest && mayAnswer(settings, reward))
     .sort((a, b) => (a.record.made_at < b.record.made_at ? -1 : 1));
 }

@@ -6,10 +6,9 @@ import { must } from '../../src/core/errors.js';
 import { examWarnings } from '../../src/launch/preflight/exam_warnings.js';
 import { rewardOf } from '../../src/recipes/settings.js';
 import type { RewardSettings } from '../../src/rewards/schema/reward.js';
-import { EXAM_FILE, examFolder, examsOf, readExam } from '../../src/run/exams.js';
+import { answeringModel, EXAM_FILE, examDigest, examFolder, examsOf, readExam } from '../../src/run/exams.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { examLines, examOf } from '../../src/run/report/exam.js';
-import { rewardDigest } from '../../src/run/reward_digest.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('exams');
@@ -33,18 +32,20 @@ interface Told {
   readonly teaches?: string;
   readonly accused?: boolean;
   readonly costs?: unknown;
+  /** The model that answered; default: the one that the reward asks. */
+  readonly model?: string;
 }
 
 /** Writes an exam of a reward; its name is another one than the program would choose. */
 function writeExam(reward: RewardSettings, name: string, told: Told = {}): string {
-  const { made_at = '2026-01-01T00:00:00.000Z', teaches = 'yes', accused = false } = told;
+  const { made_at = '2026-01-01T00:00:00.000Z', teaches = 'yes', accused = false, model } = told;
   const folder = join(runs, 'exams', name);
   mkdirSync(folder, { recursive: true });
   const record = {
     format: 1,
     made_at,
     set: 'tiny',
-    reward: { digest: rewardDigest(reward), model: reward.model },
+    reward: { digest: examDigest(reward), asked: answeringModel(reward), model: model ?? answeringModel(reward) },
     marks: { cases: 49, signal: { mean: 0.5, stderr: 0.01, n: 49 }, findings: [{ name: 'copies', accused }] },
     verdict: { teaches, sentences: ['What it says.'] },
     costs: told.costs,
@@ -60,13 +61,45 @@ describe('exams beside runs', () => {
     const later = writeExam(reward, 'a', { made_at: '2026-02-01T00:00:00.000Z' });
     const earlier = writeExam(reward, 'b');
     expect(examsOf(runs, reward).map(({ folder }) => folder)).toEqual([earlier, later]);
-    const elsewhere = rewardIn(await config('reward.endpoint=http://127.0.0.1:1/v1'));
-    expect(examsOf(runs, elsewhere)).toHaveLength(2);
-    const other = rewardIn(await config('reward.model=another'));
+    const other = rewardIn(await config('reward.max_reply_tokens.viescore=77'));
     expect(examsOf(runs, other)).toEqual([]);
     expect(examFolder(runs, reward, 'tiny')).toBe(
-      join(runs, 'exams', `${reward.model.replaceAll('-', '_')}-${rewardDigest(reward).slice(0, 8)}-tiny`),
+      join(runs, 'exams', `editrl_rule_judge-${examDigest(reward).slice(0, 8)}-tiny`),
     );
+  });
+
+  it('of the embedded judge are not shown for a server that answers by the name in the settings', async () => {
+    const embedded = rewardIn(await config('reward.model=some-vlm'));
+    expect(answeringModel(embedded)).toBe('editrl-rule-judge');
+    writeExam(embedded, 'a');
+    expect(examsOf(runs, embedded)).toHaveLength(1);
+    expect(examsOf(runs, rewardIn(await config('reward.model=another')))).toHaveLength(1);
+    const served = rewardIn(await config('reward.model=some-vlm', 'reward.endpoint=http://127.0.0.1:1/v1'));
+    expect(examsOf(runs, served)).toEqual([]);
+  });
+
+  it('belong to the model that answered, by any name that a run allows it', async () => {
+    const at = 'reward.endpoint=http://127.0.0.1:1/v1';
+    const reward = rewardIn(await config('reward.model=proxied', 'reward.model_alias=true', at));
+    writeExam(reward, 'a', { model: 'Qwen/Qwen2.5-VL-7B' });
+    const found = async (...sets: readonly string[]): Promise<number> =>
+      examsOf(runs, rewardIn(await config(at, ...sets))).length;
+    expect(await found('reward.model=Qwen/Qwen2.5-VL-7B')).toBe(1);
+    expect(await found('reward.model=x', 'reward.model_alias=["qwen2.5-vl-7b"]')).toBe(1);
+    expect(await found('reward.model=proxied', 'reward.model_alias=true')).toBe(1);
+    expect(await found('reward.model=proxied')).toBe(0);
+    expect(await found('reward.model=Qwen/Qwen2.5-VL-72B')).toBe(0);
+  });
+
+  it('of a term alone with weight 1 are those of the mode of its name', async () => {
+    const mode = rewardIn(await config('reward.mode=viescore', 'reward.terms=[]'));
+    const terms = rewardIn(await config('reward.mode=null', 'reward.terms=[{"name": "viescore", "weight": 1}]'));
+    const folder = writeExam(terms, 'a', { teaches: 'no', accused: true });
+    expect(examsOf(runs, mode).map((found) => found.folder)).toEqual([folder]);
+    const recorded = rewardIn(await config('reward.also_compute=["jpeg_size"]', 'reward.zero_if_unfinished=false'));
+    expect(examsOf(runs, recorded)).toHaveLength(1);
+    const sum = 'reward.terms=[{"name": "viescore", "weight": 0.9}, {"name": "image_similarity", "weight": 0.1}]';
+    expect(examsOf(runs, rewardIn(await config('reward.mode=null', sum)))).toEqual([]);
   });
 
   it('pass over what is no exam, which by itself is refused by name', async () => {
@@ -129,7 +162,7 @@ describe('exams beside runs', () => {
     const loaded = await config();
     const folder = writeExam(rewardIn(loaded), 'a', told);
     expect(examWarnings([loaded, loaded])).toEqual(
-      warns ? [`the exam of the judge '${rewardIn(loaded).model}' says: What it says. (${folder})`] : [],
+      warns ? [`the exam of the judge 'editrl-rule-judge' says: What it says. (${folder})`] : [],
     );
   });
 });

@@ -13,7 +13,7 @@ export function examWarnings(runs: readonly LoadedConfig[]): string[] {
     if (reward === null || exam === undefined) continue;
     const { teaches, faults, sentences, folder } = summaryOf(exam);
     if ((teaches === 'yes' || teaches === 'unknown') && faults.length === 0) continue;
-    found.add(`the exam of the judge '${reward.model}' says: ${sentences.join(' ')} (${folder})`);
+    found.add(`the exam of the judge '${exam.record.reward.model}' says: ${sentences.join(' ')} (${folder})`);
   }
   return [...found];
 }

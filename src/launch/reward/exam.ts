@@ -18,7 +18,7 @@ import { verdictOf } from '../../rewards/exam/verdict.js';
 import { decidingTerms, rewardName } from '../../rewards/score/choice.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { Judgement, JudgementStore } from '../../rewards/score/types.js';
-import { EXAM_FILE, type ExamRecord } from '../../run/exams.js';
+import { answeringModel, EXAM_FILE, examDigest, type ExamRecord } from '../../run/exams.js';
 import { writeExamSample } from '../../run/exam_sample.js';
 import { Exchanges, judgementForm } from '../../run/exchanges.js';
 import { openServedReward, type ServedRewardOptions } from './server.js';
@@ -120,7 +120,7 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
           onCase?.(done);
         },
       });
-      const record = recordOf(request, reward.digest, cases, [...asked.values()]);
+      const record = recordOf(request, cases, [...asked.values()]);
       // An answer that stands alone is not scored as it is beside others.
       await writeExamSample(folder, set, reward.compares ? [] : cases);
       writeFileAtomic(join(folder, EXAM_FILE), `${JSON.stringify(record, null, 2)}\n`);
@@ -134,11 +134,19 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
   }
 }
 
+/** The model that most replies name. */
+function modelOf(settings: RewardSettings, judgements: readonly Judgement[]): string {
+  const asked = answeringModel(settings);
+  if (settings.endpoint === 'embedded') return asked;
+  const named = new Map<string, number>();
+  for (const { model, problem } of judgements) if (problem === null) named.set(model, (named.get(model) ?? 0) + 1);
+  return [...named].sort(([, a], [, b]) => b - a).at(0)?.[0] ?? asked;
+}
+
 const orNull = (value: number): number | null => (Number.isNaN(value) ? null : value);
 
 function recordOf(
   { settings, set, repeats, price = null }: ExamRequest,
-  digest: string,
   cases: readonly RepliedCase[],
   judgements: readonly Judgement[],
 ): ExamRecord {
@@ -151,7 +159,13 @@ function recordOf(
     made_at: new Date().toISOString(),
     set: set.name,
     repeats,
-    reward: { name: rewardName(settings), model: settings.model, endpoint: settings.endpoint, digest },
+    reward: {
+      name: rewardName(settings),
+      asked: answeringModel(settings),
+      model: modelOf(settings, judgements),
+      endpoint: settings.endpoint,
+      digest: examDigest(settings),
+    },
     marks,
     verdict: verdictOf(marks),
     judgements: {

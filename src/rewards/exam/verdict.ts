@@ -56,7 +56,7 @@ const TEACHES: Readonly<Record<Verdict['teaches'], string>> = {
   no: 'GRPO will not learn from it what it is meant to.',
   unknown: 'Whether its scores follow how good an answer is could not be measured.',
 };
-const TOO_FEW = `An exam of fewer than ${FEWEST_CASES} cases says nothing for certain: nobody is accused.`;
+const TOO_FEW = `An exam of fewer than ${FEWEST_CASES} cases is too small for a verdict.`;
 
 /** Tests for which there were no scores are neither passed nor failed. */
 function unmeasuredText({ findings }: ExamMarks): string[] {

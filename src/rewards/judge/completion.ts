@@ -2,7 +2,7 @@
 import OpenAI from 'openai';
 import { retryAfterMs } from '../../http/meaning.js';
 import { causeOf } from '../../http/request.js';
-import { allowBySetting, type AllowAlias } from './endpoints.js';
+import { allowBySetting, isModel, type AllowAlias } from './endpoints.js';
 import { readFirstToken } from './first_token.js';
 import { isOverflow } from './overflow.js';
 import { excerpt } from './parse.js';
@@ -154,17 +154,6 @@ export function checkModel(
   const name = excerpt(model);
   const detail = `the answer came from another model, ${name}, than the one asked, "${asked}"; if that is its other name (of a proxy, of a deployment, the first of several), ${allow(name)}`;
   return problem('server_error', detail, 'ask_again');
-}
-
-/**
- * Whether a reply's model is the one that was asked. Servers may name it without its folder, or the `:free` of a router, in other case, or as
- * the dated snapshot that a name stands for (`gpt-5-mini-2025-08-07` for `gpt-5-mini`).
- */
-function isModel(answered: string, asked: string): boolean {
-  const [found, wanted] = [answered, asked].map((name) => name.toLowerCase().replace(/^.*\/(?=.)|:free$/g, ''));
-  if (found === '' || found === wanted) return true;
-  const base = wanted.replace(/-latest$/, '');
-  return found.startsWith(base) && /^(?:-\d{4}-\d{2}-\d{2}|-\d{3,8}|-latest)?$/.test(found.slice(base.length));
 }
 
 /** What an error of the client means; raises what is no error of a request. */

@@ -3,6 +3,9 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { ConfigError, EndpointError } from '../../core/errors.js';
 
+/** The name by which the rule judge of the tiny world answers, which the endpoint 'embedded' starts. */
+export const JUDGE_MODEL = 'editrl-rule-judge';
+
 /** A file whose first line is the name of the host that the judge's job runs on, and the port it serves. */
 export const nodeFileSchema = z.strictObject({
   node_file: z.string().min(1).describe('file that holds the name of the host on which the judge runs'),
@@ -23,6 +26,17 @@ export interface JudgeAddress {
 
 /** Names that a judge may answer by besides the one that it is asked by; see `checkModel`. */
 export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
+
+/**
+ * Whether a reply's model is the one that was asked. Servers may name it without its folder, or the `:free` of a router, in other case, or as
+ * the dated snapshot that a name stands for (`gpt-5-mini-2025-08-07` for `gpt-5-mini`).
+ */
+export function isModel(answered: string, asked: string): boolean {
+  const [found, wanted] = [answered, asked].map((name) => name.toLowerCase().replace(/^.*\/(?=.)|:free$/g, ''));
+  if (found === '' || found === wanted) return true;
+  const base = wanted.replace(/-latest$/, '');
+  return found.startsWith(base) && /^(?:-\d{4}-\d{2}-\d{2}|-\d{3,8}|-latest)?$/.test(found.slice(base.length));
+}
 
 /** What a person does to allow another name of a model, given as JSON; null stands for any. */
 export type AllowAlias = (name: string | null) => string;

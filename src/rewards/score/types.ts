@@ -136,6 +136,7 @@ export interface Judgement extends RemoteExchange {
   readonly key: string;
   /** SHA-256 over everything that determines the request: model, sampling, texts, image bytes. */
   readonly requestHash: string;
+  /** The model that answered, as its reply names it; the name that was asked for where the reply names none. */
   readonly model: string;
   /** SHA-256 over the question's words and reply format alone: equal for all images. Absent in records that lack it. */
   readonly promptHash?: string;

@@ -1,7 +1,7 @@
 /** An exam's marks, tests and costs as rows of tables. */
 import { showEstimate } from '../../core/estimate.js';
 import type { ExamCosts } from '../../rewards/exam/costs.js';
-import type { CaseEstimate } from '../../rewards/exam/findings.js';
+import { FEWEST_CASES, type CaseEstimate } from '../../rewards/exam/findings.js';
 import type { Tokens } from '../../rewards/score/types.js';
 import type { ExamRecord } from '../exams.js';
 
@@ -23,18 +23,23 @@ export function examMarkRows({ marks }: ExamRecord): string[][] {
 export interface ExamTestRow {
   /** What the test looked at, what it found and what is allowed. */
   readonly cells: readonly string[];
-  /** `ok`, `fault: <name>`, or that there was nothing to measure. */
+  /** `ok`, `fault: <name>`, or that there was too little to measure. */
   readonly verdict: string;
   readonly isFault: boolean;
 }
 
-/** What each test found. One without a value, for want of scores, has passed nothing. */
+/** What each test found. A test without a value, or over too few cases, has neither passed nor failed. */
 export function examTestRows({ marks }: ExamRecord): ExamTestRow[] {
   return marks.findings.map(({ name, what, estimate, allowed, accused }) => ({
     cells: [what, shown(estimate), allowed],
-    verdict: accused ? `fault: ${name}` : isMeasured(estimate) ? 'ok' : 'not measured',
+    verdict: accused ? `fault: ${name}` : (untested(estimate) ?? 'ok'),
     isFault: accused,
   }));
+}
+
+function untested(estimate: CaseEstimate): string | null {
+  if (!isMeasured(estimate)) return 'not measured';
+  return estimate.n < FEWEST_CASES ? 'too few cases' : null;
 }
 
 /** A record on disk has null for what is not a number. */

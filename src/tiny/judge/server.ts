@@ -9,6 +9,7 @@ import { sleep, systemClock } from '../../core/clock.js';
 import { Refusal } from '../../http/refusal.js';
 import { json, type Reply } from '../../http/reply.js';
 import { HttpServer, type Call, type HttpLimits, type Route } from '../../http/server.js';
+import { JUDGE_MODEL } from '../../rewards/judge/endpoints.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import type { Biases } from './biases.js';
@@ -18,7 +19,7 @@ import { Load, type JudgeStats } from './load.js';
 import { look, lookBiased, NOT_READ, openSight } from './look.js';
 import { completion, parseRequest, readQuestion, type ChatReply, type Question } from './protocol.js';
 
-export const JUDGE_MODEL = 'editrl-rule-judge';
+export { JUDGE_MODEL };
 
 export interface JudgeOptions {
   /** 0 takes a free port. */

@@ -1,5 +1,8 @@
 import { existsSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { text as textOf } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { runExam, type ExamRequest } from '../../../src/launch/reward/exam.js';
@@ -86,6 +89,33 @@ describe('an exam', () => {
     expect(second.marks.understood.mean).toBe(1);
     expect(second.judgements.problems).toEqual({});
     expect(sound.stats().requests).toBeLessThan(QUESTIONS / 2);
+  });
+
+  it('names the model that answered, not the name that it was asked by', async () => {
+    const { url } = await judge();
+    const proxy = createServer((call, reply) => {
+      void (async () => {
+        const { method, body } = { method: call.method ?? 'GET', body: await textOf(call) };
+        const headers = { 'content-type': 'application/json' };
+        const found = await fetch(`${new URL(url).origin}${call.url}`, {
+          method,
+          headers,
+          ...(method === 'POST' ? { body } : {}),
+        });
+        const said = (await found.text()).replace(`"model":"${JUDGE_MODEL}"`, '"model":"Qwen/Qwen2.5-VL-7B"');
+        reply.writeHead(found.status, headers).end(said);
+      })();
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const { port } = proxy.address() as AddressInfo;
+    const settings = { ...request(judges[0]).settings, endpoint: `http://127.0.0.1:${port}/v1`, model_alias: true };
+    try {
+      const { reward } = await runExam(request(judges[0], { set: tinyExam(2), settings }));
+      expect(reward).toMatchObject({ asked: JUDGE_MODEL, model: 'Qwen/Qwen2.5-VL-7B' });
+    } finally {
+      proxy.close();
+      proxy.closeAllConnections();
+    }
   });
 
   it('is made by one process at a time', async () => {

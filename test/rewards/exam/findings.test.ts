@@ -170,6 +170,13 @@ describe('the marks of an exam', () => {
     expect(sentences.join(' ')).not.toContain('fewer than');
   });
 
+  it('pass nothing in an exam of too few cases', () => {
+    const few = examTestRows({ marks: marksOf(cases(19, sound)) } as ExamRecord).map(({ verdict }) => verdict);
+    expect(new Set(few)).toEqual(new Set(['too few cases']));
+    const enough = examTestRows({ marks: marksOf(cases(20, sound)) } as ExamRecord).map(({ verdict }) => verdict);
+    expect(new Set(enough)).toEqual(new Set(['ok']));
+  });
+
   it('say that nothing was measured where no quality is known', () => {
     const unknown = cases(20, sound).map((one) => ({
       ...one,
