@@ -48,7 +48,6 @@ async function tryAttack(name: string, attack: Attack): Promise<boolean> {
     return helper;
   };
   try {
-    await attack.before?.(folder);
     const upstreams: string[] = [];
     for (let i = 0; i < (attack.upstreams ?? 1); i++) {
       upstreams.push(((await start(roles, ['upstream'])).ready as { url: string }).url);

@@ -1,6 +1,4 @@
 /** The attacks of `npm run bench -- attack`. */
-import { open as openFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { encodePng } from '../../src/core/image.js';
 import { attackedModel, large, swift, thinking, unfit, type Asks } from './attack_process.js';
 import { addressOf, chatBody, counted, open, post, pour, replyOf, statusOf } from './attack_wire.js';
@@ -18,8 +16,6 @@ export interface Attack {
   readonly upstreams?: number;
   /** The arguments of the command that starts the server. */
   readonly server: (folder: string, upstreams: readonly string[]) => readonly string[];
-  /** Prepares the folder before the server starts. */
-  readonly before?: (folder: string) => Promise<void>;
   /** Set if the attack tells the server to end. */
   readonly ends?: true;
   /** The kind of server that the innocent run asks, by default the gateway; false if there is no innocent run. */
@@ -28,12 +24,7 @@ export interface Attack {
   readonly run: (scene: Scene) => Promise<{ readonly text: string; readonly held: boolean }>;
 }
 
-const gateway: Attack['server'] = (_, upstreams) => [
-  'gateway',
-  ...upstreams.flatMap((url) => ['--upstream', url]),
-  ...['--canary', 'none'],
-];
-const cachingGateway: Attack['server'] = (folder, upstreams) => [...gateway(folder, upstreams), '--cache', folder];
+const gateway: Attack['server'] = (_, upstreams) => ['gateway', ...upstreams.flatMap((url) => ['--upstream', url])];
 const rewardServer: Attack['server'] = () => ['reward-server', '--terms', 'jpeg_size'];
 const ruleJudge: Attack['server'] = () => ['judge'];
 
@@ -155,27 +146,6 @@ async function holdConnections({ url }: Scene): ReturnType<Attack['run']> {
   }
   for (const socket of sockets) socket.destroy();
   return { text: `3,000 silent connections: ${left} were kept`, held: left > 1_000 && left <= 2_048 };
-}
-
-/** Requests large replies that the cache keeps. */
-async function fillCache({ url }: Scene): ReturnType<Attack['run']> {
-  const body = (i: number): string => chatBody(`${large}15000000 ${i}`, { temperature: 0, seed: i });
-  const statuses = await fetchMany(url, { times: 100, atOnce: 2, body });
-  return {
-    text: `100 replies of 15 MB to keep: ${counted(statuses)}`,
-    held: statuses.every((status) => status === '200'),
-  };
-}
-
-/** Writes a cache file of four gigabytes that exists before the server starts. */
-async function openLargeCache(folder: string): Promise<void> {
-  const file = await openFile(join(folder, 'replies.jsonl'), 'w');
-  const text = 'x'.repeat(15 * mb);
-  for (let i = 0; i < 280; i++) {
-    const key = i.toString(16).padStart(64, '0');
-    await file.appendFile(`${JSON.stringify({ key, body: text })}\n`);
-  }
-  await file.close();
 }
 
 /** A GIF of one pixel. */
@@ -335,22 +305,6 @@ export const attacks: Readonly<Record<string, Attack>> = {
   'larger-bodies': { server: gateway, run: (scene) => sendBodies(scene, costlyBodies(31 * mb)) },
   connections: { server: gateway, run: holdConnections },
   unfinished: { server: gateway, run: sendUnfinished },
-  cache: { server: cachingGateway, run: fillCache },
-  'large-cache': {
-    server: cachingGateway,
-    before: openLargeCache,
-    run: async ({ url }) => {
-      const statuses = await fetchMany(url, {
-        times: 20,
-        atOnce: 1,
-        body: (i) => chatBody(`question ${i}`, { temperature: 0, seed: 1 }),
-      });
-      return {
-        text: `a cache of 4.2 GB that lies there already: ${counted(statuses)}`,
-        held: statuses.every((s) => s === '200'),
-      };
-    },
-  },
   images: { server: gateway, run: sendManyImages },
   'failing-lanes': { server: gateway, upstreams: 2, run: sendLanes(unfit) },
   'answered-lanes': { server: gateway, upstreams: 2, run: sendLanes('') },

@@ -13,10 +13,7 @@ import { editedItems } from './judge_items.js';
 /** Runs a gateway in front of a judge until it is told to end. */
 async function gateway(options: unknown): Promise<void> {
   const { upstream, cap } = z.object({ upstream: z.string(), cap: z.number() }).parse(options);
-  const running = await startGateway(
-    { upstreams: [upstream], model: JUDGE_MODEL, port: 0, maxConcurrency: cap },
-    { canaries: null },
-  );
+  const running = await startGateway({ upstreams: [upstream], model: JUDGE_MODEL, port: 0, maxConcurrency: cap });
   await running.ready;
   say({ url: running.url, pid: process.pid });
   await untilInputEnds();

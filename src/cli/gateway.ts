@@ -1,11 +1,7 @@
 /** editrl gateway: serves several identical judges as one until it is told to stop. */
 import { UsageError } from '../core/errors.js';
-import { genericCanaries } from '../rewards/gateway/canary_set.js';
-import type { ChooseCanaries } from '../rewards/gateway/canary_scoring.js';
 import { gatewayOptionsSchema, type GatewayOptionsInput } from '../rewards/gateway/options.js';
 import { startGateway } from '../rewards/gateway/server.js';
-import { tinyCanaries } from '../tiny/judge/canaries.js';
-import { JUDGE_MODEL } from '../tiny/judge/server.js';
 import { printError, printLine } from './output.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
 import { flag, numberOf, numberOption, text, texts, type Arguments, type Verb } from './verb.js';
@@ -22,13 +18,6 @@ const optionFlags = {
   quota: ['quota', 'number'],
   'max-queued': ['maxQueued', 'number'],
   'max-waiting': ['maxWaiting', 'number'],
-  cache: ['cacheDir', 'string'],
-  'cache-entries': ['cacheEntries', 'number'],
-  'cache-mb': ['cacheMb', 'number'],
-  records: ['recordsFile', 'string'],
-  'records-mb': ['recordsMb', 'number'],
-  'canary-every-min': ['canaryEveryMin', 'number'],
-  'canary-tolerance': ['canaryTolerance', 'number'],
   'max-body-mb': ['maxBodyMb', 'number'],
   'max-held-mb': ['maxHeldMb', 'number'],
   'max-images': ['maxImages', 'number'],
@@ -43,13 +32,6 @@ const listFlags = {
   upstream: ['upstreams'],
   'model-alias': ['modelAlias'],
 } as const satisfies Readonly<Record<string, readonly [keyof typeof fields]>>;
-
-const canaryChoices: Readonly<Record<string, ChooseCanaries | null>> = {
-  auto: ({ id, root }) => (root === JUDGE_MODEL || id === JUDGE_MODEL ? tinyCanaries() : genericCanaries()),
-  generic: () => genericCanaries(),
-  tiny: () => tinyCanaries(),
-  none: null,
-};
 
 export const gatewayVerb: Verb = {
   positionals: '',
@@ -76,11 +58,6 @@ export const gatewayVerb: Verb = {
         default: 'OPENAI_API_KEY',
         describe: 'environment variable with the key that the upstreams want, if they want one',
       })
-      .option('canary', {
-        choices: Object.keys(canaryChoices),
-        default: 'auto',
-        describe: 'the known edits that are scored again and again; auto: tiny for the rule judge, else generic',
-      })
       .example(
         '$0 gateway --upstream http://node1:4877 --upstream http://node2:4877 --model Qwen/Qwen2.5-VL-72B-Instruct',
         'then give http://127.0.0.1:4878/v1 as reward.endpoint',
@@ -90,7 +67,6 @@ export const gatewayVerb: Verb = {
     const gateway = await startGateway(readOptions(args), {
       token: tokenOf(args),
       upstreamKey: process.env[text(args, 'upstream-key-env')] || null,
-      canaries: canaryChoices[text(args, 'canary')],
       log: (level, line) => printError(`${new Date().toISOString()} ${level}: ${line}`),
     });
     const stopped = new Promise<void>((resolve) => {

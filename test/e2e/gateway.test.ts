@@ -168,7 +168,7 @@ describe('a burst from four client processes', () => {
       return scoresText(7, 8);
     });
     try {
-      const origin = await gateway([stub.url], '--model', stubModel, '--max-concurrency', '6', '--canary', 'none');
+      const origin = await gateway([stub.url], '--model', stubModel, '--max-concurrency', '6');
       const content = [
         { type: 'text', text: 'Instruction: x' },
         ...(JSON.parse((await questions(1))[0]) as { messages: { content: unknown[] }[] }).messages[0].content.slice(1),

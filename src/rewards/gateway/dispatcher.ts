@@ -1,8 +1,8 @@
-/** Decides who is asked next, and where: a queue that is fair between callers and their runs, in front of upstreams with limited room. */
+/** Decides who is asked next, and where: runs take turns in front of upstreams with limited room. */
 import { must } from '../../core/errors.js';
-import type { Clock } from '../../core/clock.js';
-import { FairQueue, type Owner } from '../../balance/fair_queue.js';
+import { sleep, type Clock } from '../../core/clock.js';
 import { Members, type RequestEnd, type Routing } from '../../balance/member.js';
+import { RunQueue } from '../../balance/run_queue.js';
 import type { GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
 
@@ -25,7 +25,8 @@ export type Turn =
   /** The caller went away while it waited. */
   | { readonly kind: 'given_up' };
 
-export interface SlotRequest extends Owner {
+export interface SlotRequest {
+  readonly run: string;
   /** Which upstreams are suitable; readiness is checked separately. */
   readonly allowed: (upstream: Upstream) => boolean;
   readonly signal: AbortSignal;
@@ -39,6 +40,11 @@ interface Waiter {
   readonly settle: (turn: Turn) => void;
 }
 
+/** The line of readiness checks; run names begin with a letter or a digit. */
+const GATEWAY_ITSELF = '(gateway)';
+/** How often a full upstream is looked at for a check. */
+const ROOM_EVERY_MS = 50;
+
 export type DispatcherOptions = Pick<GatewayOptions, 'routing' | 'quota' | 'maxQueued' | 'maxWaiting'>;
 
 const routingOf: Readonly<Record<GatewayOptions['routing'], Routing>> = {
@@ -48,7 +54,7 @@ const routingOf: Readonly<Record<GatewayOptions['routing'], Routing>> = {
 
 export class Dispatcher {
   readonly #members: Members<Upstream>;
-  readonly #queue: FairQueue<Waiter>;
+  readonly #queue: RunQueue<Waiter>;
   #stopping = false;
 
   constructor(
@@ -57,7 +63,7 @@ export class Dispatcher {
     { routing, quota, maxQueued, maxWaiting }: DispatcherOptions,
   ) {
     this.#members = new Members(upstreams, routingOf[routing]);
-    this.#queue = new FairQueue({ perRun: maxQueued, total: maxWaiting, underWay: quota ?? Infinity });
+    this.#queue = new RunQueue({ perRun: maxQueued, total: maxWaiting, underWay: quota ?? Infinity });
   }
 
   /** Requests that wait, over all runs. */
@@ -66,7 +72,7 @@ export class Dispatcher {
   }
 
   /** Requests under way and waiting by run; runs that have neither are not listed. */
-  runs(): ReturnType<FairQueue<Waiter>['runs']> {
+  runs(): ReturnType<RunQueue<Waiter>['runs']> {
     return this.#queue.runs();
   }
 
@@ -77,7 +83,7 @@ export class Dispatcher {
     if (!this.#possible(wish)) return Promise.resolve({ kind: 'no_upstream' });
     return new Promise((resolve) => {
       const abort = (): void => {
-        if (this.#queue.drop(wish, waiter)) waiter.settle({ kind: 'given_up' });
+        if (this.#queue.drop(wish.run, waiter)) waiter.settle({ kind: 'given_up' });
       };
       const waiter: Waiter = {
         wish,
@@ -88,9 +94,21 @@ export class Dispatcher {
         },
       };
       wish.signal.addEventListener('abort', abort);
-      this.#queue.push(wish, waiter, wish.again === true)?.settle({ kind: 'queue_full' });
+      this.#queue.push(wish.run, waiter, wish.again === true)?.settle({ kind: 'queue_full' });
       this.#serve();
     });
+  }
+
+  /** A slot for a readiness check: in turn with the runs if the upstream serves them, else once it has room; null after the signal aborts. */
+  async acquireForCheck(upstream: Upstream, stop: AbortSignal): Promise<Lease['end'] | null> {
+    if (upstream.ready) {
+      const turn = await this.acquire({ run: GATEWAY_ITSELF, allowed: (other) => other === upstream, signal: stop });
+      if (turn.kind === 'lease') return turn.lease.end;
+    }
+    while (!stop.aborted && upstream.limit.inFlight >= upstream.limit.cap) {
+      await sleep(this.clock, ROOM_EVERY_MS, stop);
+    }
+    return stop.aborted ? null : upstream.start();
   }
 
   /** Call when an upstream became ready or stopped being ready. */

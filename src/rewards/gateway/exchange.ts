@@ -28,11 +28,6 @@ export type FailureReason = 'connection' | 'timeout' | 'given_up' | 'bad_reply' 
 
 /** The parts of a completion that the gateway reads; everything else is passed on unread. */
 export interface Completion {
-  readonly text: string;
-  /** Finish reason of the first choice. */
-  readonly finishReason: string | null;
-  /** Whether every choice has words and ended by itself, or some at the token limit; null for any other end. */
-  readonly whole: 'stopped' | 'cut_off' | null;
   readonly promptTokens: number | null;
   readonly completionTokens: number | null;
 }
@@ -96,13 +91,8 @@ interface RawCompletion {
   readonly choices?: unknown;
   readonly usage?: { readonly prompt_tokens?: unknown; readonly completion_tokens?: unknown } | null;
 }
-interface RawChoice {
-  readonly finish_reason?: unknown;
-  readonly message?: { readonly content?: unknown } | null;
-}
-
 /** Null for a body that is not a completion; a completion without choices or words goes to the caller, who decides what to make of it. */
-export function summaryOf(body: Buffer): Completion | null {
+function summaryOf(body: Buffer): Completion | null {
   let json: unknown;
   try {
     json = JSON.parse(body.toString('utf8'));
@@ -112,22 +102,10 @@ export function summaryOf(body: Buffer): Completion | null {
   if (typeof json !== 'object' || json === null) return null;
   const { choices, usage } = json as RawCompletion;
   if (!Array.isArray(choices)) return null;
-  const all = choices as readonly (RawChoice | null)[];
-  const textOf = (choice: RawChoice | null | undefined): string =>
-    typeof choice?.message?.content === 'string' ? choice.message.content : '';
-  const first = all.at(0);
   return {
-    text: textOf(first),
-    finishReason: typeof first?.finish_reason === 'string' ? first.finish_reason : null,
-    whole: wholeness(all.map((choice) => (textOf(choice) === '' ? null : choice?.finish_reason))),
     promptTokens: typeof usage?.prompt_tokens === 'number' ? usage.prompt_tokens : null,
     completionTokens: typeof usage?.completion_tokens === 'number' ? usage.completion_tokens : null,
   };
-}
-
-function wholeness(ends: readonly unknown[]): Completion['whole'] {
-  if (ends.length === 0 || ends.some((end) => end !== 'stop' && end !== 'length')) return null;
-  return ends.includes('length') ? 'cut_off' : 'stopped';
 }
 
 /** What an exchange means for the upstream and for the request. */
@@ -138,7 +116,7 @@ export interface Meaning {
    * so that it is not sent to all of them.
    */
   readonly failOver: 'no' | 'once' | 'any';
-  /** Names the kind of error in metrics and records; null for none. */
+  /** Names the kind of error in metrics; null for none. */
   readonly error: string | null;
 }
 

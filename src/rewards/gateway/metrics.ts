@@ -11,13 +11,8 @@ export class GatewayMetrics {
   readonly errors = new Counts();
   /** Requests that were made again at another upstream, by the one that failed. */
   readonly failOvers = new Counts();
-  /** By `hit` and `miss`. */
-  readonly cache = new Counts();
   /** By direction, as the upstreams counted them. */
   readonly tokens = new Counts();
-  /** By file: `records` or `cache`. */
-  readonly lostLines = new Counts();
-  readonly scorings = new Counts();
   readonly #latency = new Map<string, Histogram>();
   readonly waited = new Histogram(latencyBounds);
 
@@ -27,17 +22,10 @@ export class GatewayMetrics {
     known.observe(seconds);
   }
 
-  /** The whole page. `canaries`: the last scoring of each upstream; `replies`: the server's. */
-  render(
-    upstreams: readonly Upstream[],
-    dispatcher: Dispatcher,
-    canaries: ReadonlyMap<string, { readonly drift: number; readonly alarms: readonly string[] }>,
-    cacheEntries: number | null,
-    replies: readonly Sample[],
-  ): string {
+  /** The whole page. `replies`: the server's. */
+  render(upstreams: readonly Upstream[], dispatcher: Dispatcher, replies: readonly Sample[]): string {
     const each = (value: (upstream: Upstream) => number) =>
       upstreams.map((upstream) => ({ labels: { upstream: upstream.url }, value: value(upstream) }));
-    const scored = [...canaries].map(([upstream, finding]) => ({ labels: { upstream }, ...finding }));
     const runs = [...dispatcher.runs()];
     const gauge = 'gauge';
     const counter = 'counter';
@@ -45,10 +33,7 @@ export class GatewayMetrics {
       ...family('editrl_gateway_requests_total', counter, 'Requests by path and HTTP status.', replies),
       ...family('editrl_gateway_errors_total', counter, 'Failed requests to upstreams by kind.', this.errors.samples()),
       ...family('editrl_gateway_failovers_total', counter, 'Requests made again elsewhere.', this.failOvers.samples()),
-      ...family('editrl_gateway_cache_total', counter, 'Deterministic requests by cache.', this.cache.samples()),
       ...family('editrl_gateway_tokens_total', counter, 'Tokens by direction.', this.tokens.samples()),
-      ...family('editrl_gateway_lost_lines_total', counter, 'Lines that a disk refused.', this.lostLines.samples()),
-      ...family('editrl_gateway_canary_scorings_total', counter, 'Scorings by upstream.', this.scorings.samples()),
       ...family(
         'editrl_gateway_upstream_state',
         gauge,
@@ -81,24 +66,6 @@ export class GatewayMetrics {
         gauge,
         'Requests under way by run.',
         runs.map(([run, { inFlight }]) => ({ labels: { run }, value: inFlight })),
-      ),
-      ...family(
-        'editrl_gateway_canary_drift',
-        gauge,
-        'Largest mean absolute change of a canary against its first scores, in points.',
-        scored.map(({ labels, drift }) => ({ labels, value: drift })),
-      ),
-      ...family(
-        'editrl_gateway_canary_alarms',
-        gauge,
-        'What is wrong with the last scoring.',
-        scored.map(({ labels, alarms }) => ({ labels, value: alarms.length })),
-      ),
-      ...family(
-        'editrl_gateway_cache_entries',
-        gauge,
-        'Replies that the cache holds.',
-        cacheEntries === null ? [] : [{ value: cacheEntries }],
       ),
       ...head('editrl_gateway_upstream_seconds', 'histogram', 'Time that requests to upstreams took.'),
       ...[...this.#latency].flatMap(([upstream, histogram]) =>

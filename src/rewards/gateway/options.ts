@@ -47,43 +47,8 @@ const options = z.strictObject({
     .min(1)
     .default(8192)
     .describe(
-      'requests that wait, of all runs; beyond it, what would wait longest of the caller who has most waiting is answered with 429',
+      'waiting requests of all runs; beyond it, the last request of the run with the most waiting requests is answered with 429',
     ),
-  cacheDir: z
-    .string()
-    .min(1)
-    .nullable()
-    .default(null)
-    .describe('folder of the cache of deterministic replies; none where it is left out'),
-  cacheEntries: z
-    .int()
-    .min(1)
-    .max(10_000_000)
-    .default(100_000)
-    .describe('replies that the cache keeps; those that were not used for longest go first'),
-  cacheMb: z
-    .number()
-    .positive()
-    .max(65_536)
-    .default(256)
-    .describe('replies that the cache keeps in memory, in megabytes; its file may have twice as many'),
-  recordsFile: z
-    .string()
-    .min(1)
-    .nullable()
-    .default(null)
-    .describe('JSON-lines file that gets a line for every exchange; none where it is left out'),
-  recordsMb: z
-    .number()
-    .positive()
-    .default(512)
-    .describe('megabytes after which another records file begins; the full ones get a number before their extension'),
-  canaryEveryMin: z.number().positive().max(10_000).default(30).describe('minutes between scorings of the canary set'),
-  canaryTolerance: z
-    .number()
-    .positive()
-    .default(2)
-    .describe('points that the scores of one canary may move on average, before there is an alarm'),
   maxBodyMb: z.number().positive().max(1024).default(16).describe('largest request body, in megabytes'),
   maxHeldMb: z
     .number()

@@ -6,9 +6,8 @@ import { badRequest, Refusal } from '../../http/refusal.js';
 import { json, metricsPage, type Reply } from '../../http/reply.js';
 import type { Call, Route } from '../../http/server.js';
 import type { JudgeCheck } from '../judge/readiness.js';
-import { readChatBody } from './chat_body.js';
+import { readChatModel } from './chat_body.js';
 import { answerChat, whyNotReady, type ChatServices } from './chat.js';
-import type { CanaryFinding } from './drift.js';
 import { runNamePattern, type GatewayOptions } from './options.js';
 import type { Upstream } from './upstream.js';
 
@@ -18,8 +17,6 @@ export interface GatewayState extends ChatServices {
   readonly upstreams: readonly Upstream[];
   /** What the last look at each upstream found. */
   readonly looks: ReadonlyMap<string, JudgeCheck>;
-  /** What the last canary scoring of each upstream found. */
-  readonly findings: ReadonlyMap<string, CanaryFinding>;
 }
 
 export function gatewayRoutes(state: GatewayState): Readonly<Record<string, Route>> {
@@ -29,9 +26,8 @@ export function gatewayRoutes(state: GatewayState): Readonly<Record<string, Rout
     '/health': { open: true, GET: (call) => health(call, state) },
     '/metrics': {
       GET: ({ server }) => {
-        const { metrics, upstreams, dispatcher, findings, cache } = state;
-        const page = metrics.render(upstreams, dispatcher, findings, cache?.size ?? null, server.replies.samples());
-        return metricsPage(page);
+        const { metrics, upstreams, dispatcher } = state;
+        return metricsPage(metrics.render(upstreams, dispatcher, server.replies.samples()));
       },
     },
     '/v1/models': { GET: () => json(200, { object: 'list', data: listing(state) }) },
@@ -41,7 +37,7 @@ export function gatewayRoutes(state: GatewayState): Readonly<Record<string, Rout
 }
 
 /** 200 if at least one upstream is ready, else 503. Only callers with the token get details. */
-function health({ trusted, server: { draining } }: Call, { upstreams, dispatcher, findings }: GatewayState): Reply {
+function health({ trusted, server: { draining } }: Call, { upstreams, dispatcher }: GatewayState): Reply {
   const ready = upstreams.some((upstream) => upstream.ready) && !draining;
   const status = draining ? 'draining' : ready ? 'ready' : 'waiting';
   const details = {
@@ -54,9 +50,7 @@ function health({ trusted, server: { draining } }: Call, { upstreams, dispatcher
       in_flight: upstream.limit.inFlight,
       limit: upstream.limit.limit,
       cap: upstream.limit.cap,
-      canary_drift: findings.get(upstream.url)?.drift ?? null,
     })),
-    alarms: [...findings].flatMap(([url, { alarms }]) => alarms.map((alarm) => `${url}: ${alarm}`)),
     waiting: dispatcher.waiting,
     runs: Object.fromEntries(dispatcher.runs()),
   };
@@ -101,25 +95,24 @@ function modelNamed(name: string, listed: readonly ModelEntry[]): ModelEntry {
 }
 
 async function chat(call: Call, state: GatewayState, parsing: Semaphore): Promise<Reply> {
-  const { options, cache, records } = state;
-  const { caller, gone } = call;
+  const { options } = state;
+  const { gone } = call;
   const run = runOf(call, state);
   // A page in a browser can post other content types to a loopback address without a preflight request.
   if (!/^application\/json\b/i.test(call.request.headers['content-type'] ?? '')) {
     throw new Refusal('unsupported_media_type', 'The body has to be JSON: content-type application/json.');
   }
   const bytes = await call.read();
-  const body = await parsing.run(
+  const model = await parsing.run(
     () =>
-      readChatBody(bytes, {
+      readChatModel(bytes, {
         maxImages: options.maxImages,
         maxImagePixels: options.maxImageMegapixels * 1e6,
-        names: records !== null ? 'always' : cache !== null ? 'if_deterministic' : 'never',
         caller: gone,
       }),
     bytes.length,
   );
-  const { status, body: text, headers } = await answerChat({ caller, run, chat: body, bytes, gone }, state);
+  const { status, body: text, headers } = await answerChat({ run, model, bytes, gone }, state);
   return { status, type: headers['content-type'] ?? 'application/json', body: text, headers };
 }
 

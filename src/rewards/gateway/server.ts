@@ -1,8 +1,8 @@
 /**
- * The gateway: an OpenAI-compatible server in front of equal judges. It queues what they cannot take, switches to the others when one fails, caches
- * replies, and reports metrics. Request bodies are passed on byte by byte.
+ * The gateway: an OpenAI-compatible server in front of equal judges. It queues requests that they cannot take, switches to the others when one fails,
+ * and reports metrics. Request bodies are passed on byte by byte.
  */
-import { ConfigError, EditrlError } from '../../core/errors.js';
+import { ConfigError } from '../../core/errors.js';
 import { tooFewFiles } from '../../core/open_files.js';
 import { requireToken } from '../../http/guard.js';
 import { checkedKey } from '../../http/key.js';
@@ -11,15 +11,10 @@ import { systemClock } from '../../core/clock.js';
 import { resolveEndpoints } from '../judge/endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
 import { checkJudge, type JudgeNames, type JudgeCheck, type JudgeCheckContext } from '../judge/readiness.js';
-import { CanaryScoring, acquireSlot, type ChooseCanaries } from './canary_scoring.js';
-import { genericCanaries } from './canary_set.js';
-import { ReplyCache } from './cache.js';
 import { Dispatcher } from './dispatcher.js';
 import { HttpServer } from '../../http/server.js';
-import type { OnDiskError } from '../../core/lines_file.js';
 import { GatewayMetrics } from './metrics.js';
 import { gatewayOptionsSchema, type GatewayOptions, type GatewayOptionsInput } from './options.js';
-import { ExchangeRecords } from './records.js';
 import { gatewayRoutes, type GatewayState } from './routes.js';
 import { Upstream } from './upstream.js';
 import { UpstreamWatch } from './watch.js';
@@ -31,8 +26,6 @@ export interface GatewayServices {
   readonly token?: string | null;
   /** The key that the upstreams want. */
   readonly upstreamKey?: string | null;
-  /** Null scores no canaries. */
-  readonly canaries?: ChooseCanaries | null;
   readonly log?: (level: 'info' | 'warn', text: string) => void;
   readonly clock?: Clock;
 }
@@ -48,7 +41,7 @@ export interface RunningGateway {
   close(): Promise<void>;
 }
 
-/** Starts the gateway; it listens when the promise resolves, while its upstreams may still be starting. Raises ConfigError for options that cannot work, EndpointError where it cannot listen, RunError where a file cannot be opened. */
+/** Starts the gateway; it listens when the promise resolves, while its upstreams may still be starting. Raises ConfigError for options that cannot work, EndpointError if it cannot listen. */
 export async function startGateway(
   input: GatewayOptionsInput,
   services: GatewayServices = {},
@@ -62,8 +55,6 @@ export async function startGateway(
   // A question takes a connection from its client and one to an upstream; the gateway's own files come on top.
   const few = tooFewFiles('the gateway', 2 * options.maxConcurrency + 128);
   if (few !== null) log('warn', few);
-  const onLost = (file: string): OnDiskError => reportLostLines(file, { metrics, clock, log });
-  const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
   // Every watch and every request under way listens to it, which is not a leak.
   allowManyListeners(stop.signal);
@@ -85,14 +76,6 @@ export async function startGateway(
   const dispatcher = new Dispatcher(clock, upstreams, options);
   const timeoutMs = options.timeoutS * 1000;
   const shared = { clock, dispatcher, pool, upstreamKey, timeoutMs, metrics };
-  const scoring = new CanaryScoring({
-    ...shared,
-    choose: services.canaries === undefined ? () => genericCanaries() : (services.canaries ?? (() => null)),
-    model: options.model,
-    tolerance: options.canaryTolerance,
-    stop: stop.signal,
-    log,
-  });
   let firstReady = (): void => undefined;
   const ready = new Promise<void>((resolve) => (firstReady = resolve));
   for (const upstream of upstreams) {
@@ -100,9 +83,8 @@ export async function startGateway(
       new UpstreamWatch(upstream, {
         clock,
         stop: stop.signal,
-        canaryEveryMs: options.canaryEveryMin * 60_000,
         look: async () => {
-          const end = await acquireSlot(upstream, dispatcher, stop.signal);
+          const end = await dispatcher.acquireForCheck(upstream, stop.signal);
           try {
             const look = await lookForModel(upstream.url, options.model, {
               alias: options.modelAlias,
@@ -119,7 +101,6 @@ export async function startGateway(
             end?.({ load: 'nothing', health: 'nothing' });
           }
         },
-        score: (_, look) => scoring.score(upstream, look.models, look.found?.traits),
         onChange: () => {
           dispatcher.upstreamsChanged();
           if (upstream.ready) firstReady();
@@ -132,11 +113,8 @@ export async function startGateway(
     ...shared,
     options,
     token,
-    cache,
-    records,
     upstreams,
     looks: found,
-    findings: scoring.findings,
   };
   const bodyBytes = options.maxBodyMb * 1e6;
   const server = new HttpServer({
@@ -164,8 +142,6 @@ export async function startGateway(
     stop.abort();
     await Promise.all(watching);
     await pool.close();
-    await records?.close();
-    await cache?.close();
   }
   let origin: string;
   try {
@@ -235,59 +211,4 @@ async function lookForModel(url: string, model: string | null, context: JudgeChe
   const first = listing.models?.at(0);
   // Nobody has asked for a specific model: callers decide whether its name is right.
   return first === undefined ? listing : checkJudge(url, first.id, { ...context, alias: true });
-}
-
-/** How often the same disk error for the same file is reported again. */
-const sayLostEveryMs = 30_000;
-
-/** Reports what a file loses: at once, and then at intervals how much has been lost since. */
-function reportLostLines(
-  file: string,
-  { metrics, clock, log }: { metrics: GatewayMetrics; clock: Clock; log: NonNullable<GatewayServices['log']> },
-): OnDiskError {
-  let said = '';
-  let saidAt = -Infinity;
-  let lost = 0;
-  return (error, lines) => {
-    if (lines > 0) metrics.lostLines.add({ file }, lines);
-    lost += lines;
-    if (error.message === said && clock.now() - saidAt < sayLostEveryMs) return;
-    // The advice for a run's disk does not apply here.
-    const isDisks = error instanceof EditrlError && error.cause !== undefined;
-    const text = isDisks
-      ? `${error.where ?? file}: ${error.message}. The gateway goes on, and writes again as soon as the disk takes it.`
-      : error instanceof EditrlError
-        ? error.toText()
-        : error.message;
-    log('warn', `ALARM ${lost === 0 ? '' : `${lost} lines are lost: `}${text}`);
-    said = error.message;
-    saidAt = clock.now();
-    lost = 0;
-  };
-}
-
-interface GatewayFiles {
-  readonly cache: ReplyCache | null;
-  readonly records: ExchangeRecords | null;
-}
-
-/** Raises ConfigError where another gateway has one of them, RunError where the disk refuses. */
-async function openFiles(
-  options: GatewayOptions,
-  onError: (file: string) => OnDiskError,
-  log: (level: 'info' | 'warn', text: string) => void,
-): Promise<GatewayFiles> {
-  const { cacheDir: dir, recordsFile: path } = options;
-  const kept = { maxEntries: options.cacheEntries, maxBytes: options.cacheMb * 1e6 };
-  const cache = dir === null ? null : await ReplyCache.open({ dir, ...kept, onError: onError('cache') });
-  if (cache !== null && cache.found !== null) log('warn', cache.found);
-  const rotateBytes = options.recordsMb * 1e6;
-  try {
-    const records =
-      path === null ? null : await ExchangeRecords.open({ path, rotateBytes, onError: onError('records') });
-    return { cache, records };
-  } catch (error) {
-    await cache?.close();
-    throw error;
-  }
 }

@@ -1,4 +1,4 @@
-/** Watches one upstream: checks it until it is ready, scores the canaries, and checks again when it fails or falls silent. */
+/** Watches one upstream: checks it until it is ready, and again when it fails. */
 import type { Clock } from '../../core/clock.js';
 import { sleep } from '../../core/clock.js';
 import type { JudgeCheck } from '../judge/readiness.js';
@@ -7,11 +7,8 @@ import type { Upstream } from './upstream.js';
 export interface WatchServices {
   readonly clock: Clock;
   readonly stop: AbortSignal;
-  readonly canaryEveryMs: number;
   /** A look at whether it lists the model and completes a request with two images. Never rejects. */
   readonly look: (upstream: Upstream) => Promise<JudgeCheck>;
-  /** Scores the canaries and raises their alarms. Resolves with why it could not be asked, or null. Never rejects. */
-  readonly score: (upstream: Upstream, look: JudgeCheck & { readonly state: 'ready' }) => Promise<string | null>;
   /** Called after every change of its state. */
   readonly onChange: (upstream: Upstream) => void;
   readonly log: (level: 'info' | 'warn', text: string) => void;
@@ -27,7 +24,6 @@ export class UpstreamWatch {
   #woken = false;
   #said = '';
   #lookedAt = -Infinity;
-  #scoredAt = -Infinity;
   #sparedMs = firstSparedMs;
 
   constructor(
@@ -43,7 +39,7 @@ export class UpstreamWatch {
 
   /** Until it is told to stop. */
   async run(): Promise<void> {
-    const { stop, look, score } = this.services;
+    const { stop, look } = this.services;
     let pause = firstPauseMs;
     while (!stop.aborted) {
       await this.#spare();
@@ -61,17 +57,8 @@ export class UpstreamWatch {
         continue;
       }
       pause = firstPauseMs;
-      // Scored before it serves: a judge that came back as a different one is detected before it judges.
-      const failed = this.upstream.ready ? null : await score(this.upstream, found);
-      if (stop.aborted) return;
-      if (failed !== null) {
-        this.#notReady({ state: 'not_yet', found: failed, next: '' });
-        await this.#rest(pause);
-        continue;
-      }
-      if (!this.upstream.ready) this.#scoredAt = this.services.clock.now();
       this.#ready(found);
-      await this.#whileReady(found);
+      await this.#rest(Infinity);
     }
   }
 
@@ -91,24 +78,6 @@ export class UpstreamWatch {
     while (!stop.aborted && this.upstream.ready && clock.now() < due) {
       this.#woken = false;
       await this.#rest(due - clock.now());
-    }
-  }
-
-  /**
-   * Waits until it is woken or no longer ready. The time of the next canaries does not depend on checks in between: repeated suspicions do not
-   * postpone them.
-   */
-  async #whileReady(found: JudgeCheck & { readonly state: 'ready' }): Promise<void> {
-    const { clock, stop, canaryEveryMs, score } = this.services;
-    for (;;) {
-      const left = this.#scoredAt + canaryEveryMs - clock.now();
-      if (left > 0) await this.#rest(left);
-      else {
-        // Failures to ask it are counted like those of any request.
-        await score(this.upstream, found);
-        this.#scoredAt = clock.now();
-      }
-      if (this.#woken || stop.aborted || !this.upstream.ready) return;
     }
   }
 

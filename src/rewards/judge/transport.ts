@@ -11,7 +11,7 @@ import type { Clock } from '../../core/clock.js';
 import { longestTimer } from '../../core/clock.js';
 import type { Reply } from './completion.js';
 import { readCompletion, readError } from './completion.js';
-import { addTokens, CACHE_HEADER, tokensOf } from './usage.js';
+import { addTokens, tokensOf } from './usage.js';
 import type { Tokens } from '../score/types.js';
 import type { Deadline } from '../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../http/pool.js';
@@ -115,10 +115,8 @@ export class Transport {
 async function complete(client: OpenAI, sending: Sending, attempt: Deadline): Promise<Reply> {
   const { request } = sending;
   try {
-    const asked = client.chat.completions.create(request, { signal: attempt.signal });
-    const { data, response }: { readonly data: unknown; readonly response: Pick<Response, 'headers'> } =
-      await asked.withResponse();
-    sending.tokens = addTokens(sending.tokens, tokensOf(data, response.headers.get(CACHE_HEADER)));
+    const data: unknown = await client.chat.completions.create(request, { signal: attempt.signal });
+    sending.tokens = addTokens(sending.tokens, tokensOf(data));
     return readCompletion(data, request);
   } catch (error) {
     if (!attempt.over) return readError(error, Date.now());

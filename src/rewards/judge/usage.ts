@@ -1,17 +1,11 @@
 /** What a judge's replies are charged by: their tokens, as servers count them. */
 import type { Tokens } from '../score/types.js';
 
-/** The header in which our gateway says whether its cache answered (`hit`) or a judge (`miss`). */
-export const CACHE_HEADER = 'x-editrl-cache';
-
-const NO_TOKENS: Tokens = { prompt: 0, completion: 0 };
-
 /**
- * The tokens of a reply that was paid for, by the `usage` in its body; none for one that a gateway's cache gave, whatever its body says. Null where the server
- * does not count: what is no count is as good as none, and so are two zeros, which servers send that do not count.
+ * The tokens of a reply, by the `usage` in its body. Null if the server does not count them: a value that is no count means the same as none, as do
+ * two zeros, which servers send that do not count.
  */
-export function tokensOf(body: unknown, cache: string | null): Tokens | null {
-  if (cache === 'hit') return NO_TOKENS;
+export function tokensOf(body: unknown): Tokens | null {
   const { prompt_tokens: prompt, completion_tokens: completion } = usageOf(body);
   if (!isCount(prompt) || !isCount(completion) || prompt + completion === 0) return null;
   return { prompt, completion };

@@ -1,13 +1,13 @@
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
-import { encodePng, sha256 } from '../../../src/core/image.js';
-import { readChatBody } from '../../../src/rewards/gateway/chat_body.js';
+import { encodePng } from '../../../src/core/image.js';
+import { readChatModel } from '../../../src/rewards/gateway/chat_body.js';
 import { numberedImage } from '../judge/stub_judge.js';
 
-const limits = { maxImages: 4, maxImagePixels: 1e6, names: 'always' } as const;
+const limits = { maxImages: 4, maxImagePixels: 1e6 } as const;
 const png = async (number: number): Promise<Buffer> => Buffer.from(await encodePng(numberedImage(number)));
 const dataUrl = (bytes: Buffer, type = 'png'): string => `data:image/${type};base64,${bytes.toString('base64')}`;
-const read = (body: unknown) => readChatBody(Buffer.from(JSON.stringify(body)), limits);
+const read = (body: unknown) => readChatModel(Buffer.from(JSON.stringify(body)), limits);
 
 async function body(change: Record<string, unknown> = {}, number = 1, text = 'grade it') {
   const content = [
@@ -17,55 +17,6 @@ async function body(change: Record<string, unknown> = {}, number = 1, text = 'gr
   return { model: 'm', messages: [{ role: 'user', content }], temperature: 0, seed: 1, ...change };
 }
 
-describe('the key of a request', () => {
-  it('is the same whatever the order of its fields and whoever asks', async () => {
-    const one = await body({ top_p: 1, user: 'a' });
-    const other = Object.fromEntries(Object.entries({ ...one, user: 'b', stream: false }).reverse());
-    expect((await read(other)).key()).toBe((await read(one)).key());
-  });
-
-  it.each<[string, Record<string, unknown>, number, string]>([
-    ['model', { model: 'n' }, 1, 'grade it'],
-    ['seed', { seed: 2 }, 1, 'grade it'],
-    ['any other field', { repetition_penalty: 1.1 }, 1, 'grade it'],
-    ['reply format', { response_format: { type: 'json_object' } }, 1, 'grade it'],
-    ['image', {}, 2, 'grade it'],
-    ['text', {}, 1, 'grade that'],
-  ])('is another one for another %s', async (_what, change, number, text) => {
-    expect((await read(await body(change, number, text))).key()).not.toBe((await read(await body())).key());
-  });
-
-  it('tells long texts apart, by halves of letters too, and from their own hashes', async () => {
-    const long = 'x'.repeat(100_000);
-    const keys = [long, `${long}y`, `${long}\ud800`, `${long}\ud801`, sha256(Buffer.from(long))].map(async (text) =>
-      (await read(await body({}, 1, text))).key(),
-    );
-    expect(new Set(await Promise.all(keys)).size).toBe(5);
-  });
-
-  it('tells texts apart that look like the same image', async () => {
-    const texts = ['data:image/png;base64,AA==\nInstruction: x', 'data:image/png;base64,AA==\nInstruction: y'];
-    const keys = await Promise.all(texts.map(async (text) => (await read(await body({}, 1, text))).key()));
-    expect(keys[0]).not.toBe(keys[1]);
-  });
-
-  it('names images by the SHA-256 of their files', async () => {
-    expect((await read(await body())).images()).toEqual([sha256(await png(1))]);
-  });
-});
-
-describe('what may be kept', () => {
-  it.each([
-    [{}, true],
-    [{ temperature: 0.3 }, false],
-    [{ temperature: undefined }, false],
-    [{ seed: undefined }, false],
-    [{ seed: null }, false],
-  ])('%j: %s', async (change, deterministic) => {
-    expect((await read(await body(change))).deterministic).toBe(deterministic);
-  });
-});
-
 describe('images', () => {
   it('are read by their headers, whatever their format', async () => {
     const image = sharp({ create: { width: 2000, height: 400, channels: 3, background: 'red' } });
@@ -73,9 +24,9 @@ describe('images', () => {
       const url = dataUrl(await image.clone().toFormat(type).toBuffer(), type);
       const content = [{ type: 'image_url', image_url: { url } }];
       const asked = { model: 'm', messages: [{ role: 'user', content }] };
-      expect((await read(asked)).images()).toHaveLength(1);
+      expect(await read(asked)).toBe('m');
       const small = { ...limits, maxImagePixels: 799_999 };
-      await expect(readChatBody(Buffer.from(JSON.stringify(asked)), small)).rejects.toThrow('0.8 megapixels');
+      await expect(readChatModel(Buffer.from(JSON.stringify(asked)), small)).rejects.toThrow('0.8 megapixels');
     }
   });
 
@@ -94,7 +45,7 @@ describe('images', () => {
     const right = padded.toString('base64');
     expect(right).toMatch(/[+/].*=$/);
     const ask = (text: string) => read(imageRequest(`data:image/png;base64,${text}`));
-    await expect(ask(right)).resolves.toHaveProperty('model', 'm');
+    await expect(ask(right)).resolves.toBe('m');
     for (const text of [
       right.replaceAll('+', '-').replaceAll('/', '_'),
       right.replace(/=+$/, ''),
@@ -130,7 +81,7 @@ it('refuses more text than any model reads, and takes as many bytes of images', 
   const text = 'x'.repeat(4_000_001);
   await expect(read(await body({}, 1, text))).rejects.toThrow('more than 4000000 bytes of text');
   const noise = Buffer.concat([await png(1), Buffer.alloc(4_500_000)]);
-  await expect(read(imageRequest(dataUrl(noise)))).resolves.toHaveProperty('model', 'm');
+  await expect(read(imageRequest(dataUrl(noise)))).resolves.toBe('m');
 });
 
 it('leaves others their turn between large images', async () => {
@@ -149,16 +100,5 @@ it('leaves others their turn between large images', async () => {
 
 it('does nothing for a caller who has gone', async () => {
   const bytes = Buffer.from(JSON.stringify(await body()));
-  await expect(readChatBody(bytes, { ...limits, caller: AbortSignal.abort() })).rejects.toThrow('went away');
-});
-
-it.each([
-  ['always', 0, true],
-  ['if_deterministic', 0, true],
-  ['if_deterministic', 0.5, false],
-  ['never', 0, false],
-] as const)('names %s at temperature %d: %s', async (names, temperature, named) => {
-  const chat = await readChatBody(Buffer.from(JSON.stringify(await body({ temperature }))), { ...limits, names });
-  if (named) expect(chat.key()).toMatch(/^[0-9a-f]{64}$/);
-  else expect(() => chat.key()).toThrow('internal');
+  await expect(readChatModel(bytes, { ...limits, caller: AbortSignal.abort() })).rejects.toThrow('went away');
 });

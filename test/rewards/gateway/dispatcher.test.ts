@@ -33,7 +33,7 @@ function world(caps: readonly number[], options: Partial<DispatcherOptions> = {}
   const order: string[] = [];
   const leases: Lease[] = [];
   const ask = (run: string, more: Partial<Parameters<Dispatcher['acquire']>[0]> = {}): Promise<Turn> =>
-    dispatcher.acquire({ caller: 'one', run, allowed: () => true, signal: never, ...more }).then((turn) => {
+    dispatcher.acquire({ run, allowed: () => true, signal: never, ...more }).then((turn) => {
       order.push(turn.kind === 'lease' ? run : `${run}: ${turn.kind}`);
       if (turn.kind === 'lease') leases.push(turn.lease);
       return turn;
@@ -60,7 +60,7 @@ describe('whose turn it is', () => {
     void ask('c');
     await settle();
     for (let i = 0; i < 9; i++) await endOne();
-    expect(order.join('')).toBe('abacabaaa');
+    expect(order.join('')).toBe('aabcabaaa');
     expect([dispatcher.waiting, dispatcher.runs().size]).toEqual([0, 0]);
   });
 

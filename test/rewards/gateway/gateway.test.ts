@@ -1,27 +1,17 @@
 /** The gateway over HTTP, in front of judges that do as they are told. */
-import { open } from 'node:fs/promises';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { ChatBody } from '../../../src/rewards/gateway/chat_body.js';
-import { ExchangeRecords, type ExchangeSummary } from '../../../src/rewards/gateway/records.js';
 import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
-import { systemClock } from '../../../src/core/clock.js';
-import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng } from '../../../src/core/image.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, StubJudge } from '../judge/stub_judge.js';
 import { choosy, numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
 
 const opened: (() => Promise<void>)[] = [];
-const folders: string[] = [];
 
 afterEach(async () => {
   for (const close of opened.splice(0).reverse()) await close();
-  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
 });
 
 async function judge(behave: Behave): Promise<StubJudge> {
@@ -30,22 +20,16 @@ async function judge(behave: Behave): Promise<StubJudge> {
   return stub;
 }
 
-/** A gateway without canaries, unless the services name some; it has waited for its first upstream. */
+/** A gateway that has waited for its first upstream. */
 async function gateway(
   options: Partial<GatewayOptionsInput> & Pick<GatewayOptionsInput, 'upstreams'>,
   services: GatewayServices = {},
   waits = true,
 ): Promise<RunningGateway> {
-  const running = await startGateway({ model: stubModel, port: 0, ...options }, { canaries: null, ...services });
+  const running = await startGateway({ model: stubModel, port: 0, ...options }, services);
   opened.push(() => running.close());
   if (waits) await running.ready;
   return running;
-}
-
-function folder(): string {
-  const dir = mkdtempSync(join(tmpdir(), 'editrl-gateway-'));
-  folders.push(dir);
-  return dir;
 }
 
 async function chatBody(number: number, more: Record<string, unknown> = {}) {
@@ -263,106 +247,6 @@ describe('back-pressure', () => {
   });
 });
 
-describe('the cache', () => {
-  it('answers a deterministic request again, also after a restart, and nothing else', async () => {
-    const cacheDir = folder();
-    const stub = await judge(
-      afterReadiness(({ text }) =>
-        text === 'number 9' ? { kind: 'text', text: 'cut off', finishReason: 'length' } : scoresText(7, 8),
-      ),
-    );
-    const first = await gateway({ upstreams: [stub.url], cacheDir });
-    const ask = async (url: string, number: number, more = {}) => {
-      const reply = await post(url, await chatBody(number, more));
-      return [reply.status, reply.headers.get('x-editrl-cache')];
-    };
-    expect(await ask(first.url, 1)).toEqual([200, 'miss']);
-    expect(await ask(first.url, 1)).toEqual([200, 'hit']);
-    expect(await ask(first.url, 1, { seed: 43 })).toEqual([200, 'miss']);
-    expect(await ask(first.url, 1, { temperature: 0.3 })).toEqual([200, null]);
-    expect(await ask(first.url, 1, { seed: undefined })).toEqual([200, null]);
-    expect(await ask(first.url, 2)).toEqual([200, 'miss']);
-    for (let i = 0; i < 2; i++) expect(await ask(first.url, 9)).toEqual([200, 'miss']);
-    await expect(startGateway({ upstreams: [stub.url], model: stubModel, port: 0, cacheDir })).rejects.toThrow(
-      /in use/,
-    );
-    await first.close();
-    const second = await gateway({ upstreams: [stub.url], cacheDir });
-    const before = stub.requests.length;
-    expect(await ask(second.url, 1)).toEqual([200, 'hit']);
-    expect(stub.requests).toHaveLength(before);
-  });
-
-  it('is free again where the gateway could not start', async () => {
-    const cacheDir = folder();
-    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
-    const { url } = await gateway({ upstreams: [stub.url] });
-    const taken = Number(new URL(url).port);
-    const start = startGateway({ upstreams: [stub.url], model: stubModel, port: taken, cacheDir });
-    await expect(start).rejects.toThrow(EndpointError);
-    await gateway({ upstreams: [stub.url], cacheDir });
-  });
-});
-
-describe('records', () => {
-  it('are those of one gateway: another one is told who has them, and leaves its cache free', async () => {
-    const recordsFile = join(folder(), 'exchanges.jsonl');
-    const cacheDir = folder();
-    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
-    const start = (file: string) =>
-      startGateway({ upstreams: [stub.url], model: stubModel, port: 0, recordsFile: file, cacheDir });
-    const first = await gateway({ upstreams: [stub.url], recordsFile });
-    const otherName = join(folder(), 'another_name.jsonl');
-    symlinkSync(recordsFile, otherName);
-    for (const file of [recordsFile, otherName]) {
-      await expect(start(file)).rejects.toThrow(`the records file is in use by process ${process.pid}`);
-    }
-    await first.close();
-    await (await start(recordsFile)).close();
-    expect(readdirSync(dirname(recordsFile))).toEqual(['exchanges.jsonl']);
-  });
-
-  it('are written no more once another gateway has taken them over', async () => {
-    const path = join(folder(), 'exchanges.jsonl');
-    const told: string[] = [];
-    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
-    try {
-      const onError = (error: Error): number => told.push(error.message);
-      const records = await ExchangeRecords.open({ path, rotateBytes: 1e9, onError });
-      writeFileSync(`${path}.lock`, 'of another');
-      vi.advanceTimersByTime(60_000);
-      records.write({ run: 'a_run', chat: {} as ChatBody }, {} as ExchangeSummary);
-      await records.close();
-    } finally {
-      vi.useRealTimers();
-    }
-    expect(told).toEqual([expect.stringContaining('taken the records file over')]);
-    expect([readFileSync(path, 'utf8'), readFileSync(`${path}.lock`, 'utf8')]).toEqual(['', 'of another']);
-  });
-
-  it('has a line for every exchange, with hashes instead of images and without keys', async () => {
-    const recordsFile = join(folder(), 'exchanges.jsonl');
-    const stub = await judge(
-      afterReadiness(({ text }) => (text === 'number 2' ? openAiError(500, 'dead') : scoresText(7, 8))),
-    );
-    const running = await gateway({ upstreams: [stub.url], recordsFile }, { upstreamKey: 'sk-upstream' });
-    await post(running.url, await chatBody(1), { 'x-run-name': 'a_run', authorization: 'Bearer sk-caller' });
-    await post(running.url, await chatBody(2));
-    await running.close();
-    const text = readFileSync(recordsFile, 'utf8');
-    const lines = text
-      .trim()
-      .split('\n')
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
-    expect(lines).toHaveLength(2);
-    expect(lines[0]).toMatchObject({ run: 'a_run', upstream: stub.url, status: 200, error: null, prompt_tokens: 1 });
-    expect(lines[0]['text']).toContain('[7,8]');
-    expect(lines[0]['images']).toEqual([expect.stringMatching(/^[0-9a-f]{64}$/), expect.any(String)]);
-    expect(lines[1]).toMatchObject({ status: 500, error: 'server_error' });
-    expect(text).not.toMatch(/base64|sk-/);
-  });
-});
-
 describe('who may ask', () => {
   it('starts on a reachable address with a token only, and then wants it', async () => {
     const stub = await judge(afterReadiness(() => scoresText(7, 8)));
@@ -457,35 +341,4 @@ describe('readiness and the end', () => {
     await drained;
     await expect(get(running.url, '/health')).rejects.toThrow();
   });
-});
-
-it('goes on beside a full disk, and says once in a while how much is lost', async () => {
-  const stub = await judge(afterReadiness(() => scoresText(7, 8)));
-  const said: string[] = [];
-  let later = 0;
-  const recordsFile = join(folder(), 'exchanges.jsonl');
-  const { url } = await gateway(
-    { upstreams: [stub.url], recordsFile },
-    {
-      clock: { ...systemClock, now: () => systemClock.now() + later },
-      log: (_, text) => void (text.startsWith('ALARM') && said.push(text)),
-    },
-  );
-  const handle = await open(recordsFile);
-  const full = vi.spyOn(Object.getPrototypeOf(handle) as typeof handle, 'appendFile');
-  await handle.close();
-  full.mockRejectedValue(Object.assign(new Error('no space left'), { code: 'ENOSPC' }));
-  const goesOn = 'cannot write (ENOSPC). The gateway goes on, and writes again as soon as the disk takes it.';
-  try {
-    for (let i = 0; i < 5; i++) expect((await post(url, await chatBody(i))).status).toBe(200);
-    expect(said).toEqual([`ALARM 1 lines are lost: ${recordsFile}: ${goesOn}`]);
-    later = 31_000;
-    expect((await post(url, await chatBody(5))).status).toBe(200);
-    expect(said.slice(1)).toEqual([`ALARM 5 lines are lost: ${recordsFile}: ${goesOn}`]);
-  } finally {
-    full.mockRestore();
-  }
-  expect((await get(url, '/metrics')).text).toContain('editrl_gateway_lost_lines_total{file="records"} 6');
-  expect((await post(url, await chatBody(6))).status).toBe(200);
-  await vi.waitFor(() => expect(readFileSync(recordsFile, 'utf8').trim().split('\n')).toHaveLength(1));
 });

@@ -22,7 +22,7 @@ it.each([
     return text === 'innocent' ? scoresText(7, 8) : openAiError(500, 'cannot take this');
   });
   opened.push(stub.close);
-  const running = await startGateway({ upstreams: [stub.url], model: stubModel, port: 0 }, { canaries: null });
+  const running = await startGateway({ upstreams: [stub.url], model: stubModel, port: 0 });
   opened.push(() => running.close());
   await running.ready;
   const post = async (text: string): Promise<number> => {
@@ -41,11 +41,10 @@ it.each([
 });
 
 /** A watch over an upstream that passes every look, in a world whose time is stepped. */
-async function suspicious({ canaryEveryMs = 1e9 } = {}) {
+async function suspicious() {
   const clock = new ManualClock();
   const stop = new AbortController();
   const looks: number[] = [];
-  const scorings: number[] = [];
   const upstream = new Upstream('http://judge/v1', 0, clock, 8, 5, {
     onOpened: () => watch.wake(),
     onSuspected: () => watch.wake(),
@@ -53,14 +52,9 @@ async function suspicious({ canaryEveryMs = 1e9 } = {}) {
   const watch: UpstreamWatch = new UpstreamWatch(upstream, {
     clock,
     stop: stop.signal,
-    canaryEveryMs,
     look: () => {
       looks.push(clock.now());
       return Promise.resolve({ state: 'ready', maxModelLen: null, models: [] });
-    },
-    score: () => {
-      scorings.push(clock.now());
-      return Promise.resolve(null);
     },
     onChange: () => undefined,
     log: () => undefined,
@@ -77,7 +71,7 @@ async function suspicious({ canaryEveryMs = 1e9 } = {}) {
     await settle();
   };
   await settle();
-  return { clock, looks, scorings, upstream, fail };
+  return { clock, looks, upstream, fail };
 }
 
 it('an upstream that passes its looks is not looked at again for each row of failures', async () => {
@@ -105,17 +99,4 @@ it('an upstream whose circuit opens while looks keep their distance is looked at
   expect(looks).toEqual([0, 0]);
   await fail(5, 'fails');
   expect(looks).toEqual([0, 0, 100]);
-});
-
-it('canaries are scored when they are due, however often an upstream is suspected meanwhile', async () => {
-  const { clock, scorings, fail } = await suspicious({ canaryEveryMs: 20_000 });
-  for (let at = 0; at < 600; at++) {
-    await fail(20);
-    await clock.pass(100);
-  }
-  expect(scorings).toHaveLength(3);
-  expect(scorings[0]).toBe(0);
-  // A look that keeps its distance, of 10 s at most, may stand before them.
-  expect(scorings[1]).toBeLessThanOrEqual(30_000);
-  expect(scorings[2]).toBeLessThanOrEqual(60_000);
 });

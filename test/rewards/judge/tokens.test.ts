@@ -4,9 +4,7 @@ import { JudgeClient } from '../../../src/rewards/judge/client.js';
 import { JudgeImages } from '../../../src/rewards/judge/images.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
 import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
-import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { Judgement } from '../../../src/rewards/score/types.js';
-import { testFolder } from '../../support/folder.js';
 import {
   completion,
   fastClock,
@@ -50,7 +48,8 @@ function query(number = 1): JudgeQuery {
   };
 }
 
-function connect(url: string, store = new MemoryJudgementStore()): JudgeClient {
+function connect(url: string): JudgeClient {
+  const store = new MemoryJudgementStore();
   const clock = fastClock(100);
   const client = new JudgeClient({ endpoints: [url], model: stubModel, store, clock, random: () => 0.5 });
   closing.push(() => client.close());
@@ -95,24 +94,5 @@ describe('the tokens of a judgement', () => {
     const judgement = await judged(() => said('good', found));
     expect(judgement.problem).toBeNull();
     expect(judgement).not.toHaveProperty('tokens');
-  });
-
-  it("are none where a gateway's cache answered, and those of the judge before and after", async () => {
-    const stub = await startStubJudge(() => said('good', usage(812, 40)));
-    closing.push(stub.close);
-    const cacheDir = testFolder('tokens');
-    const gateway = await startGateway(
-      { upstreams: [stub.url], model: stubModel, port: 0, cacheDir },
-      { canaries: null },
-    );
-    closing.push(() => gateway.close());
-    await gateway.ready;
-    const store = new MemoryJudgementStore();
-    const client = connect(gateway.url, store);
-    expect((await client.ask(query())).tokens).toEqual({ prompt: 812, completion: 40 });
-    // Replayed: what it took when it was asked stays.
-    expect((await client.ask(query())).tokens).toEqual({ prompt: 812, completion: 40 });
-    expect((await connect(gateway.url).ask(query())).tokens).toEqual({ prompt: 0, completion: 0 });
-    expect((await client.ask(query(2))).tokens).toEqual({ prompt: 812, completion: 40 });
   });
 });

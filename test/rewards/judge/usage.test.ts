@@ -1,14 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { addTokens, areFree, tokensOf } from '../../../src/rewards/judge/usage.js';
+import { addTokens, tokensOf } from '../../../src/rewards/judge/usage.js';
 
 const body = (usage: unknown) => ({ choices: [], usage });
 
 describe('the tokens of a reply', () => {
   it('are those of its usage, whatever else that counts', () => {
     const usage = { prompt_tokens: 812, completion_tokens: 40, total_tokens: 852, prompt_tokens_details: null };
-    expect(tokensOf(body(usage), null)).toEqual({ prompt: 812, completion: 40 });
-    expect(tokensOf(body(usage), 'miss')).toEqual({ prompt: 812, completion: 40 });
-    expect(tokensOf(body({ prompt_tokens: 812, completion_tokens: 0 }), null)).toEqual({ prompt: 812, completion: 0 });
+    expect(tokensOf(body(usage))).toEqual({ prompt: 812, completion: 40 });
+    expect(tokensOf(body({ prompt_tokens: 812, completion_tokens: 0 }))).toEqual({ prompt: 812, completion: 0 });
   });
 
   it.each<[string, unknown]>([
@@ -25,14 +24,7 @@ describe('the tokens of a reply', () => {
     ['what is not finite', body({ prompt_tokens: Infinity, completion_tokens: 40 })],
     ['the zeros of a server that does not count', body({ prompt_tokens: 0, completion_tokens: 0 })],
   ])('are unknown in %s', (_, found) => {
-    expect(tokensOf(found, null)).toBeNull();
-  });
-
-  it("are none where a gateway's cache answered, with the usage of the reply that it kept", () => {
-    const kept = tokensOf(body({ prompt_tokens: 812, completion_tokens: 40 }), 'hit');
-    expect(kept).toEqual({ prompt: 0, completion: 0 });
-    expect(kept !== null && areFree(kept)).toBe(true);
-    expect(areFree({ prompt: 812, completion: 0 })).toBe(false);
+    expect(tokensOf(found)).toBeNull();
   });
 
   it('add up over replies; one that does not say leaves the others', () => {
