@@ -7,15 +7,15 @@ const RECIPES = ['image_edit_tokens', 'edit_response', 'ip_adapter', 'prompt_enh
 const mocks = 'test/**/*.mocks.test.ts';
 const slow = 'test/**/*.slow.test.ts';
 export const inScratch = {
-  globalSetup: ['test/support/scratch.ts', 'test/support/interpreter_program.ts'],
+  globalSetup: ['test/support/scratch.ts', 'test/support/programs.ts'],
   env: { TMPDIR: scratch },
 };
 
 export const sources = {
   alias: [
     {
-      find: /^\.\/interpreter_program\.js$/,
-      replacement: resolve(import.meta.dirname, 'test/support/interpreter_program.ts'),
+      find: /^\.\/(\w+)_program\.js$/,
+      replacement: resolve(import.meta.dirname, 'test/support/$1_program.ts'),
     },
   ],
 };

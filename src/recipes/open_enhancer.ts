@@ -98,7 +98,7 @@ async function openEnhancer(
     const columns = { ...data.columns, expected: null };
     const question = questionOf(row, { prompt, data: { columns } }, text);
     const options = { addGenerationPrompt: true, variables: prompt.variables };
-    const { text: read, addSpecial } = promptText(words, question.asked, options, policy.assistant_prefill);
+    const { text: read, addSpecial } = await promptText(words, question.asked, options, policy.assistant_prefill);
     const ids = await words.tokenizer.encode(read, { addSpecial });
     if (ids.length >= policy.model_context_size) throw tooLong(text, ids.length, policy.model_context_size);
     return { ids, thinks: opensThought(read, policy.assistant_prefill, policy.thinking) };

@@ -172,7 +172,7 @@ export class WordsTask<
 
   /** Raises DataError for a row with another form, a failing template, and when the context leaves no room for an answer. */
   async promptOf(source: Source, index: number, sight = this.sight): Promise<TextPrompt> {
-    const { instruction, expected, text, addSpecial } = this.#textOf(source, index);
+    const { instruction, expected, text, addSpecial } = await this.#textOf(source, index);
     const place = source.place(index);
     const said = await this.#encode(text, addSpecial, place);
     const shown = await sight?.show(source, index, said);
@@ -209,7 +209,7 @@ export class WordsTask<
     const compares = learnt ? 'supervised training' : reward && `reward '${reward.name}'`;
     for (const [source, length] of this.asked) {
       for (let index = 0; index < length; index++) {
-        const { text, addSpecial, expected } = this.#textOf(source, index);
+        const { text, addSpecial, expected } = await this.#textOf(source, index);
         looked += 1;
         if (expected === undefined && compares !== undefined) throw unlabelledRow(compares, source.place(index));
         const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
@@ -238,7 +238,7 @@ export class WordsTask<
   /** The ids of a question that no sample asks, without the prescribed beginning of answers. Raises DataError as `promptOf` does. */
   async idsOf(asked: Question['asked'], where: string): Promise<readonly number[]> {
     const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
-    const { text, addSpecial } = promptText(this.words, asked, options);
+    const { text, addSpecial } = await promptText(this.words, asked, options);
     return this.#encode(text, addSpecial, where);
   }
 
@@ -258,7 +258,7 @@ export class WordsTask<
       const left: number[] = [];
       for (let i = 0; i < looked; i++) {
         const index = Math.floor((i * length) / looked);
-        const { text, addSpecial } = this.#textOf(source, index);
+        const { text, addSpecial } = await this.#textOf(source, index);
         const seen = this.sight?.mostTokens(source, index) ?? 0;
         if (text.trim() !== '' && Buffer.byteLength(text) + MOST_AROUND + seen + answer <= context) continue;
         const said = await this.#encode(text, addSpecial, source.place(index));
@@ -285,13 +285,13 @@ export class WordsTask<
   }
 
   /** A row as the text that the policy reads. */
-  #textOf(source: Source, index: number): Question & ReturnType<typeof promptText> {
+  async #textOf(source: Source, index: number): Promise<Question & Awaited<ReturnType<typeof promptText>>> {
     const { prompt, policy } = this.settings;
     const where = source.place(index);
     const question = source.ask(index);
     const options = { addGenerationPrompt: true, variables: prompt.variables };
     try {
-      return { ...question, ...promptText(this.words, question.asked, options, policy.assistant_prefill) };
+      return { ...question, ...(await promptText(this.words, question.asked, options, policy.assistant_prefill)) };
     } catch (cause) {
       if (!(cause instanceof DataError)) throw cause;
       const details = cause.next === undefined ? { cause } : { next: cause.next, cause };

@@ -43,7 +43,7 @@ describe.skipIf(!here)(`SmolLM2${here ? '' : ` (skipped: ${why})`}`, () => {
     const tokenizer = openTokenizer(folder);
     const template = openChatTemplate(folder, tokenizer);
     for (const { messages, text, ids } of cases) {
-      expect(template?.render(messages, { addGenerationPrompt: true })).toBe(text);
+      expect(await template?.render(messages, { addGenerationPrompt: true })).toBe(text);
       expect([...(await tokenizer.encode(text, { addSpecial: false }))]).toEqual(ids);
     }
   });

@@ -158,7 +158,7 @@ function requireTemplate(
 ): void {
   const template = openChatTemplate(folder, { special: specialNames(folder, tokenizer) });
   if (template !== null) {
-    template.render(messages, { addGenerationPrompt: true, variables });
+    template.renderNow(messages, { addGenerationPrompt: true, variables });
     return;
   }
   throw new DataError('the model has no chat template', {

@@ -11,21 +11,21 @@ export interface Reader {
 
 /**
  * A prompt's text, and whether the tokenizer adds its own tokens around it: plain text is used as it is, messages are written by the template.
- * `prefill` is the text that the answer is made to begin with. Raises DataError if there is no template for messages, or if it fails.
+ * `prefill` is the text that the answer is made to begin with. Rejects with DataError if there is no template for messages, or if it fails.
  */
-export function promptText(
+export async function promptText(
   { template }: Pick<Reader, 'template'>,
   prompt: string | readonly Message[],
   options: RenderOptions = { addGenerationPrompt: true },
   prefill = '',
-): { readonly text: string; readonly addSpecial: boolean } {
+): Promise<{ readonly text: string; readonly addSpecial: boolean }> {
   if (typeof prompt === 'string') return { text: `${prompt}${prefill}`, addSpecial: true };
   if (template === null) {
     throw new DataError('the prompt is a list of messages, and the model has no chat template', {
       next: 'Add chat_template.jinja to its folder (or chat_template to tokenizer_config.json), or give prompts as plain text.',
     });
   }
-  return { text: `${template.render(prompt, options)}${prefill}`, addSpecial: false };
+  return { text: `${await template.render(prompt, options)}${prefill}`, addSpecial: false };
 }
 
 /** The ids of a prompt's text. Raises as `promptText`. */
@@ -35,6 +35,6 @@ export async function encodePrompt(
   options?: RenderOptions,
   prefill?: string,
 ): Promise<readonly number[]> {
-  const { text, addSpecial } = promptText(reader, prompt, options, prefill);
+  const { text, addSpecial } = await promptText(reader, prompt, options, prefill);
   return reader.tokenizer.encode(text, { addSpecial });
 }

@@ -251,10 +251,8 @@ describe('a tokenizer', () => {
       tokenizer(folder, { conversation: conversationOf(...all) });
     const examples = [{ prompt: 'a', answer: 'b' }];
     expect(said(gemma, { examples })).not.toThrow();
-    expect(said(gemma, { system: 'x' })).toThrow(
-      /the chat template fails at message 1 \(system\): System role not supported/,
-    );
-    expect(said(gemma, {}, 'words and pictures')).toThrow(/the chat template fails at message 1 \(user\)/);
+    expect(said(gemma, { system: 'x' })).toThrow(/the chat template fails: System role not supported/);
+    expect(said(gemma, {}, 'words and pictures')).toThrow(/the chat template fails: /);
     const single = withTokenizer(
       pairs,
       "{% if messages|length > 1 or not enable_thinking %}{{ raise_exception('one turn, thinking') }}{% endif %}",

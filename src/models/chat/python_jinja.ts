@@ -1,0 +1,340 @@
+/**
+ * Chat templates as Python's jinja2 renders them. `@huggingface/jinja` evaluates; this module corrects where it silently differs from
+ * Python, or refuses. It changes the package's classes, so only the renderer's own process loads it.
+ */
+import * as jinja from '@huggingface/jinja';
+import { strftime } from './strftime.js';
+import type { Node } from './syntax.js';
+
+/** A value of the package: `type` is `StringValue`, `ArrayValue`, … */
+interface Value {
+  readonly type: string;
+  readonly value: unknown;
+  __bool__(): { readonly value: boolean };
+}
+
+type Callable = (args: readonly Value[], scope: Scope) => Value;
+
+interface Scope {
+  readonly variables: Map<string, Value>;
+  readonly tests: Map<string, (value: Value, other: Value) => boolean>;
+  set(name: string, value: unknown): Value;
+  setVariable(name: string, value: Value): void;
+  lookupVariable(name: string): Value;
+}
+
+interface Interpreter {
+  evaluate(node: Node | undefined, scope: Scope): Value;
+}
+
+/** The package's own declarations cannot be resolved from a module. */
+const library = jinja as unknown as {
+  readonly Environment: new (parent?: Scope) => Scope;
+  readonly Interpreter: new (scope: Scope) => Interpreter & {
+    applyFilter(operand: Value, filter: Node, scope: Scope): Value;
+  };
+};
+
+/** Characters of a text, items of a list: no prompt needs more, and one huge allocation could not be ended at the memory limit. */
+const MOST_LENGTH = 8 * 2 ** 20;
+/** The sandbox of jinja2 allows no longer range. */
+const MOST_RANGE = 100_000;
+
+/** White space of Python's `str.isspace`; JavaScript's includes U+FEFF and lacks others. */
+const SPACES = new Set('\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a'); // prettier-ignore
+
+/** Makes a value of the package. */
+const valueOf = (value: unknown): Value => {
+  const scope = new library.Environment();
+  return scope.set('it', value);
+};
+const list = (items: readonly Value[]): Value => Object.assign(valueOf([]), { value: items });
+const isText = (value: Value): value is Value & { readonly value: string } => value.type === 'StringValue';
+const isList = (value: Value): value is Value & { readonly value: readonly Value[] } =>
+  value.type === 'ArrayValue' || value.type === 'TupleValue';
+const isDict = (value: Value): value is Value & { readonly value: ReadonlyMap<string, Value> } =>
+  value.type === 'ObjectValue';
+const isAbsent = ({ type }: Value): boolean => type === 'UndefinedValue';
+const numeric = (value: Value): number | null =>
+  ['IntegerValue', 'FloatValue', 'BooleanValue'].includes(value.type) ? Number(value.value) : null;
+const isInteger = ({ type }: Value): boolean => type === 'IntegerValue';
+
+function strip(text: string, characters: Value | undefined, sides: 'both' | 'left' | 'right'): string {
+  if (characters !== undefined && characters.type !== 'NullValue' && !isText(characters)) {
+    throw new Error('strip takes a string');
+  }
+  const stripped = characters !== undefined && isText(characters) ? new Set(characters.value) : SPACES;
+  const all = [...text];
+  let [from, to] = [0, all.length];
+  if (sides !== 'right') while (from < to && stripped.has(all[from])) from++;
+  if (sides !== 'left') while (to > from && stripped.has(all[to - 1])) to--;
+  return all.slice(from, to).join('');
+}
+
+function capitalize(text: string): string {
+  const [first = '', ...rest] = text;
+  return first.toUpperCase() + rest.join('').toLowerCase();
+}
+
+/** Python's `str.title`: a word begins after any character that is no letter. */
+function title(text: string): string {
+  return text.replace(/\p{L}+/gu, capitalize);
+}
+
+/** Python's methods of strings in place of the package's, which ignore arguments or count UTF-16 units. */
+function correctStrings(): void {
+  const prototype = Object.getPrototypeOf(valueOf('')) as object;
+  const own = Object.getOwnPropertyDescriptor(prototype, 'builtins')!;
+  const method = (call: (...args: readonly Value[]) => string): Value =>
+    Object.assign(
+      valueOf(() => null),
+      { value: (args: readonly Value[]) => valueOf(call(...args)) },
+    );
+  Object.defineProperty(prototype, 'builtins', {
+    get(this: { readonly value: string }) {
+      const text = this.value;
+      return (own.get!.call(this) as Map<string, Value>)
+        .set('strip', method((characters) => strip(text, characters, 'both')))
+        .set('lstrip', method((characters) => strip(text, characters, 'left')))
+        .set('rstrip', method((characters) => strip(text, characters, 'right')))
+        .set('capitalize', method(() => capitalize(text)))
+        .set('title', method(() => title(text)))
+        .set('length', valueOf(/[\ud800-\udfff]/.test(text) ? [...text].length : text.length)); // prettier-ignore
+    },
+  });
+}
+
+function equal(a: Value, b: Value): boolean {
+  const [x, y] = [numeric(a), numeric(b)];
+  if (x !== null || y !== null) return x === y;
+  if (a.type !== b.type) return false;
+  if (isList(a) && isList(b)) return a.value.length === b.value.length && a.value.every((item, i) => equal(item, b.value[i])); // prettier-ignore
+  if (!isDict(a) || !isDict(b)) return a.value === b.value;
+  return a.value.size === b.value.size && [...a.value].every(([key, item]) => b.value.has(key) && equal(item, b.value.get(key)!)); // prettier-ignore
+}
+
+/** A value as it is printed. Raises for lists and dicts: Python prints its own notation, on which no template should rely. */
+function printed(value: Value): string {
+  if (isText(value)) return value.value;
+  if (isInteger(value) && Number.isSafeInteger(value.value)) return String(value.value);
+  if (value.type === 'FloatValue' && /^-?(?!0\.0000)\d{1,15}(\.\d+)?$/.test(String(value.value))) {
+    return Number.isInteger(value.value) ? `${String(value.value)}.0` : String(value.value);
+  }
+  if (value.type === 'BooleanValue') return value.value === true ? 'True' : 'False';
+  if (value.type === 'NullValue') return 'None';
+  if (isAbsent(value)) return '';
+  throw new Error(`it prints a value of type ${value.type}; allowed: text and simple numbers`);
+}
+
+function itemsOf(value: Value): readonly Value[] {
+  if (isList(value)) return value.value;
+  if (isText(value)) return [...value.value].map(valueOf);
+  if (isDict(value)) return [...value.value.keys()].map(valueOf);
+  if (isAbsent(value)) return [];
+  throw new Error(`it loops over a value of type ${value.type}`);
+}
+
+/** A value in the place of a node that has been evaluated. */
+const known = (value: Value): Node => ({ type: 'Known', known: value });
+const silent: ReadonlySet<string> = new Set(['Set', 'Macro', 'Comment']);
+
+/** Ends an iteration of a loop, with the text that the iteration has written. */
+class LoopControl extends Error {
+  constructor(
+    readonly kind: 'Break' | 'Continue',
+    public text = '',
+  ) {
+    super(kind);
+  }
+}
+
+class PythonInterpreter extends library.Interpreter {
+  override evaluate(node: Node | undefined, scope: Scope): Value {
+    const value = this.#evaluated(node, scope);
+    if ((isText(value) || isList(value)) && value.value.length > MOST_LENGTH) {
+      throw new Error(`it makes a value of more than ${MOST_LENGTH} characters or items`);
+    }
+    return value;
+  }
+
+  #evaluated(node: Node | undefined, scope: Scope): Value {
+    if (node === undefined) return super.evaluate(node, scope);
+    switch (node.type) {
+      case 'Known':
+        return node['known'] as Value;
+      case 'Break':
+      case 'Continue':
+        throw new LoopControl(node.type);
+      case 'For':
+        return valueOf(this.#loop(node, scope));
+      case 'Macro':
+        return this.#macro(node, scope);
+      case 'BinaryExpression':
+        return this.#binary(node, scope);
+      case 'MemberExpression': {
+        const object = this.evaluate(node['object'] as Node, scope);
+        if (isAbsent(object)) throw new Error('it reads a member of an undefined value');
+        return super.evaluate({ ...node, object: known(object) }, scope);
+      }
+      default:
+        return super.evaluate(node, scope);
+    }
+  }
+
+  /** The package's own evaluation of blocks prints values as JavaScript does. */
+  evaluateBlock(body: readonly Node[], scope: Scope): Value {
+    let text = '';
+    for (const statement of body) {
+      try {
+        const value = this.evaluate(statement, scope);
+        if (!silent.has(statement.type)) text += printed(value);
+      } catch (error) {
+        if (error instanceof LoopControl) error.text = text + error.text;
+        throw error;
+      }
+    }
+    return valueOf(text);
+  }
+
+  /** Each iteration has a scope of its own. */
+  #loop(node: Node, scope: Scope): string {
+    const iterable = node['iterable'] as Node;
+    const isFiltered = iterable.type === 'SelectExpression';
+    const all = itemsOf(this.evaluate((isFiltered ? iterable['lhs'] : iterable) as Node, scope));
+    const turns = all
+      .map((item) => {
+        const inner = new library.Environment(scope);
+        this.#bind(node['loopvar'] as Node, item, inner);
+        return { item, inner };
+      })
+      .filter(({ inner }) => !isFiltered || this.evaluate(iterable['test'] as Node, inner).__bool__().value);
+    if (turns.length === 0) return this.#text(node['defaultBlock'] as readonly Node[], new library.Environment(scope));
+    let text = '';
+    for (const [i, { inner }] of turns.entries()) {
+      const { length } = turns;
+      const [first, last] = [i === 0, i === length - 1];
+      const counts = { index: i + 1, index0: i, revindex: length - i, revindex0: length - i - 1, first, last, length };
+      const loop = valueOf(counts) as Value & { readonly value: Map<string, Value> };
+      loop.value.set('previtem', first ? valueOf(undefined) : turns[i - 1].item);
+      loop.value.set('nextitem', last ? valueOf(undefined) : turns[i + 1].item);
+      inner.setVariable('loop', loop);
+      try {
+        text += this.#text(node['body'] as readonly Node[], inner);
+      } catch (error) {
+        if (!(error instanceof LoopControl)) throw error;
+        text += error.text;
+        if (error.kind === 'Break') break;
+      }
+    }
+    return text;
+  }
+
+  #text(body: readonly Node[], scope: Scope): string {
+    return this.evaluateBlock(body, scope).value as string;
+  }
+
+  #bind(target: Node, item: Value, scope: Scope): void {
+    if (target.type === 'Identifier') return scope.setVariable(target.value as string, item);
+    const [targets, items] = [target.value as readonly Node[], itemsOf(item)];
+    if (targets.length !== items.length) {
+      throw new Error(`cannot unpack ${items.length} values into ${targets.length} names`);
+    }
+    for (const [i, inner] of targets.entries()) this.#bind(inner, items[i], scope);
+  }
+
+  /** A macro sees the names where it is defined, and not the caller's; a call block hands its `caller` over. */
+  #macro(node: Node, scope: Scope): Value {
+    const result = super.evaluate(node, scope);
+    const defined = scope.lookupVariable(node.name!.value) as Value & { value: Callable };
+    const call = defined.value;
+    defined.value = (args, from) => {
+      const inner = new library.Environment(scope);
+      const caller = from.variables.get('caller');
+      if (caller !== undefined) inner.setVariable('caller', caller);
+      return call(args, inner);
+    };
+    return result;
+  }
+
+  #binary(node: Node, scope: Scope): Value {
+    const operator = node.operator!.value;
+    if (operator === 'and' || operator === 'or') return super.evaluate(node, scope);
+    const left = this.evaluate(node['left'] as Node, scope);
+    const right = this.evaluate(node['right'] as Node, scope);
+    const [a, b] = [numeric(left), numeric(right)];
+    if (operator === '==') return valueOf(equal(left, right));
+    if (operator === '!=') return valueOf(!equal(left, right));
+    if (operator === '~') return valueOf(printed(left) + printed(right));
+    if (isList(right) && operator.endsWith('in')) {
+      return valueOf(right.value.some((item) => equal(left, item)) === (operator === 'in'));
+    }
+    if (operator === '+' && isText(left) !== isText(right)) {
+      throw new Error(`it adds ${left.type} and ${right.type}; allowed: two texts, lists or numbers`);
+    }
+    if (a !== null && b !== null && ['%', '/', '//'].includes(operator)) {
+      if (b === 0) throw new Error('it divides by zero');
+      if (operator === '%' && isInteger(left) && isInteger(right)) return valueOf(((a % b) + b) % b);
+    }
+    return super.evaluate({ ...node, left: known(left), right: known(right) }, scope);
+  }
+
+  /** Filters that the package applies otherwise than Python does. */
+  override applyFilter(operand: Value, filter: Node, scope: Scope): Value {
+    const isCall = filter.type === 'CallExpression';
+    const name = (isCall ? (filter['callee'] as Node) : filter).value;
+    if (name === 'trim' && isText(operand) && !isCall) return valueOf(strip(operand.value, undefined, 'both'));
+    // Unlike the method, the filter begins words after white space and brackets alone.
+    if (name === 'title' && isText(operand)) return valueOf(operand.value.split(/([-\s({[<]+)/).map(capitalize).join('')); // prettier-ignore
+    if (name === 'list' && !isCall) return list(itemsOf(operand));
+    if (name === 'tojson' && isAbsent(operand)) throw new Error('it writes an undefined value as JSON');
+    if (name === 'unique') throw new Error("the filter 'unique' is not covered");
+    if (name === 'join') {
+      const named = isCall && (filter['args'] as readonly Node[]).some(({ type }) => type.startsWith('Keyword'));
+      if (named || !itemsOf(operand).every((item) => isText(item) || isInteger(item))) {
+        throw new Error("the filter 'join' takes texts and whole numbers, and a separator without a name");
+      }
+    }
+    return super.applyFilter(operand, filter, scope);
+  }
+}
+
+function range(...args: readonly number[]): number[] {
+  const [start, stop, step] = args.length === 1 ? [0, args[0], 1] : [args[0], args[1], args[2] ?? 1];
+  if (![start, stop, step].every(Number.isSafeInteger) || step === 0) throw new Error('range takes whole numbers');
+  const length = Math.max(0, Math.ceil((stop - start) / step));
+  if (length > MOST_RANGE) throw new Error(`it makes a range of more than ${MOST_RANGE} numbers`);
+  return Array.from({ length }, (_, i) => start + i * step);
+}
+
+correctStrings();
+const { tests } = new library.Environment();
+const isSequence = (value: Value): boolean => isText(value) || isList(value) || isDict(value) || isAbsent(value);
+for (const name of ['iterable', 'sequence']) tests.set(name, isSequence);
+for (const name of ['eq', 'equalto', '==']) tests.set(name, equal);
+tests.set('number', (value) => numeric(value) !== null);
+tests.set('float', ({ type }) => type === 'FloatValue');
+for (const [name, cased] of [
+  ['lower', (text: string) => text.toLowerCase()],
+  ['upper', (text: string) => text.toUpperCase()],
+] as const)
+// prettier-ignore
+{tests.set(name, (value) => isText(value) && /\p{Cased}/u.test(value.value) && cased(value.value) === value.value);}
+
+/** The text that a template gives with `names`, which are JSON. Throws an Error in the template's or jinja's words. */
+export function renderTemplate(template: Node, names: Readonly<Record<string, unknown>>, now: Date): string {
+  const scope = new library.Environment();
+  const constants = { true: true, True: true, false: false, False: false, none: null, None: null };
+  const functions = {
+    range,
+    raise_exception: (message: unknown) => {
+      throw new Error(String(message));
+    },
+    strftime_now: (format: unknown) => strftime(now, String(format)),
+  };
+  for (const [name, value] of Object.entries({ ...constants, ...functions, ...names })) {
+    scope.setVariable(name, valueOf(value));
+  }
+  const text = new PythonInterpreter(scope).evaluate(template, scope).value as string;
+  if (/\p{Surrogate}/u.test(text)) throw new Error('it takes half of a character out of a text');
+  return text;
+}

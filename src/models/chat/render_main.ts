@@ -1,0 +1,38 @@
+/**
+ * The process that renders chat templates, one after the other. A template may compute without end: this process ends a rendering after a time, and
+ * is ended by its heap's limit, which the process that starts it sets. It ends with that process. Started
+ * without a channel, it renders what its standard input says, and ends.
+ */
+import { readFileSync } from 'node:fs';
+import { runInThisContext } from 'node:vm';
+import { renderTemplate } from './python_jinja.js';
+import { parseTemplate, type Node } from './syntax.js';
+import type { FromRenderer, ToRenderer } from './renderer.js';
+
+const templates = new Map<string, Node>();
+
+function render({ source, names, now }: ToRenderer): string {
+  const template = templates.get(source) ?? parseTemplate(source);
+  templates.set(source, template);
+  return renderTemplate(template, names, new Date(now));
+}
+
+/** What is being asked. A timeout needs a script, and a script sees only global names. */
+const asked: { render: () => string } = Object.assign(globalThis, { render: () => '' });
+
+function answer(message: ToRenderer): FromRenderer {
+  asked.render = () => render(message);
+  try {
+    return { kind: 'text', text: runInThisContext('render()', { timeout: message.withinMs }) as string };
+  } catch (error) {
+    const { code, message: words } = error as NodeJS.ErrnoException;
+    return code === 'ERR_SCRIPT_EXECUTION_TIMEOUT' ? { kind: 'late' } : { kind: 'failed', words };
+  }
+}
+
+if (process.send === undefined) {
+  process.stdout.write(JSON.stringify(answer(JSON.parse(readFileSync(0, 'utf8')) as ToRenderer)));
+} else {
+  process.on('message', (message: ToRenderer) => process.send?.(answer(message)));
+  process.on('disconnect', () => process.exit(0));
+}

@@ -1,0 +1,38 @@
+/**
+ * Programs that run in processes of their own, in tests, which run from the sources: a set-up compiles them to where the build puts them, and
+ * the modules `*_program.ts` of this folder replace those of the sources, which name them.
+ */
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+
+const ROOT = resolve(import.meta.dirname, '../..');
+
+/** With the modules that they load. */
+const sources = [
+  'config/interpreter_main',
+  'models/chat/render_main',
+  'models/chat/python_jinja',
+  'models/chat/strftime',
+  'models/chat/syntax',
+];
+
+/** Where the build puts a source. */
+export function built(source: string): string {
+  return resolve(ROOT, `dist/src/${source}.js`);
+}
+
+export default async function setUp(): Promise<void> {
+  const { ModuleKind, ScriptTarget, transpileModule } = (await import('typescript')).default;
+  for (const source of sources) {
+    const text = readFileSync(resolve(ROOT, `src/${source}.ts`), 'utf8');
+    const { outputText } = transpileModule(text, {
+      compilerOptions: { target: ScriptTarget.ES2022, module: ModuleKind.ESNext },
+    });
+    const program = built(source);
+    mkdirSync(dirname(program), { recursive: true });
+    // Another test command may be starting it just now.
+    const part = `${program}.${process.pid}`;
+    writeFileSync(part, outputText);
+    renameSync(part, program);
+  }
+}
