@@ -31,7 +31,7 @@ local sizes = {
 };
 
 {
-  // A config that does not say which run it is, such as a file in the original's flat form, is told by its algorithm.
+  // A config without a kind is known by its algorithm.
   local kind = if 'kind' in super then super.kind else if super.algorithm.type == 'sft' then 'start' else 'rl',
   local size = sizes[kind],
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,

@@ -51,13 +51,9 @@ export interface SnippetRequest {
   readonly natives?: Readonly<Record<string, (text: string) => unknown>>;
 }
 
-/** YAML is parsed by Jsonnet's own std.parseYaml, which needs no other parser or dependency. */
-const isYaml = (path: string): boolean => /\.ya?ml$/i.test(path);
-
-/** The Jsonnet expression for the content of a Jsonnet or YAML file; valid in any file. */
+/** The Jsonnet expression that imports a file; valid in any file. */
 export function importOf(path: string): string {
-  const text = JSON.stringify(resolve(path));
-  return isYaml(path) ? `(std.parseYaml(importstr ${text}))` : `(import ${text})`;
+  return `(import ${JSON.stringify(resolve(path))})`;
 }
 
 /** Evaluates an expression over some files. Raises ConfigError for everything that Jsonnet refuses. */
@@ -73,14 +69,7 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
     text = await interpreter.evaluate({ file: where, snippet, name: compositionName, variables, natives, limits });
   } catch (error) {
     if (error instanceof JsonnetError) throw jsonnetError(file, variables, sources, error);
-    const yaml = roots.filter(isYaml).map(displayPath);
-    // Its YAML parser ends the process on invalid input, and reports the position only on stderr.
-    if (!(error instanceof ConfigError) || yaml.length === 0) throw error;
-    throw new ConfigError("Jsonnet's reader of YAML breaks down over it", {
-      where: yaml.join(', '),
-      next: 'Correct the line that the reader itself names above; or write the file as Jsonnet.',
-      cause: error,
-    });
+    throw error;
   }
   return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
 }
@@ -103,6 +92,12 @@ function readSource(path: string): string {
 }
 
 function requireFile(path: string): void {
+  if (/\.ya?ml$/i.test(path)) {
+    throw new ConfigError('found a YAML file; allowed: Jsonnet or JSON', {
+      where: path,
+      next: 'Write the settings as Jsonnet; docs/originals.md has the key for each flag of the original programs.',
+    });
+  }
   if (isFile(path)) return;
   const found = existsSync(path) ? statSync(path) : undefined;
   const close = found === undefined ? fileMeant(path) : null;
@@ -144,7 +139,7 @@ export function importClosure(roots: readonly string[]): Map<string, string> {
     if (!evaluated) return;
     for (const { target, isCode } of importsOf(text)) visit(resolve(dirname(path), target), isCode);
   };
-  for (const root of roots) visit(resolve(root), !isYaml(root));
+  for (const root of roots) visit(resolve(root), true);
   return sources;
 }
 

@@ -7,8 +7,9 @@ import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { dialects } from './dialects/table.js';
-import type { FlatWords } from './dialects/words.js';
+import { isFlat } from './earl/keys.js';
+import { translateFlat } from './earl/translate.js';
+import type { FlatWords } from './earl/words.js';
 import { resultHash } from './hash.js';
 import { dropForeignKeys, hasForeignKeys, overlayOf, withoutReach } from './inherit.js';
 import {
@@ -166,20 +167,19 @@ export function foldersOf(file: string, sources: ReadonlyMap<string, string>): s
 }
 
 /**
- * What a config evaluates to, with `--set` applied, in the one form that is validated: flat dialects translated, spellings normalised. `raw` is
+ * What a config evaluates to, with `--set` applied, in the one form that is validated: EARL's flat form translated, spellings normalised. `raw` is
  * changed.
  */
 export function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
   const { file, env, overlaid, sets = [], folders } = request;
   const changes = sets.map(parseSet);
-  const dialect = dialects.find(({ recognises }) => recognises(raw));
-  if (dialect === undefined) {
+  if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);
     const placed = placeModules(normalise(raw), folders);
     return { value: placed.value, problems: [...problems, ...placed.problems], warnings: [], words: null };
   }
-  const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
-  const translated = dialect.translate(raw, { file, stem: fileStem(file), runName, dataDir, overlaid, changes });
+  const { APP__DATA_DIR: dataDir } = externalVariables(file, env);
+  const translated = translateFlat(raw, { stem: fileStem(file), dataDir, overlaid, changes });
   const placed = placeModules(normalise(translated.value), folders);
   return { ...translated, value: placed.value, problems: [...translated.problems, ...placed.problems] };
 }

@@ -1,7 +1,7 @@
 /** Everything that is wrong with a config: for each problem one line with the place, the value found and what is allowed. */
 import { ConfigError } from '../core/errors.js';
 import { z } from 'zod';
-import { canonicalKeyOf, flatKeys } from './dialects/earl_keys.js';
+import { canonicalKeyOf, flatKeys } from './earl/keys.js';
 import { displayPath } from './jsonnet.js';
 import { nearest } from '../core/nearest.js';
 import { isSet, placesOf, type Origin } from './origin.js';

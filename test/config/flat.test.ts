@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../src/core/errors.js';
-import { flatKeys } from '../../src/config/dialects/earl_keys.js';
+import { flatKeys } from '../../src/config/earl/keys.js';
 import { diffSettings } from '../../src/config/hash.js';
 import { referencedFile } from '../../src/config/load.js';
 import { cannotRunYet, dependencies } from '../../src/config/models.js';

@@ -20,6 +20,14 @@ const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny
 const load = (...sets: string[]) => loadTrained({ ...base, sets });
 
 describe('loading', () => {
+  it.each(['mine.yaml', 'mine.YML'])('rejects %s, as a config and as an overlay', async (name) => {
+    const file = join(newFolder(), name);
+    writeFileSync(file, 'rollout:\n  temperature: 0.7\n');
+    const message = 'found a YAML file; allowed: Jsonnet or JSON';
+    await expect(loadTrained({ file, env: {} })).rejects.toMatchObject({ message, where: file });
+    await expect(loadTrained({ ...base, overlays: [file] })).rejects.toMatchObject({ message, where: file });
+  });
+
   it('applies the file, then overlays in order, then --set', async () => {
     const folder = newFolder();
     const overlay = join(folder, 'mine.libsonnet');

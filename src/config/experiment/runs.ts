@@ -12,7 +12,6 @@ import { canonicalForm, foldersOf, type CanonicalForm, type LoadedConfig } from 
 import { modelKeys } from '../models.js';
 import { placesOf, type Layer } from '../origin.js';
 import { parseSet, reachingParents } from '../sets.js';
-import { importedBase } from './base_file.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
 import { cellLayers, parentLayers } from './layers.js';
 import type { Description } from './schema.js';
@@ -99,11 +98,8 @@ export class Runs {
     made: Draft['made'],
   ): Draft {
     const folders = foldersOf(file, sources);
-    // A flat file may describe several runs: a parent's name selects one of them, and a cell's base the file that they are in.
-    const env = made === 'parent' ? { ...this.env, APP__RUN_NAME: String(value['run_name']) } : this.env;
-    const base = made === 'cell' ? importedBase(resolve(file), sources.get(resolve(file)) ?? '') : null;
     const given = made === 'cell' ? this.#measured(value) : value;
-    const form = canonicalForm(ownSections(given, sets), { file: base ?? file, env, overlaid: true, sets, folders });
+    const form = canonicalForm(ownSections(given, sets), { file, env: this.env, overlaid: true, sets, folders });
     const { value: canonical, problems, warnings, words } = form;
     const parents: WantedRun[] = [];
     const renamed: Record<string, unknown> = {};

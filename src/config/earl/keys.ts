@@ -85,7 +85,7 @@ export function canonicalKeyOf(key: string): string | null {
   return 'to' in entry ? entry.to : entry.joint;
 }
 
-/** A file is in the dialect when it names no task and has at least one key that the canonical form does not have. */
+/** A file is in EARL's form when it names no task and has at least one key that the canonical form does not have. */
 export function isFlat(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && flatKeys.some((key) => key in raw && canonicalKeyOf(key) !== key);
 }

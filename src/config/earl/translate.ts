@@ -1,6 +1,6 @@
 /**
- * The flat dialect of EARL's config files: such a file loads unchanged and means what it means to EARL. Its keys are in earl_keys.ts. Canonical keys
- * in overlays, in the axes of an experiment and in `--set` take precedence.
+ * The flat form of EARL's config files: such a file loads unchanged and means what it means to EARL. Its keys are in keys.ts. Canonical keys in
+ * overlays, in the axes of an experiment and in `--set` take precedence.
  */
 import { existsSync } from 'node:fs';
 import type { Problem } from '../../recipes/rules.js';
@@ -8,18 +8,8 @@ import { imageEditTokens } from '../../recipes/image_edit_tokens/settings.js';
 import { canonicalMode } from '../../rewards/score/settings.js';
 import { getPath, hasPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
-import {
-  canonicalKeyOf,
-  earlKeys,
-  flatKeys,
-  isFlat,
-  isFlatKey,
-  SERVED_MEMORY,
-  type FlatKey,
-  type FlatName,
-} from './earl_keys.js';
+import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, SERVED_MEMORY, type FlatKey, type FlatName } from './keys.js';
 import { nearest } from '../../core/nearest.js';
-import { namedModel, type Dialect, type DialectSource, type Translation } from './dialect.js';
 import { FlatWords, isWithin } from './words.js';
 import { applyChanges, type Change } from '../sets.js';
 
@@ -36,11 +26,31 @@ const implied: Readonly<Record<string, unknown>> = {
 
 const imageEditSections = Object.keys(imageEditTokens.schema.shape);
 
-/** Canonical keys beside the flat ones are kept. */
-export const earl: Dialect = {
-  recognises: isFlat,
-  translate: (raw, source) => new Translator(raw, source).translate(),
-};
+/** What the translation knows besides the file's content. */
+export interface FlatSource {
+  /** The file's name without its extension: the run's name if the file gives none. */
+  readonly stem: string;
+  /** The folder that datasets' paths are built from (APP__DATA_DIR). */
+  readonly dataDir: string;
+  /** Whether anything was merged over the file: only then may a value be given in both forms. */
+  readonly overlaid: boolean;
+  /** Changes in either form, which come last. */
+  readonly changes: readonly Change[];
+}
+
+/** A file translated to the canonical form. */
+export interface Translation {
+  readonly value: Record<string, unknown>;
+  readonly problems: readonly Problem[];
+  readonly warnings: readonly string[];
+  /** Rewords problems with the value in the file's own keys. */
+  readonly words: FlatWords;
+}
+
+/** Translates a flat file, which is changed; canonical keys beside the flat ones are kept. */
+export function translateFlat(raw: Record<string, unknown>, source: FlatSource): Translation {
+  return new Translator(raw, source).translate();
+}
 
 class Translator {
   readonly #problems: Problem[] = [];
@@ -54,7 +64,7 @@ class Translator {
 
   constructor(
     private readonly raw: Record<string, unknown>,
-    private readonly source: DialectSource,
+    private readonly source: FlatSource,
   ) {
     const isOwn = ({ path }: Change): boolean => isFlatKey(path.split('.')[0]);
     this.#canonicalChanges = source.changes.filter((change) => !isOwn(change));
@@ -166,7 +176,7 @@ class Translator {
     }
   }
 
-  /** The dialect has two lists, paths and coefficients; the canonical form has one list of pairs. */
+  /** EARL has two lists, paths and coefficients; the canonical form has one list of pairs. */
   #sources(to: string, pathsKey: FlatName, coefficientsKey: FlatName): void {
     const paths = this.#earl(pathsKey);
     const coefficients = this.#earl(coefficientsKey) ?? [];
@@ -317,7 +327,7 @@ type Score = 'viescore' | 'ground_score';
 const scores = ['viescore', 'ground_score'] as const;
 const flags = { viescore: 'reward_compute_viescore', ground_score: 'reward_compute_ground_score' } as const;
 
-/** The scores that make up each of the dialect's final rewards, whose flags have to be set. */
+/** The scores that make up each of EARL's final rewards, whose flags have to be set. */
 const scoresOf: Readonly<Record<string, readonly Score[]>> = {
   viescore: ['viescore'],
   ground_score: ['ground_score'],
@@ -339,4 +349,12 @@ function apiBase(value: unknown): unknown {
   if (isNone(value)) return '';
   if (typeof value !== 'string' || /^https?:\/\//.test(value)) return value;
   return /^\.{0,2}\//.test(value) || existsSync(value) ? { node_file: value, port: 4877 } : value;
+}
+
+/** A model as EARL names it: `owner/name` is from the Hub if no such folder exists. */
+function namedModel(value: unknown, revision: unknown): unknown {
+  if (typeof value !== 'string') return value;
+  const isHub = /^[\w.-]+\/[\w.-]+$/.test(value) && !value.startsWith('.') && !existsSync(value);
+  if (!isHub) return value;
+  return revision === null ? { hub: value } : { hub: value, revision };
 }
