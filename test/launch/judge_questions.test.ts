@@ -40,12 +40,11 @@ describe('the questions that a run asks judges', () => {
     expect(await asked(['validation.measure=ground_score'])).toMatchObject({ iteration: 512, evaluation: 1536 });
   });
 
-  it('are those of a tournament, or of a list of checks, for each group', async () => {
+  it('are those of a tournament for each group', async () => {
     // 32 groups of 8: three rounds of four meetings in both orders; a held-out answer meets one picture.
     expect(await asked(['reward.mode=pairwise'])).toMatchObject({ iteration: 32 * 24, evaluation: 1024 });
-    expect(await asked(['reward.mode=rubric'])).toMatchObject({ iteration: 32 * 9, evaluation: 1024 });
     const second = (fraction: number): string =>
-      `reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other", "mode": "rubric", "fraction": ${fraction}}`;
+      `reward.held_out_judge={"endpoint": "http://127.0.0.1:1", "model": "other", "mode": "viescore", "fraction": ${fraction}}`;
     const alone = (await asked())?.left ?? 0;
     expect((await asked([second(1)]))?.left).toBe(alone + 16 * 256 * 2);
     expect((await asked([second(0.1)]))?.left).toBe(alone + 16 * 26 * 2);

@@ -143,41 +143,6 @@ a is the grade of the first edit and b that of the second, integers from 0 to ${
 Instruction: ${instructionMark}`;
 }
 
-/** What an edit has to show, as questions: the source follows, if there is one. */
-export function checksPrompt(most: number, edits: boolean): string {
-  const given = edits
-    ? 'The picture that is to be edited follows this text. The instruction for the edit stands in the last line.'
-    : 'A picture is to be made for a request in words, which stands in the last line.';
-  return `You write the checks by which a picture will be judged. ${given}
-
-Write 2 to ${most} checks. Each is one statement about the finished picture that somebody who sees it can find true or false: what must be there${edits ? ', what must have stayed as it was' : ''}, and that the picture is clean. No check says the same as another, and each stands by itself: it names things, colours and places and never says "the edit" or "as asked".
-
-One check a line, nothing else: its weight from 1 to 3, a colon, and the check. Where a picture is worthless unless the check holds, write the word must in place of the weight.
-must: The ball on the left is blue.
-2: The dog and the house look as they did before.
-
-Instruction: ${instructionMark}`;
-}
-
-/** How far an edit meets each check; the source, if there is one, and the picture follow. */
-export function rubricPrompt(checks: readonly string[], edits: boolean): string {
-  const given = edits
-    ? 'Two images follow this text: first the original, then the edited version that was made from it.'
-    : 'The picture follows this text.';
-  const listed = checks.map((check, i) => `${i + 1}. ${check.replace(/\s+/g, ' ').trim()}`).join('\n');
-  return `You check a picture against a list of statements. ${given} What was asked for stands in the last line.
-
-Statements about the ${edits ? 'edited version' : 'picture'}:
-${listed}
-
-Give one number for each statement, in their order: ${maxScore} if it is true, 0 if it is false, and a number between where it is true in part. Look at the picture for each of them; do not conclude one from another.
-
-Reply with one JSON object and nothing else, the numbers first, ${checks.length} of them:
-{"score": [${checks.map((_, i) => `n${i + 1}`).join(', ')}], "reasoning": "at most two short sentences"}
-
-Instruction: ${instructionMark}`;
-}
-
 /** The highest digit of the one-digit question: two digits would be two tokens, of which only the first one's probabilities are seen. */
 export const highestDigit = 5;
 
@@ -197,56 +162,35 @@ Instruction: ${instructionMark}`;
 
 export const builtInPrompts: PromptSet = { sc, pq, ground, replyTokens: defaultReplyTokens };
 
-/** The reply to questions for so many scores. The length limit keeps a constrained decoder from talking past the token limit. */
-function scoresFormat(count: number): ReplyFormat {
-  return {
-    name: count === 2 ? 'two_scores' : `scores_${count}`,
-    schema: {
-      type: 'object',
-      properties: {
-        score: {
-          type: 'array',
-          items: { type: 'integer', minimum: 0, maximum: maxScore },
-          minItems: count,
-          maxItems: count,
-        },
-        reasoning: { type: 'string', maxLength: 400 },
-      },
-      required: ['score', 'reasoning'],
-      additionalProperties: false,
+/** The reply to the two-score questions. The length limit keeps a constrained decoder from talking past the token limit. */
+export const twoScores: ReplyFormat = {
+  name: 'two_scores',
+  schema: {
+    type: 'object',
+    properties: {
+      score: { type: 'array', items: { type: 'integer', minimum: 0, maximum: maxScore }, minItems: 2, maxItems: 2 },
+      reasoning: { type: 'string', maxLength: 400 },
     },
-  };
-}
+    required: ['score', 'reasoning'],
+    additionalProperties: false,
+  },
+};
 
-/** The reply to the two-score questions. */
-export const twoScores: ReplyFormat = scoresFormat(2);
-
-/** A question that so many scores answer: a text, then images. */
-export function scoresQuery(
-  key: string,
-  text: string,
-  images: readonly JudgeImage[],
-  count: number,
-  maxCompletionTokens: number,
-): JudgeQuery {
-  return {
-    key,
-    messages: [{ role: 'user', parts: [text, ...images] }],
-    format: count === 2 ? twoScores : scoresFormat(count),
-    temperature: 0,
-    maxCompletionTokens,
-    parse: (reply, cutOff) => parseScores(reply, count, cutOff),
-  };
-}
-
-/** The same for two scores. */
+/** A question that two scores answer: a text, then images. */
 export function twoScoreQuery(
   key: string,
   text: string,
   images: readonly JudgeImage[],
   maxCompletionTokens: number,
 ): JudgeQuery {
-  return scoresQuery(key, text, images, 2, maxCompletionTokens);
+  return {
+    key,
+    messages: [{ role: 'user', parts: [text, ...images] }],
+    format: twoScores,
+    temperature: 0,
+    maxCompletionTokens,
+    parse: (reply, cutOff) => parseScores(reply, 2, cutOff),
+  };
 }
 
 /** Puts an instruction in its place, on one line: a line break in it could pose as another instruction line. */
@@ -319,7 +263,7 @@ function readGround(file: string): PromptSet['ground'] {
       `the prompt file '${file}' should hold a system message and a user text, divided by one line '${divider}'`,
       {
         where: 'reward.prompts.ground_score',
-        next: `Write the rubric above the line '${divider}' and 'Instruction: ${instructionMark}' below it.`,
+        next: `Write the criteria above the line '${divider}' and 'Instruction: ${instructionMark}' below it.`,
       },
     );
   }

@@ -16,7 +16,6 @@ import { pairwise } from './pairwise.js';
 import { qualityAndGround } from './quality_and_ground.js';
 import { promptQualityTerm } from './prompt_quality.js';
 import { remote } from './remote.js';
-import { rubric } from './rubric.js';
 import { viescore } from './viescore.js';
 import { wordOverlap } from './word_overlap.js';
 import { exactWords, wordSequence } from './word_sequence.js';
@@ -35,7 +34,6 @@ export const termKinds = {
   align_quality: alignQuality,
   logit_expectation: logitExpectation,
   pairwise,
-  rubric,
   ocr,
   ocr_confidence: ocrConfidence,
   ocr_vlm: ocrVlm,

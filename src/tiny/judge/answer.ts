@@ -5,7 +5,7 @@ import type { Question } from './protocol.js';
 export interface Answer {
   /** `list`: a JSON object with a list of scores; `tag`: words, and one score in a tag. */
   readonly form: 'list' | 'tag';
-  /** As many as the question asks for, each from 0 to 10. None where the answer is `reasoning` alone: lists of statements, and what comes to no score. */
+  /** As many as the question asks for, each from 0 to 10. None where the answer is `reasoning` alone. */
   readonly scores: readonly number[];
   readonly reasoning: string;
 }

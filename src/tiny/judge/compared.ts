@@ -1,4 +1,4 @@
-/** Questions about several edits or several statements, answered from how each edit looks by itself. */
+/** Questions about two edits of one picture, answered from how each looks by itself. */
 import type { Reading } from './read_scene.js';
 import type { Answer } from './answer.js';
 import { scoreConsistency } from './consistency.js';
@@ -32,34 +32,4 @@ export function compareLooks(looks: readonly Look[]): Answer {
     ? 'Neither is better'
     : `Edit ${scores.indexOf(best) + 1} is better`;
   return { form: 'list', scores, reasoning: `${found}.` };
-}
-
-/** The statements that it writes and understands: each says how far it holds. */
-const STATEMENTS = [
-  {
-    mark: 'must',
-    about: /carried out/,
-    text: (asked: string) => `What was asked for is carried out: ${asked}`,
-    of: 'success',
-  },
-  { mark: '3', about: /nothing else/, text: () => 'Beside it nothing else differs from the original.', of: 'overedit' },
-  { mark: '1', about: /fit together/, text: () => 'All parts fit together like one drawing.', of: 'naturalness' },
-  { mark: '1', about: /blemish/, text: () => 'There is no blemish, smear or stray mark.', of: 'artifacts' },
-] as const satisfies readonly { mark: string; about: RegExp; text: (asked: string) => string; of: keyof Look }[];
-
-/** The statements by which it would judge any edit, one a line. */
-export function writeChecks(instruction: string): Answer {
-  const lines = STATEMENTS.map(({ mark, text }) => `${mark}: ${text(instruction)}`);
-  return { form: 'list', scores: [], reasoning: lines.join('\n') };
-}
-
-/** How far each statement holds; null where it does not understand one. */
-export function checkStatements(statements: readonly string[], look: Look): Answer | null {
-  const scores: number[] = [];
-  for (const statement of statements) {
-    const known = STATEMENTS.find(({ about }) => about.test(statement));
-    if (known === undefined) return null;
-    scores.push(look[known.of]);
-  }
-  return { form: 'list', scores, reasoning: 'Each statement was looked at by itself.' };
 }

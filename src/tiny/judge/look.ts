@@ -10,7 +10,7 @@ import { parseInstruction } from '../world/edits.js';
 import type { Geometry } from '../world/world.js';
 import type { Answer } from './answer.js';
 import { biasedLook, isUnreadable, withBiases, type Biases } from './biases.js';
-import { checkStatements, compareLooks, lookAt, writeChecks, type Look } from './compared.js';
+import { compareLooks, lookAt, type Look } from './compared.js';
 import { scoreConsistency } from './consistency.js';
 import { scoreGround } from './ground.js';
 import { dataUrlBytes, type Question, type QuestionKind } from './protocol.js';
@@ -74,11 +74,8 @@ async function decode(bytes: Uint8Array): Promise<RgbImage> {
   }
 }
 
-/** Kinds of questions whose pictures are looked at one by one. */
-type LookedAt = 'pair' | 'checks' | 'rubric';
-
 const GRADED: Record<
-  Exclude<QuestionKind, 'sign' | 'answer' | LookedAt>,
+  Exclude<QuestionKind, 'sign' | 'answer' | 'pair'>,
   (images: readonly Reading[], instruction: string) => Answer
 > = {
   consistency: ([source, edited], instruction) => {
@@ -115,8 +112,6 @@ const NEEDS_EDIT: Readonly<Record<QuestionKind, boolean>> = {
   answer: false,
   digit: true,
   pair: true,
-  checks: true,
-  rubric: true,
 };
 
 /** Says so, without a score: a picture is not at fault for an instruction that its judge does not know. */
@@ -136,16 +131,13 @@ async function seen<T extends object>({ images }: Question, reader: PictureReade
   return pictures;
 }
 
-/** Answers by how each edit of a question looks to it: `impression` may change that. */
-function answerLooks(
-  kind: LookedAt,
-  { instruction, statements }: Question,
+/** Answers by how each of two edits looks to it: `impression` may change that. */
+function comparePair(
+  { instruction }: Question,
   [source, ...edits]: readonly Reading[],
   impression: (look: Look, edit: number) => Look = (found) => found,
-): Answer | null {
-  if (kind === 'checks') return writeChecks(instruction);
-  const looks = edits.map((edited, i) => impression(lookAt(source, instruction, edited), i));
-  return kind === 'pair' ? compareLooks(looks) : checkStatements(statements, looks[0]);
+): Answer {
+  return compareLooks(edits.map((edited, i) => impression(lookAt(source, instruction, edited), i)));
 }
 
 /** The answer of a sound judge, without scores where it cannot read the instruction; null where it comes to none. Raises Refusal. */
@@ -170,9 +162,7 @@ export async function look(question: Question, sight: Sight): Promise<Answer | n
     case 'answer':
       return gradeWords(question);
     case 'pair':
-    case 'checks':
-    case 'rubric':
-      return answerLooks(kind, question, await seen(question, scenes));
+      return comparePair(question, await seen(question, scenes));
     case 'consistency':
     case 'quality':
     case 'ground':
@@ -187,13 +177,13 @@ export async function lookBiased(question: Question, sight: Sight, biases: Biase
   const { kind } = question;
   const pictures = await seen(question, sight.plain);
   if (!isRead(question, sight)) return NOT_READ;
-  if (kind !== 'pair' && kind !== 'rubric') {
+  if (kind !== 'pair') {
     const answer = await look(question, sight);
     return answer === null ? null : withBiases(answer, { question, pictures }, biases);
   }
   if (isUnreadable({ question, pictures }, biases)) return null;
   const [source, ...edits] = pictures;
-  return answerLooks(kind, question, await seen(question, sight.scenes), (found, i) =>
+  return comparePair(question, await seen(question, sight.scenes), (found, i) =>
     biasedLook(found, { question, pictures: [source, edits[i]] }, i, biases),
   );
 }

@@ -24,8 +24,6 @@ export interface Question {
   readonly instruction: string;
   /** The answer in words that is to be graded, with the labelled one (empty where there is none); null in questions about pictures. */
   readonly graded: { readonly answer: string; readonly reference: string } | null;
-  /** The statements that are to be found true or false; none in most questions. */
-  readonly statements: readonly string[];
   readonly images: readonly string[];
   readonly choices: number;
   readonly maxTokens: number | null;
@@ -37,11 +35,10 @@ export interface Question {
 /**
  * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in place of
  * an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source and edited, and
- * the probabilities of one digit; `pair`: the source and two edits; `checks`: the source, for which statements are to be written; `rubric`: source and
- * edited, about which statements are to be found true or false; `answer`: no image, but a question, a reference and an answer in words.
+ * the probabilities of one digit; `pair`: the source and two edits; `answer`: no image, but a question, a reference and an answer in words.
  */
 export type QuestionKind =
-  'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'checks' | 'rubric' | 'answer';
+  'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'answer';
 
 export const MOST_IMAGES = 3;
 /** Pixels that count as a token of an image in the usage figures: 28x28, as Qwen2.5-VL merges its patches. */
@@ -104,22 +101,6 @@ function wordsQuestion(text: string): Pick<Question, 'instruction' | 'graded'> {
   return { instruction, graded: { answer, reference: quotedLine(text, 'Reference') ?? '' } };
 }
 
-/** The numbered lines below one that begins with `Statements`. */
-function readStatements(text: string): readonly string[] {
-  const lines = text.split('\n');
-  const from = lines.findIndex((line) => /^\s*Statements\b.*:\s*$/.test(line));
-  if (from < 0) return [];
-  const statements: string[] = [];
-  for (const line of lines.slice(from + 1)) {
-    const found = /^\s*\d+\.\s+(\S.*?)\s*$/.exec(line)?.[1];
-    if (found === undefined) break;
-    statements.push(found);
-  }
-  return statements;
-}
-
-const asksForChecks = (text: string): boolean => /^\s*must:/m.test(text);
-
 /** Reads a request's body. Raises Refusal 400. */
 export function parseRequest(body: Buffer): ChatRequest {
   return parseChat(body, requestSchema).asked;
@@ -142,7 +123,6 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
       ...common,
       ...wordsQuestion(words),
       kind: 'answer',
-      statements: [],
       images,
       topLogprobs: null,
       promptTokens,
@@ -166,11 +146,10 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
     );
   }
   const imageTokens = await Promise.all(images.map(countImageTokens));
-  const statements = readStatements(words);
   const withTwo: QuestionKind =
-    topLogprobs !== null ? 'digit' : statements.length > 0 ? 'rubric' : asksAlignment ? 'alignment' : 'consistency';
+    topLogprobs !== null ? 'digit' : asksAlignment ? 'alignment' : 'consistency';
   const byImages: Readonly<Record<number, QuestionKind>> = {
-    1: asksForChecks(words) ? 'checks' : 'quality',
+    1: 'quality',
     2: withTwo,
     3: 'pair',
   };
@@ -178,7 +157,6 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
     ...common,
     graded: null,
     kind: asksGround ? 'ground' : asksSign ? 'sign' : byImages[images.length],
-    statements,
     topLogprobs,
     instruction,
     images,

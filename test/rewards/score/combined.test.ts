@@ -58,14 +58,12 @@ describe('a reward of answers that are compared', () => {
     const shown = (settings: object) => shownToJudge(rewardSettingsSchema.parse(settings));
     expect(shown({ mode: 'pairwise' })).toBe(3);
     expect(shown({ mode: 'viescore', also_compute: ['pairwise'] })).toBe(3);
-    expect(shown({ mode: 'rubric' })).toBe(2);
+    expect(shown({ mode: 'viescore' })).toBe(2);
   });
 
   it('says whether any of its terms compares', async () => {
     expect((await made({ mode: 'jpeg_size' })).compares).toBe(false);
-    expect((await made({ mode: 'rubric' })).compares).toBe(true);
-    const given = { name: 'rubric', weight: 1, checks: [{ check: 'It is red.' }] };
-    expect((await made({ mode: null, terms: [given] })).compares).toBe(false);
+    expect((await made({ mode: 'pairwise' })).compares).toBe(true);
     const mixed = [
       { name: 'pairwise', weight: 0.5 },
       { name: 'jpeg_size', weight: 0.5 },

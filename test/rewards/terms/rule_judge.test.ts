@@ -6,7 +6,6 @@ import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
 import { pairwise } from '../../../src/rewards/terms/pairwise.js';
-import { rubric } from '../../../src/rewards/terms/rubric.js';
 import { scoreChunk } from '../../../src/rewards/score/iteration.js';
 import type { JudgeItem } from '../../../src/rewards/score/types.js';
 import { instructionOf } from '../../../src/tiny/world/edits.js';
@@ -65,24 +64,6 @@ describe('the rule judge', () => {
     expect(ofRight).toBeGreaterThan(ofCopy);
     // A copy and a grey picture are worth 0 alike.
     expect(ofCopy).toBeCloseTo(ofBlank, 12);
-  });
-
-  it('writes checks for an edit, and answers them', async () => {
-    const settings = z.strictObject(rubric.fields).parse({});
-    const term = await rubric.create(settings, testServices(client));
-    expect(await term.score(item(truthOf(plan), '2/0/0'))).toMatchObject({
-      kind: 'scored',
-      value: 1,
-      parts: { 'rubric/checks': 4 },
-    });
-    expect(await term.score(item(sourceOf(plan), '2/0/1'))).toMatchObject({
-      kind: 'scored',
-      value: 0,
-      parts: { 'rubric/share': 5 / 8 },
-    });
-    const own = z.strictObject(rubric.fields).parse({ checks: [{ check: 'Is it art?' }] });
-    const unknown = await rubric.create(own, testServices(client));
-    expect(await unknown.score(item(truthOf(plan), '2/0/2'))).toMatchObject({ kind: 'unscored', reason: 'refused' });
   });
 
   it.each([

@@ -107,7 +107,6 @@ describe('the judge over HTTP', () => {
   it('gives no score, in any form of question, for an instruction that it cannot read', async () => {
     const asked = (line: string): string => `Judge this.\n${line}: make the sky look stormy`;
     const instruction = say(asked('Instruction'));
-    const statements = say(`${asked('Instruction')}\nStatements:\n1. Beside it nothing else differs.`);
     const tag = { role: 'system', content: 'End with <score>N</score>.' };
     const ground = { model: JUDGE_MODEL, messages: [tag, { role: 'user', content: [instruction, truth, truth] }] };
     const bodies: Readonly<Record<string, unknown>> = {
@@ -115,8 +114,6 @@ describe('the judge over HTTP', () => {
       alignment: ask([say(asked('Request')), source, truth]),
       digit: ask([instruction, source, truth], { logprobs: true, top_logprobs: 20 }),
       pair: ask([instruction, source, truth, source]),
-      checks: ask([say(`${asked('Instruction')}\nmust: what is to hold`), source]),
-      rubric: ask([statements, source, truth]),
       ground,
     };
     for (const [form, body] of Object.entries(bodies)) {
