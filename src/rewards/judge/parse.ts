@@ -6,6 +6,7 @@
 import { printable } from '../../core/errors.js';
 import type { LooseFields, LooseValue } from './loose_object.js';
 import { readLooseList, readLooseObject } from './loose_object.js';
+import { withoutThoughts } from './thoughts.js';
 import type { UnscoredReason } from '../score/types.js';
 
 /** The upper end of every judge scale here; the lower end is 0. */
@@ -24,19 +25,21 @@ const delimiter = '||V^=^V||';
 
 /**
  * Reads `arity` scores from a reply that was asked for `{"score": [...], "reasoning": "..."}`.
- * Ignores reasoning in `<think>`. Prefers what stands between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024), then objects with numbers
+ * Ignores thoughts (see thoughts.ts). Prefers what stands between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024), then objects with numbers
  * under `score`, then bare lists; all candidates of the chosen kind have to agree. A lone number counts only if one score is
- * asked and the reply was not `cutOff`: `1` may have been about to be `10`. Never throws.
+ * asked and the reply was not `cutOff`: `1` may have been about to be `10`. A reply that was `cutOff` counts only if it begins with its
+ * scores: scores behind other words may be a draft. Never throws.
  */
 export function parseScores(text: string, arity: number, cutOff = false): Parsed {
-  const checked = answerOf(text);
+  const checked = answerOf(text, null);
   if (!checked.ok) return checked;
-  const body = checked.body.replace(/```[\w-]*/g, ' ');
+  const body = checked.body.replace(/```[\w-]*/g, ' ').trim();
+  if (cutOff && !/^[{[]/.test(body) && !body.startsWith(delimiter)) return cutShort(checked.body);
   const pieces = body.split(delimiter);
   const delimited = pieces.length === 3 ? readScores(pieces[1], arity, false) : null;
   const scores = delimited ?? readScores(pieces.join(' '), arity, cutOff);
   if (typeof scores === 'object' && scores !== null) return inRange(scores);
-  return unusable(body, whyNoScores(scores, arity));
+  return checked.open ? cutShort(body) : unusable(body, whyNoScores(scores, arity));
 }
 
 function whyNoScores(found: 'wrong' | 'conflict' | null, arity: number): string {
@@ -50,34 +53,40 @@ const scoreTag = /<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/gi;
 /**
  * Reads the `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal, spaces allowed inside the tag.
  * Several have to agree. Reasoning may quote the tag without such a number before it; a last tag that is not such a number gives no score,
- * even where an earlier one would. Never throws.
+ * even where an earlier one would. In a reply that was `cutOff` the tag counts only at the very end. Never throws.
  */
-export function parseScoreTag(text: string): Parsed {
-  const checked = answerOf(text);
+export function parseScoreTag(text: string, cutOff = false): Parsed {
+  const checked = answerOf(text, 'score');
   if (!checked.ok) return checked;
   const body = checked.body;
+  const none = (found: string): Parsed => (checked.open ? cutShort(body) : unusable(body, found));
   const opening = body.toLowerCase().lastIndexOf('<score>');
-  if (opening < 0) return unusable(body, 'no <score> tag in it');
+  if (opening < 0) return none('no <score> tag in it');
   const found = [...body.matchAll(scoreTag)];
   const last = found.at(-1);
-  if (last?.index !== opening) return unusable(body, 'its last <score> tag holds no plain number');
+  if (last?.index !== opening) return none('its last <score> tag holds no plain number');
+  if (cutOff && opening + last[0].length < body.length) return cutShort(body);
   const scores = found.map(([, number]) => Number(number));
-  if (scores.some((score) => score !== scores[0])) return unusable(body, 'its <score> tags contradict each other');
+  if (scores.some((score) => score !== scores[0])) return none('its <score> tags contradict each other');
   return inRange(scores.slice(0, 1));
 }
 
-/** The answer in a reply, without the thoughts before it, which is not empty; or why there is none. Never throws. */
-export function answerOf(text: string): { ok: true; body: string } | (Parsed & { ok: false }) {
+type FoundAnswer =
+  { readonly ok: true; readonly body: string; readonly open: boolean } | (Parsed & { readonly ok: false });
+
+/** The answer in a reply, without the thoughts before it, which is not empty; or why there is none. `own`: as in `withoutThoughts`. */
+function answerOf(text: string, own: string | null): FoundAnswer {
   if (text.length > maxTextLength) {
     return { ok: false, problem: 'unparsable', detail: `the reply has ${text.length} characters` };
   }
-  // Templates that open the block inside the prompt leave only its end in the reply; a reply that is cut off leaves only its start.
-  const closing = text.lastIndexOf('</think>');
-  const answer = closing < 0 ? text : text.slice(closing + '</think>'.length);
-  const opening = answer.indexOf('<think>');
-  const body = asciiDigits((opening < 0 ? answer : answer.slice(0, opening)).trim());
-  if (body === '') return { ok: false, problem: 'empty', detail: 'the reply holds no answer' };
-  return { ok: true, body };
+  const { body, open } = withoutThoughts(text, own);
+  if (body !== '') return { ok: true, body: asciiDigits(body), open };
+  if (open) return cutShort(text);
+  return { ok: false, problem: 'empty', detail: 'the reply holds no answer' };
+}
+
+function cutShort(text: string): Parsed & { readonly ok: false } {
+  return { ok: false, problem: 'truncated', detail: `it ends before its answer: ${excerpt(text)}` };
 }
 
 /** Full-width digits, as East Asian keyboards give them, are the same numbers. */
@@ -168,7 +177,7 @@ const refusal =
   /^\W*(?:i['\u2019]?m (?:very |so )?sorry|sorry,|i (?:can(?:no|['\u2019])t|am (?:unable|not able|sorry)|must decline|won['\u2019]t)|as an ai\b|unfortunately, i (?:can|am))/i;
 
 /** A text that gives no score: a refusal where it reads like one. */
-export function unusable(body: string, found: string): Parsed {
+function unusable(body: string, found: string): Parsed {
   if (refusal.test(body)) return { ok: false, problem: 'refused', detail: excerpt(body) };
   return { ok: false, problem: 'unparsable', detail: `${found}: ${excerpt(body)}` };
 }

@@ -59,7 +59,7 @@ const judgeTexts: readonly (readonly [string, string, Expected])[] = [
   ['think block opened in the prompt', `{"score": [1, 1]} hm, no</think>${good}`, [7, 8]],
   ['think block of which only the end is left', `</think>${good}`, [7, 8]],
   ['think block that never ends behind the answer', `${good}<think>{"score": [1, 1]}`, [7, 8]],
-  ['think block that never ends', '<think>{"score": [1, 1]} and then', 'empty'],
+  ['think block that never ends', '<think>{"score": [1, 1]} and then', 'truncated'],
   ['reasoning first', '{"reasoning": "fine", "score": [7, 8]}', [7, 8]],
   ['score quoted in the reasoning', '{"reasoning": "not \\"score\\": [1, 2]", "score": [7, 8]}', [7, 8]],
   ['lists quoted in the reasoning', '{"reasoning": "at [1, 2]", "score": [7, 8]}', [7, 8]],
@@ -152,7 +152,7 @@ const judgeTexts: readonly (readonly [string, string, Expected])[] = [
   ['NaN', '[NaN, 8]', 'unparsable'],
   ['an empty list', '[]', 'unparsable'],
   ['an error message', 'Internal Server Error', 'unparsable'],
-  ['HTML', '<html><body>[7, 8</body></html>', 'unparsable'],
+  ['HTML', '<html><body>[7, 8</body></html>', 'empty'],
   ['nothing', '', 'empty'],
   ['spaces', ' \n ', 'empty'],
   ['repeated garbage', '!'.repeat(500), 'unparsable'],
@@ -204,7 +204,7 @@ describe('parseScores, one score', () => {
 
 describe('what keeps a text from being read', () => {
   it('is a lone number in a reply that was cut off, unless something closed it', () => {
-    expect(outcome(parseScores('1', 1, true))).toBe('unparsable');
+    expect(outcome(parseScores('1', 1, true))).toBe('truncated');
     expect(outcome(parseScores('[1]', 1, true))).toEqual([1]);
     expect(outcome(parseScores('||V^=^V||1||V^=^V||', 1, true))).toEqual([1]);
   });
@@ -288,7 +288,74 @@ describe('a refusal', () => {
   });
 });
 
+/** Marks around thoughts, as models write them. */
+const marks: readonly (readonly [string, string])[] = [
+  ['<think>', '</think>'],
+  ['<thinking>', '</thinking>'],
+  ['<Think time="3">', '</Think>'],
+  ['<seed:think>', '</seed:think>'],
+  ['<mm:think>', '</mm:think>'],
+  ['\u25c1think\u25b7', '\u25c1/think\u25b7'],
+  ['[THINK]', '[/THINK]'],
+  ['<reflection>', '</reflection>'],
+  ['\u3010\u601d\u8003\u3011', '\u3010/\u601d\u8003\u3011'],
+  ['<|channel|>analysis<|message|>', '<|end|><|start|>assistant<|channel|>final<|message|>'],
+  ['<|START_THINKING|>', '<|END_THINKING|><|START_RESPONSE|>'],
+];
+const draft = 'A first draft would be {"score": [3, 3], "reasoning": "x"}, but the colour';
+
+describe('thoughts', () => {
+  it.each(marks)('are no answer within %s', (open, close) => {
+    for (const lead of ['', '\n', 'Let me see.\n']) {
+      expect(outcome(parseScores(lead + open + draft, 2, true))).toBe('truncated');
+      expect(outcome(parseScores(lead + open + draft, 2))).toBe('truncated');
+      expect(outcome(parseScores(`${lead}${open}${draft} is right.${close}${good}`, 2))).toEqual([7, 8]);
+      expect(outcome(parseScores(`${lead}${open}${draft} is right.${close}It has no number.`, 2))).toMatch(
+        /^(?:unparsable|truncated)$/,
+      );
+    }
+    const tag = 'It might be <score>3</score>, but';
+    expect(outcome(parseScoreTag(open + tag, true))).toBe('truncated');
+    expect(outcome(parseScoreTag(`${open}${tag}${close}<score>7</score>`))).toEqual([7]);
+  });
+
+  it.each<readonly [string, string, Expected]>([
+    ['prose before the object', draft, 'truncated'],
+    ['prose before the list', 'Perhaps [3, 3], but', 'truncated'],
+    ['a bare channel name', `analysis${draft}`, 'truncated'],
+    ['a fence around thoughts', '```thinking\n' + draft, 'truncated'],
+    ['the object first', good.slice(0, -5), [7, 8]],
+    ['the object first in a fence', '```json\n' + good.slice(0, -5), [7, 8]],
+    ['the object behind closed thoughts', `<think>${draft}</think>\n${good.slice(0, -5)}`, [7, 8]],
+    ['thoughts behind the object', `${good}\n<think>${draft}`, [7, 8]],
+  ])('in a reply that was cut off: %s', (_name, text, expected) => {
+    expect(outcome(parseScores(text, 2, true))).toEqual(expected);
+  });
+
+  it.each<readonly [string, string, Expected]>([
+    ['an answer in a block of its own', `<think>${draft}</think><answer>${good}</answer>`, [7, 8]],
+    ['a fenced answer in a block of its own', `<answer>\n\`\`\`json\n${good}\n\`\`\`\n</answer>`, [7, 8]],
+    ['an answer in a box', `<think>${draft}</think><answer><|begin_of_box|>${good}<|end_of_box|></answer>`, [7, 8]],
+    ['an answer before the end of the turn', `${good}<|im_end|>`, [7, 8]],
+    ['thoughts alone', `<think>${draft}</think>`, 'empty'],
+    ['thoughts that are an object alone', `<think>${good}</think>`, 'empty'],
+    ['thoughts that do not end before the answer', `<think>${draft}<answer>${good}</answer>`, 'truncated'],
+    ['two blocks that disagree', `{"score": [1, 1]} <answer>${good}</answer>`, 'unparsable'],
+    ['tags in the reasoning', '{"score": [7, 8], "reasoning": "the <mask> and </b> of [IMG]"}', [7, 8]],
+    ['closed tags in a sentence', `It is <b>red</b>: ${good}`, [7, 8]],
+    ['thoughts that begin within a line and never end', `Well, <think>${draft}`, 'truncated'],
+    ['a tag behind the answer', `${good} The <mask> is red.`, [7, 8]],
+  ])('of a whole reply: %s', (_name, text, expected) => {
+    expect(outcome(parseScores(text, 2))).toEqual(expected);
+  });
+});
+
 describe('parseScoreTag', () => {
+  it('counts a tag of a reply that was cut off only at its end', () => {
+    expect(outcome(parseScoreTag('Hence <score>7</score>', true))).toEqual([7]);
+    expect(outcome(parseScoreTag('At first <score>3</score>, but', true))).toBe('truncated');
+  });
+
   it.each<readonly [string, string, Expected]>([
     ['plain', 'The change agrees.\n<score>8</score>', [8]],
     ['inner spaces', '<score> 8 </score>', [8]],
@@ -357,7 +424,7 @@ describe('any text at all', () => {
     for (let length = 0; length < tagged.length; length++) {
       expect(parseScoreTag(tagged.slice(0, length)).ok).toBe(false);
     }
-    for (const length of [1, 2]) expect(outcome(parseScores('10'.slice(0, length), 1, true))).toBe('unparsable');
+    for (const length of [1, 2]) expect(outcome(parseScores('10'.slice(0, length), 1, true))).toBe('truncated');
     expect(outcome(parseScores('10', 1))).toEqual([10]);
   });
 
