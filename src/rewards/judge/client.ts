@@ -268,10 +268,10 @@ function readAnswer(reply: Reply, query: JudgeQuery): Answer {
   const { text, cutOff } = reply;
   const parsed = query.parse(text, cutOff);
   if (parsed.ok) return { text, scores: parsed.scores, problem: null, detail: '', remedy: 'give_up', unbegun: false };
-  const truncated = cutOff && (parsed.problem === 'unparsable' || parsed.problem === 'empty');
+  const truncated = cutOff && ['unparsable', 'empty', 'truncated'].includes(parsed.problem);
   const problem = truncated ? 'truncated' : parsed.problem;
   const detail = truncated ? `cut off before its scores: ${excerpt(text)}` : parsed.detail;
   // Probabilities are no sample: another seed brings the same ones.
   const remedy = query.topLogprobs === undefined && worthAskingAgain.has(problem) ? 'ask_again' : 'give_up';
-  return { text, scores: [], problem, detail, remedy, unbegun: truncated && parsed.problem === 'empty' };
+  return { text, scores: [], problem, detail, remedy, unbegun: truncated && parsed.problem !== 'unparsable' };
 }

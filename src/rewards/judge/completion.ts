@@ -59,8 +59,26 @@ export interface ReplyRequest {
   readonly response_format?: unknown;
 }
 
-/** Finish reasons of servers that gave up on a reply: what there is of it may break off anywhere. */
-const brokenOff: ReadonlySet<unknown> = new Set(['abort', 'error']);
+/**
+ * How a reply ended, by its finish reason: servers write these words in many ways (`MAX_TOKENS`, `content_filter: RECITATION`). `open`: the server
+ * does not say, so the reply may break off anywhere, as one that was `cut`. A reason that is not known is never a plain stop.
+ */
+type Ending = 'whole' | 'cut' | 'open' | 'filtered' | 'broken' | 'tool_call' | 'unknown';
+
+const endings: readonly (readonly [Exclude<Ending, 'open' | 'unknown'>, RegExp])[] = [
+  ['whole', /^(?:stop|stop_sequence|eos|eos_token|end_turn|completed?)$/],
+  ['cut', /^(?:length|max_length|model_length|max(?:_output|_new|_completion)?_tokens|model_context_window_exceeded)$/],
+  ['filtered', /filter|safety|recitation|prohibited|blocklist|spii|refusal|sensitive|moderation|policy/],
+  ['broken', /^abort|error|cancel|insufficient_system_resource/],
+  ['tool_call', /tool_(?:call|use)|function_call/],
+];
+
+function endingOf(reason: unknown): Ending {
+  if (reason === null || reason === undefined) return 'open';
+  if (typeof reason !== 'string') return 'unknown';
+  const word = reason.toLowerCase().replace(/^finish_reason_/, '');
+  return endings.find(([, words]) => words.test(word))?.[0] ?? 'unknown';
+}
 
 /** Reads the body of a successful HTTP reply, which may be anything. */
 export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
@@ -76,17 +94,56 @@ export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
   const model = typeof named === 'string' ? named : null;
   const choice: unknown = choices[0];
   const finishReason = field(choice, 'finish_reason');
-  if (finishReason === 'content_filter') return problem('refused', 'a content filter stopped the reply', 'give_up');
-  if (brokenOff.has(finishReason)) {
-    return problem('server_error', `the server broke the reply off (finish_reason "${String(finishReason)}")`, 'retry');
+  const ending = endingOf(finishReason);
+  const shown = `(finish_reason ${JSON.stringify(finishReason)?.slice(0, 80)})`;
+  if (ending === 'filtered') return problem('refused', `a content filter stopped the reply ${shown}`, 'give_up');
+  if (ending === 'broken') return problem('server_error', `the server broke the reply off ${shown}`, 'retry');
+  if (ending === 'unknown') {
+    return problem('server_error', `the reply ended for a reason that is not known ${shown}`, 'ask_again');
   }
   const message = field(choice, 'message');
-  const refusal = field(message, 'refusal');
-  const text = field(message, 'content');
   if (asked.logprobs === true && choices.length > 0) return readLogprobs(choice, model);
-  if (isText(text)) return { kind: 'text', text, cutOff: finishReason === 'length', model };
+  const { text, refusal, thought } = contentOf(message);
+  if (isText(text)) return { kind: 'text', text, cutOff: ending !== 'whole', model };
   if (isText(refusal)) return problem('refused', excerpt(refusal), 'give_up');
-  return withoutText(choice, { asked, model, counted: reasoningTokens(body) });
+  const call = toolCallIn(message);
+  if (call !== null) {
+    return problem(
+      'empty',
+      `answered with a call of the tool ${excerpt(call)} in place of a text, which is not read`,
+      'give_up',
+    );
+  }
+  return withoutText(choice, { asked, model, cut: ending === 'cut', thought: thought || reasoningTokens(body) > 0 });
+}
+
+/** The words of a message whose content is a text, or a list of parts: those of type `text` are the answer, any others are thoughts or a refusal. */
+function contentOf(message: unknown): { readonly text: unknown; readonly refusal: unknown; readonly thought: boolean } {
+  const content = field(message, 'content');
+  const refusal = field(message, 'refusal');
+  // vLLM, SGLang, llama.cpp and DeepSeek say `reasoning_content`; newer vLLM and OpenRouter `reasoning`; OpenAI only counts the tokens.
+  const thought = isText(field(message, 'reasoning_content')) || isText(field(message, 'reasoning'));
+  if (!Array.isArray(content)) return { text: content, refusal, thought };
+  const parts: readonly unknown[] = content;
+  const ofType = (...types: readonly unknown[]): readonly unknown[] =>
+    parts.filter((part) => types.includes(field(part, 'type')));
+  return {
+    text: ofType('text', 'output_text')
+      .map((part) => field(part, 'text'))
+      .filter(isText)
+      .join(''),
+    refusal: refusal ?? field(ofType('refusal').at(0), 'refusal'),
+    thought: thought || ofType('thinking', 'reasoning').length > 0,
+  };
+}
+
+/** The name of the tool that a message calls; null if it calls none. */
+function toolCallIn(message: unknown): string | null {
+  const calls = field(message, 'tool_calls');
+  const call: unknown =
+    Array.isArray(calls) && calls.length > 0 ? field(calls[0], 'function') : field(message, 'function_call');
+  const name = field(call, 'name');
+  return typeof name === 'string' ? name : null;
 }
 
 function isText(value: unknown): value is string {
@@ -96,17 +153,16 @@ function isText(value: unknown): value is string {
 interface ReplyContext {
   readonly asked: ReplyRequest;
   readonly model: string | null;
-  /** Tokens of thoughts, where the server counts them. */
-  readonly counted: number;
+  /** Whether the reply was cut off at its token limit. */
+  readonly cut: boolean;
+  /** Whether the server reports thoughts. */
+  readonly thought: boolean;
 }
 
 /** A reply without a word: a judge that thinks may have spent all its tokens on that. */
-function withoutText(choice: unknown, { asked, model, counted }: ReplyContext): Problem {
+function withoutText(choice: unknown, { asked, model, cut, thought }: ReplyContext): Problem {
   if (choice === undefined) return problem('empty', 'answered with no choices', 'ask_again');
-  const message = field(choice, 'message');
-  // vLLM, SGLang, llama.cpp and DeepSeek say `reasoning_content`; newer vLLM and OpenRouter `reasoning`; OpenAI only counts the tokens.
-  const thought = counted > 0 || isText(field(message, 'reasoning_content')) || isText(field(message, 'reasoning'));
-  if (field(choice, 'finish_reason') === 'length') {
+  if (cut) {
     const where = thought ? 'while it was still thinking' : 'before its first word';
     return { ...problem('truncated', `cut off ${where}`, 'ask_again'), thought, model };
   }

@@ -37,8 +37,7 @@ export interface Question {
  * an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source and edited, and
  * the probabilities of one digit; `pair`: the source and two edits; `answer`: no image, but a question, a reference and an answer in words.
  */
-export type QuestionKind =
-  'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'answer';
+export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'answer';
 
 export const MOST_IMAGES = 3;
 /** Pixels that count as a token of an image in the usage figures: 28x28, as Qwen2.5-VL merges its patches. */
@@ -146,8 +145,7 @@ export async function readQuestion(request: ChatRequest): Promise<Question> {
     );
   }
   const imageTokens = await Promise.all(images.map(countImageTokens));
-  const withTwo: QuestionKind =
-    topLogprobs !== null ? 'digit' : asksAlignment ? 'alignment' : 'consistency';
+  const withTwo: QuestionKind = topLogprobs !== null ? 'digit' : asksAlignment ? 'alignment' : 'consistency';
   const byImages: Readonly<Record<number, QuestionKind>> = {
     1: 'quality',
     2: withTwo,
