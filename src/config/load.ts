@@ -249,11 +249,18 @@ async function rootObject(evaluation: Evaluation, origin: Origin): Promise<Recor
 /** Normalises spellings that mean the same: an endpoint with or without /v1, a mode with * or x, no mode beside terms, one measure or a list. */
 function normalise(given: Record<string, unknown>): Record<string, unknown> {
   const { reward, validation } = given;
+  const normalised = isObject(reward) ? normaliseReward(reward) : null;
   const raw =
     isObject(validation) && 'measure' in validation
-      ? { ...given, validation: { ...validation, measure: canonicalMeasure(validation['measure']) } }
+      ? {
+          ...given,
+          validation: { ...validation, measure: canonicalMeasure(validation['measure'], normalised?.['terms']) },
+        }
       : given;
-  if (!isObject(reward)) return raw;
+  return normalised === null ? raw : { ...raw, reward: normalised };
+}
+
+function normaliseReward(reward: Record<string, unknown>): Record<string, unknown> {
   const normalised = { ...reward };
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
   if ('mode' in reward) normalised['mode'] = canonicalMode(reward['mode']);
@@ -261,7 +268,7 @@ function normalise(given: Record<string, unknown>): Record<string, unknown> {
   else if (Array.isArray(reward['terms']) && reward['terms'].length > 0) normalised['mode'] = null;
   if (Array.isArray(reward['terms'])) normalised['terms'] = reward['terms'].map(canonicalTerm);
   if (Array.isArray(reward['also_compute'])) normalised['also_compute'] = reward['also_compute'].map(canonicalMode);
-  return { ...raw, reward: normalised };
+  return normalised;
 }
 
 /** `http://host:4877`, with or without a trailing slash or /v1, becomes `http://host:4877/v1`; likewise for each element of a list. */

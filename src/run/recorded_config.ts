@@ -24,9 +24,9 @@ const FIXED: Readonly<Record<string, string>> = {
 };
 
 /** Normalizes values of `--set` that have several spellings. */
-const CANONICAL: Readonly<Record<string, ((value: unknown) => unknown) | undefined>> = {
+const CANONICAL: Readonly<Record<string, ((value: unknown, settings: PlainObject) => unknown) | undefined>> = {
   'reward.endpoint': canonicalEndpoint,
-  'validation.measure': canonicalMeasure,
+  'validation.measure': (measure, settings) => canonicalMeasure(measure, getPath(settings, 'reward.terms')),
 };
 
 export interface RecordedRequest {
@@ -94,7 +94,7 @@ function applySet(settings: Record<string, unknown>, text: string): Problem[] {
   if (Object.hasOwn(FIXED, section)) {
     throw new UsageError(`--set ${text}: ${section} stays as it is when a run is continued`, { next: FIXED[section] });
   }
-  const blockedAt = setPath(settings, path, CANONICAL[path]?.(value) ?? value);
+  const blockedAt = setPath(settings, path, CANONICAL[path]?.(value, settings) ?? value);
   if (blockedAt === null) return [];
   const blocking = JSON.stringify(getPath(settings, blockedAt));
   return [{ key: path, message: `cannot be set: ${blockedAt} is ${blocking}; set ${blockedAt} as a whole` }];

@@ -35,6 +35,23 @@ async function problemsOf(...sets: string[]): Promise<string> {
 
 const two = 'reward.terms=[{"name":"jpeg_size","weight":0.25,"max_kb":9},{"name":"viescore","weight":0.75}]';
 
+it.each<[string, string[], object]>([
+  ['a name', ['validation.measure=image_similarity'], { to: 'truth', of: 'all' }],
+  ['a list', ['validation.measure=["image_similarity"]'], { to: 'truth', of: 'all' }],
+  [
+    'fields of its own',
+    ['validation.measure=[{"name": "image_similarity", "of": "changed"}]'],
+    { to: 'truth', of: 'changed' },
+  ],
+])('gives a measure by %s the fields of the term of that name', async (_form, sets, fields) => {
+  const terms = [
+    { name: 'viescore', weight: 0.5 },
+    { name: 'image_similarity', to: 'truth', of: 'all', weight: 0.5 },
+  ];
+  const { settings } = await load(`reward.terms=${JSON.stringify(terms)}`, 'reward.mode=null', ...sets);
+  expect(settings).toMatchObject({ validation: { measure: [{ name: 'image_similarity', ...fields }] } });
+});
+
 it('leaves what a config is measured by as it is where the tiny overlay comes after', async () => {
   const own = join(testFolder('measured'), 'measured.libsonnet');
   writeFileSync(own, "{ validation+: { measure: ['ground_score'], temperature: 0.5 } }");

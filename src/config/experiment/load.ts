@@ -89,6 +89,12 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     return cell === undefined;
   });
   const measure = commonMeasure(cells);
+  if (description !== null && measure.length === 0 && asList(description.measure).length > 0) {
+    throw new ConfigError("measure: the cells' rewards have a term of this name with different fields", {
+      where: displayPath(file),
+      next: "Give the measure's fields, such as measure: { name: 'image_similarity', to: 'truth' }.",
+    });
+  }
   refuseCycles([...cells, ...others], file);
   refuseMovingEnds(cells, description?.stop_early?.rungs ?? [], file);
   return {
@@ -104,6 +110,8 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     warnings: sameCells(cells),
   };
 }
+
+const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [value]);
 
 /** The `validation.measure` that all cells share; empty if they differ. */
 function commonMeasure(cells: readonly Cell[]): readonly MeasureTerm[] {

@@ -221,7 +221,8 @@ function readDescription(description: unknown, file: string): Description {
       ? { ...description, measure: canonicalMeasure(description['measure']) }
       : description;
   const parsed = descriptionSchema.safeParse(described);
-  if (parsed.success) return parsed.data;
+  // Each cell fills in the fields of the measure: those that it leaves out may come from the cell's reward.
+  if (parsed.success) return { ...parsed.data, measure: (isObject(described) && described['measure']) || [] };
   const problems = problemsOf(parsed.error, descriptionSchema, described);
   throw new ConfigError(
     problems.map(({ key, message }) => (key === '' ? message : `${key}: ${message}`)).join('\n  '),

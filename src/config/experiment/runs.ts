@@ -127,7 +127,7 @@ export class Runs {
   /** A cell with the experiment's measure. */
   #measured(value: Record<string, unknown>): Record<string, unknown> {
     const measure = this.description?.measure ?? [];
-    if (measure.length === 0) return value;
+    if (Array.isArray(measure) && measure.length === 0) return value;
     const { validation, task } = value;
     const recipe = recipeNamed(task);
     if (recipe !== undefined && schemaAt(recipe.schema, ['validation', 'measure'], null) === null) {

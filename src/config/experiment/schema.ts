@@ -102,7 +102,10 @@ export const description = z.strictObject({
     allowed: "null, or { metric: 'validation/sampled/mean', rungs: [100, 200], keep: 0.5 }",
   }),
 });
-export type Description = z.output<typeof description>;
+export type Description = Omit<z.output<typeof description>, 'measure'> & {
+  /** The terms as given, in canonical form. */
+  readonly measure: unknown;
+};
 
 /** JSON Schema of an experiment file; every key has a `description`. */
 export function experimentSchema(): Record<string, unknown> {

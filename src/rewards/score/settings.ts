@@ -69,7 +69,7 @@ export function withMeasure<Shape extends z.ZodRawShape>(
 }
 
 const measureField = operation(
-  'Terms that held-out answers are scored by besides the reward, in evaluations and never in training: what runs with other rewards, and a run before and after, are compared by. The first decides which is better; all are shown. A term that asks a judge asks that of the reward.',
+  "Terms that held-out answers are scored by besides the reward, in evaluations and never in training: what runs with other rewards, and a run before and after, are compared by. The first decides which is better; all are shown. A term without fields of its own has those of the reward's term of that name. A term that asks a judge asks that of the reward.",
   measureTerms.default([]),
   { allowed: "a term's name, {name: 'ocr', …} with its fields, or a list of these" },
 );
@@ -174,8 +174,19 @@ export function canonicalTerm(term: unknown): unknown {
   return isObject(term) && 'name' in term ? { ...term, name: canonicalMode(term['name']) } : term;
 }
 
-/** `measure` as a list of terms: of a single one, and of names alone. */
-export function canonicalMeasure(measure: unknown): unknown {
+/**
+ * `measure` as a list of terms: of a single one, and of names alone. A term has the fields of the reward's term of that name, except for those that it
+ * sets itself: one name stands for one quantity in a run. `rewardTerms`: `reward.terms` in canonical form.
+ */
+export function canonicalMeasure(measure: unknown, rewardTerms?: unknown): unknown {
   const terms = Array.isArray(measure) ? (measure as readonly unknown[]) : [measure];
-  return terms.map((term) => canonicalTerm(typeof term === 'string' ? { name: term } : term));
+  const trained = (Array.isArray(rewardTerms) ? rewardTerms : []).filter(isObject);
+  return terms.map((term) => {
+    const given = canonicalTerm(typeof term === 'string' ? { name: term } : term);
+    if (!isObject(given)) return given;
+    const namesakes = trained.filter(({ name }) => name === given['name']);
+    // Several terms of one name differ in their fields: none of them is meant more than another.
+    const { weight: _weight, credit: _credit, ...inherited } = namesakes.length === 1 ? namesakes[0] : {};
+    return { ...inherited, ...given };
+  });
 }

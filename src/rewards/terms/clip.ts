@@ -70,6 +70,7 @@ export const clip = termKind({
   },
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
+  nameOf: ({ scale }) => (scale === 'half' ? 'clip' : `clip_${scale}`),
   async create({ model: reference, scale }, services) {
     const { EmbeddingModel, cosine } = await import('./clip/model.js');
     const model = await EmbeddingModel.open(services.modelFolder(reference), services.session);

@@ -6,6 +6,13 @@ import { editAgreement, sourceSimilarity } from '../score/image_statistics.js';
 import { termKind } from './term.js';
 import type { Outcome } from '../score/types.js';
 
+type Compared = 'source' | 'truth';
+type Counted = 'all' | 'changed' | null;
+
+/** A likeness to the labelled result is another quantity than one to the source, and so is one over other pixels. */
+const nameOf = ({ to, of }: { readonly to: Compared; readonly of: Counted }): string =>
+  to === 'source' ? 'image_similarity' : of === 'all' ? 'image_similarity_truth_all' : 'image_similarity_truth';
+
 export const imageSimilarity = termKind({
   name: 'image_similarity',
   description: 'How alike the edit is to its source or to the labelled result, pixel by pixel, from 0 to 1.',
@@ -22,6 +29,7 @@ export const imageSimilarity = termKind({
   },
   reads: 'image',
   needs: { judge: false, truth: false, source: true },
+  nameOf,
   conflict: ({ to, of }) =>
     of === 'changed' && to === 'source'
       ? {
@@ -30,7 +38,7 @@ export const imageSimilarity = termKind({
         }
       : null,
   create: async ({ to, of }) => ({
-    name: 'image_similarity',
+    name: nameOf({ to, of }),
     async score({ key, edited, source, truth }): Promise<Outcome> {
       const other = { source, truth }[to];
       if (other === null) throw lacking(to, key);

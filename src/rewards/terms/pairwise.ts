@@ -43,6 +43,7 @@ export const pairwise = termKind({
     ),
   },
   reads: 'image',
+  nameOf: ({ against }) => (against === 'source' ? 'pairwise' : `pairwise_${against}`),
   compares: () => true,
   showsPairs: true,
   needs: { judge: true, truth: false, source: true },

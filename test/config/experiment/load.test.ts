@@ -201,6 +201,17 @@ describe('a measure', () => {
     expect(several.measure).toMatchObject([{ name: 'viescore' }, { name: 'image_similarity', to: 'truth' }]);
   });
 
+  it('has the fields of the term of its name that the cells are trained on, if that is the same in all of them', async () => {
+    const cell = (to: string): string =>
+      `{ reward+: { mode: null, terms: [{ name: 'image_similarity', to: '${to}', weight: 1 }] } }`;
+    const trained = (other: string): ReturnType<typeof load> =>
+      load(`{ name: 'm', base: (import '${resolve('configs/sft_s__rl_s.jsonnet')}') + (import '${resolve('configs/lib/tiny.libsonnet')}'),
+        axes: { on: { a: ${cell('truth')}, b: ${other} } }, measure: 'image_similarity' }`);
+    expect((await trained(cell('truth'))).measure).toMatchObject([{ name: 'image_similarity', to: 'truth' }]);
+    await expect(trained(cell('source'))).rejects.toThrow(/^measure: .*different fields/);
+    await expect(trained('{ reward+: { mode: "viescore" } }')).rejects.toThrow(/different fields/);
+  });
+
   it.each([
     ["measure: 'beauty'", 'measure.0.name: found "beauty"'],
     ["measure: 'format_accuracy'", "'format_accuracy' compares with a labelled answer in words, but the datasets"],
