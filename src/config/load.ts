@@ -2,6 +2,7 @@
 import { dirname, resolve } from 'node:path';
 import { canonicalMeasure, canonicalMode, canonicalTerm } from '../rewards/score/settings.js';
 import { ConfigError } from '../core/errors.js';
+import { openAiBaseUrl } from '../http/base_url.js';
 import type { Problem } from '../recipes/rules.js';
 import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
@@ -246,7 +247,7 @@ async function rootObject(evaluation: Evaluation, origin: Origin): Promise<Recor
   throw await tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
 }
 
-/** Normalises spellings that mean the same: an endpoint with or without /v1, a mode with * or x, no mode beside terms, one measure or a list. */
+/** Normalises spellings that mean the same: an endpoint without a path or with /v1, a mode with * or x, no mode beside terms, one measure or a list. */
 function normalise(given: Record<string, unknown>): Record<string, unknown> {
   const { reward, validation } = given;
   const normalised = isObject(reward) ? normaliseReward(reward) : null;
@@ -271,11 +272,11 @@ function normaliseReward(reward: Record<string, unknown>): Record<string, unknow
   return normalised;
 }
 
-/** `http://host:4877`, with or without a trailing slash or /v1, becomes `http://host:4877/v1`; likewise for each element of a list. */
+/** The base URL of an endpoint, or of each element of a list; see `openAiBaseUrl`. */
 export function canonicalEndpoint(endpoint: unknown): unknown {
   if (Array.isArray(endpoint)) return endpoint.map(canonicalEndpoint);
-  if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint)) return endpoint;
-  return `${endpoint.replace(/\/+$/, '').replace(/\/v1$/, '')}/v1`;
+  if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint) || !URL.canParse(endpoint)) return endpoint;
+  return openAiBaseUrl(endpoint);
 }
 
 /** Freezes a value and all that it holds. */

@@ -1,12 +1,12 @@
 /**
  * A small `fetch` for the `openai` client on a pool of keep-alive connections. Node's own fetch spends more processor time on a small
  * call than the call is worth (streams, web headers) and gives up on bodies that are idle for 300 s, whatever the client's time limit.
- * The whole body is read before the promise resolves, so that an abort signal covers a server that stalls after its headers too.
+ * Servers on other machines are reached through the proxies of the environment. The whole body is read before the promise resolves, so that an abort signal covers a server that stalls after its headers too.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { Agent } from 'undici';
 import { InternalError } from '../core/errors.js';
 import { exchangeWhole, type HttpRequest, type WholeReply } from './request.js';
+import { createConnector } from './proxy.js';
 import { redactor, type Redact } from './redact.js';
 
 export interface HttpPool {
@@ -90,7 +90,7 @@ export function createHttpPool({
   secret,
   maxResponseBytes = mostReplyBytes,
 }: HttpPoolOptions): HttpPool {
-  const agent = new Agent({
+  const connector = createConnector({
     connections,
     pipelining: 1,
     keepAliveTimeout: 4_000,
@@ -104,13 +104,13 @@ export function createHttpPool({
   const decoder = new TextDecoder();
   let closing: Promise<void> | null = null;
   return {
-    exchange: (url, request) => exchangeWhole(agent, url, request),
+    exchange: (url, request) => exchangeWhole(connector.to(url), url, request),
     redact,
     async fetch(url, init = {}) {
       if (url instanceof Request) throw new InternalError('the HTTP pool takes addresses, not Request objects');
       const { body, method = 'GET', headers, signal } = init;
       const sent = await toBody(body ?? null);
-      const reply = await exchangeWhole(agent, String(url), {
+      const reply = await exchangeWhole(connector.to(String(url)), String(url), {
         method: method === 'POST' ? 'POST' : 'GET',
         headers: { ...toHeaders(headers), ...sent.headers },
         body: sent.body,
@@ -119,7 +119,7 @@ export function createHttpPool({
       const text = redact(decoder.decode(reply.body));
       return new TextResponse(reply.status, new TextHeaders(reply.headers, redact), text);
     },
-    close: () => (closing ??= agent.close()),
+    close: () => (closing ??= connector.close()),
   };
 }
 

@@ -102,10 +102,15 @@ export function exchangeWhole(agent: Dispatcher, url: string, request: HttpReque
           signal?.removeEventListener('abort', abort);
           resolve({ status, headers: replied, body: chunks.length === 1 ? chunks[0] : Buffer.concat(chunks) });
         },
-        onResponseError: (_controller, error) => fail(error),
+        onResponseError: (_controller, error) => fail(signal?.aborted === true ? error : withoutAbort(error)),
       },
     );
   });
+}
+
+/** undici calls it an abort if a proxy refuses a tunnel. Callers would take that for their own time limit. */
+function withoutAbort(error: Error): Error {
+  return error.name === 'AbortError' ? new Error(error.message) : error;
 }
 
 /** undici takes what can be iterated, though its types do not say so; it learns the length from the header. */

@@ -15,7 +15,7 @@ const sent = (what: string): string => `${what}; null leaves it to the server.`;
 /** Where servers are and how they are asked, for every kind of server that makes pictures. */
 export const askedServers = {
   base_url: operation(
-    'Where it runs: http://HOST:PORT, with or without /v1; a list of such URLs names equal servers.',
+    'Where it runs: http://HOST:PORT (/v1 is added to a bare host); a list of such URLs names equal servers.',
     z.union([address, z.array(address).min(1)]),
     { allowed: 'a URL such as http://HOST:8091, or a list of such URLs' },
   ),

@@ -82,7 +82,7 @@ export class ImagesClient {
     });
   }
 
-  /** Base URLs, each ending in `/v1`. */
+  /** Base URLs. */
   get urls(): readonly string[] {
     return this.#remote.urls;
   }

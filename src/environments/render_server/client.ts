@@ -121,7 +121,7 @@ export class RenderClient {
     });
   }
 
-  /** Base URLs, each ending in `/v1`. */
+  /** Base URLs. */
   get urls(): readonly string[] {
     return this.#remote.urls;
   }

@@ -33,7 +33,7 @@ export interface Completion {
 }
 
 export interface ExchangeRequest {
-  /** Base URL ending in `/v1`. */
+  /** Base URL. */
   readonly url: string;
   readonly body: Buffer;
   /** The upstream's own key; the caller's is never passed on. */

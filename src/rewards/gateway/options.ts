@@ -9,7 +9,7 @@ const options = z.strictObject({
   upstreams: z
     .array(z.string())
     .min(1, 'at least one upstream is needed')
-    .describe('base URLs of equal judges, with or without /v1'),
+    .describe('base URLs of equal judges; /v1 is added to a bare host'),
   model: z
     .string()
     .min(1)

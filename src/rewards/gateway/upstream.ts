@@ -21,7 +21,7 @@ export class Upstream extends Member {
   #hopeless = false;
   #models: readonly string[] = [];
 
-  /** @param url base URL ending in `/v1`. */
+  /** @param url base URL. */
   constructor(
     url: string,
     readonly index: number,

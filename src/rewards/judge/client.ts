@@ -25,7 +25,7 @@ import { addTokens } from './usage.js';
 import type { Judgement, JudgementStore, ScoreOptions, Tokens, UnscoredReason } from '../score/types.js';
 
 export interface JudgeClientOptions {
-  /** Base URLs ending in `/v1`, of equal judges; see `resolveEndpoints`. */
+  /** Base URLs, of equal judges; see `resolveEndpoints`. */
   readonly endpoints: readonly string[];
   readonly model: string;
   readonly store: JudgementStore;

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { ConfigError, EndpointError } from '../../core/errors.js';
+import { openAiBaseUrl } from '../../http/base_url.js';
 
 /** The name by which the rule judge of the tiny world answers, which the endpoint 'embedded' starts. */
 export const JUDGE_MODEL = 'editrl-rule-judge';
@@ -47,7 +48,7 @@ export function allowBySetting(setting: string): AllowAlias {
 }
 
 /**
- * The base URLs, each ending in `/v1`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that
+ * The base URLs, see `openAiBaseUrl`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that
  * is not there yet or holds no host name.
  */
 export function resolveEndpoints(endpoint: Endpoint): readonly string[] {
@@ -70,8 +71,7 @@ function normaliseUrl(text: string): string {
       next: `Write it like http://${/^[\w.-]+(:\d+)?$/.test(text.trim()) ? text.trim() : 'localhost:4877'}/v1.`,
     });
   }
-  const path = url.pathname.replace(/\/+$/, '');
-  return `${url.origin}${path.endsWith('/v1') ? path : `${path}/v1`}`;
+  return openAiBaseUrl(url.href);
 }
 
 function readHost(file: string): string {

@@ -68,7 +68,7 @@ export interface JudgeNames {
 }
 
 export interface ReadyJudge {
-  /** Base URLs ending in `/v1`. */
+  /** Base URLs. */
   readonly endpoints: readonly string[];
   /** What they take of a request. */
   readonly traits: Traits;

@@ -51,7 +51,7 @@ export interface Sender {
 
 /** Plain data, so that another thread can take it. */
 export interface SenderOptions {
-  /** Base URLs ending in `/v1`, of equal judges. */
+  /** Base URLs, of equal judges. */
   readonly endpoints: readonly string[];
   readonly model: string;
   readonly apiKey: string;

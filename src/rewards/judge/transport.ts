@@ -40,7 +40,7 @@ export function longestExchangeMs(policy: TransportPolicy, requests: number): nu
 }
 
 export interface TransportOptions {
-  /** Base URLs ending in `/v1`. */
+  /** Base URLs. */
   readonly endpoints: readonly string[];
   readonly apiKey: string;
   readonly connections: number;

@@ -11,7 +11,7 @@ const heldOutJudge = section(
   z
     .strictObject({
       endpoint: operation(
-        'Base URL of its OpenAI-compatible server, with or without /v1, or a list of such URLs of equal judges.',
+        'Base URL of its OpenAI-compatible server (/v1 is added to a bare host), or a list of such URLs of equal judges.',
         z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]),
       ),
       model: operation('The model, as its server names it; another one than reward.model.', z.string().min(1)),
@@ -36,7 +36,7 @@ const heldOutJudge = section(
 /** Where the judge is, and how it is asked. */
 const asking = {
   endpoint: operation(
-    "Base URL of the judge's OpenAI-compatible server, with or without /v1; a list of such URLs names equal judges; {node_file, port} reads the host from the first line of a file, and waits for it; 'embedded' starts the rule judge of the tiny world. Needed where a reward asks the judge; an SFT run without one then reports losses only.",
+    "Base URL of the judge's OpenAI-compatible server (/v1 is added to a bare host); a list of such URLs names equal judges; {node_file, port} reads the host from the first line of a file, and waits for it; 'embedded' starts the rule judge of the tiny world. Needed where a reward asks the judge; an SFT run without one then reports losses only.",
     endpointSchema.default(''),
     {
       allowed: "a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'",

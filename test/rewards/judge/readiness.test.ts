@@ -47,7 +47,8 @@ describe('resolveEndpoints', () => {
     ['http://judge:4877/', ['http://judge:4877/v1']],
     ['http://judge:4877/v1', ['http://judge:4877/v1']],
     ['http://judge:4877/v1/', ['http://judge:4877/v1']],
-    ['https://host/proxy', ['https://host/proxy/v1']],
+    ['https://host/proxy', ['https://host/proxy']],
+    ['https://host/v1beta/openai/', ['https://host/v1beta/openai']],
     [
       ['http://a:1', 'http://b:1/v1', 'http://a:1/v1'],
       ['http://a:1/v1', 'http://b:1/v1'],
