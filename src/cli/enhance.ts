@@ -108,7 +108,7 @@ async function promptsOf(args: Arguments): Promise<{ readonly prompts: readonly 
     throw new DataError('there is no such file', { where: file, next: 'Name a text file with a prompt on each line.' });
   }
   const { promptLines } = await import('../data/rows.js');
-  const prompts = promptLines(readFileSync(file)).map(({ prompt }) => prompt);
+  const prompts = promptLines(readFileSync(file), file).map(({ prompt }) => prompt);
   if (prompts.length === 0) {
     throw new DataError('the file holds no prompt', { where: file, next: 'Write a prompt on each line.' });
   }

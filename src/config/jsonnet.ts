@@ -1,7 +1,8 @@
 /** Evaluates Jsonnet: once per config, whatever its overlays, because each evaluation takes tens of milliseconds. */
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../core/errors.js';
+import { readTextFile } from '../core/text.js';
 import { sha256 } from '../core/image.js';
 import { Interpreter, limitsOf, JsonnetError } from './interpreter.js';
 import { nearest } from '../core/nearest.js';
@@ -84,8 +85,9 @@ function isFile(path: string): boolean {
 
 function readSource(path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    return readTextFile(path, ConfigError);
   } catch (cause) {
+    if (cause instanceof ConfigError) throw cause;
     const why = (cause as NodeJS.ErrnoException).code ?? String(cause);
     throw new ConfigError(`cannot be read (${why})`, { where: displayPath(path), cause });
   }

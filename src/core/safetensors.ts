@@ -290,7 +290,7 @@ function readAt(file: number, path: string, offset: number, length: number, piec
 function parseHeader(bytes: Uint8Array, path: string): Readonly<Record<string, unknown>> {
   let header: unknown;
   try {
-    header = JSON.parse(new TextDecoder().decode(bytes));
+    header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (cause) {
     throw malformed(path, 'its header is not JSON', cause);
   }

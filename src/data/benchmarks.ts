@@ -10,7 +10,9 @@ import { DataError, EditrlError, UsageError } from '../core/errors.js';
 import { imageFormat, sha256 } from '../core/image.js';
 import { diskError } from '../core/files.js';
 import { stagingFolder, sweepStaging } from '../core/staging.js';
+import { parseJson, textOf } from '../core/text.js';
 import { readWhole } from './large_texts.js';
+import { parquetError, STRICT_TEXTS } from './parquet_rows.js';
 
 /** An edit of a benchmark. */
 interface BenchEdit {
@@ -104,7 +106,7 @@ async function* geditEdits(file: string, language: string | null): AsyncGenerato
     try {
       return await what();
     } catch (cause) {
-      throw new DataError(`cannot be read as parquet: ${(cause as Error).message}`, { where: file, cause });
+      throw parquetError(cause, file);
     }
   };
   const metadata = await read(() => parquetMetadataAsync(buffer));
@@ -113,7 +115,7 @@ async function* geditEdits(file: string, language: string | null): AsyncGenerato
     const rowEnd = Math.min(count, rowStart + ROWS);
     // Bytes stay bytes: only columns that say that they are text are words.
     const rows = await read(() =>
-      parquetReadObjects({ file: buffer, metadata, compressors, utf8: false, rowStart, rowEnd }),
+      parquetReadObjects({ file: buffer, metadata, compressors, utf8: false, parsers: STRICT_TEXTS, rowStart, rowEnd }),
     );
     for (const [i, row] of rows.entries()) {
       const where = `${file}:${rowStart + i + 1}`;
@@ -142,12 +144,7 @@ async function* imgEdits(file: string, pictures: string | null): AsyncGenerator<
     });
   }
   if (!existsSync(file)) throw new DataError('there is no such file', { where: file });
-  let value: unknown;
-  try {
-    value = JSON.parse(new TextDecoder().decode(readWhole(file)));
-  } catch (cause) {
-    throw new DataError('not whole JSON', { where: file, cause });
-  }
+  const value = parseJson(textOf(readWhole(file), file), file);
   for (const [key, { id, prompt, edit_type }] of Object.entries(parsed(imgEditList, value, file))) {
     const picture = join(pictures, id);
     if (!existsSync(picture)) {

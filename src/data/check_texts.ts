@@ -2,9 +2,11 @@
 import { DataError } from '../core/errors.js';
 import { openCaptioned } from './captioned.js';
 import { decodeImage } from '../core/image.js';
+import { inBrief } from '../core/text.js';
 import { pictureBytes } from './pictures.js';
 import type { PicturedColumns } from './pictured_edits.js';
-import { missingColumn, readRows, type Row } from './rows.js';
+import { isSayable, shownBeside } from './row_pictures.js';
+import { missingColumn, readRows, valueAt } from './rows.js';
 
 /** The columns of prompts in words. */
 export interface TextColumns {
@@ -46,20 +48,31 @@ export interface RowsLook {
 export async function checkTexts(path: string, columns: TextColumns, named: boolean): Promise<RowsLook> {
   const rows = await readRows(path);
   const problems: DataError[] = [...rows.problems];
+  const pictured: string[] = [];
   let labelled = 0;
   for (let index = 0; index < rows.length; index++) {
     const row = rows.read(index);
-    const expected = row[columns.expected] ?? null;
+    const [prompt, expected] = [valueAt(row, columns.prompt), valueAt(row, columns.expected) ?? null];
     const wrong = [
-      ...(isPrompt(row[columns.prompt]) ? [] : [wrongColumn(row, columns.prompt, 'words, or a list of messages')]),
+      ...(isPrompt(prompt) ? [] : [wrongColumn(prompt, columns.prompt, 'words, or a list of messages')]),
       ...((expected === null ? named : !isWords(expected) && !isNumber(expected))
-        ? [wrongColumn(row, columns.expected, 'words or a number')]
+        ? [wrongColumn(expected, columns.expected, 'words or a finite number')]
         : []),
     ];
+    const beside = shownBeside(row, wordsIn(prompt));
+    if (beside !== null) pictured.push(`${rows.place(index)}: ${beside}`);
     if (wrong.length > 0) {
       const next = 'Correct this row, or leave it out.';
       problems.push(new DataError(wrong.join('; '), { where: rows.place(index), next }));
     } else if (expected !== null) labelled += 1;
+  }
+  if (pictured.length > 0) {
+    problems.push(
+      new DataError(`${pictured.length} of ${rows.length} prompts show more than words, the first at ${pictured[0]}`, {
+        where: path,
+        next: 'Recipes that read prompts show the policy no pictures: use a dataset of words.',
+      }),
+    );
   }
   return { samples: rows.length + rows.problems.length, labelled, problems };
 }
@@ -90,9 +103,16 @@ function isNumber(value: unknown): boolean {
 }
 
 function isPrompt(value: unknown): boolean {
-  return isWords(value) || (Array.isArray(value) && value.length > 0);
+  return isWords(value) || (Array.isArray(value) && value.length > 0 && isSayable(value));
 }
 
-function wrongColumn(row: Row, column: string, allowed: string): string {
-  return `column '${column}': found ${JSON.stringify(row[column] ?? null)?.slice(0, 80)}; allowed: ${allowed}`;
+/** The words of a prompt, or of the messages of a conversation. */
+function wordsIn(prompt: unknown): string {
+  if (typeof prompt === 'string') return prompt;
+  if (!Array.isArray(prompt)) return '';
+  return prompt.map((turn: unknown) => String((turn as { readonly content?: unknown } | null)?.content)).join('\n');
+}
+
+function wrongColumn(value: unknown, column: string, allowed: string): string {
+  return `column '${column}': found ${inBrief(value)}; allowed: ${allowed}`;
 }

@@ -7,7 +7,7 @@ import { comparedEdit, openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
 import { pixelDigest, type ComparedSet } from './overlap.js';
 import { openPicturedEdits, PICTURED_COLUMNS, shownBefore } from './pictured_edits.js';
-import { openRows } from './rows.js';
+import { openRows, valueAt } from './rows.js';
 import { comparedInpaint, openSelfBench } from './self_bench.js';
 
 type Opener = (path: string, use: DatasetUse) => Promise<Omit<ComparedSet, 'name'>>;
@@ -61,7 +61,7 @@ const openers: Readonly<Record<DatasetReport['kind'], Opener>> = {
     return {
       length: source.length,
       at: (index) => {
-        const words = source.read(index)[prompt];
+        const words = valueAt(source.read(index), prompt);
         return {
           id: source.id(index),
           words: typeof words === 'string' ? words : JSON.stringify(words),

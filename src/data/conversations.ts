@@ -9,8 +9,9 @@ import { basename, dirname, extname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { parseJson, textOf } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
-import { beginningOf, linesOf, readWhole } from './large_texts.js';
+import { beginningOf, jsonLine, linesOf, readWhole } from './large_texts.js';
 import { oneOf } from './problems.js';
 import { readClip, readClipNow, type Clip } from './video/clip.js';
 import type { Sampling } from './video/sampling.js';
@@ -202,9 +203,15 @@ interface Entry {
 
 function entries(bytes: Uint8Array, file: string): Entry[] {
   if (extname(file) === '.jsonl') {
-    return Array.from(linesOf(bytes)).flatMap((line, i) => {
+    return Array.from(linesOf(bytes)).flatMap((line, i): Entry[] => {
       const place = `${file}:${i + 1}`;
-      return line.trim() === '' ? [] : [{ place, ...parsed(line, place) }];
+      try {
+        const value = jsonLine(line, file, i + 1);
+        return value === undefined ? [] : [{ place, value, problem: null }];
+      } catch (cause) {
+        if (!(cause instanceof DataError)) throw cause;
+        return [{ place, value: null, problem: cause }];
+      }
     });
   }
   if (bytes.length > LONGEST_LIST) {
@@ -213,20 +220,11 @@ function entries(bytes: Uint8Array, file: string): Entry[] {
       next: 'Write it as .jsonl.',
     });
   }
-  const { value: list, problem } = parsed(new TextDecoder().decode(bytes), file);
-  if (problem !== null) throw problem;
+  const list = parseJson(textOf(bytes, file), file);
   if (!Array.isArray(list)) {
     throw new DataError('found no list of samples; allowed: [{id, conversations, video}, …]', { where: file });
   }
   return list.map((value: unknown, i) => ({ value, place: `${file}:sample ${i + 1}`, problem: null }));
-}
-
-function parsed(json: string, where: string): Pick<Entry, 'value' | 'problem'> {
-  try {
-    return { value: JSON.parse(json), problem: null };
-  } catch (cause) {
-    return { value: null, problem: new DataError(`is not JSON (${(cause as Error).message})`, { where, cause }) };
-  }
 }
 
 /** A sample, or what is wrong with it. */

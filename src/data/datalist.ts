@@ -9,6 +9,7 @@ import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { parseJson, readTextFile } from '../core/text.js';
 
 export const DATALIST_NAME = 'tokenized_datalist.json';
 
@@ -63,15 +64,9 @@ export function openDatalist(given: string): Datalist {
   const path = folder ? join(absolute, 'list', DATALIST_NAME) : absolute;
   let parsed: unknown;
   try {
-    parsed = JSON.parse(readFileSync(path, 'utf8'));
+    parsed = parseJson(readTextFile(path), path);
   } catch (cause) {
-    if (cause instanceof SyntaxError) {
-      throw new DataError(`the list of samples is not JSON (${cause.message})`, {
-        where: path,
-        next: 'It is cut short or is another kind of file: make or copy the dataset again.',
-        cause,
-      });
-    }
+    if (cause instanceof DataError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
     const found = code === 'ENOENT' ? 'there is no list of samples here' : `cannot read the list of samples (${code})`;
     throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });

@@ -1,8 +1,9 @@
 /** A person's own edits: a file of JSON lines, each a picture and what is to be done to it. */
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
+import { parseJson, readTextFile } from '../core/text.js';
 
 /** One line, its pictures found. */
 export interface EditLine {
@@ -51,7 +52,7 @@ const SPECIAL_TOKEN = /<\|[^|]*\|>/;
 export function readInstructions(file: string): readonly EditLine[] {
   const problems: { readonly where: string; readonly message: string }[] = [];
   const lines: EditLine[] = [];
-  textOf(file)
+  textIn(file)
     .split('\n')
     .forEach((line, index) => {
       const where = `${file}:${index + 1}`;
@@ -70,13 +71,11 @@ export function readInstructions(file: string): readonly EditLine[] {
 const FORM =
   'Write one edit a line: {"source": "a.png", "instruction": "make it red"}, where they are known with "edited" and "mask", and with "split" where it is not "train".';
 
-function textOf(file: string): string {
+function textIn(file: string): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(file));
+    return readTextFile(file);
   } catch (cause) {
-    if (cause instanceof TypeError) {
-      throw new DataError('is not text in UTF-8', { where: file, next: FORM, cause });
-    }
+    if (cause instanceof DataError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
     const found = code === 'ENOENT' ? 'there is no such file' : `cannot be read (${code})`;
     throw new DataError(found, { where: file, next: `Name a file of JSON lines. ${FORM}`, cause });
@@ -86,9 +85,10 @@ function textOf(file: string): string {
 function readLine(line: string, where: string, folder: string): EditLine | { readonly found: readonly string[] } {
   let value: unknown;
   try {
-    value = JSON.parse(line);
+    value = parseJson(line, where);
   } catch (cause) {
-    return { found: [`is not JSON (${cause instanceof Error ? cause.message : String(cause)})`] };
+    if (!(cause instanceof DataError)) throw cause;
+    return { found: [cause.message] };
   }
   const parsed = lineSchema.safeParse(value);
   if (!parsed.success) return { found: parsed.error.issues.flatMap((issue) => messagesOf(issue, value)) };

@@ -1,24 +1,32 @@
 /** Large texts, read without making one string of them: a string has no more than 2^29 characters. */
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { DataError } from '../core/errors.js';
+import { parseJson, refuseLfsPointer, textOf } from '../core/text.js';
 
 const NEWLINE = 0x0a;
 
-/** The lines of UTF-8 bytes, without their ends; after a last line break there is an empty one. */
-export function* linesOf(bytes: Uint8Array): Generator<string> {
-  const decoder = new TextDecoder();
+/** The lines of some bytes, without their ends; after a last line break there is an empty one. Each is yet to be read as text. */
+export function* linesOf(bytes: Uint8Array): Generator<Uint8Array> {
   for (let start = 0; start <= bytes.length;) {
     const found = bytes.indexOf(NEWLINE, start);
     const end = found < 0 ? bytes.length : found;
-    yield decoder.decode(bytes.subarray(start, end));
+    yield bytes.subarray(start, end);
     start = end + 1;
   }
 }
 
-/** All bytes of a file of a dataset. Raises DataError for one that is larger than Node reads at once. */
+/** What a line of JSON says; undefined for a blank one. Raises DataError as `textOf` and `parseJson`. */
+export function jsonLine(bytes: Uint8Array, file: string, line: number): unknown {
+  const text = textOf(bytes, file, { line });
+  return text.trim() === '' ? undefined : parseJson(text, `${file}:${line}`);
+}
+
+/** All bytes of a file of a dataset. Raises DataError for one that is larger than Node reads at once, and for a Git LFS pointer. */
 export function readWhole(path: string): Uint8Array {
   try {
-    return readFileSync(path);
+    const bytes = readFileSync(path);
+    refuseLfsPointer(bytes, path);
+    return bytes;
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ERR_FS_FILE_TOO_LARGE') throw cause;
     throw new DataError('found a file of more than 2 GiB; allowed: smaller ones', {

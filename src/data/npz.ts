@@ -1,6 +1,7 @@
 /** Edit samples as .npz files: a zip of .npy arrays, as numpy.savez writes them. */
 import { unzipSync, zipSync } from 'fflate';
 import { DataError } from '../core/errors.js';
+import { textOf } from '../core/text.js';
 import { decodeNpy, encodeNpy, type NpyArray } from './npy.js';
 import type { CodeGrid, EditSample } from './types.js';
 
@@ -114,16 +115,16 @@ export function decodeEditSample(bytes: Uint8Array, id: string, where: string): 
     if (!array.data.includes(1)) throw wrong(name, '1 in one place at least: this one leaves nothing to change');
     return array.data;
   };
-  const utf8 = new TextDecoder();
+  const textField = (name: string): string => textOf(byteField(name), `${where}: field '${name}'`);
   const optional = <T>(name: string, read: (name: string) => T): T | null => (arrays.has(name) ? read(name) : null);
   return {
     id,
-    instruction: utf8.decode(byteField('instruction')),
+    instruction: textField('instruction'),
     source: gridField('source_tokens'),
     sourcePng: byteField('source_png'),
     target: optional('target_tokens', gridField),
     targetPng: optional('target_png', byteField),
     mask: optional('mask', maskField),
-    rationale: optional('rationale', (name) => utf8.decode(byteField(name))),
+    rationale: optional('rationale', textField),
   };
 }

@@ -6,10 +6,12 @@ import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { inBrief } from '../core/text.js';
 import { pixelDigest } from './overlap.js';
 import { pictureBytes } from './pictures.js';
 import { oneOf } from './problems.js';
-import { firstRows, readRows, type Row } from './rows.js';
+import { holdsPictures } from './row_pictures.js';
+import { firstRows, readRows, valueAt, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
 
 export interface PicturedEdit {
@@ -80,6 +82,7 @@ export async function readPicturedEdits(
   columns: PicturedColumns,
 ): Promise<ReadPicturedEdits> {
   const rows = await readRows(path);
+  if (rows.length > 0) refusePictures(rows.read(0), columns, rows.place(0));
   const folder = media ?? (statSync(path).isDirectory() ? path : dirname(path));
   const problems: DataError[] = [...rows.problems];
   const sizes: number[] = [];
@@ -124,10 +127,25 @@ export async function firstPicturedEdits(
   count: number,
 ): Promise<readonly PicturedEdit[]> {
   return (await firstRows(path, count)).map(({ row, place: where }) => {
+    refusePictures(row, columns, where);
     const read = readRow(row, columns, media ?? (statSync(path).isDirectory() ? path : dirname(path)));
     if (Array.isArray(read)) throw broken(read, where);
     return { ...read, id: basename(where), where };
   });
+}
+
+/** Every row has the same problem: it is said once. */
+function refusePictures(row: Row, { source, target }: PicturedColumns, where: string): void {
+  const column = [source, target].find((name) => holdsPictures(valueAt(row, name)) || isDataUrl(valueAt(row, name)));
+  if (column === undefined) return;
+  throw new DataError(`column '${column}' holds pictures themselves; allowed: the paths of picture files`, {
+    where,
+    next: "Write each picture to a file (in Python: Path(name).write_bytes(row['source']['bytes'])) and the file's path into the column.",
+  });
+}
+
+function isDataUrl(value: unknown): boolean {
+  return typeof value === 'string' && /^data:[^,]{0,100},/.test(value);
 }
 
 function broken(found: readonly string[], where: string): DataError {
@@ -139,22 +157,24 @@ function readRow(row: Row, columns: PicturedColumns, folder: string): Omit<Pictu
   const problems: string[] = [];
   const isWords = (value: unknown): value is string => typeof value === 'string' && value.trim() !== '';
   const words = (column: string, needed: boolean): string | null => {
-    const value = row[column] ?? null;
+    const value = valueAt(row, column) ?? null;
     if (isWords(value)) return value;
     if (value === null && !needed) return null;
-    problems.push(`column '${column}': found ${JSON.stringify(value)}; allowed: words${needed ? '' : ', or null'}`);
+    problems.push(`column '${column}': found ${inBrief(value)}; allowed: words${needed ? '' : ', or null'}`);
     return null;
   };
   const placed = (column: string, named: string): string => {
     const place = isAbsolute(named) ? named : resolve(folder, named);
-    if (!existsSync(place)) problems.push(`column '${column}': there is no file ${place}`);
+    if (!existsSync(place)) {
+      problems.push(`column '${column}': there is no file ${named === place ? inBrief(named) : place}`);
+    }
     return place;
   };
   const files = (column: string): readonly string[] => {
-    const value = row[column] ?? null;
+    const value = valueAt(row, column) ?? null;
     const named: readonly unknown[] = Array.isArray(value) ? value : [value];
     if (named.length > 0 && named.every(isWords)) return named.map((one) => placed(column, one));
-    problems.push(`column '${column}': found ${JSON.stringify(value)}; allowed: words, or a list of them`);
+    problems.push(`column '${column}': found ${inBrief(value)}; allowed: the path of a picture, or a list of paths`);
     return [];
   };
   const [source, ...further] = files(columns.source);

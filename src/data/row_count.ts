@@ -37,7 +37,7 @@ export function countRows(path: string, most: number): number | null {
 
 const COUNTS: Readonly<Record<string, ((file: string, most: number) => number | null) | undefined>> = {
   '.jsonl': countLines,
-  '.txt': (file) => (statSync(file).size > MOST_BYTES ? null : promptLines(readWhole(file)).length),
+  '.txt': (file) => (statSync(file).size > MOST_BYTES ? null : promptLines(readWhole(file), file).length),
 };
 
 /** The first lines that are not blank. */

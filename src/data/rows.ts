@@ -1,13 +1,15 @@
 /** Datasets of rows: JSON lines, the parquet files of Hugging Face's datasets, or texts with a prompt on each line. They are read whole: prompts are small beside a model. */
-import { closeSync, existsSync, fstatSync, openSync, readdirSync, readSync, statSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readdirSync, readSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { textOf } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
-import { linesOf, readWhole } from './large_texts.js';
+import { jsonLine, linesOf, readWhole } from './large_texts.js';
+import { parquetColumns, readParquetRows } from './parquet_rows.js';
+import type { Row } from './types.js';
 
-/** A row's values by the names of its columns. */
-export type Row = Readonly<Record<string, unknown>>;
+export type { Row };
 
 export interface RowSource {
   /** The path as it was given. */
@@ -127,19 +129,42 @@ const GLANCES: Readonly<Record<string, (file: string, columns: readonly string[]
     const problems: DataError[] = [];
     const [first] = readLines(firstLines(file, 1), file, problems);
     if (problems.length > 0) throw problems[0];
-    const names = first === undefined ? columns : Object.keys(first.row);
-    return { missing: columns.find((column) => !names.includes(column)), found: `; found: ${names.join(', ')}` };
+    return first === undefined ? { missing: undefined, found: '' } : glance(first.row, columns);
   },
-  // The footer has the names as they are; what it says of them is read when the dataset is opened.
-  '.parquet': (file, columns) => {
-    const footer = parquetFooter(file);
-    return { missing: columns.find((column) => !footer.includes(column)), found: '' };
-  },
+  '.parquet': (file, columns) => glance(parquetColumns(file), columns),
   '.txt': (_file, columns) => ({
     missing: columns.find((column) => column !== PROMPT_COLUMN),
     found: `; a text has one column, '${PROMPT_COLUMN}'`,
   }),
 };
+
+function glance(row: Row, columns: readonly string[]): Glance {
+  const missing = columns.find((column) => valueAt(row, column) === undefined);
+  return { missing, found: `; found: ${columnNames(row).join(', ')}` };
+}
+
+/** The value of a column; `a.b` is field `b` of column `a`, unless a column has that name. Undefined if the row has no such column. */
+export function valueAt(row: Row, column: string): unknown {
+  if (Object.hasOwn(row, column)) return row[column];
+  for (let dot = column.indexOf('.'); dot >= 0; dot = column.indexOf('.', dot + 1)) {
+    const outer = Object.hasOwn(row, column.slice(0, dot)) ? row[column.slice(0, dot)] : undefined;
+    if (outer === null) return null;
+    const found = isFields(outer) ? valueAt(outer, column.slice(dot + 1)) : undefined;
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+/** The names by which `valueAt` finds the values of a row. */
+export function columnNames(row: Row): readonly string[] {
+  return Object.entries(row).flatMap(([name, value]) =>
+    isFields(value) ? columnNames(value).map((inner) => `${name}.${inner}`) : [name],
+  );
+}
+
+function isFields(value: unknown): value is Row {
+  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+}
 
 /** The first rows of a dataset, without reading the rest of it. Raises DataError as `openRows`, for what of them is no row. */
 export async function firstRows(
@@ -193,28 +218,6 @@ function firstLines(path: string, count: number): Uint8Array {
   }
 }
 
-/** The footer of a parquet file. The file ends in the footer, its length in four bytes, and PAR1. */
-function parquetFooter(path: string): Buffer {
-  const file = openSync(path, 'r');
-  try {
-    const { size } = fstatSync(file);
-    const tail = Buffer.alloc(8);
-    if (size >= 12) readSync(file, tail, 0, 8, size - 8);
-    const length = tail.readUInt32LE(0);
-    if (tail.toString('latin1', 4) !== 'PAR1' || length > size - 12) {
-      throw new DataError('cannot be read as parquet: it does not end as one does', {
-        where: path,
-        next: 'Fetch the file again.',
-      });
-    }
-    const footer = Buffer.alloc(length);
-    readSync(file, footer, 0, length, size - 8 - length);
-    return footer;
-  } finally {
-    closeSync(file);
-  }
-}
-
 /** Raises DataError as `readRows`, and the first of what is no row. */
 export async function openRows(path: string): Promise<RowSource> {
   const { problems, ...source } = await readRows(path);
@@ -263,14 +266,17 @@ function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numb
       break;
     }
     number += 1;
-    if (line.trim() === '') continue;
-    const where = `${file}:${number}`;
     try {
-      const row: unknown = JSON.parse(line);
-      if (typeof row === 'object' && row !== null && !Array.isArray(row)) rows.push({ row: row as Row, file, number });
-      else problems.push(new DataError('found a line that is no object; allowed: {"prompt": …, …}', { where }));
+      const row = jsonLine(line, file, number);
+      if (row === undefined) continue;
+      if (isFields(row)) rows.push({ row, file, number });
+      else {
+        const where = `${file}:${number}`;
+        problems.push(new DataError('found a line that is no object; allowed: {"prompt": …, …}', { where }));
+      }
     } catch (cause) {
-      problems.push(new DataError(`is not JSON (${(cause as Error).message})`, { where, cause }));
+      if (!(cause instanceof DataError)) throw cause;
+      problems.push(cause);
     }
   }
   return rows;
@@ -279,47 +285,26 @@ function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numb
 /** The column of a text whose lines are prompts. */
 const PROMPT_COLUMN = 'prompt';
 
-/** A prompt on each line, with its number from 1; blank lines, and those that begin with #, are left out. */
-export function promptLines(bytes: Uint8Array): readonly { readonly prompt: string; readonly number: number }[] {
-  return new TextDecoder()
-    .decode(bytes)
+/** A prompt on each line, with its number from 1; blank lines, and those that begin with #, are left out. Raises DataError as `textOf`. */
+export function promptLines(
+  bytes: Uint8Array,
+  file: string,
+): readonly { readonly prompt: string; readonly number: number }[] {
+  return textOf(bytes, file)
     .split('\n')
     .map((line, i) => ({ prompt: line.trim(), number: i + 1 }))
     .filter(({ prompt }) => prompt !== '' && !prompt.startsWith('#'));
 }
 
 function readPrompts(bytes: Uint8Array, file: string): Numbered[] {
-  return promptLines(bytes).map(({ prompt, number }) => ({ row: { [PROMPT_COLUMN]: prompt }, file, number }));
+  return promptLines(bytes, file).map(({ prompt, number }) => ({ row: { [PROMPT_COLUMN]: prompt }, file, number }));
 }
 
-async function readParquet(
-  bytes: Uint8Array,
-  file: string,
-  _problems: DataError[],
-  most?: number,
-): Promise<Numbered[]> {
-  const [{ parquetReadObjects }, { compressors }] = await Promise.all([
-    import('hyparquet'),
-    import('hyparquet-compressors'),
-  ]);
-  // A copy: the pool that small files are read into is shared.
-  const whole = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
-  try {
-    const found = await parquetReadObjects({
-      file: whole,
-      compressors,
-      ...(most === undefined ? {} : { rowEnd: most }),
-    });
-    return found.map((row, i) => ({ row: plainValue(row) as Row, file, number: i + 1 }));
-  } catch (cause) {
-    throw new DataError(`cannot be read as parquet: ${(cause as Error).message}`, { where: file, cause });
-  }
-}
-
-/** What JSON would hold: whole numbers come as bigint, and one that a number cannot hold exactly stays words. */
-function plainValue(value: unknown): unknown {
-  if (typeof value === 'bigint') return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
-  if (Array.isArray(value)) return value.map(plainValue);
-  if (value === null || typeof value !== 'object' || Object.getPrototypeOf(value) !== Object.prototype) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plainValue(one)]));
+async function readParquet(bytes: Uint8Array, file: string, problems: DataError[], most?: number): Promise<Numbered[]> {
+  const found = await readParquetRows(bytes, file, most);
+  return found.flatMap((row, i): Numbered[] => {
+    if (!(row instanceof DataError)) return [{ row, file, number: i + 1 }];
+    problems.push(row);
+    return [];
+  });
 }

@@ -14,6 +14,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { readTextFile } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { pixelDigest, type ComparedSample } from './overlap.js';
 import { oneOf } from './problems.js';
@@ -124,7 +125,7 @@ function sampleOf(line: string): Pick<Line, 'number' | 'stem' | 'prompt'> | null
 function readLines(path: string, problems: DataError[]): Line[] {
   const lines: Line[] = [];
   const seen = new Map<string, number>();
-  for (const [i, text] of textOf(path).split(/\r?\n/).entries()) {
+  for (const [i, text] of textIn(path).split(/\r?\n/).entries()) {
     if (text.trim() === '') continue;
     const where = `${path}:${i + 1}`;
     const sample = sampleOf(text);
@@ -156,11 +157,11 @@ function lineProblem(text: string, where: string): DataError {
   return new DataError(`${found}: ${JSON.stringify(text.slice(0, 80))}`, { where, next: FORM });
 }
 
-function textOf(path: string): string {
+function textIn(path: string): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(path));
+    return readTextFile(path);
   } catch (cause) {
-    if (cause instanceof TypeError) throw new DataError('is not text in UTF-8', { where: path, next: FORM, cause });
+    if (cause instanceof DataError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
     const found = code === 'ENOENT' ? `there is no ${basename(path)} here` : `cannot be read (${code})`;
     throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });
@@ -171,7 +172,7 @@ const SUM = /^([0-9a-f]{64}) [ *](?:\.\/)?(.+)$/;
 
 function readSums(path: string, problems: DataError[]): ReadonlyMap<string, string> {
   const sums = new Map<string, string>();
-  for (const [i, line] of textOf(path).split(/\r?\n/).entries()) {
+  for (const [i, line] of textIn(path).split(/\r?\n/).entries()) {
     if (line === '') continue;
     const parts = SUM.exec(line);
     if (parts !== null) sums.set(parts[2], parts[1]);

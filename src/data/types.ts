@@ -1,6 +1,9 @@
 /** The samples of image-editing datasets, whatever the format of their files. */
 import type { ListDigest } from './datalist.js';
 
+/** A row's values by the names of its columns. */
+export type Row = Readonly<Record<string, unknown>>;
+
 /** A rectangle of vision codes (indices into the tokenizer's codebook, not vocabulary ids), row by row. */
 export interface CodeGrid {
   readonly height: number;

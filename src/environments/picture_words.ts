@@ -1,8 +1,9 @@
 /** Encodes prompts for an image model of the tiny world, without weights: each known word, and its position. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
+import { readTextFile } from '../core/text.js';
 
 /** A prompt as an image model sees it. */
 export interface EncodedPrompt {
@@ -52,7 +53,7 @@ export class PictureWords implements PromptEncoder {
     const file = join(folder, PICTURE_WORDS_FILE);
     if (!existsSync(file)) return null;
     try {
-      return new PictureWords(schema.parse(JSON.parse(readFileSync(file, 'utf8'))));
+      return new PictureWords(schema.parse(JSON.parse(readTextFile(file, CheckpointError))));
     } catch (cause) {
       throw new CheckpointError('it does not say which words the model knows: {"words": […], "length": 16}', {
         where: file,

@@ -1,5 +1,5 @@
 /** The files of a model's folder: config.json, weights and tokenizer.json, as on the Hub. */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
@@ -13,6 +13,7 @@ import {
   type HeldDtype,
   type HeldOf,
 } from '../core/safetensors.js';
+import { readTextFile } from '../core/text.js';
 
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
@@ -218,8 +219,9 @@ export function requireHere(folder: string): void {
 /** Raises CheckpointError where the file cannot be read or holds no JSON. */
 export function readJson(path: string): unknown {
   try {
-    return JSON.parse(readFileSync(path, 'utf8')) as unknown;
+    return JSON.parse(readTextFile(path, CheckpointError)) as unknown;
   } catch (cause) {
+    if (cause instanceof CheckpointError) throw cause;
     throw new CheckpointError(`cannot be read: ${(cause as Error).message}`, { where: path, cause });
   }
 }

@@ -2,11 +2,12 @@
  * Adapters over frozen weights in files: `adapter_config.json`, which names the base they were trained on, and `adapter_model.safetensors`. LoRA is
  * stored as PEFT does; an IP-Adapter is a kind of this program's own, with diffusers' names for its layers.
  */
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { join, sep } from 'node:path';
 import { z } from 'zod';
 import { digestOfFileSync } from '../core/digest.js';
 import { CheckpointError, must } from '../core/errors.js';
+import { readTextFile } from '../core/text.js';
 import { writable } from '../core/half.js';
 import { sha256 } from '../core/image.js';
 import { readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
@@ -289,7 +290,7 @@ const PLACE_OF_CHECKPOINT = 3;
 export function descriptionOf(folder: string): string {
   if (holdsAdapter(folder)) return descriptionOf(baseOf(folder));
   requireHere(folder);
-  return readFileSync(join(folder, CONFIG_FILE), 'utf8');
+  return readTextFile(join(folder, CONFIG_FILE), CheckpointError);
 }
 
 /** An adapter is useless on weights other than those it was trained on. A digest of null is unknown. */

@@ -1,5 +1,6 @@
 /** CLIP: learning to tell which captions and pictures of a batch belong together. */
-import { readFileSync } from 'node:fs';
+import { CheckpointError } from '../core/errors.js';
+import { readTextFile } from '../core/text.js';
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { captionedPixels, type CaptionedPicture } from '../data/captioned.js';
@@ -53,7 +54,7 @@ export function clipNetwork(
   const tokenizerJson =
     checkpoint === null
       ? clipTokenizerJson(captions, init.text_config.merges)
-      : readFileSync(firstFile([join(checkpoint, TOKENIZER_FILE)], TOKENIZER_FILE, checkpoint), 'utf8');
+      : readTextFile(firstFile([join(checkpoint, TOKENIZER_FILE)], TOKENIZER_FILE, checkpoint), CheckpointError);
   const tokenizer = ClipTokenizer.parse(tokenizerJson, init.text_config.max_position_embeddings, TOKENIZER_FILE);
   const config = configOf(init, tokenizer);
   const graph = new Graph('clip');

@@ -1,7 +1,7 @@
 import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { DataError } from '../../src/core/errors.js';
+import { DataError } from '../../src/core/errors.js';
 import { checkDataset } from '../../src/data/check.js';
 import { openPicturedEdits, readPicturedEdits, shownBefore, sourcesOf } from '../../src/data/pictured_edits.js';
 import { testFolders } from '../support/folder.js';
@@ -67,10 +67,22 @@ describe('edits of pictures in rows', () => {
     async (source) => {
       const { problems } = await readPicturedEdits(listOf([{ source, instruction: 'x' }]), null, columns);
       expect(problems.map(({ message }) => message)).toEqual([
-        `column 'source': found ${JSON.stringify(source)}; allowed: words, or a list of them`,
+        `column 'source': found ${JSON.stringify(source)}; allowed: the path of a picture, or a list of paths`,
       ]);
     },
   );
+
+  it.each([
+    ['bytes', { bytes: 'iVBORw0KGgo=', path: null }],
+    ['a list of bytes', [{ bytes: 'iVBORw0KGgo=', path: 'a.png' }]],
+    ['a data URL', `data:image/png;base64,${'A'.repeat(200_000)}`],
+  ])('are refused with one short line where their pictures are %s', async (_, source) => {
+    const row = { source, instruction: 'x' };
+    const error = await readPicturedEdits(listOf([row, row]), null, columns).catch((cause: unknown) => cause);
+    expect(error).toBeInstanceOf(DataError);
+    expect((error as DataError).toText().length).toBeLessThan(500);
+    expect(error).toMatchObject({ message: expect.stringContaining("column 'source' holds pictures") as string });
+  });
 
   it('may have other columns, and pictures in another folder', async () => {
     const list = listOf([{ image: 'b.png', prompt: 'go' }]);
@@ -91,7 +103,7 @@ describe('edits of pictures in rows', () => {
     expect(problems.map(({ where, message }) => `${where}: ${message}`.replaceAll(join(list, '..'), ''))).toEqual([
       `/edits.jsonl:1: column 'instruction': found " "; allowed: words`,
       `/edits.jsonl:2: column 'source': there is no file /gone.png; column 'response': found 3; allowed: words, or null`,
-      `/edits.jsonl:4: column 'source': found null; allowed: words, or a list of them; column 'target': there is no file /none.png`,
+      `/edits.jsonl:4: column 'source': found null; allowed: the path of a picture, or a list of paths; column 'target': there is no file /none.png`,
     ]);
     await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
   });

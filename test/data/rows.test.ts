@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
-import { checkRows, openRows, readRows, rowFiles, type Row, type RowSource } from '../../src/data/rows.js';
+import { checkRows, openRows, readRows, rowFiles, valueAt, type Row, type RowSource } from '../../src/data/rows.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('rows');
@@ -113,6 +113,81 @@ describe('parquet files', () => {
   });
 });
 
+describe('what a lenient reader would change', () => {
+  it('decimals keep their digits, wherever they are', async () => {
+    const rows = all(await openRows(join(FIXTURES, 'decimals.parquet')));
+    const short = ['3.10', '-0.05', '1200.00', null];
+    expect(rows.map((each) => each['short'])).toEqual(short);
+    expect(rows.map((each) => each['long'])).toEqual([
+      '12345678901234567890.123456789',
+      '-1.000000001',
+      '0.000000000',
+      null,
+    ]);
+    expect(rows.map((each) => each['list'])).toEqual(short.map((one) => [one, null]));
+    expect(rows.map((each) => each['inner'])).toEqual(short.map((price) => ({ price })));
+    expect(rows.map((each) => each['map'])).toEqual(short.map((key) => ({ key })));
+    const integers = all(await openRows(join(FIXTURES, 'decimal_integers.parquet')));
+    expect(integers.map(({ n }) => n)).toEqual(short);
+  });
+
+  it('a text of parquet that is not UTF-8 is a problem of its row', async () => {
+    const path = join(FIXTURES, 'latin1.parquet');
+    await expect(openRows(path)).rejects.toThrow(DataError);
+    await expect(openRows(path)).rejects.toMatchObject({ where: `${path}:2` });
+    await expect(openRows(path)).rejects.toThrow("column 'prompt' has a text that is not UTF-8");
+  });
+
+  it('bytes stay bytes, and a row is found where its picture is', async () => {
+    const [row] = all(await openRows(join(FIXTURES, 'pictures.parquet')));
+    expect(row).toMatchObject({ source: { path: 'a.png', bytes: expect.any(Uint8Array) as Uint8Array } });
+  });
+
+  it.each([
+    ['a.jsonl', Buffer.from('{"a":1}\n{"a":"hei\u00dft"}\n', 'latin1'), ':2'],
+    ['a.jsonl', Buffer.from('{"a":1}\n\n{"a":"\\ud83d"}\n'), ':3'],
+    ['a.txt', Buffer.from('a\nhei\u00dft\n', 'latin1'), ':2'],
+    ['a.txt', Buffer.from('a\nb\n', 'utf16le'), ':1'],
+    ['a.jsonl', Buffer.from('version https://git-lfs.github.com/spec/v1\noid sha256:0\n'), ''],
+    ['a.parquet', Buffer.from('version https://git-lfs.github.com/spec/v1\noid sha256:0\n'), ''],
+    ['a.txt', Buffer.from('version https://git-lfs.github.com/spec/v1\noid sha256:0\n'), ''],
+  ])('%s of other text (%#) is rejected with its line', async (name, bytes, line) => {
+    const path = file(name, bytes);
+    await expect(openRows(path)).rejects.toThrow(DataError);
+    await expect(openRows(path)).rejects.toMatchObject({ where: `${path}${line}` });
+  });
+
+  it('whole numbers beyond those that are exact stay text', async () => {
+    expect(all(await openRows(file('a.jsonl', '{"a": 12345678901234567890, "b": 12}')))).toEqual([
+      { a: '12345678901234567890', b: 12 },
+    ]);
+  });
+
+  it('a damaged parquet file is named as such, whatever the damage', async () => {
+    const whole = readFileSync(join(FIXTURES, 'zstd.parquet'));
+    const found = new Set<string>();
+    for (let at = 4; at < whole.length; at += 43) {
+      const bytes = Buffer.from(whole);
+      bytes[at] ^= 0xff;
+      const path = file('a.parquet', bytes);
+      const problem = await openRows(path).catch((error: unknown) => error);
+      if (problem instanceof Error) {
+        expect(problem).toBeInstanceOf(DataError);
+        found.add(problem.message);
+      }
+      expect(() => {
+        try {
+          checkRows(path, ['prompt']);
+        } catch (error) {
+          if (!(error instanceof DataError)) throw error;
+        }
+      }).not.toThrow();
+    }
+    expect(found).toContain('cannot be read as parquet: it is damaged or was cut short');
+    for (const message of found) expect(message).toMatch(/it is damaged or was cut short|a text that is not UTF-8/);
+  });
+});
+
 describe('a folder', () => {
   it('of shards is one dataset, in the order of their names', async () => {
     const rows = await openRows(join(FIXTURES, 'shards'));
@@ -190,6 +265,18 @@ describe('a glance at a dataset', () => {
     expect(() => checkRows(file('c.jsonl', ' \n\n'), ['a'])).not.toThrow();
   });
 
+  it('finds nested columns by dotted names, and says which there are', () => {
+    const nested = join(FIXTURES, 'nested.parquet');
+    expect(() => checkRows(nested, ['prompt', 'reward_model.ground_truth', 'reward_model', 'x.y'])).not.toThrow();
+    const json = file('a.jsonl', '{"prompt":"a","reward_model":{"style":"rule","ground_truth":"5"},"x.y":"1"}');
+    expect(() => checkRows(json, ['prompt', 'reward_model.ground_truth', 'reward_model', 'x.y'])).not.toThrow();
+    for (const path of [nested, json]) {
+      expect(() => checkRows(path, ['reward_model.answer'])).toThrow(
+        "no column 'reward_model.answer'; found: prompt, reward_model.style, reward_model.ground_truth, x.y",
+      );
+    }
+  });
+
   it('refuses what is broken, and what is not there', () => {
     expect(() => checkRows(file('a.jsonl', '{"a":\n'), ['a'])).toThrow(/is not JSON/);
     const whole = readFileSync(join(FIXTURES, 'zstd.parquet'));
@@ -200,4 +287,17 @@ describe('a glance at a dataset', () => {
     }
     expect(() => checkRows('/no/such/rows', ['a'])).toThrow('there is no such dataset');
   });
+});
+
+it.each([
+  ['a.b', { a: { b: 1 } }, 1],
+  ['a.b', { 'a.b': 2, a: { b: 1 } }, 2],
+  ['a.b.c', { 'a.b': { c: 3 } }, 3],
+  ['a.b', { a: null }, null],
+  ['a.b', { a: [1] }, undefined],
+  ['a.b', { a: 'b' }, undefined],
+  ['toString', {}, undefined],
+  ['a.constructor', { a: {} }, undefined],
+])('%s of %j is %s', (column, row, value) => {
+  expect(valueAt(row, column)).toBe(value);
 });

@@ -1,7 +1,8 @@
 /** The texts of a tokenizer's folder, and its chat template: what can be known of them without the library that computes tokens. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
+import { readTextFile } from '../../core/text.js';
 import { ChatTemplate } from '../chat/template.js';
 import { TOKENIZER_FILE } from '../files.js';
 import { parseTokenizerConfig, type TokenizerConfig } from './added.js';
@@ -32,8 +33,9 @@ export function readText(folder: string, name: string): string | null {
   const path = join(folder, name);
   if (!existsSync(path)) return null;
   try {
-    return readFileSync(path, 'utf8');
+    return readTextFile(path, CheckpointError);
   } catch (cause) {
+    if (cause instanceof CheckpointError) throw cause;
     throw new CheckpointError('cannot be read', { where: path, cause });
   }
 }

@@ -1,6 +1,6 @@
 /** Words as tokens, in Hugging Face's `tokenizer.json` form, for the tiny models. */
-import { readFileSync } from 'node:fs';
 import { CheckpointError, DataError } from '../../core/errors.js';
+import { readTextFile } from '../../core/text.js';
 import { TOKENIZER_FILE } from '../files.js';
 import type { DecodeOptions, Tokenizer } from './tokenizer.js';
 
@@ -57,7 +57,7 @@ export class WordTokenizer implements Tokenizer {
 
   static read(path: string): WordTokenizer {
     try {
-      return new WordTokenizer(readFileSync(path, 'utf8'), path);
+      return new WordTokenizer(readTextFile(path, CheckpointError), path);
     } catch (cause) {
       if (cause instanceof CheckpointError) throw cause;
       throw new CheckpointError('cannot read the tokenizer', { where: path, cause });

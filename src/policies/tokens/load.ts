@@ -1,7 +1,8 @@
 /** Loads a token policy's model from a folder, or makes one with random weights. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
+import { readTextFile } from '../../core/text.js';
 import type { HeldDtype } from '../../core/safetensors.js';
 import {
   NESTED_PROCESSOR_FILE,
@@ -59,7 +60,7 @@ export function processorFolder(folder: string): string {
 function processorFiles(folder: string): Record<string, string> {
   const from = processorFolder(folder);
   const names = processorNames.filter((name) => existsSync(join(from, name)));
-  return Object.fromEntries(names.map((name) => [name, readFileSync(join(from, name), 'utf8')]));
+  return Object.fromEntries(names.map((name) => [name, readTextFile(join(from, name), CheckpointError)]));
 }
 
 /**

@@ -1,7 +1,9 @@
 /** Turns a row of a dataset into the policy's question. Pure functions. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
-import { COLUMNS_ADVICE, type Row } from '../../data/rows.js';
+import { inBrief } from '../../core/text.js';
+import { isSayable, shownBeside } from '../../data/row_pictures.js';
+import { columnNames, COLUMNS_ADVICE, valueAt, type Row } from '../../data/rows.js';
 import type { Message } from '../../models/chat/template.js';
 import type { Question } from '../open_words_task.js';
 import { PLACEHOLDER, type TextSettings } from './settings.js';
@@ -16,7 +18,7 @@ const message = z.object({
 });
 const conversation = z.array(message).min(1);
 
-/** Raises DataError, naming `where`, for a row without its columns or with another form. */
+/** Raises DataError, naming `where`, for a row without its columns or with another form, and for one that shows pictures. */
 export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSettings, where: string): Question {
   const turns = prompt.template === null ? turnsOf(valueOf(row, columns.prompt, where), columns.prompt, where) : null;
   const labelled = turns?.at(-1)?.role === 'assistant' ? wordsOf(turns.at(-1)!) : undefined;
@@ -29,6 +31,13 @@ export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSett
     });
   }
   const instruction = wordsOf(last);
+  const beside = shownBeside(row, asked.map(wordsOf).join('\n'));
+  if (beside !== null) {
+    throw new DataError(`found ${beside}; allowed: words alone, since the policy is shown no pictures`, {
+      where,
+      next: 'Train on a dataset of words, or remove that column if the prompts do not depend on it.',
+    });
+  }
   const expected = columns.expected === null ? labelled : answerOf(row, columns.expected, where);
   const label = expected === undefined ? {} : { expected };
   if (prompt.chat) return { asked: conversationOf(asked, prompt, where), instruction, ...label };
@@ -66,7 +75,7 @@ function turnsOf(value: unknown, column: string, where: string): Message[] {
   if (typeof value === 'string') return [{ role: 'user', content: value }];
   const parsed = conversation.safeParse(value);
   if (parsed.success) return parsed.data.map(({ role, content }) => ({ role, content }));
-  throw new DataError(`found ${shown(value)} in column '${column}'; allowed: words, or a list of {role, content}`, {
+  throw new DataError(`found ${inBrief(value)} in column '${column}'; allowed: words, or a list of {role, content}`, {
     where,
   });
 }
@@ -81,18 +90,26 @@ function answerOf(row: Row, column: string, where: string): string | undefined {
   const last = parsed.data?.at(-1);
   if (last !== undefined && (parsed.data?.length === 1 || last.role === 'assistant')) return wordsOf(last);
   throw new DataError(
-    `found ${shown(value)} in column '${column}'; allowed: words, a number, one turn, or a conversation whose last turn is the assistant's`,
+    `found ${inBrief(value)} in column '${column}'; allowed: words, a number, one turn, or a conversation whose last turn is the assistant's`,
     { where },
   );
 }
 
 function valueOf(row: Row, column: string, where: string): unknown {
-  const value = row[column];
-  if (value !== undefined) return value;
-  throw new DataError(`the row has no column '${column}'; found: ${Object.keys(row).join(', ')}`, {
-    where,
-    next: COLUMNS_ADVICE,
-  });
+  const value = valueAt(row, column);
+  if (value === undefined) {
+    throw new DataError(`the row has no column '${column}'; found: ${columnNames(row).join(', ')}`, {
+      where,
+      next: COLUMNS_ADVICE,
+    });
+  }
+  if (!isSayable(value)) {
+    throw new DataError(`found ${inBrief(value)} in column '${column}'; allowed: words, finite numbers, or null`, {
+      where,
+      next: 'pandas writes a missing number as NaN: write null, or leave this row out.',
+    });
+  }
+  return value;
 }
 
 /** The template filled with the row's values; a null value becomes no words. */
@@ -106,9 +123,4 @@ function filled(template: string, row: Row, where: string): string {
 
 function wordsOf({ content }: Message): string {
   return typeof content === 'string' ? content : content.map(({ text = '' }) => text).join('');
-}
-
-function shown(value: unknown): string {
-  const text = JSON.stringify(value);
-  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
 }

@@ -4,8 +4,8 @@
  * with published ones. Texts open with what never changes and end with the instruction, and images come from the most to the least
  * shared: a server with a prefix cache then computes a group's common part once.
  */
-import { readFileSync } from 'node:fs';
 import { ConfigError } from '../../core/errors.js';
+import { readTextFile } from '../../core/text.js';
 import type { JudgeImage } from './images.js';
 import type { JudgeQuery, ReplyFormat } from './judge.js';
 import { maxScore, parseScores } from './parse.js';
@@ -227,8 +227,9 @@ function readText(kind: keyof PromptFiles, file: string): string {
 export function readWording(file: string, what: string, where: string): string {
   let text: string;
   try {
-    text = readFileSync(file, 'utf8').trim();
+    text = readTextFile(file, ConfigError).trim();
   } catch (cause) {
+    if (cause instanceof ConfigError) throw cause;
     throw new ConfigError(`cannot read ${what} '${file}'`, {
       where,
       next: 'Correct the path, or leave it out to use the built-in wording.',

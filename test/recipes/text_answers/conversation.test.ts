@@ -159,6 +159,48 @@ describe('a row that asks nothing that can be asked', () => {
   });
 });
 
+describe('a row that shows more than words', () => {
+  const picture = { bytes: new Uint8Array(3_000_000), path: 'a.png' };
+  it.each<[string, Row]>([
+    ['a list of paths', { prompt: 'What is it?', images: ['a.png'] }],
+    ['a path', { prompt: 'What is it?', image: 'a.png' }],
+    ['bytes', { prompt: 'What is it?', image: picture }],
+    ['bytes in a column of any name', { prompt: 'What is it?', decoded: [picture] }],
+    ['a video', { prompt: 'What is it?', videos: ['a.mp4'] }],
+    ['a placeholder', { prompt: [turn('user', 'What is it?\n<image>')] }],
+    ['a placeholder of an earlier turn', { prompt: [turn('system', '<image>Look'), turn('user', 'What is it?')] }],
+    ["a model's own placeholder", { prompt: 'See <|vision_start|><|image_pad|><|vision_end|> here' }],
+  ])('is refused in one short message: %s', (_, row) => {
+    expect(() => question(row)).toThrow(DataError);
+    expect(() => question(row)).toThrow(/allowed: words alone/);
+    expect(() => question(row)).not.toThrow(/.{400}/s);
+  });
+
+  it.each<[string, Row]>([
+    ['empty columns', { prompt: 'a', images: [], image: null, video: '' }],
+    ['words about a tag', { prompt: 'What does the <image> tag do in SVG?' }],
+    ['a column about pictures', { prompt: 'a', image_count: 3, images: 3 }],
+  ])('is asked with %s', (_, row) => {
+    expect(question(row).instruction).toBe(row['prompt']);
+  });
+});
+
+describe('numbers', () => {
+  it.each([NaN, Infinity, -Infinity])('%d is no label and no part of a prompt', (value) => {
+    const columns = { expected: 'label' };
+    expect(() => question({ prompt: 'a', label: value }, { columns })).toThrow(DataError);
+    expect(() => question({ prompt: 'a', label: value }, { columns })).toThrow(/column 'label'/);
+    expect(() => question({ n: value }, { prompt: { template: 'Is it {n}?' } })).toThrow(/column 'n'/);
+    expect(() => question({ n: { price: [value] } }, { prompt: { template: 'Is it {n}?' } })).toThrow(DataError);
+  });
+
+  it('of nested columns are found by dotted names', () => {
+    const row = { prompt: 'a', reward_model: { ground_truth: 5 } };
+    expect(question(row, { columns: { expected: 'reward_model.ground_truth' } }).expected).toBe('5');
+    expect(question(row, { prompt: { template: 'Is it {reward_model.ground_truth}?' } }).instruction).toBe('Is it 5?');
+  });
+});
+
 describe('what was written', () => {
   const thinking = { open: '<think>', close: '</think>' };
   it.each([

@@ -1,8 +1,9 @@
 /** The JSON files of a model's folder. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
+import { readTextFile } from '../../../core/text.js';
 
 const AGAIN = 'Export the model again, or copy this file from its Hub repository.';
 
@@ -32,8 +33,9 @@ export function exportedGraphs(folder: string): Readonly<Record<'text' | 'vision
 export function readJson<T extends z.ZodType>(file: string, schema: T): z.output<T> {
   let json: string;
   try {
-    json = readFileSync(file, 'utf8');
+    json = readTextFile(file, ConfigError);
   } catch (cause) {
+    if (cause instanceof ConfigError) throw cause;
     throw unreadable(file, cause);
   }
   return parseJson(json, schema, file);

@@ -1,8 +1,9 @@
 /** CLIP's tokenizer: byte pairs of lower-case words that end in `</w>`, with the normalizer and pre-tokenizer of Hugging Face's CLIPTokenizerFast. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
+import { readTextFile } from '../../../core/text.js';
 import { HuggingFaceTokenizer } from '../../../models/tokenizer/hugging_face.js';
 import { firstFile, parseJson, readJson } from './files.js';
 
@@ -120,10 +121,10 @@ export class ClipTokenizer implements TextReader {
   /** Reads `tokenizer.json`, else `vocab.json` and `merges.txt`. Raises ConfigError where they are missing or of another kind. */
   static read(folder: string, context: number): ClipTokenizer {
     const whole = join(folder, 'tokenizer.json');
-    if (existsSync(whole)) return ClipTokenizer.parse(readFileSync(whole, 'utf8'), context, whole);
+    if (existsSync(whole)) return ClipTokenizer.parse(readTextFile(whole, ConfigError), context, whole);
     const words = firstFile([join(folder, 'vocab.json')], 'tokenizer.json, nor vocab.json with merges.txt', folder);
     const pairs = firstFile([join(folder, 'merges.txt')], 'merges.txt beside vocab.json', folder);
-    const lines = readFileSync(pairs, 'utf8').split('\n');
+    const lines = readTextFile(pairs, ConfigError).split('\n');
     const merges = lines.filter((line, i) => line.trim() !== '' && !(i === 0 && line.startsWith('#version')));
     return new ClipTokenizer(readJson(words, vocabularyFile), merges, context, words);
   }

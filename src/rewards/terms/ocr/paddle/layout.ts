@@ -10,6 +10,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
 import { ConfigError } from '../../../../core/errors.js';
+import { readTextFile } from '../../../../core/text.js';
 
 export interface PaddleFiles {
   readonly detector: string;
@@ -62,7 +63,7 @@ export function readDictionary({ dictionary, recogniser }: PaddleFiles): {
   readonly text: string;
   readonly where: string;
 } {
-  if (dictionary !== null) return { text: readFileSync(dictionary, 'utf8'), where: dictionary };
+  if (dictionary !== null) return { text: readTextFile(dictionary, ConfigError), where: dictionary };
   const text = onnxMetadata(readFileSync(recogniser)).get('character');
   if (text !== undefined) return { text, where: recogniser };
   const problem = `holds no dict.txt, and no characters in the metadata of its recogniser: ${parts.dictionary.what}`;
