@@ -83,7 +83,8 @@ const TOO_MUCH = ['ERR_CHILD_PROCESS_STDIO_MAXBUFFER', 'ENOBUFS'];
 /** What prevented a program from doing its work; null if it ended by itself. */
 function failureOf(program: Program, ended: Ended, where: string): DataError | EngineError | null {
   const { code, signal } = ended;
-  if (code === 'ENOENT') return new EngineError(`${program} was not found`, { where, next: FFMPEG_ADVICE });
+  // The machine lacks it, whatever file was to be read: without a place, messages of several files are one.
+  if (code === 'ENOENT') return notInstalled(program);
   if (typeof code === 'string' && TOO_MUCH.includes(code)) {
     return new DataError('the frames asked for take more than 2 GiB', { where, next: 'Ask for fewer of them.' });
   }
@@ -111,7 +112,11 @@ export function hasFfmpeg(): boolean {
 /** Raises EngineError where ffmpeg or ffprobe is not installed. */
 export function requireFfmpeg(): void {
   const missing = missingProgram();
-  if (missing !== null) throw new EngineError(`${missing} was not found`, { next: FFMPEG_ADVICE });
+  if (missing !== null) throw notInstalled(missing);
+}
+
+function notInstalled(program: Program): EngineError {
+  return new EngineError(`${program} was not found`, { next: FFMPEG_ADVICE });
 }
 
 function missingProgram(): Program | null {
