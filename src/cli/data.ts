@@ -1,6 +1,6 @@
 /** editrl data: makes the tiny world's data, packs the user's own pictures, checks datasets, and writes records for other programs. */
 import { join } from 'node:path';
-import { must, UsageError } from '../core/errors.js';
+import { EditrlError, must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
 import { openCompared } from '../data/compared.js';
 import { describeOverlap, findOverlap, type ComparedSet, type Overlap } from '../data/overlap.js';
@@ -239,7 +239,20 @@ const check: Action & { readonly summary: string } = {
       .example('$0 data check data/prompts/challenging.txt', 'prompts, one on each line')
       .example('$0 data check data/signs --quoted', 'a folder with self_bench.txt, for training with OCR'),
   run: async (args) => {
-    const lists = texts(args, 'paths').flatMap(findDatalists);
+    const unread: EditrlError[] = [];
+    // One dataset that cannot be read does not keep the others from being checked.
+    const orReport = async <T>(look: () => T | Promise<T>): Promise<T | null> => {
+      try {
+        return await look();
+      } catch (error) {
+        if (!(error instanceof EditrlError)) throw error;
+        unread.push(error);
+        if (!flag(args, 'json')) printError(`editrl: ${error.toText()}`);
+        return null;
+      }
+    };
+    const lists: string[] = [];
+    for (const path of texts(args, 'paths')) lists.push(...((await orReport(() => findDatalists(path))) ?? []));
     const trained = texts(args, 'training').flatMap(findDatalists);
     const reports: DatasetReport[] = [];
     const media = text(args, 'media');
@@ -256,24 +269,27 @@ const check: Action & { readonly summary: string } = {
       ...(process.stderr.isTTY ? { onProgress: showProgress } : {}),
     };
     for (const list of lists) {
-      const report = await checkDataset(list, use);
+      const report = await orReport(() => checkDataset(list, use));
+      if (report === null) continue;
       reports.push(report);
       if (!flag(args, 'json')) printReport(report);
     }
     const overlap = trained.length === 0 ? null : await overlapOf(reports, trained, use);
     const count = reports.reduce((sum, { samples }) => sum + samples, 0);
     if (flag(args, 'json')) {
-      printJson(
-        reports.map((report, i) => ({
+      printJson([
+        ...reports.map((report, i) => ({
           ...report,
           problems: report.problems.map((problem) => problem.toText()),
           ...(overlap === null ? {} : { in_training: overlap.found[i] }),
         })),
-      );
+        ...unread.map((error) => ({ path: error.where ?? null, problems: [error.toText()] })),
+      ]);
     } else if (overlap !== null) {
       printLine(describeOverlap(overlap, count) ?? `none of ${count} samples stands in the training data, too`);
     }
-    return reports.every(({ problems }) => problems.length === 0) ? 0 : 1;
+    const hasProblems = reports.some(({ problems }) => problems.length > 0);
+    return Math.max(hasProblems ? 1 : 0, ...unread.map(({ exitCode }) => exitCode));
   },
 };
 

@@ -126,6 +126,26 @@ describe('editrl data pack', () => {
   });
 });
 
+describe('editrl data check of several datasets', () => {
+  it('goes on after one that cannot be read', async () => {
+    const folder = folders();
+    writeFiles(folder, { 'a.jsonl': '{"prompt":"a"}\n', 'b.parquet': 'PAR1', 'd.txt': Buffer.from([0xff, 0x0a]) });
+    const paths = ['b.parquet', 'a.jsonl', 'gone.jsonl', 'd.txt', 'a.jsonl'].map((name) => join(folder, name));
+    const written = capture();
+    expect(await main(['data', 'check', ...paths])).toBe(1);
+    expect(written.out.match(/1 prompts, 0 labelled/g)).toHaveLength(2);
+    for (const name of ['b.parquet', 'gone.jsonl', 'd.txt']) expect(written.error).toContain(join(folder, name));
+    const machine = capture();
+    expect(await main(['data', 'check', '--json', ...paths])).toBe(1);
+    const reports = JSON.parse(machine.out) as readonly {
+      readonly path: string;
+      readonly problems: readonly string[];
+    }[];
+    expect(reports).toHaveLength(5);
+    expect(reports.filter(({ problems }) => problems.length > 0)).toHaveLength(3);
+  });
+});
+
 describe('editrl data check of inpainting samples', () => {
   it('lists all that is broken at once, prompts without a quotation only where that is asked', async () => {
     const folder = writeBench(folders(), {
@@ -236,7 +256,7 @@ describe('editrl data check of prompts and captions', () => {
     expect(await main(['data', 'check', folder])).toBe(0);
     expect(written.out).toContain(`${file}: 2 prompts, 1 labelled\n`);
     expect(await main(['data', 'check', file, '--columns', 'expected=expected'])).toBe(1);
-    expect(written.error).toContain(`train.jsonl:2: column 'expected': found null; allowed: words or a number`);
+    expect(written.error).toContain(`train.jsonl:2: column 'expected': found null; allowed: words or a finite number`);
   });
 
   it('decodes captioned pictures, and names what is broken', async () => {
